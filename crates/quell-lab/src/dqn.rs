@@ -5,6 +5,7 @@
 
 use quell_link::Error;
 use quell_qdisc::Rng;
+use quell_qdisc::control::rlaqm::argmax;
 use quell_qdisc::policy::{Activation, Adam, Affine, Card, Init, Optimizer, Policy, Trainee};
 
 /// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
@@ -199,7 +200,7 @@ impl Dqn {
                 .zip(values.chunks_exact(actions))
                 .zip(&mut taken)
             {
-                *gain += beyond * worth[greatest(row)];
+                *gain += beyond * worth[argmax(row)];
             }
             let answers = self.online.forward(&before);
             slopes.clear();
@@ -225,8 +226,9 @@ impl Dqn {
                 self.adam = adam;
             }
             stepped.map_err(|e| Error::new(e.to_string()))?;
-            let weights: Vec<f32> = self.target.weights().to_vec();
-            let followed: Vec<f32> = weights
+            let followed: Vec<f32> = self
+                .target
+                .weights()
                 .iter()
                 .zip(self.online.weights())
                 .map(|(t, o)| t + self.settings.follow * (o - t))
@@ -320,17 +322,6 @@ pub struct State {
     pub steps: u64,
     pub averaged: u32,
     pub rows: Vec<f32>,
-}
-
-/// The first of the greatest.
-fn greatest(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (at, value) in values.iter().enumerate() {
-        if *value > values[best] {
-            best = at;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

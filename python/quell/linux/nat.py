@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quell._core import InputError
+from quell.linux.spaces import has_interface
 
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _CONF = Path("/proc/sys/net/ipv4/conf")
@@ -90,21 +90,13 @@ def _remove_left(shown: str, device: str) -> None:
     left = set()
     for line in shown.splitlines():
         tag, own = _TAG.search(line), re.search(r"(?<!! )-i (quell\d+) ", line)
-        if tag and own and (own[1] == device or not _there(own[1])):
+        if tag and own and (own[1] == device or not has_interface(own[1])):
             left.add(tag[0])
     for table, chain in (("filter", "FORWARD"), ("nat", "POSTROUTING")) if left else ():
         for line in _iptables("-t", table, "-S", chain).splitlines():
             if (tag := _TAG.search(line)) and tag[0] in left:
                 # The one that removes them may be at it.
                 subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
-
-
-def _there(device: str) -> bool:
-    try:
-        socket.if_nametoindex(device)
-    except OSError:
-        return False
-    return True
 
 
 def _tell(before: str) -> None:

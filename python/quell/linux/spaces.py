@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,15 @@ from quell.linux.programs import Command
 
 _NEW_NET = 0x40000000
 _DEATH_SIGNAL = 1
+
+
+def has_interface(name: str) -> bool:
+    """Whether the network namespace of this process has an interface of this name."""
+    try:
+        socket.if_nametoindex(name)
+    except OSError:
+        return False
+    return True
 
 
 @cache

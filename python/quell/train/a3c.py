@@ -274,23 +274,10 @@ def train(
 
         for number in range(session.done, arguments.episodes):
             means = workers.play(number)
-            reward, delay, use, spread, loss = (
-                math.fsum(getattr(t, name) for t in means) / len(means)
-                for name in ("reward", "delay_ms", "utilisation", "spread", "loss")
-            )
+            mean = asynchronous.point(session, number, means)
             if number >= arguments.episodes - max(1, arguments.episodes // 4):
-                kept = [*kept, (reward, -number, shared.flat.clone())]
-            session.point(
-                number,
-                reward=reward,
-                rewards=[t.reward for t in means],
-                delay_ms=delay,
-                delays_ms=[t.delay_ms for t in means],
-                utilisation=use,
-                spread=spread,
-                loss=session.finite("loss", loss),
-            )
-            session.advance(number + 1, f"reward {reward:.3f}, {delay:.1f} ms", state)
+                kept = [*kept, (mean.reward, -number, shared.flat.clone())]
+            session.advance(number + 1, f"reward {mean.reward:.3f}, {mean.delay_ms:.1f} ms", state)
         seconds = session.seconds
     return _choose(arguments, scale, kept, out, seconds)
 

@@ -8,13 +8,14 @@ applies as they come. An episode of all workers is one step of the training.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing as mp
 import os
 import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -74,6 +75,24 @@ class EpisodeMeans:
     utilisation: float
     spread: float
     loss: float
+
+
+def point(session: kit.Session, number: int, means: list[EpisodeMeans]) -> EpisodeMeans:
+    """Add an episode of all workers to the learning curve; return the workers' mean."""
+    mean = EpisodeMeans(
+        **{f.name: math.fsum(getattr(t, f.name) for t in means) / len(means) for f in fields(EpisodeMeans)}
+    )
+    session.point(
+        number,
+        reward=mean.reward,
+        rewards=[t.reward for t in means],
+        delay_ms=mean.delay_ms,
+        delays_ms=[t.delay_ms for t in means],
+        utilisation=mean.utilisation,
+        spread=mean.spread,
+        loss=session.finite("loss", mean.loss),
+    )
+    return mean
 
 
 class Worker(ABC):

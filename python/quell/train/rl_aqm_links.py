@@ -74,7 +74,7 @@ class Judged:
 
 
 def played(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> tuple[Readings, str]:
-    """Run `rlaqm` words, with a network in place of theirs of steps; give what it read, by name, and the record."""
+    """Run `rlaqm` words, or this network; return what was read, by name, and the record."""
     record, inputs, _, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model)
     card = None if model is None else json.loads(_core.Policy("the model", model).card)
     names = STEPS if card is None else [read["name"] for read in card["inputs"]]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
+from collections import deque
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
 from quell.train.coupled import PERIOD_S, QUEUE, Floats, Ranges, Setting
 
-LEAST_SPREAD, FIRST_SPREAD = 0.1, 0.4
+MIN_SPREAD, FIRST_SPREAD = 0.1, 0.4
 """Of the noise on actions, which are -1 to 1."""
 NOISE_LASTS = 0.95
 """Autocorrelation of the noise, period to period."""
@@ -51,12 +52,11 @@ EPISODE = 1000
 PERIODS = 128
 """A batch: this many periods of every world."""
 WORLDS = 60
-MANY_FLOWS, MANY_SHARE = 20, 0.4
-FEW_FLOWS = 4
-"""MANY_SHARE of the worlds have 1 to MANY_FLOWS flows, the others 1 to FEW_FLOWS."""
+MAX_FLOWS, MAX_FEW_FLOWS = 20, 4
+UP_TO_MAX = 0.4
+"""Share of the worlds that have 1 to MAX_FLOWS flows; the others have 1 to MAX_FEW_FLOWS."""
 LOSS = 0.0035
 """Mean share of throughput that validation does not charge for."""
-MEANS = ("reward", "delay_ms", "utilisation", "spread", "loss")
 AVERAGED = 20
 """What is judged is the mean of the weights after about this many batches."""
 CANDIDATES = 12
@@ -107,7 +107,7 @@ class Networks(nn.Module):
     @property
     def spread(self) -> Tensor:
         """Of the noise."""
-        return LEAST_SPREAD + (1 - LEAST_SPREAD) * torch.sigmoid(self.raw_spread)
+        return MIN_SPREAD + (1 - MIN_SPREAD) * torch.sigmoid(self.raw_spread)
 
     def act(self, rows: Tensor) -> Tensor:
         """Give the mean action of each row."""
@@ -130,7 +130,7 @@ class Networks(nn.Module):
 
 def _raw(spread: float) -> float:
     """Invert `Networks.spread`."""
-    share = (spread - LEAST_SPREAD) / (1 - LEAST_SPREAD)
+    share = (spread - MIN_SPREAD) / (1 - MIN_SPREAD)
     return math.log(share / (1 - share))
 
 
@@ -157,7 +157,7 @@ class Shown:
 def draw(seed: int, worker: int, world: int, number: int) -> tuple[Setting, int]:
     """Draw the scenario of a world's episode, and its seed."""
     rng, ranges = random.Random(f"worlds {seed} {worker} {world} {number}"), Ranges()
-    most = MANY_FLOWS if rng.random() < MANY_SHARE else FEW_FLOWS
+    most = MAX_FLOWS if rng.random() < UP_TO_MAX else MAX_FEW_FLOWS
     setting = (coupled.log_uniform(rng, *ranges.mbps), coupled.log_uniform(rng, *ranges.rtt_ms), rng.randint(1, most))
     return setting, rng.getrandbits(48)
 
@@ -174,13 +174,13 @@ class Worlds:
         self._number = np.zeros(count, np.int64)
         # The first episodes are cut short by equal steps, so that few end at once.
         self._begun = -(EPISODE * np.arange(count) // count)
-        self._history: list[Floats] = []
+        self._history: deque[Floats] = deque(maxlen=EPISODE)
         self._make()
 
     def _make(self) -> None:
-        first = [self._scenario(world) for world in range(self._count)]
-        jobs = list(zip(*first, strict=True))
-        self._fleet = CoupledQueues(jobs[0], QUEUE, jobs[1], observation="logarithmic", period_s=PERIOD_S)
+        settings, scenarios, seeds = zip(*map(self._drawn, range(self._count)), strict=True)
+        self._settings = np.array(settings, np.float32)
+        self._fleet = CoupledQueues(scenarios, QUEUE, seeds, observation="logarithmic", period_s=PERIOD_S)
         shape = (self._count, self._fleet.sub_queues)
         self.readings = np.zeros((*shape, READINGS), np.float32)
         """What an actor reads of each sub-queue of each world."""
@@ -192,13 +192,13 @@ class Worlds:
         self._delay_ms = np.zeros(shape, np.float32)
         self._smooth = np.ones(self._count, np.float32)
         self._probability = np.zeros(shape, np.float32)
-        settings = [draw(self._seed, self._worker, w, int(self._number[w]))[0] for w in range(self._count)]
-        self._settings = np.array(settings, np.float32)
 
-    def _scenario(self, world: int) -> tuple[_core.Scenario, int]:
-        (mbps, rtt_ms, flows), seed = draw(self._seed, self._worker, world, int(self._number[world]))
+    def _drawn(self, world: int) -> tuple[Setting, _core.Scenario, int]:
+        """Draw the present episode of a world."""
+        setting, seed = draw(self._seed, self._worker, world, int(self._number[world]))
+        mbps, rtt_ms, flows = setting
         length = (EPISODE + 2) * PERIOD_S
-        return coupled.router(mbps, rtt_ms, flows, both_ways=False, duration_s=length), seed
+        return setting, coupled.router(mbps, rtt_ms, flows, both_ways=False, duration_s=length), seed
 
     @property
     def ended(self) -> coupled.Flags:
@@ -222,7 +222,7 @@ class Worlds:
 
     def step(self, probabilities: Floats) -> None:
         """Set p' of every sub-queue, (worlds, sub-queues), and go on by a period."""
-        self._history = [*self._history[1 - EPISODE :], probabilities]
+        self._history.append(probabilities)
         self._step(probabilities)
 
     def _step(self, probabilities: Floats) -> None:
@@ -250,8 +250,8 @@ class Worlds:
             self._place(int(world))
 
     def _place(self, world: int) -> None:
-        self._settings[world] = draw(self._seed, self._worker, world, int(self._number[world]))[0]
-        self._fleet.replace(world, *self._scenario(world))
+        self._settings[world], scenario, seed = self._drawn(world)
+        self._fleet.replace(world, scenario, seed)
         self.readings = self.readings.copy()
         self.readings[world] = 0.0
         self.busy[world] = False
@@ -269,7 +269,7 @@ class Worlds:
         """Continue where `state` was taken: the present episodes are simulated again."""
         now = state["periods"]
         self._number, self._begun = np.array(state["number"], np.int64), np.array(state["begun"], np.int64)
-        self._history = list(state["history"].numpy())
+        self._history.extend(state["history"].numpy())
         self._make()
         self._periods = now - len(self._history)
         for probabilities in self._history:
@@ -451,11 +451,8 @@ def train(
             average = average.lerp(shared.flat, 1 / min(AVERAGED, number + 1))
             if number >= first_kept and (arguments.episodes - 1 - number) % every == 0:
                 kept = [*kept, (number, average.clone())]
-            row = {name: math.fsum(getattr(t, name) for t in means) / len(means) for name in MEANS}
-            session.finite("loss", row["loss"])
-            several = {"rewards": [t.reward for t in means], "delays_ms": [t.delay_ms for t in means]}
-            session.point(number, **row, **several)
-            session.advance(number + 1, f"reward {row['reward']:.3f}, {row['delay_ms']:.1f} ms", state)
+            mean = asynchronous.point(session, number, means)
+            session.advance(number + 1, f"reward {mean.reward:.3f}, {mean.delay_ms:.1f} ms", state)
         seconds = session.seconds
     return _choose(arguments, scale, kept, out, seconds)
 

@@ -23,7 +23,7 @@ from quell import _core
 from quell._core import InputError
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a command
-from quell.linux.spaces import Away
+from quell.linux.spaces import Away, has_interface
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
@@ -45,7 +45,7 @@ class Side:
     @classmethod
     def of(cls, dev: str) -> Side:
         """Read it from the kernel. Raises InputError for what could not be restored."""
-        if not _there(dev):
+        if not has_interface(dev):
             return cls(0)
         index, tree = socket.if_nametoindex(dev), netlink.tree(dev)
         if netlink.has_filters(dev):
@@ -115,7 +115,7 @@ def check(dev: str, *, replace: bool) -> None:
     """Raise InputError where lines could not be installed, before they are searched."""
     _system("--apply")
     targets.interface(dev, "--apply")
-    if not _there(dev):
+    if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     with _core.StateFile.hold(dev) as file:
         # A full file system is found only by writing.
@@ -187,7 +187,7 @@ def undo(dev: str, *, replace: bool) -> str:
             # It would give what comes back the settings that the new queue had.
             _not_steered(f"--undo {dev}", name)
         made = [each for each in state.made if now or each[:1] == [1]]
-        if made and (now or _there(inner)) and made != _kinds(now, inner) and not replace:
+        if made and (now or has_interface(inner)) and made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
         if made and not replace and (name := _has_others(now, inner)):
@@ -219,7 +219,7 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     """Read what is there now. Raises InputError where it is not to be changed."""
     if file.read() is not None:
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
-    if not _there(dev):
+    if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     if (name := _name(socket.if_nametoindex(dev))) not in ("", dev):
         # Under each of its names it would have another state file.
@@ -261,9 +261,9 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
     others = {index: _name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
     with Away() as space:
         for index, name in others.items():
-            if name and not _there(name):
+            if name and not has_interface(name):
                 space.run(Command.of("ip link add name {name} index {index} type ifb", name=name, index=index))
-        if not _there(dev):
+        if not has_interface(dev):
             space.run(_pair(dev))
         for name, side in sides:
             if side.index and not _returns(name, side):
@@ -283,24 +283,24 @@ def _returns(dev: str, side: Side) -> bool:
 
 def _back(dev: str, ifb: str, state: State) -> None:
     """Make both interfaces as they were; once more does no harm."""
-    if _there(dev):
+    if has_interface(dev):
         state.own.put_back(dev)
     if not state.inner.index:
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
-    elif _there(ifb):
+    elif has_interface(ifb):
         state.inner.put_back(ifb)
 
 
 def _not_steered(option: str, name: str) -> None:
     """Raise InputError where `quell steer` has changed a queue of an interface and not brought it back."""
-    if _there(name) and _core.steered(name):
+    if has_interface(name) and _core.steered(name):
         raise InputError(f"{option}: quell steer has changed a queue of {name}; end it first, or if it was killed: "
                          "quell steer --restore")  # fmt: skip
 
 
 def _redirects(ifb: str, dev: str) -> str:
     """Name an interface but this one of which all that arrives is redirected to the ifb; empty if there is none."""
-    for _, name in socket.if_nameindex() if _there(ifb) else ():
+    for _, name in socket.if_nameindex() if has_interface(ifb) else ():
         try:
             if name not in (dev, ifb) and netlink.redirected(name) == socket.if_nametoindex(ifb):
                 return name
@@ -313,8 +313,8 @@ def _has_others(dev: str, ifb: str) -> str:
     """Name the interface of the two that has filters but the redirection to the ifb; empty if neither has."""
     for name in (dev, ifb):
         try:
-            inner = socket.if_nametoindex(ifb) if _there(ifb) else 0
-            if _there(name) and (netlink.has_filters(name) or netlink.redirected(name) not in (0, inner)):
+            inner = socket.if_nametoindex(ifb) if has_interface(ifb) else 0
+            if has_interface(name) and (netlink.has_filters(name) or netlink.redirected(name) not in (0, inner)):
                 return name
         except ValueError:
             return name
@@ -323,13 +323,5 @@ def _has_others(dev: str, ifb: str) -> str:
 
 def _kinds(dev: str, ifb: str) -> list[list[Any]]:
     """List the queues that there are now, to see later whether somebody changed them."""
-    return [[number, node.kind, node.handle] for number, name in enumerate((dev, ifb)) if _there(name)
+    return [[number, node.kind, node.handle] for number, name in enumerate((dev, ifb)) if has_interface(name)
             for node in netlink.tree(name)]  # fmt: skip
-
-
-def _there(dev: str) -> bool:
-    try:
-        socket.if_nametoindex(dev)
-    except OSError:
-        return False
-    return True

@@ -24,13 +24,13 @@ pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
 /// Largest p, in hundredths.
 pub const MOST: i32 = 50;
 /// Largest p.
-const LARGEST: f64 = MOST as f64 / 100.0;
+const MAX_DROP: f64 = MOST as f64 / 100.0;
 /// Below this delay, ms, the queue counts as empty (both rules).
 const EMPTY_MS: f64 = 1.0;
 /// Bytes of a packet, for [`Reading::Load`].
 const PACKET_BYTES: f64 = 1400.0;
 /// Most of [`Reading::Load`].
-const MOST_LOAD: f64 = 4.0;
+const MAX_LOAD: f64 = 4.0;
 
 /// What a network of probabilities can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ impl Form {
 /// The probability that an output's name says, as in `drop = 0.1`; none if it says none from 0 to 0.5.
 pub fn level(name: &str) -> Option<f64> {
     let p = name.strip_prefix("drop = ")?.parse().ok()?;
-    (0.0..=LARGEST).contains(&p).then_some(p)
+    (0.0..=MAX_DROP).contains(&p).then_some(p)
 }
 
 /// What is wrong with a network for this controller, if anything.
@@ -269,7 +269,7 @@ impl RlAqm {
         Seen {
             delay_ms,
             utilisation,
-            load: (arrivals / packets).min(MOST_LOAD),
+            load: (arrivals / packets).min(MAX_LOAD),
         }
     }
 
@@ -318,19 +318,19 @@ impl RlAqm {
         let random = self.explores(rng);
         let (action, drop) = match (self.form.outputs, random) {
             (Outputs::Level, true) => {
-                let drop = LARGEST * rng.f64();
+                let drop = MAX_DROP * rng.f64();
                 (drop as f32, drop)
             }
             (Outputs::Level, false) => {
                 let value = self.values()[0];
-                (value, f64::from(value).clamp(0.0, LARGEST))
+                (value, f64::from(value).clamp(0.0, MAX_DROP))
             }
             (_, true) => {
                 let at = rng.below(self.form.levels.len() as u64) as usize;
                 (at as f32, self.form.levels[at])
             }
             (_, false) => {
-                let at = greatest(self.values());
+                let at = argmax(self.values());
                 (at as f32, self.form.levels[at])
             }
         };
@@ -339,7 +339,7 @@ impl RlAqm {
             self.drop = drop;
         }
         if self.params.ceiling > 0 && delay_ms > self.params.ceiling as f64 / MS as f64 {
-            self.drop = LARGEST;
+            self.drop = MAX_DROP;
         }
         action
     }
@@ -364,12 +364,12 @@ impl RlAqm {
         if self.explores(rng) {
             return rng.below(STEPS.len() as u64) as usize;
         }
-        greatest(self.values())
+        argmax(self.values())
     }
 }
 
-/// The first of the greatest, as numpy's argmax.
-fn greatest(values: &[f32]) -> usize {
+/// The index of the greatest value, the first of equals, as numpy's argmax.
+pub fn argmax(values: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in values.iter().enumerate() {
         if *value > values[best] {
@@ -408,7 +408,7 @@ impl Control for RlAqm {
         if let Some(p) = knobs.drop {
             self.drop = match self.form.outputs {
                 Outputs::Steps => f64::from((libm::round(p * 100.0) as i32).clamp(0, MOST)) / 100.0,
-                _ => p.clamp(0.0, LARGEST),
+                _ => p.clamp(0.0, MAX_DROP),
             };
         }
     }
