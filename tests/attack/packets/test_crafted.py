@@ -1,7 +1,7 @@
 """Frames made to cost: long header chains, tunnels in tunnels, tags in tags, frames to be cut into many packets.
 
 They arrive by the thousand at an interface that `quell live` manages in line (AF_PACKET, AF_XDP) or by a packet queue.
-A datagram crosses every 4 ms meanwhile; the CPU time per packet is compared with that of plain datagrams.
+A datagram crosses every 4 ms meanwhile, and the CPU time per packet is bounded.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ CASES = [
     for backend, short in SHORT.items()
     for kind in KINDS
 ]
-PLAIN: dict[str, float] = {}
-"""What a plain datagram costs at each backend, µs."""
+COST_US = 100
+"""The highest CPU time per packet, µs. The dearest frame costs 20 on an idle machine, 40 on a busy one."""
 MOST_KIB = (256 + 32) << 10
 """A loop holds at most 256 MiB of packets."""
 RATE = ("--rate", "1gbit", "--aqm", "fq_codel", "--tunnels")
@@ -144,7 +144,7 @@ def begun(net: Net, backend: str, path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(("backend", "kind"), CASES)
 @pytest.mark.machine_root
-def test_crafted_frames_stop_nothing_and_cost_little_more(
+def test_crafted_frames_stop_nothing_and_cost_little(
     tmp_path: Path, backend: str, kind: str, long: bool, record_property: Callable[[str, object], None]
 ) -> None:
     require()
@@ -177,7 +177,5 @@ def test_crafted_frames_stop_nothing_and_cost_little_more(
     assert arrived > 0 and gap <= SLACK_S + 4 * usual, (found, usual)
     assert net.rules() == []
     assert more < MOST_KIB
-    if kind == "plain":
-        PLAIN[backend] = cost
-    elif packets > frames / 2 and backend in PLAIN:  # else they went no further than the kernel
-        assert cost < 5 * PLAIN[backend] + 10
+    if packets > frames / 2:  # else they went no further than the kernel
+        assert cost < COST_US
