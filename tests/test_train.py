@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from conftest import QUELL
 from quell import train
 from quell._core import InputError
 from quell.cli import dispatch as cli
@@ -278,6 +279,33 @@ def test_a_corrected_training_repeats_bit_for_bit_and_continues_from_a_model(tmp
     # The model is used as any other.
     found = rl_aqm_links.judge("rlaqm", rl_aqm_links.link("test", 0, nic=0, seconds=5), 0, model=whole)
     assert -2 < found.reward < 1
+
+
+@pytest.mark.torch
+def test_a_corrected_training_that_was_killed_and_resumed_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
+    def command(name: str, *more: str) -> list[str]:
+        # Five rounds of 24 links; weights are averaged from the third on, and validated after the fourth and the last.
+        options = ("--corrected", "--episodes", "120", "--nic", "0", "--hidden", "8", "--out", f"{name}.safetensors")
+        return [str(QUELL), "train", "rl-aqm", *options, *more]
+
+    def network(name: str) -> bytes:
+        return bytes(origin.split((tmp_path / f"{name}.safetensors").read_bytes())[1])
+
+    subprocess.run(command("whole"), cwd=tmp_path, check=True, capture_output=True)
+    process = subprocess.Popen(command("killed"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 300
+        kept = tmp_path / "killed-checkpoints" / "curve.parquet"
+        while not (kept.exists() and len(curve(tmp_path / "killed.safetensors")) >= 3):
+            assert process.poll() is None and time.monotonic() < until, "no checkpoint"
+            time.sleep(0.02)
+    finally:
+        process.kill()  # SIGKILL
+        process.wait()
+    assert not (tmp_path / "killed.safetensors").exists()
+    subprocess.run(command("killed", "--resume"), cwd=tmp_path, check=True, capture_output=True)
+    assert network("killed") == network("whole")
+    assert curve(tmp_path / "killed.safetensors").equals(curve(tmp_path / "whole.safetensors"))
 
 
 def test_the_command_says_what_is_wrong_in_one_line(
