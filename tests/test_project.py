@@ -203,7 +203,8 @@ def test_openwrts_start_script_starts_an_instance_per_interface(tmp_path: Path) 
     functions = """
 config_load() { :; }
 config_foreach() { "$1" wan; "$1" off; "$1" bare; }
-config_get_bool() { eval "$1=\\${$2_enabled:-$4}"; }
+config_get_bool() { eval "$1=\\${$2_$3:-$4}"; }
+config_list_foreach() { eval "for item in \\${$1_$2:-}; do $3 \\$item $4; done"; }
 config_get() { eval "$1=\\${$2_$3:-}"; }
 procd_open_instance() { echo "open $1"; }
 procd_set_param() { echo "set $*"; }
@@ -211,6 +212,7 @@ procd_append_param() { echo "append $*"; }
 procd_close_instance() { echo close; }
 logger() { echo "log $3"; }
 wan_enabled=1 wan_dev=eth0 wan_rate=18mbit wan_aqm='codel target 10ms' wan_ingress_aqm=cake
+wan_autorate=1 wan_reflector='192.0.2.1 192.0.2.2' wan_tunnels=0 wan_status=/run/quell.sock
 off_enabled=0 off_dev=eth1 bare_enabled=1
 """
     init = (ROOT / "packaging/openwrt/files/quell.init").read_text("utf-8")
@@ -224,6 +226,10 @@ off_enabled=0 off_dev=eth1 bare_enabled=1
         "append command --rate 18mbit",
         "append command --aqm codel target 10ms",
         "append command --ingress-aqm cake",
+        "append command --autorate",
+        "append command --reflector 192.0.2.1",
+        "append command --reflector 192.0.2.2",
+        "append command --status /run/quell.sock",
         "set respawn",
         "set stderr 1",
         "close",

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Write what the tables of scenario keys say into docs/reference/scenarios.md and python/quell/inputs/keys.py.
+"""Write what tables in Rust say into files: scenario keys into docs/reference/scenarios.md and python/quell/inputs/keys.py,
+options of quell live into docs/reference/commands.md and packaging/openwrt/files.
 
     .venv/bin/python tools/keys.py [--check]
 
-In the page a table stands between the marks `<!-- keys: NAME -->` and `<!-- end of keys -->`. --check writes nothing and fails
-if one of the files is stale. Run `make build` first.
+In a page, a table stands between the marks `<!-- keys: NAME -->` and `<!-- end of keys -->`; in OpenWrt's files, options stand
+between `# Options` and `# End of options`. --check writes nothing and fails if one of the files is stale. Run `make build` first.
 """
 
 import argparse
@@ -19,6 +20,9 @@ from quell import _core
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs/reference/scenarios.md"
+COMMANDS = ROOT / "docs/reference/commands.md"
+INIT = ROOT / "packaging/openwrt/files/quell.init"
+CONFIG = ROOT / "packaging/openwrt/files/quell.config"
 MODULE = ROOT / "python" / "quell" / "inputs" / "keys.py"
 CLASSES = {
     "wifi.noise": "Noise",
@@ -83,16 +87,59 @@ def markdown(table):
     return "\n".join(lines)
 
 
-def page(text, catalogue):
-    tables = {table["name"]: table for table in catalogue}
-
+def page(text, tables):
     def fill(found):
-        return f"{found[1]}\n{markdown(tables.pop(found[2]))}\n{found[3]}"
+        return f"{found[1]}\n{tables.pop(found[2])}\n{found[3]}"
 
     text = re.sub(r"(<!-- keys: (\S+) -->)\n.*?(<!-- end of keys -->)", fill, text, flags=re.DOTALL)
     if tables:
-        sys.exit(f"{DOC}: there is no <!-- keys: {next(iter(tables))} -->")
+        sys.exit(f"there is no <!-- keys: {next(iter(tables))} -->")
     return text
+
+
+WHERE = {"command": "", "file": "key, read again on SIGHUP", "start": "key, read at the start"}
+
+
+def reference(rows):
+    """Give the table of a command's options."""
+    lines = ["| option | meaning | configuration file |", "|---|---|---|"]
+    for name, _, value, text, _, _, scope in rows:
+        typed = f"--{name.replace('_', '-')} {value}".strip().replace("|", "\\|")
+        lines.append(f"| `{typed}` | {text} | {WHERE[scope]} |")
+    return "\n".join(lines)
+
+
+def between(text, lines):
+    """Put lines in place of those between the marks, indented as the first mark is."""
+
+    def fill(found):
+        return found[1] + "".join(f"{found[2]}{line}\n" for line in lines) + found[3]
+
+    return re.sub(r"(?ms)^(([\t ]*)# Options[^\n]*\n).*?^([\t ]*# End of options)", fill, text)
+
+
+def init(text, rows):
+    """Give OpenWrt's start script, which passes all keys of the configuration file."""
+    lines = []
+    for name, _, value, _, _, repeats, scope in rows:
+        kind = "flag" if not value else "list" if repeats else "option"
+        if scope != "command":
+            lines.append(f'append_{kind} "$section" {name} {name.replace("_", "-")}')
+    return between(text, lines)
+
+
+def config(text, rows):
+    """Give OpenWrt's configuration, which lists all keys."""
+    keys = [row for row in rows if row[6] != "command"]
+    heads = [f"{'list' if row[5] else 'option'} {row[0]} '{row[2].strip('[]') or 1}'" for row in keys]
+    width = max(map(len, heads))
+    lines = []
+    for head, row in zip(heads, keys, strict=True):
+        begin = f"#   {head.ljust(width)}  "
+        lines += textwrap.wrap(
+            row[3], 130, initial_indent=begin, subsequent_indent="#".ljust(len(begin)), break_on_hyphens=False
+        )
+    return between(text, lines)
 
 
 def annotation(schema):
@@ -168,7 +215,15 @@ def main():
     args = parser.parse_args()
     catalogue, schema = json.loads(_core.scenario_keys()), json.loads(_core.scenario_schema())
     stale = False
-    for path, text in ((DOC, page(DOC.read_text(), catalogue)), (MODULE, module(schema, catalogue))):
+    rows, _ = _core.options("live")
+    files = {
+        DOC: page(DOC.read_text(), {table["name"]: markdown(table) for table in catalogue}),
+        MODULE: module(schema, catalogue),
+        COMMANDS: page(COMMANDS.read_text(), {"live": reference(rows)}),
+        INIT: init(INIT.read_text(), rows),
+        CONFIG: config(CONFIG.read_text(), rows),
+    }
+    for path, text in files.items():
         if not path.exists() or path.read_text() != text:
             stale = True
             print(f"{path.relative_to(ROOT)}: {'stale; run tools/keys.py' if args.check else 'written'}")

@@ -70,36 +70,20 @@ class Scenario:
     def run_seed(self, k: int) -> int:
         """Seed of run `k`."""
 
-def live(
-    *,
-    dev: str | None = None,
-    rate: str | None = None,
-    aqm: str | None = None,
-    ingress: str | None = None,
-    ingress_aqm: str | None = None,
-    overhead: int | None = None,
-    status: str | None = None,
-    metrics: int | None = None,
-    dashboard: int | None = None,
-    to: str | None = None,
-    backend: str | None = None,
-    no_fail_open: bool | None = None,
-    tunnels: bool | None = None,
-    cpu: str | None = None,
-    autorate: bool | None = None,
-    reflector: list[str] | None = None,
-    config: str | PathLike[str] | None = None,
-    dry_run: bool = False,
-    duration: str | None = None,
-    restore: bool = False,
-    print_dropin: bool = False,
-    quiet: bool = False,
-    view: bool = False,
-) -> None:
-    """Manage an interface until SIGTERM, Ctrl-C or the end of the time, as `quell live` with these options. Linux only.
+OptionRow = tuple[str, str | None, str, str, str, bool, str]
+"""An option: name, former name, value, what it does, default, whether it repeats, and where it can be given.
 
-    With `restore`, undo what a killed process left; with `print_dropin`, print a drop-in that allows a unit the
-    reflectors. To be called by the main thread. Raises InputError.
+The value is empty for a flag, and in brackets where it can be left out. The last is `command`, `file` (also a key of
+the configuration file) or `start` (a key that cannot change at run time).
+"""
+
+def options(command: str) -> tuple[list[OptionRow], list[str]]:
+    """Give the options of a command on real packets, and examples of what follows it. Raises InputError."""
+
+def live(**options: object) -> None:
+    """Do what `quell live` does with these options, of which None and False are not given. Linux only.
+
+    To be called by the main thread. Raises InputError.
     """
 
 def live_rules(dev: str) -> list[list[str]]:

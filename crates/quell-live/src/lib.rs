@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod exposition;
+pub mod options;
 mod packet;
 mod plane;
 

@@ -2,82 +2,47 @@
 
 use std::path::{Path, PathBuf};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList};
 use quell_live::attach as attaching;
 use quell_live::firewall::Changes;
 use quell_live::live as system;
-use quell_live::live::{Options, Settings};
+use quell_live::options::Table;
 use quell_live::rules;
 use quell_live::steer as steering;
 use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Manages an interface until SIGTERM, Ctrl-C or the end of its time; with `restore` undoes what a killed process left; with
-/// `print_dropin` prints a drop-in that allows a unit the reflectors. To be called by the main thread.
+/// Does what `quell live` does with these options. To be called by the main thread.
 #[pyfunction]
-#[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, autorate = None, reflector = None,
-    config = None, dry_run = false, duration = None, restore = false, print_dropin = false, quiet = false,
-    view = false))]
-#[allow(clippy::too_many_arguments)] // They are Python's keywords.
-pub fn live(
-    py: Python<'_>,
-    dev: Option<String>,
-    rate: Option<String>,
-    aqm: Option<String>,
-    ingress: Option<String>,
-    ingress_aqm: Option<String>,
-    overhead: Option<u32>,
-    status: Option<String>,
-    metrics: Option<u16>,
-    dashboard: Option<u16>,
-    to: Option<String>,
-    backend: Option<String>,
-    no_fail_open: Option<bool>,
-    tunnels: Option<bool>,
-    cpu: Option<String>,
-    autorate: Option<bool>,
-    reflector: Option<Vec<String>>,
-    config: Option<PathBuf>,
-    dry_run: bool,
-    duration: Option<String>,
-    restore: bool,
-    print_dropin: bool,
-    quiet: bool,
-    view: bool,
-) -> PyResult<()> {
-    let options = Options {
-        given: Settings {
-            dev,
-            rate,
-            aqm,
-            ingress,
-            ingress_aqm,
-            overhead,
-            status,
-            metrics,
-            dashboard,
-            to,
-            backend,
-            no_fail_open,
-            tunnels,
-            cpu,
-            autorate,
-            reflector,
-        },
-        config,
-        dry_run,
-        duration,
-        quiet,
-        view,
-    };
-    let act = match (restore, print_dropin) {
-        (true, _) => system::restore,
-        (_, true) => system::print_drop_in,
-        _ => system::run,
-    };
-    py.detach(|| act(&options)).map_err(input_error)
+#[pyo3(signature = (**options))]
+pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let options: system::Options = read(options)?;
+    py.detach(|| system::command(&options)).map_err(input_error)
+}
+
+/// Keywords as options: None and False are those that are not given, a list gives one several times.
+fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
+    let mut options = T::default();
+    for (name, value) in given.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let row = T::ROWS
+            .iter()
+            .find(|row| row.name == name || row.former == Some(&name));
+        let row = row.ok_or_else(|| PyTypeError::new_err(format!("unknown option {name}")))?;
+        let values = match value.cast::<PyList>() {
+            _ if value.is_none() || value.is(PyBool::new(value.py(), false)) => Vec::new(),
+            Ok(list) => list.iter().collect(),
+            Err(_) => vec![value],
+        };
+        for value in values {
+            let text = value.str()?.to_str()?.to_owned();
+            options.set(row, &text).map_err(input_error)?;
+        }
+    }
+    Ok(options)
 }
 
 /// The rules of `quell live` on an interface with iptables: each a program and what follows its verb.

@@ -9,6 +9,7 @@ mod episode;
 #[cfg(target_os = "linux")]
 mod interface;
 mod lfq;
+mod options;
 mod policy;
 mod queue;
 mod runs;
@@ -49,6 +50,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
+    #[pymodule_export]
+    use crate::options::options;
     #[pymodule_export]
     use crate::policy::{Policy, policy_bytes};
     #[pymodule_export]

@@ -20,50 +20,31 @@ mod linux {
 
     use quell_link::Error;
     use quell_live::live::{self, Options};
+    use quell_live::options::Table;
+    use quell_live::options::live::EXAMPLES;
     use quell_live::{attach, steer, watch};
 
-    const HELP: &str = "\
+    fn help() -> String {
+        let examples: String = EXAMPLES
+            .iter()
+            .map(|words| format!("  quell-live {words}\n"))
+            .collect();
+        format!(
+            "\
 Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.
 
-  quell-live --dev eth0 --rate 18mbit --aqm fq_codel
-  quell-live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100
-  quell-live --dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2
-  quell-live --config /etc/quell/live.toml
-  quell-live --dev eth0 --rate 18mbit --dry-run --duration 60s
-  quell-live --restore
-
-  --dev NAME           the interface
-  --rate RATE          rate of egress traffic, as in tc: 18mbit
-  --aqm WORDS          queue words as in tc; default: fq_codel
-  --ingress RATE       rate of ingress traffic; default: not managed
-  --ingress-aqm WORDS  queue of ingress traffic; default: as --aqm
-  --autorate           both directions, at rates that a loop sets by the delay of reflectors' answers; --aqm is then
-                       pace (default), cake_autorate or sqm_autorate, --rate and --ingress are where pace starts
-  --reflector ADDR     with --autorate: a host behind the line that is asked some 5 times a second; repeat for more
-  --overhead BYTES     link-layer bytes per packet; default: 14
-  --tunnels            distinguish flows by the inner headers of GRE, 6in4 and VXLAN
-  --to NAME            in line: forward frames between --dev and this interface
-  --backend KIND       in line: af_packet (default) or af_xdp
-  --no-fail-open       in line: accept that traffic stops when quell-live stops
-  --cpu LIST           one packet loop on each of these CPUs: 0,2-3; default: one, on any
-  --config FILE        TOML file with these options as keys; read again on SIGHUP
-  --status PATH        Unix socket that serves the state as JSON
-  --metrics PORT       port on 127.0.0.1 for Prometheus metrics
-  --dashboard [PORT]   page on 127.0.0.1 that draws what the queues do; default: a free port
-  --view               show the directions live, in the terminal
-  --dry-run            work on copies of the packets; change nothing
-  --duration TIME      stop after this time: 60s
-  --restore            remove what a killed quell-live left behind, and exit
-  --print-dropin       print a drop-in that lets quell-live.service ask the reflectors, and exit
-  --quiet              print only errors
-  --version, --help
+{examples}
+{}  --version, --help
 
 quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
 quell-live steer DEV CONTROLLER --with KNOB turns their knobs: quell-live steer --help
 quell-live attach DEV NAME puts a queue of quell's into the kernel: quell-live attach --help
 
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
-";
+",
+            Options::help()
+        )
+    }
 
     const WATCH_HELP: &str = "\
 Samples the kernel's own queues, disciplines and classes, over rtnetlink. Changes nothing; needs no root.
@@ -147,9 +128,7 @@ Given again with the same name, attach changes the rate and the limit of what is
         Detach(Vec<String>, bool),
         Steer(steer::Options),
         SteerRestore(Vec<String>, bool),
-        Run(Options),
-        Restore(Options),
-        PrintDropIn(Options),
+        Live(Options),
         Watch(watch::Options),
         Print(String),
     }
@@ -176,9 +155,7 @@ Given again with the same name, attach changes the rate and the limit of what is
 
     fn answer(asked: Asked) -> Result<(), Error> {
         match asked {
-            Asked::Run(options) => live::run(&options),
-            Asked::Restore(options) => live::restore(&options),
-            Asked::PrintDropIn(options) => live::print_drop_in(&options),
+            Asked::Live(options) => live::command(&options),
             Asked::Watch(options) => watch::run(&options, &mut |_| {}),
             Asked::Attach(options) => attach::run(&options),
             Asked::Detach(devices, quiet) => attach::detach(&devices, quiet),
@@ -191,11 +168,10 @@ Given again with the same name, attach changes the rate and the limit of what is
         }
     }
 
-    fn asked(arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
-        let (mut options, mut act) = (Options::default(), Asked::Run as fn(Options) -> Asked);
+    fn asked(arguments: std::vec::IntoIter<String>) -> Result<Asked, Error> {
         let mut arguments = arguments.peekable();
         if arguments.peek().is_none() {
-            return Ok(Asked::Print(HELP.to_owned()));
+            return Ok(Asked::Print(help()));
         }
         if arguments.next_if_eq("watch").is_some() {
             return watched(arguments);
@@ -209,47 +185,19 @@ Given again with the same name, attach changes the rate and the limit of what is
         if arguments.next_if_eq("detach").is_some() {
             return detached(arguments);
         }
-        while let Some(argument) = arguments.next() {
-            let (name, inline) = split(argument);
-            let mut value = || valued(&name, &inline, &mut arguments);
-            let given = &mut options.given;
-            match name.as_str() {
-                "--dev" => given.dev = Some(value()?),
-                "--rate" => given.rate = Some(value()?),
-                "--aqm" => given.aqm = Some(value()?),
-                "--ingress" => given.ingress = Some(value()?),
-                "--ingress-aqm" => given.ingress_aqm = Some(value()?),
-                "--autorate" => given.autorate = Some(true),
-                "--reflector" => given.reflector.get_or_insert_default().push(value()?),
-                "--overhead" => given.overhead = Some(number(&name, &value()?)?),
-                "--status" => given.status = Some(value()?),
-                "--metrics" => given.metrics = Some(number(&name, &value()?)?),
-                "--dashboard" => given.dashboard = Some(port(&name, &inline, &mut arguments)?),
-                "--to" => given.to = Some(value()?),
-                "--backend" | "--door" => given.backend = Some(value()?),
-                "--cpu" => given.cpu = Some(value()?),
-                "--no-fail-open" => given.no_fail_open = Some(true),
-                "--tunnels" => given.tunnels = Some(true),
-                "--config" => options.config = Some(value()?.into()),
-                "--duration" => options.duration = Some(value()?),
-                "--view" => options.view = true,
-                "--dry-run" => options.dry_run = true,
-                "--quiet" | "-q" => options.quiet = true,
-                "--restore" => act = Asked::Restore,
-                "--print-dropin" => act = Asked::PrintDropIn,
-                "--version" => {
-                    let text = format!("quell-live {}\n", env!("CARGO_PKG_VERSION"));
-                    return Ok(Asked::Print(text));
-                }
-                "--help" | "-h" => return Ok(Asked::Print(HELP.to_owned())),
-                _ => {
-                    return Err(Error::new("unknown option")
-                        .key(name)
-                        .remedy("see quell-live --help"));
-                }
-            }
+        if arguments.clone().any(|word| word == "--version") {
+            let text = format!("quell-live {}\n", env!("CARGO_PKG_VERSION"));
+            return Ok(Asked::Print(text));
         }
-        Ok(act(options))
+        let Some((options, mut words)) = Options::read("quell-live", arguments)? else {
+            return Ok(Asked::Print(help()));
+        };
+        match words.pop() {
+            Some(word) => Err(Error::new("unknown option")
+                .key(word)
+                .remedy("see quell-live --help")),
+            None => Ok(Asked::Live(options)),
+        }
     }
 
     /// `--name=value`, or the name alone.

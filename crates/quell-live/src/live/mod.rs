@@ -16,8 +16,8 @@ use quell_link::units::parse_time;
 
 use super::serve::{Places, Server, State};
 use crate::live::running::Running;
+pub use crate::live::settings::Options;
 use crate::live::settings::settings;
-pub use crate::live::settings::{Options, Settings};
 use crate::live::view::Drawing;
 use crate::plane::looks::Snapshot;
 use crate::system::host::{self, Signals};
@@ -25,12 +25,24 @@ use crate::system::messages::{need, print, tell};
 use crate::system::sandbox;
 use crate::system::state;
 
+/// Does what the options say.
+///
+/// # Errors
+/// If a privilege is missing, an option is wrong, or an interface cannot be used or restored.
+pub fn command(options: &Options) -> Result<(), Error> {
+    match (options.restore, options.print_dropin) {
+        (true, _) => restore(options),
+        (_, true) => print_drop_in(options),
+        _ => run(options),
+    }
+}
+
 /// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
 /// What still runs is left alone.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or something cannot be undone.
-pub fn restore(options: &Options) -> Result<(), Error> {
+fn restore(options: &Options) -> Result<(), Error> {
     need("live", host::NET_ADMIN)?;
     let devs = settings::named(options)?;
     let say = |line: &str| {
@@ -46,7 +58,7 @@ pub fn restore(options: &Options) -> Result<(), Error> {
 ///
 /// # Errors
 /// If an option is wrong, there are no reflectors, or standard output cannot be written.
-pub fn print_drop_in(options: &Options) -> Result<(), Error> {
+fn print_drop_in(options: &Options) -> Result<(), Error> {
     let addresses = settings(options)?.reflectors()?;
     let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     if addresses.is_empty() {
@@ -63,7 +75,7 @@ pub fn print_drop_in(options: &Options) -> Result<(), Error> {
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used.
-pub fn run(options: &Options) -> Result<(), Error> {
+fn run(options: &Options) -> Result<(), Error> {
     let right = if options.dry_run {
         host::NET_RAW
     } else {
@@ -125,7 +137,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn table(settings: &Settings, looks: &[(&'static str, Snapshot)]) -> String {
+fn table(settings: &Options, looks: &[(&'static str, Snapshot)]) -> String {
     let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
     let directions = settings.directions();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 
 use super::rules::{self, Held};
-use super::settings::{self, Options, Settings};
+use super::settings::{self, Options};
 use super::upkeep::{self, Interface, Links, Progress, Rules};
 use crate::firewall::{Changes, Queues};
 use crate::plane::backend::af_packet::PacketSocket;
@@ -74,7 +74,7 @@ fn first_queue(dev: &Interface) -> u16 {
 }
 
 /// How many packets the queue of a direction may hold: none, where that is not managed.
-fn most_packets(settings: &Settings, name: &str) -> Result<u32, Error> {
+fn most_packets(settings: &Options, name: &str) -> Result<u32, Error> {
     let directions = settings.directions();
     let managed = directions.iter().find(|d| d.name == name);
     managed.map_or(Ok(0), |d| Ok(worker::most_packets(&d.params()?)))
@@ -82,7 +82,7 @@ fn most_packets(settings: &Settings, name: &str) -> Result<u32, Error> {
 
 impl Running {
     /// Takes the interfaces.
-    pub fn start(settings: &Settings, dry: bool) -> Result<Self, Error> {
+    pub fn start(settings: &Options, dry: bool) -> Result<Self, Error> {
         let mut running = Self {
             dry,
             held: Vec::new(),
@@ -107,7 +107,7 @@ impl Running {
         }
     }
 
-    fn take(&mut self, settings: &Settings) -> Result<(), Error> {
+    fn take(&mut self, settings: &Options) -> Result<(), Error> {
         let dev = Interface::find("--dev", settings.dev())?;
         let name = dev.name.clone();
         self.interfaces = vec![dev.clone()];
@@ -133,7 +133,7 @@ impl Running {
     }
 
     /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
-    fn sockets(&self, settings: &Settings, dev: &str) -> Result<Option<Reflectors>, Error> {
+    fn sockets(&self, settings: &Options, dev: &str) -> Result<Option<Reflectors>, Error> {
         let addresses = settings.reflectors()?;
         if !settings.moves() || addresses.is_empty() {
             return Ok(None);
@@ -143,7 +143,7 @@ impl Running {
     }
 
     /// Copies only.
-    fn copies(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
+    fn copies(&mut self, settings: &Options, dev: &Interface) -> Result<(), Error> {
         for direction in settings.directions() {
             let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
             let task = Task::new(direction.params()?, 1);
@@ -153,7 +153,7 @@ impl Running {
     }
 
     /// Packet queues of the kernel, and the rules that send packets there.
-    fn queues(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
+    fn queues(&mut self, settings: &Options, dev: &Interface) -> Result<(), Error> {
         let first = first_queue(dev);
         let (mut egress, mut ingress) = (None, None);
         for direction in settings.directions() {
@@ -179,7 +179,7 @@ impl Running {
     }
 
     /// Both ways between two interfaces; one that is not managed goes on at once.
-    fn between(&mut self, settings: &Settings, dev: &Interface, to: &str) -> Result<(), Error> {
+    fn between(&mut self, settings: &Options, dev: &Interface, to: &str) -> Result<(), Error> {
         let other = Interface::find("--to", to)?;
         if other.index == dev.index {
             let error = Error::new("is the same interface").key(format!("--to {to}"));
@@ -232,7 +232,7 @@ impl Running {
 
     fn start_between(
         &mut self,
-        settings: &Settings,
+        settings: &Options,
         name: &'static str,
         backends: Vec<impl InterfaceBackend>,
     ) -> Result<(), Error> {
@@ -246,7 +246,7 @@ impl Running {
     /// Starts the loops of a direction, one for each backend, and has them watched.
     fn work(
         &mut self,
-        settings: &Settings,
+        settings: &Options,
         name: &'static str,
         backends: Vec<impl InterfaceBackend>,
         task: &Task,
@@ -300,7 +300,7 @@ impl Running {
     }
 
     /// Takes the interfaces anew, as they are now.
-    fn again(&mut self, settings: &Settings) -> Result<(), Error> {
+    fn again(&mut self, settings: &Options) -> Result<(), Error> {
         let mut settings = settings.clone();
         let mut names = self.interfaces.iter().map(|i| i.name.clone());
         settings.dev = names.next();
@@ -316,7 +316,7 @@ impl Running {
     }
 
     /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
-    fn follow(&mut self, settings: &Settings, state: &mut Following) -> Result<(), Error> {
+    fn follow(&mut self, settings: &Options, state: &mut Following) -> Result<(), Error> {
         let why = match upkeep::look(&mut self.interfaces) {
             Links::Missing(name) => {
                 let since = *state.missing.get_or_insert_with(Instant::now);
@@ -361,7 +361,7 @@ impl Running {
     pub fn watch(
         &mut self,
         signals: &Signals,
-        settings: &mut Settings,
+        settings: &mut Options,
         options: &Options,
         end: Option<Instant>,
         say: &dyn Fn(&str),
@@ -418,7 +418,7 @@ impl Running {
     }
 
     /// Reads the configuration again; one that is wrong changes nothing.
-    fn reload(&self, old: &mut Settings, options: &Options, say: &dyn Fn(&str)) {
+    fn reload(&self, old: &mut Options, options: &Options, say: &dyn Fn(&str)) {
         let Some(path) = &options.config else {
             return say("SIGHUP: there is no --config to read again");
         };

@@ -1,14 +1,15 @@
 //! What `quell live` is asked for: the options, the configuration file, what of them can change while it runs.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quell_link::units::{format_rate, note_on_rate, parse_rate};
 use quell_link::{Error, Queue, words};
 use quell_qdisc::cake;
 use quell_qdisc::discipline::Wants;
-use serde::Deserialize;
 
+pub use crate::options::live::Options;
+use crate::options::{Scope, Table};
 use crate::packet::header::{Parser, random_key};
 use crate::plane::backend;
 use crate::plane::link::{self, Params};
@@ -25,48 +26,6 @@ const NO_LIMIT: u64 = 100_000_000_000;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
-/// What a configuration file may hold; its keys are the options' names.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs)] // docs/how-to/live.md has them.
-pub struct Settings {
-    pub dev: Option<String>,
-    pub rate: Option<String>,
-    pub aqm: Option<String>,
-    pub ingress: Option<String>,
-    pub ingress_aqm: Option<String>,
-    pub overhead: Option<u32>,
-    pub status: Option<String>,
-    pub metrics: Option<u16>,
-    pub dashboard: Option<u16>,
-    pub to: Option<String>,
-    #[serde(alias = "door")]
-    pub backend: Option<String>,
-    pub no_fail_open: Option<bool>,
-    pub tunnels: Option<bool>,
-    pub cpu: Option<String>,
-    pub autorate: Option<bool>,
-    #[serde(alias = "reflectors")]
-    pub reflector: Option<Vec<String>>,
-}
-
-/// What is asked for at the command line.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Overrides the file.
-    pub given: Settings,
-    /// The file.
-    pub config: Option<PathBuf>,
-    /// Only look at copies.
-    pub dry_run: bool,
-    /// Stop after this time.
-    pub duration: Option<String>,
-    /// Say nothing but errors.
-    pub quiet: bool,
-    /// Draw the directions in the terminal.
-    pub view: bool,
-}
-
 /// A direction that is managed, as asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Direction {
@@ -80,31 +39,10 @@ pub struct Direction {
     talkers: bool,
 }
 
-impl Settings {
+impl Options {
     /// The interface.
     pub fn dev(&self) -> &str {
         self.dev.as_deref().unwrap_or_default()
-    }
-
-    fn over(self, file: Self) -> Self {
-        Self {
-            dev: self.dev.or(file.dev),
-            rate: self.rate.or(file.rate),
-            aqm: self.aqm.or(file.aqm),
-            ingress: self.ingress.or(file.ingress),
-            ingress_aqm: self.ingress_aqm.or(file.ingress_aqm),
-            overhead: self.overhead.or(file.overhead),
-            status: self.status.or(file.status),
-            metrics: self.metrics.or(file.metrics),
-            dashboard: self.dashboard.or(file.dashboard),
-            to: self.to.or(file.to),
-            backend: self.backend.or(file.backend),
-            no_fail_open: self.no_fail_open.or(file.no_fail_open),
-            tunnels: self.tunnels.or(file.tunnels),
-            cpu: self.cpu.or(file.cpu),
-            autorate: self.autorate.or(file.autorate),
-            reflector: self.reflector.or(file.reflector),
-        }
     }
 
     /// Whether frames go from interface to interface with AF_XDP.
@@ -122,7 +60,7 @@ impl Settings {
     pub fn parser(&self) -> Parser {
         Parser {
             key: random_key(),
-            tunnels: self.tunnels == Some(true),
+            tunnels: self.tunnels,
             stamps: false,
             wants: Wants::default(),
         }
@@ -130,7 +68,7 @@ impl Settings {
 
     /// Whether loops over the shapers' rates run.
     pub fn moves(&self) -> bool {
-        self.autorate == Some(true)
+        self.autorate
     }
 
     /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP traffic.
@@ -144,7 +82,7 @@ impl Settings {
     /// # Errors
     /// If one cannot be asked.
     pub fn reflectors(&self) -> Result<Vec<IpAddr>, Error> {
-        prober::addresses(self.reflector.as_deref().unwrap_or_default())
+        prober::addresses(&self.reflector)
     }
 
     /// What is managed where loops set the rates: both directions, each on a line that is no limit itself.
@@ -308,13 +246,12 @@ impl Direction {
 }
 
 /// Reads the file, puts the options over it, and checks all of it.
-pub fn settings(options: &Options) -> Result<Settings, Error> {
-    let given = &options.given;
-    let config = options.config.as_deref();
-    let file = config.map_or_else(|| Ok(Settings::default()), read)?;
+pub fn settings(given: &Options) -> Result<Options, Error> {
+    let config = given.config.as_deref();
+    let file = config.map_or_else(|| Ok(Options::default()), read)?;
     // An option is to blame where it was given, or where there is no file.
-    let blame = |error: Error, key: &str, option: bool| match config {
-        Some(path) if !option => Error { key: None, ..error }
+    let blame = |error: Error, key: &str| match config {
+        Some(path) if !given.given(key) => Error { key: None, ..error }
             .key(key)
             .at(&path.display().to_string(), None),
         _ => Error { key: None, ..error }.key(format!("--{}", key.replace('_', "-"))),
@@ -322,7 +259,7 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
     let all = given.clone().over(file);
     if all.dev().is_empty() {
         let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
-        return Err(blame(error, "dev", given.dev.is_some()));
+        return Err(blame(error, "dev"));
     }
     match (&all.to, all.backend.as_deref()) {
         (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
@@ -334,10 +271,10 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
                 "give --to"
             };
             let error = Error::new(what).remedy(remedy);
-            return Err(blame(error, "backend", given.backend.is_some()));
+            return Err(blame(error, "backend"));
         }
     }
-    if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true))
+    if let (Some(to), false) = (&all.to, all.no_fail_open)
         && !(all.xdp() && host::bridged(all.dev(), to))
     {
         let (what, remedy) = match all.xdp() {
@@ -351,31 +288,25 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
             ),
         };
         let error = Error::new(format!("{to}: {what}")).remedy(remedy);
-        return Err(blame(error, "to", given.to.is_some()));
+        return Err(blame(error, "to"));
     }
     if let Some(text) = &all.cpu {
-        let cpus = processors(text).map_err(|e| blame(e, "cpu", given.cpu.is_some()))?;
+        let cpus = processors(text).map_err(|e| blame(e, "cpu"))?;
         let here = sys::processors();
         if let Some(absent) = cpus.iter().find(|cpu| !here.contains(cpu)) {
             let list: Vec<_> = here.iter().map(usize::to_string).collect();
             let error = Error::new(format!("there is no processor {absent} for it"))
                 .remedy(format!("it may use {}", list.join(", ")));
-            return Err(blame(error, "cpu", given.cpu.is_some()));
+            return Err(blame(error, "cpu"));
         }
     }
-    let (key, checked) = check_autorate(&all, options);
-    checked.map_err(|error| {
-        let option = match key {
-            "reflector" => given.reflector.is_some(),
-            _ => given.autorate.is_some(),
-        };
-        blame(error, key, option)
-    })?;
+    let (key, checked) = check_autorate(&all);
+    checked.map_err(|error| blame(error, key))?;
     let directions = all.directions();
     if directions.is_empty() {
         let remedy = "give --rate for what leaves, --ingress for what arrives";
         let error = Error::new("there is no rate").remedy(remedy);
-        return Err(blame(error, "rate", false));
+        return Err(blame(error, "rate"));
     }
     for direction in &directions {
         direction.params().map_err(|mut error| {
@@ -385,30 +316,24 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
             if let Some(option) = inner.strip_prefix("aqm: ") {
                 error.what = format!("{option}: {}", error.what);
             }
-            let (key, option) = match (direction.name, aqm) {
-                ("egress", false) => ("rate", given.rate.is_some()),
-                (_, false) => ("ingress", given.ingress.is_some()),
-                ("ingress", true) if all.ingress_aqm.is_some() => {
-                    ("ingress_aqm", given.ingress_aqm.is_some())
-                }
-                _ => ("aqm", given.aqm.is_some()),
+            let key = match (direction.name, aqm) {
+                ("egress", false) => "rate",
+                (_, false) => "ingress",
+                ("ingress", true) if all.ingress_aqm.is_some() => "ingress_aqm",
+                _ => "aqm",
             };
-            blame(error, key, option)
+            blame(error, key)
         })?;
         if direction.overhead > MOST_OVERHEAD {
             let what = format!("{} is more than {MOST_OVERHEAD} bytes", direction.overhead);
-            return Err(blame(
-                Error::new(what),
-                "overhead",
-                given.overhead.is_some(),
-            ));
+            return Err(blame(Error::new(what), "overhead"));
         }
     }
     Ok(all)
 }
 
 /// What `--autorate` needs and excludes, and the key that is to blame.
-fn check_autorate(all: &Settings, options: &Options) -> (&'static str, Result<(), Error>) {
+fn check_autorate(all: &Options) -> (&'static str, Result<(), Error>) {
     let wrong = |key, what: &str, remedy: &str| (key, Err(Error::new(what).remedy(remedy)));
     let none = match all.reflectors() {
         Ok(addresses) => addresses.is_empty(),
@@ -427,7 +352,7 @@ fn check_autorate(all: &Settings, options: &Options) -> (&'static str, Result<()
             "name some that you may ask, as in --reflector 192.0.2.1",
         );
     }
-    if options.dry_run {
+    if all.dry_run {
         let what = "shapes nothing in a dry run";
         return wrong("autorate", what, "leave --dry-run out");
     }
@@ -463,14 +388,14 @@ fn processors(text: &str) -> Result<Vec<usize>, Error> {
 }
 
 /// The interfaces that are named, in the options or in the file.
-pub fn named(options: &Options) -> Result<Vec<String>, Error> {
-    let config = options.config.as_deref();
-    let file = config.map_or_else(|| Ok(Settings::default()), read)?;
-    let all = options.given.clone().over(file);
+pub fn named(given: &Options) -> Result<Vec<String>, Error> {
+    let config = given.config.as_deref();
+    let file = config.map_or_else(|| Ok(Options::default()), read)?;
+    let all = given.clone().over(file);
     Ok(all.dev.into_iter().chain(all.to).collect())
 }
 
-fn read(path: &Path) -> Result<Settings, Error> {
+fn read(path: &Path) -> Result<Options, Error> {
     let name = path.display().to_string();
     let no = |error: Error| error.key(format!("--config {name}"));
     let text = host::read_regular(path, MOST_BYTES).map_err(no)?;
@@ -481,42 +406,26 @@ fn read(path: &Path) -> Result<Settings, Error> {
 }
 
 /// The new settings, if they change only what can change.
-pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings, Error> {
-    let fixed = [
-        ("dev", old.dev == new.dev),
-        ("status", old.status == new.status),
-        ("metrics", old.metrics == new.metrics),
-        ("dashboard", old.dashboard == new.dashboard),
-        ("to", old.to == new.to),
-        ("backend", old.backend == new.backend),
-        ("tunnels", old.tunnels == new.tunnels),
-        ("cpu", old.cpu == new.cpu),
-        ("autorate", old.moves() == new.moves()),
-        ("reflector", old.reflector == new.reflector),
-        (
-            "rate",
-            new.moves() || old.rate.is_some() == new.rate.is_some(),
-        ),
-        (
-            "ingress",
-            new.moves() || old.ingress.is_some() == new.ingress.is_some(),
-        ),
-    ];
+pub fn changeable(old: &Options, new: Options, path: &Path) -> Result<Options, Error> {
+    let at = |error: Error| error.at(&path.display().to_string(), None);
     // What runs is better than what stands in for a model that cannot be read.
     if let Some((error, _)) = new.directions().iter().find_map(Direction::broken_model) {
-        return Err(error.under("aqm").at(&path.display().to_string(), None));
+        return Err(at(error.under("aqm")));
     }
-    match fixed.iter().find(|(_, same)| !same) {
-        None => Ok(new),
-        Some((key, _)) => {
-            let what = match *key {
-                "rate" | "ingress" => "a direction cannot come or go while quell live runs",
-                _ => "cannot change while quell live runs",
-            };
-            let error = Error::new(what).key(*key).remedy("start it again");
-            Err(error.at(&path.display().to_string(), None))
-        }
+    for row in Options::ROWS {
+        let changed = old.changed(&new).contains(&row.name);
+        let came = old.given(row.name) != new.given(row.name);
+        let what = match row.name {
+            "rate" | "ingress" if came && !new.moves() => {
+                "a direction cannot come or go while quell live runs"
+            }
+            _ if changed && row.scope == Scope::Start => "cannot change while quell live runs",
+            _ => continue,
+        };
+        let error = Error::new(what).key(row.name).remedy("start it again");
+        return Err(at(error));
     }
+    Ok(new)
 }
 
 #[cfg(test)]
@@ -525,11 +434,11 @@ mod tests {
 
     #[test]
     fn a_model_that_cannot_be_read_leaves_the_stand_in_at_the_start_and_is_refused_later() {
-        let with = |aqm: &str| Settings {
+        let with = |aqm: &str| Options {
             dev: Some("eth0".into()),
             rate: Some("10mbit".into()),
             aqm: Some(aqm.to_owned()),
-            ..Settings::default()
+            ..Options::default()
         };
         let file = std::env::temp_dir().join(format!("quell-truncated-{}", std::process::id()));
         std::fs::write(&file, "hush 1\ntarget 1 2 3").expect("room");
@@ -555,26 +464,51 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_file_and_defaults_are_those_of_the_table() {
+        for row in Options::ROWS {
+            let name = row.name;
+            let each = ["true", "7", "\"x\"", "[\"x\"]"].map(|value| format!("{name} = {value}"));
+            let read = |text: &String| toml::from_str::<Options>(text).is_ok_and(|o| o.given(name));
+            let known = each.iter().any(read);
+            assert_eq!(known, row.scope != Scope::Command, "{name}");
+        }
+        let default = |name| {
+            Options::ROWS
+                .iter()
+                .find(|row| row.name == name)
+                .expect("a row")
+                .default
+        };
+        let given = Options {
+            rate: Some("1mbit".into()),
+            ..Options::default()
+        };
+        let direction = &given.directions()[0];
+        assert_eq!(direction.aqm, default("aqm"));
+        assert_eq!(direction.overhead.to_string(), default("overhead"));
+    }
+
+    #[test]
     fn autorate_manages_both_directions_with_pace_unless_another_loop_is_named() {
-        let words = |given: Settings| {
-            let given = Settings {
-                autorate: Some(true),
+        let words = |given: Options| {
+            let given = Options {
+                autorate: true,
                 ..given
             };
             let each = given.directions().into_iter();
             each.map(|d| d.aqm).collect::<Vec<_>>()
         };
-        assert_eq!(words(Settings::default()), ["pace", "pace ingress"]);
-        let started = Settings {
+        assert_eq!(words(Options::default()), ["pace", "pace ingress"]);
+        let started = Options {
             rate: Some("5mbit".into()),
             ingress: Some("20mbit".into()),
-            ..Settings::default()
+            ..Options::default()
         };
         let started = words(started);
         assert_eq!(started, ["pace start 5mbit", "pace ingress start 20mbit"]);
-        let other = Settings {
+        let other = Options {
             aqm: Some("sqm_autorate base 8mbit".into()),
-            ..Settings::default()
+            ..Options::default()
         };
         assert_eq!(words(other)[1], "sqm_autorate base 8mbit ingress");
     }

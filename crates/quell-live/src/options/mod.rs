@@ -1,0 +1,316 @@
+//! The options of the commands, each written once as a row of a table: what reads the command line, the help, Python's command line, the
+//! configuration file and OpenWrt's start script come from it (tools/keys.py writes what is a file).
+
+pub mod live;
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use quell_link::Error;
+
+/// Where an option can be given, and when it counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scope {
+    /// Only in the command line.
+    Command,
+    /// Also as a key of the configuration file, which is read again on SIGHUP.
+    File,
+    /// As `File`, but it cannot change at run time.
+    Start,
+}
+
+/// An option.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its key in a configuration file; as an option, `_` is `-`.
+    pub name: &'static str,
+    /// A former name, which is not shown.
+    pub former: Option<&'static str>,
+    /// Its value in the help: in brackets if it can be left out, none for a flag.
+    pub value: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// The default, where that is not "off".
+    pub default: &'static str,
+    /// Whether each use adds a value.
+    pub repeats: bool,
+    /// Where it can be given.
+    pub scope: Scope,
+}
+
+impl Row {
+    /// The option as it is typed.
+    pub fn flag(&self) -> String {
+        format!("--{}", self.name.replace('_', "-"))
+    }
+
+    /// What it does, and the default.
+    pub fn text(&self) -> String {
+        match self.default {
+            "" => self.help.to_owned(),
+            default => format!("{}; default: {default}", self.help),
+        }
+    }
+
+    fn is(&self, typed: &str) -> bool {
+        let names = [Some(self.name), self.former];
+        let name = typed.strip_prefix("--").map(|name| name.replace('-', "_"));
+        name.is_some_and(|name| names.contains(&Some(name.as_str())))
+            || (typed, self.name) == ("-q", "quiet")
+    }
+}
+
+/// A field that an option fills.
+pub trait Field: PartialEq + Sized {
+    /// Whether each use adds a value.
+    const REPEATS: bool = false;
+    /// Takes a value as it is typed; false if it is none.
+    fn fill(&mut self, text: &str) -> bool;
+    /// Whether it has a value.
+    fn given(&self) -> bool;
+}
+
+impl Field for bool {
+    fn fill(&mut self, _: &str) -> bool {
+        *self = true;
+        true
+    }
+
+    fn given(&self) -> bool {
+        *self
+    }
+}
+
+impl Field for Vec<String> {
+    const REPEATS: bool = true;
+
+    fn fill(&mut self, text: &str) -> bool {
+        self.push(text.to_owned());
+        true
+    }
+
+    fn given(&self) -> bool {
+        !self.is_empty()
+    }
+}
+
+impl<T: FromStr + PartialEq> Field for Option<T> {
+    fn fill(&mut self, text: &str) -> bool {
+        *self = text.parse().ok();
+        self.is_some()
+    }
+
+    fn given(&self) -> bool {
+        self.is_some()
+    }
+}
+
+/// The options of a command.
+pub trait Table: Default {
+    /// All, in the help's order.
+    const ROWS: &'static [Row];
+
+    /// Fills the field of a row; false if the value is none of its kind.
+    fn put(&mut self, name: &str, text: &str) -> bool;
+
+    /// Whether the option or key has been given.
+    fn given(&self, name: &str) -> bool;
+
+    /// Takes the value of an option from Python or the command line.
+    ///
+    /// # Errors
+    /// If the value is none of its kind.
+    fn set(&mut self, row: &Row, text: &str) -> Result<(), Error> {
+        match self.put(row.name, text) {
+            true => Ok(()),
+            false => Err(Error::new(format!("\"{text}\" is not such a number")).key(row.flag())),
+        }
+    }
+
+    /// Reads the command line of `command`: options, and the words that are none. None: it asks for help.
+    ///
+    /// # Errors
+    /// If an option is unknown, lacks its value or has one of another kind.
+    fn read(
+        command: &str,
+        arguments: impl Iterator<Item = String>,
+    ) -> Result<Option<(Self, Vec<String>)>, Error> {
+        let (mut options, mut words) = (Self::default(), Vec::new());
+        let mut arguments = arguments.peekable();
+        while let Some(argument) = arguments.next() {
+            if !argument.starts_with('-') || argument == "-" {
+                words.push(argument);
+                continue;
+            }
+            let (name, inline) = match argument.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (argument.as_str(), None),
+            };
+            if matches!(name, "--help" | "-h") {
+                return Ok(None);
+            }
+            let Some(row) = Self::ROWS.iter().find(|row| row.is(name)) else {
+                let error = Error::new("unknown option").key(name);
+                return Err(error.remedy(format!("see {command} --help")));
+            };
+            let value = match row.value.as_bytes().first() {
+                None => String::new(),
+                // A port that can be left out is then any that is free.
+                Some(b'[') => inline
+                    .or_else(|| arguments.next_if(|next| next.bytes().all(|b| b.is_ascii_digit())))
+                    .unwrap_or_else(|| "0".to_owned()),
+                Some(_) => inline
+                    .or_else(|| arguments.next())
+                    .ok_or_else(|| Error::new("needs a value").key(name))?,
+            };
+            options.set(row, &value)?;
+        }
+        Ok(Some((options, words)))
+    }
+
+    /// The options as the help lists them.
+    fn help() -> String {
+        let mut text = String::new();
+        let heads = Self::ROWS
+            .iter()
+            .map(|row| (row, row.flag() + " " + row.value));
+        let width = heads.clone().map(|(_, head)| head.len()).max().unwrap_or(0);
+        for (row, head) in heads {
+            let mut line = format!("  {head:width$} ");
+            for word in row.text().split(' ') {
+                if line.len() + 1 + word.len() > 120 {
+                    let _ = writeln!(text, "{line}");
+                    line = " ".repeat(width + 3);
+                }
+                let _ = write!(line, " {word}");
+            }
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+}
+
+/// A struct with a field for each row; the rows of `file` are also keys of a configuration file.
+macro_rules! options {
+    (
+        $(#[$about:meta])*
+        $table:ident
+        file { $($key:ident $(or $former:literal)?: $kind:ty, $value:literal, $help:literal, $default:literal, $scope:ident;)* }
+        command { $($name:ident: $type:ty, $metavar:literal, $does:literal, $unset:literal;)* }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $table {
+            $(#[doc = $help] $(#[serde(alias = $former)])? pub $key: $kind,)*
+            $(#[doc = $does] #[serde(skip)] pub $name: $type,)*
+        }
+
+        impl $crate::options::Table for $table {
+            const ROWS: &'static [$crate::options::Row] = &[
+                $($crate::options::Row {
+                    name: stringify!($key),
+                    former: [$(Some($former),)? None][0],
+                    value: $value,
+                    help: $help,
+                    default: $default,
+                    repeats: <$kind as $crate::options::Field>::REPEATS,
+                    scope: $crate::options::Scope::$scope,
+                },)*
+                $($crate::options::Row {
+                    name: stringify!($name),
+                    former: None,
+                    value: $metavar,
+                    help: $does,
+                    default: $unset,
+                    repeats: <$type as $crate::options::Field>::REPEATS,
+                    scope: $crate::options::Scope::Command,
+                },)*
+            ];
+
+            fn put(&mut self, name: &str, text: &str) -> bool {
+                use $crate::options::Field;
+                match name {
+                    $(stringify!($key) => self.$key.fill(text),)*
+                    $(stringify!($name) => self.$name.fill(text),)*
+                    _ => false,
+                }
+            }
+
+            fn given(&self, name: &str) -> bool {
+                use $crate::options::Field;
+                match name {
+                    $(stringify!($key) => self.$key.given(),)*
+                    $(stringify!($name) => self.$name.given(),)*
+                    _ => false,
+                }
+            }
+        }
+
+        impl $table {
+            /// These options, and those of the file that are not among them.
+            pub fn over(mut self, file: Self) -> Self {
+                use $crate::options::Field;
+                $(if !self.$key.given() {
+                    self.$key = file.$key;
+                })*
+                self
+            }
+
+            /// The keys whose values differ.
+            pub fn changed(&self, other: &Self) -> Vec<&'static str> {
+                let same = [$((stringify!($key), self.$key == other.$key)),*];
+                same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
+            }
+        }
+    };
+}
+pub(crate) use options;
+
+#[cfg(test)]
+mod tests {
+    use super::live::Options;
+    use super::*;
+
+    fn read(line: &str) -> Result<(Options, Vec<String>), String> {
+        let read = Options::read("quell-live", line.split_whitespace().map(str::to_owned));
+        read.map(Option::unwrap_or_default)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_row_is_read_and_in_the_help() {
+        for row in Options::ROWS {
+            let (flag, value) = (row.flag(), if row.value.is_empty() { "" } else { "7" });
+            let (options, words) = read(&format!("{flag} {value}")).expect("an option");
+            assert!(options.given(row.name) && words.is_empty(), "{flag}");
+            let given = Options::ROWS.iter().filter(|row| options.given(row.name));
+            assert_eq!(given.count(), 1, "{flag}");
+            assert!(
+                Options::help().contains(&format!("  {flag} {}", row.value)),
+                "{flag}"
+            );
+        }
+        assert!(Options::help().lines().all(|line| line.len() <= 120));
+    }
+
+    #[test]
+    fn former_names_inline_values_and_ports_that_are_left_out() {
+        let (options, _) =
+            read("--door=af_xdp --dashboard --reflector 1 --reflector=2 -q").unwrap();
+        assert_eq!(options.backend.as_deref(), Some("af_xdp"));
+        assert_eq!((options.dashboard, options.quiet), (Some(0), true));
+        assert_eq!(options.reflector, ["1", "2"]);
+        assert_eq!(read("--dashboard 9200").unwrap().0.dashboard, Some(9200));
+        for (line, said) in [
+            ("--rate", "--rate: needs a value"),
+            (
+                "--metrics 70000",
+                "--metrics: \"70000\" is not such a number",
+            ),
+            ("--frob", "--frob: unknown option; see quell-live --help"),
+        ] {
+            assert_eq!(read(line).unwrap_err(), said);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+"""An option of `quell live` is a row of one table (crates/quell-live/src/options): all places follow from it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from conftest import ROOT
+from quell import _core
+from quell.cli import dispatch, live, table
+
+
+def test_a_new_row_is_an_option_with_help_and_completion_and_is_in_openwrts_files_and_in_the_manual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    keys = importlib.import_module("keys")
+    rows, examples = _core.options("live")
+    sample = ("sample_words", None, "slow|fast", "how it is done", "", False, "file")
+    monkeypatch.setattr(_core, "options", lambda _: ([*rows, sample], examples))
+
+    @table.options("live")
+    def command_with_it(**options: Any) -> int:
+        """Do nothing."""
+        return len(options)
+
+    monkeypatch.setattr(live, "live", command_with_it)
+    command: Any = get_command(dispatch.app(["live", "watch"]))
+    (parameter,) = (p for p in command.commands["live"].params if p.name == "sample_words")
+    assert parameter.opts == ["--sample-words"]
+    assert parameter.help == "How it is done."
+    assert [item.value for item in parameter.shell_complete(command.make_context("quell", ["live"]), "f")] == ["fast"]
+    rows = [*rows, sample]
+    assert "| `--sample-words slow\\|fast` | how it is done | key, read again on SIGHUP |" in keys.reference(rows)
+    assert 'append_option "$section" sample_words sample-words\n' in keys.init(keys.INIT.read_text("utf-8"), rows)
+    assert "option sample_words 'slow|fast'" in keys.config(keys.CONFIG.read_text("utf-8"), rows)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the program is for Linux")
+def test_all_options_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(_core, "live", lambda **options: given.append(options))
+    rows, _ = _core.options("live")
+    words = ["live"]
+    for name, _, value, _, _, _, _ in rows:
+        words += [f"--{name.replace('_', '-')}", *(["7"] if value else [])]
+    assert dispatch.call(words) == 0
+    for name, former, value, _, _, repeats, _ in rows:
+        assert given[0].pop(name) == (["7"] if repeats else "7" if value else True)
+        if former:
+            assert not given[0].pop(former)
+    assert given[0] == {}
