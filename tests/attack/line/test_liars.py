@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +93,54 @@ def test_nor_does_it_in_minutes(net: Modem, record_property: Callable[[str, obje
     record_property(HEAD, f"| {what} | {DOWN:g} | {mean:.0%}, then {after:.0%} |")
     # Without a liar it is 87 % (docs/lab/autorate.md); 8 s before the lie are too few for a mean.
     assert mean > 0.9 * 0.87 and floor <= 10 and after > 0.6
+
+
+@pytest.mark.long
+def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
+    net: Modem, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """SECURITY.md: a tenth of the highest capacity that was measured, forgotten with a time constant of 5 minutes.
+
+    The line's load comes from a host without timestamps, which is no evidence of anything.
+    """
+    begin, lie, path = 20, 150, tmp_path / "status"
+    net.run(net.b, "sysctl", "-qw", "net.ipv4.tcp_timestamps=0")
+    with Liar(net, begin, begin + lie):
+        since = time.monotonic()
+        command = live(net, "--autorate", "--status", path)
+        with Traffic(net, "") as traffic:
+            traffic.load("d", LIAR)
+            traffic.load("d" * 10)
+
+            def look(until: float) -> list[tuple[float, float]]:
+                """Measure the use of the way down and its rate, each second until second `until`."""
+                seen = []
+                while time.monotonic() < since + until:
+                    share = traffic.measure(1, DOWN, UP)[0]
+                    seen.append((share, _rate(path)))
+                return seen
+
+            before, during, after = look(begin), look(begin + lie), look(begin + lie + 40)
+    code, said = stop(command)
+    assert code == 0 and not net.rules(), said
+    floor = sum(rate < 0.15 * DOWN for _, rate in during)
+    again = next((k for k in range(len(after) - 1) if min(after[k][0], after[k + 1][0]) > 0.8 * 0.87), None)
+    mean = sum(share for share, _ in during) / len(during)
+    lowest = min(rate for _, rate in during)
+    what = f"the only TCP peer lies for {lie} s: {sum(s for s, _ in before[-8:]) / 8:.0%} before, "
+    what += f"at the floor for {floor} s, lowest rate {lowest:.2f} Mbit/s, 80 % again after {again} s"
+    record_property(HEAD, f"| {what} | {DOWN:g} | {mean:.0%}, then {sum(s for s, _ in after[-10:]) / 10:.0%} |")
+    # The rate may be above the line's, but not what was measured.
+    assert lowest > 0.8 * 0.1 * DOWN * math.exp(-lie / 300)
+    assert again is not None
+
+
+def _rate(path: Path) -> float:
+    """Return the rate of the way down, Mbit/s."""
+    with socket.socket(socket.AF_UNIX) as ask:
+        ask.connect(str(path))
+        state = json.loads(b"".join(iter(lambda: ask.recv(1 << 16), b"")))
+    return float(state["directions"]["ingress"]["capacity_mbps"])
 
 
 @pytest.mark.long
