@@ -107,7 +107,7 @@ def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
     net.run(net.b, "sysctl", "-qw", "net.ipv4.tcp_timestamps=0")
     with Liar(net, begin, begin + lie):
         since = time.monotonic()
-        command = live(net, "--autorate", "--status", path)
+        command = live(net, "--autorate", "--status", str(path))
         with Traffic(net, "") as traffic:
             traffic.load("d", LIAR)
             traffic.load("d" * 10)
