@@ -153,7 +153,7 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
 
 
 def test_shipped_curves_lie_in_the_package() -> None:
-    assert len(CURVES) == 5
+    assert len(CURVES) == 4
     assert not list((ROOT / "crates/quell-link/models").glob("*.parquet"))
 
 

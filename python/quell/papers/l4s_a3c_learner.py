@@ -1,102 +1,91 @@
-"""The learner of the A3C-L4S paper: Figures 25 to 27, and the shipped network on sets held out."""
+"""The shipped network of A3C-L4S on sets of scenarios, and beside it other networks and queues."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from quell.papers import curves
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.claim import Claim, estimate
+from quell.papers.l4s_a3c_studies import SHARES, shares
 from quell.papers.paper import Study
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
-from quell.views.figures import Axis, Figure, Line, Panel, Table
+from quell.views.figures import Table
 
-MODEL = "a3c-l4s"
 QUEUE = "a3c_l4s"
-LAWS = ("l4s target 2ms",)
-UNTRAINED = "a3c-l4s.untrained.safetensors"
-"""`quell train a3c-l4s --environment loop --actor-rate 0 --episodes 1`: first weights, untrained."""
+TRAINED = {
+    "BEFORE": ("the network that shipped before", "before"),
+    "START": ("random first weights, untrained", "start"),
+    "UNTRAINED": ("hand-written first weights, untrained", "untrained"),
+    "SIX": ("a power law of six numbers, found by CMA-ES", "six"),
+}
+"""Prefix of rows: a network beside the shipped one, and its file `trained/a3c-l4s.NAME.safetensors`.
+
+- before: `quell train a3c-l4s --environment loop --actor-rate 5e-5`
+- start: `quell train a3c-l4s --episodes 1 --actor-rate 0 --seed 2`
+- untrained: `quell train a3c-l4s --environment loop --actor-rate 0 --episodes 1`
+- six: the best of five searches by validation, `tools/a3c.py six`
+"""
+QUEUES = {"TARGET": "l4s target 2ms", "DUALPI2": "dualpi2", "HUSH": "hush"}
+"""Prefix of rows: a queue without a network."""
+BESIDE = {**{prefix: what for prefix, (what, _) in TRAINED.items()}, **QUEUES}
 CONSTANTS = [0.001 * 2 ** (k / 2) for k in range(19)]
 """p' from 0.001 to 0.5: what a constant reaches where the network misses an aim."""
 
-SETS = {"A3C": "held out", "FEW": "few flows", "GRID": "grid"}
+SETS = {"A3C": "held out", "FEW": "few flows", "GRID": "grid", "NEW": "new"}
 """Prefix of rows: the set."""
 AIMS = (
     ("mean", "mean_delay", "mean delay over that of l4s's own law, geometric mean", 1.0, -1, 2),
     ("p99", "p99_delay", "99th percentile over that of the law, geometric mean", 1.0, -1, 2),
     ("throughput", "throughput", "throughput over that of the law, geometric mean", 0.98, +1, 3),
     ("least", "least_throughput", "throughput over that of the law, worst scenario", 0.98, +1, 3),
-    ("met", "met", "scenarios where all three are met", float(len(coupled.HELD_OUT)), +1, 1),
+    ("met", "met", "scenarios where all three are met", None, +1, 1),
 )
+KEPT = ("mean", "throughput", "met")
+"""Rows of what is beside the network."""
 
 CLAIMS = [
-    Claim("F25.rise", "training: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1,
-          kind="claim", source="section 5.2.1, Figure 25", quote="average reward gradually increases"),
-    Claim("F26.delay", "training: delay at the workers' queues, last tenth of the episodes", "ms", digits=1),
     *(
-        Claim(f"{prefix}.{row}", f"{name}: {what}", "", wanted, better, digits=digits, kind="aim")
+        Claim(f"{prefix}.{row}", f"{name}: {what}", "", wanted or float(len(coupled.SETS[name])), better, digits=digits,
+              kind="aim")
         for prefix, name in SETS.items()
         for row, _, what, wanted, better, digits in AIMS
     ),
+    Claim("NEW.before", "new: mean delay over that of the network that shipped before, geometric mean", "", 0.9, -1,
+          kind="aim"),
     *(
-        Claim(f"UNTRAINED.{prefix}.{row}", f"the hand-written first weights, {name}: {what}", digits=digits)
+        Claim(f"{other}.{prefix}.{row}", f"{label}, {name}: {what}", digits=digits, detail=True)
+        for other, label in BESIDE.items()
         for prefix, name in SETS.items()
         for row, _, what, _, _, digits in AIMS
+        if row in KEPT
     ),
 ]  # fmt: skip
 """The aims: less delay on average and at the 99th percentile, at no more than 2 % less throughput, everywhere."""
 
 
 def measure(study: Study, bench: Bench) -> None:
-    """Measure and draw the learner."""
-    _curve(study)
-    _sets(study, bench)
-
-
-def _curve(study: Study) -> None:
-    curve = curves.find(MODEL)
-    episodes, rewards, delays = curve["step"], curve["rewards"], curve["delays_ms"]
-    n = max(1, len(episodes) // 10)
-    tenths = [mean(curve["reward"][k : k + n]) for k in range(0, len(episodes) - n + 1, n)]
-    course = "; by tenth of the training: " + ", ".join(f"{t:.3f}" for t in tenths)
-    study.put("F25.rise", estimate([tenths[-1] - tenths[0]]), f"it begins as a proportional controller{course}")
-    study.put("F26.delay", estimate([mean(v for row in delays[-n:] for v in row)]))
-
-    def workers(rows: Sequence[Sequence[float]]) -> list[Line]:
-        smooth = max(1, n)
-        lines = []
-        for k in range(len(rows[0])):
-            values = [mean(row[k] for row in rows[max(0, t - smooth + 1) : t + 1]) for t in range(len(rows))]
-            lines.append(Line(f"worker {k + 1}", list(zip(episodes, values, strict=True)), "line", k + 1))
-        return lines
-
-    whole = [mean(curve["reward"][max(0, t - n + 1) : t + 1]) for t in range(len(episodes))]
-    x = Axis("episode")
-    panels = [
-        Panel("Figure 25: reward", x, Axis("reward per step"),
-              [Line("global", list(zip(episodes, whole, strict=True)), "line", 0), *workers(rewards)]),
-        Panel("Figure 26: delay while learning", x, Axis("delay, ms", True), workers(delays)),
-    ]  # fmt: skip
-    note = "The training of the shipped network; running means over a tenth of it. Episodes have links of their own."
-    study.figures.append(Figure("F25", "Figures 25 and 26: learning", note, panels))
-
-
-def _cell(cell: Sequence[Outcome], name: str) -> float:
-    return mean(getattr(o, name) for o in cell)
-
-
-def _sets(study: Study, bench: Bench) -> None:
+    """Measure the learner on the sets."""
     if why := missing_reason(QUEUE):
-        for claim in CLAIMS[2:]:
+        for claim in CLAIMS:
             study.put(claim.id, None, why)
         return
     misses: list[list[str]] = []
-    for prefix, name in SETS.items():
-        _judge(study, bench, prefix, name, misses)
+    beside: list[list[str]] = []
+    with ExitStack() as stack:
+        folder = files(__package__) / "trained"
+        words = {
+            prefix: f"{QUEUE} model {stack.enter_context(as_file(folder / f'a3c-l4s.{name}.safetensors'))}"
+            for prefix, (_, name) in TRAINED.items()
+        }
+        for prefix, name in SETS.items():
+            _judge(study, bench, prefix, name, {**words, **QUEUES}, beside, misses)
+    title = "The shipped network and what is beside it: shares of the law's, means of runs"
+    study.tables.append(Table(title, ["set", "", *SHARES.values()], beside))
     columns = [
         "set", "Mbit/s, RTT ms, flows", "l4s", QUEUE, "throughput's ratio", "constant p' that meets all aims",
         "least delay of a constant with the throughput",
@@ -107,11 +96,22 @@ def _sets(study: Study, bench: Bench) -> None:
         )
 
 
-def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list[str]]) -> None:
-    """Run the network and the law over a set of scenarios."""
+def _cell(cell: Sequence[Outcome], name: str) -> float:
+    return mean(getattr(o, name) for o in cell)
+
+
+def _judge(
+    study: Study,
+    bench: Bench,
+    prefix: str,
+    name: str,
+    others: dict[str, str],
+    beside: list[list[str]],
+    misses: list[list[str]],
+) -> None:
+    """Run the network, the law and what is beside them over a set of scenarios."""
     settings, first = coupled.SETS[name], coupled.FIRST_SEEDS[name]
     settings = settings[::5] if bench.quick else settings
-    queues = ["l4s", QUEUE, *LAWS]
 
     def run(which: Sequence[str], where: Sequence[Setting]) -> dict[str, list[list[Outcome]]]:
         return coupled.held_out(
@@ -119,17 +119,12 @@ def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list
             first_seed=first, threads=bench.threads, on=bench.on,
         )  # fmt: skip
 
-    with as_file(files(__package__) / "trained" / UNTRAINED) as path:
-        first_weights = f"{QUEUE} model {path}"
-        got = run([*queues, first_weights], settings)
-    mine, law = got[QUEUE], got["l4s"]
+    got = run([coupled.QUEUE, QUEUE, *others.values()], settings)
+    mine, law = got[QUEUE], got[coupled.QUEUE]
 
-    def by_seed(cells: list[list[Outcome]]) -> list[dict[str, float]]:
-        return [coupled.versus([[c[k]] for c in cells], [[c[k]] for c in law]) for k in range(bench.first)]
+    def by_seed(cells: list[list[Outcome]], over: list[list[Outcome]]) -> list[dict[str, float]]:
+        return [coupled.versus([[c[k]] for c in cells], [[c[k]] for c in over]) for k in range(bench.first)]
 
-    each, untrained = by_seed(mine), by_seed(got[first_weights])
-    named = {QUEUE: mine, "untrained": got[first_weights], **{q: got[q] for q in LAWS}}
-    relative = "; ".join(_relative(cells, law, q) for q, cells in named.items())
     missed = [k for k in range(len(settings)) if not _meets(mine[k], law[k])]
     short = [
         f"{_where(settings[k])}: {_figures(mine[k])} against {_figures(law[k])}, "
@@ -137,12 +132,23 @@ def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list
         for k in missed
     ]
     listed = "; ".join(short) or "none"
-    why = f"scenarios that miss an aim, mean of seeds (mean ms / 99th percentile / Mbit/s): {listed}. {relative}"
+    why = f"scenarios that miss an aim, mean of seeds (mean ms / 99th percentile / Mbit/s): {listed}"
+    each = by_seed(mine, law)
     for row, key, *_ in AIMS:
         study.put(f"{prefix}.{row}", estimate(e[key] for e in each), why)
-        study.put(f"UNTRAINED.{prefix}.{row}", estimate(e[key] for e in untrained))
-    study.notes.append(f"{name.capitalize()}, {len(settings)} scenarios: {relative}.")
+    for other, words in others.items():
+        own = by_seed(got[words], law)
+        for row, key, *_ in AIMS:
+            if row in KEPT:
+                study.put(f"{other}.{prefix}.{row}", estimate(e[key] for e in own))
+    if prefix == "NEW":
+        pairs = by_seed(mine, got[others["BEFORE"]])
+        study.put("NEW.before", estimate(e["mean_delay"] for e in pairs))
+    labels = {"shipped": QUEUE, **{BESIDE[other]: words for other, words in others.items()}}
+    for label, words in labels.items():
+        beside.append([name, label, *shares(coupled.versus(got[words], law))])
     if name == "held out":
+        queues = [coupled.QUEUE, QUEUE, QUEUES["TARGET"]]
         rows = [[_where(s), *(_figures(got[q][k]) for q in queues)] for k, s in enumerate(settings)]
         title = "Held out: mean delay, ms / 99th percentile, ms / throughput, Mbit/s"
         study.tables.append(Table(title, ["Mbit/s, RTT ms, flows", *queues], rows))
@@ -194,11 +200,3 @@ def _share(mine: Sequence[Outcome], law: Sequence[Outcome]) -> float:
 
 def _meets(mine: Sequence[Outcome], law: Sequence[Outcome]) -> bool:
     return coupled.versus([mine], [law])["met"] == 1
-
-
-def _relative(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]], name: str) -> str:
-    v = coupled.versus(mine, law)
-    return (
-        f"{name} has {v['mean_delay']:.2f} of the law's mean delay, {v['p99_delay']:.2f} of its 99th percentile, at "
-        f"least {v['least_throughput']:.3f} of its throughput, and all aims in {v['met']:.0f}"
-    )

@@ -19,14 +19,35 @@ TABLE = "a3c-l4s.studies"
 SCALES = ("10", "25", "50", "100")
 ALL = float(len(coupled.HELD_OUT))
 WHAT = {
-    "seeds": "the shipped network's training, five seeds",
+    "seeds": "the paper's procedure from hand-written first weights, five seeds",
     "a3c": "A3C from random weights",
     "a2c": "stable-baselines3's A2C from random weights",
 }
 
+WORLDS = "many worlds from random weights, five seeds"
+OF_WORLDS = (
+    ("mean", "mean_delay", "mean delay over the law's, held out", 0.21, -1, 2),
+    ("throughput", "throughput", "throughput over the law's, held out", 0.998, +1, 4),
+    ("cut", "throughput_cut", "the same with each scenario's ratio at most 1", 0.996, +1, 4),
+    ("met", "met", "scenarios held out where all aims are met", ALL, +1, 1),
+    ("few", "few flows met", "scenarios with few flows where all aims are met", ALL - 1, +1, 1),
+)
+"""Row, column of the table, what it is, bound, direction, digits."""
+
+SHARES = {
+    "mean_delay": "mean delay",
+    "p99_delay": "99th percentile",
+    "throughput": "throughput",
+    "throughput_cut": "the same, at most 1 a scenario",
+    "least_throughput": "worst throughput",
+    "met": "all aims met",
+    "settings": "of",
+}
+"""Columns of tables that compare with the law, and what `coupled.versus` calls them."""
+
 CLAIMS = [
     Claim("SEEDS.rise", f"{WHAT['seeds']}: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1,
-          kind="claim", source="section 7", quote="A3C model can converge properly"),
+          kind="claim", source="section 5.2.1, Figure 25", quote="average reward gradually increases"),
     *(
         claim
         for prefix, key in (("SEEDS", "seeds"), ("RANDOM.a3c", "a3c"), ("RANDOM.a2c", "a2c"))
@@ -38,6 +59,11 @@ CLAIMS = [
                   kind="aim"),
         )
     ),
+    Claim("WORLDS.rise", f"{WORLDS}: mean reward, last tenth of the batches less first tenth"),
+    *(
+        Claim(f"WORLDS.{row}", f"{WORLDS}: {what}", "", bound, better, digits=digits, kind="aim")
+        for row, _, what, bound, better, digits in OF_WORLDS
+    ),
     Claim("RANDOM.reward", "from random weights: A3C's reward less A2C's, last fifth of the episodes", "", 0.0, +1,
           kind="aim"),
     *(
@@ -48,6 +74,12 @@ CLAIMS = [
 ]  # fmt: skip
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+def shares(found: Mapping[str, float]) -> list[str]:
+    """Write what `coupled.versus` gives, a cell for each of `SHARES`."""
+    digits = {"mean_delay": 2, "p99_delay": 2, "throughput": 4, "throughput_cut": 4, "least_throughput": 3}
+    return [f"{found[key]:.{digits.get(key, 0)}f}" for key in SHARES]
 
 
 def measure(study: Study) -> None:
@@ -64,11 +96,19 @@ def measure(study: Study) -> None:
     study.put("SEEDS.rise", estimate(_part(run, -10) - _part(run, 10) for run in seeds), _training_text(seeds))
     for prefix, found in (("SEEDS", seeds), ("RANDOM.a3c", a3c), ("RANDOM.a2c", a2c)):
         _judge(study, prefix, found)
+    worlds = of("worlds")
+    why = f"by seed: {', '.join(f'{_part(run, -10) - _part(run, 10):.2f}' for run in worlds)}"
+    study.put("WORLDS.rise", estimate(_part(run, -10) - _part(run, 10) for run in worlds), why)
+    for claim, key, _, _, _, digits in OF_WORLDS:
+        values = [float(run[-1][key]) for run in worlds]
+        why = f"by seed: {', '.join(f'{v:.{digits}f}' for v in values)}"
+        study.put(f"WORLDS.{claim}", estimate(values), why)
     differences = [_part(mine, -5) - _part(its, -5) for mine, its in zip(a3c, a2c, strict=True)]
     study.put("RANDOM.reward", estimate(differences), f"A3C: {_training_text(a3c)}; A2C: {_training_text(a2c)}")
     _scales(study, {scale: of("scales", scale) for scale in SCALES})
     _table(study, runs)
-    _draw(study, seeds, a3c, a2c, {scale: of("scales", scale) for scale in SCALES})
+    _seeds(study, {"network": worlds, "six numbers": of("six")})
+    _draw(study, worlds, seeds, a3c, a2c, {scale: of("scales", scale) for scale in SCALES})
 
 
 def _part(run: Rows, parts: int, key: str = "reward") -> float:
@@ -118,6 +158,18 @@ def _table(study: Study, runs: Mapping[tuple[str, str, int], Rows]) -> None:
     )
 
 
+def _seeds(study: Study, found: Mapping[str, Sequence[Rows]]) -> None:
+    """Show each training in many worlds, and each search for six numbers, on the sets that chose nothing."""
+    rows = [
+        [name, f"{what}, seed {run[-1]['seed']}", *shares({k: run[-1][f"{prefix}{k}"] for k in SHARES})]
+        for name, prefix in (("held out", ""), ("few flows", "few flows "), ("new", "new "))
+        for what, runs in found.items()
+        for run in runs
+    ]
+    title = "Trainings in many worlds and searches for six numbers: shares of the law's, means of five runs"
+    study.tables.append(Table(title, ["set", "", *SHARES.values()], rows))
+
+
 # Figures. ------------------------------------------------------------------------------------------------------------
 
 
@@ -129,12 +181,26 @@ def _running(found: Sequence[Rows], key: str) -> list[tuple[float, float | None]
 
 
 def _draw(
-    study: Study, seeds: Sequence[Rows], a3c: Sequence[Rows], a2c: Sequence[Rows], scales: Mapping[str, Sequence[Rows]]
+    study: Study,
+    worlds: Sequence[Rows],
+    seeds: Sequence[Rows],
+    a3c: Sequence[Rows],
+    a2c: Sequence[Rows],
+    scales: Mapping[str, Sequence[Rows]],
 ) -> None:
+    note = "Running means over a tenth of a training. The shipped network is that of seed 2."
+    x = Axis("batch")
+    by_seed = [(f"seed {k + 1}", [run]) for k, run in enumerate(worlds)]
+    study.figures.append(Figure("F25", "Figures 25 and 26: learning in many worlds, from random weights", note, [
+        Panel("Figure 25: reward", x, Axis("reward per period"),
+              [Line(name, _running(run, "reward"), "line", k) for k, (name, run) in enumerate(by_seed)]),
+        Panel("Figure 26: delay while learning", x, Axis("backlog, ms", True),
+              [Line(name, _running(run, "delay_ms"), "line", k) for k, (name, run) in enumerate(by_seed)]),
+    ]))  # fmt: skip
     x = Axis("episode")
     note = "Running means over a tenth of a training."
     study.figures.append(Figure("seeds", "Five seeds, and A3C beside A2C", note, [
-        Panel("the shipped network's training", x, Axis("reward per step"),
+        Panel("the paper's procedure from hand-written first weights", x, Axis("reward per step"),
               [Line(f"seed {k + 1}", _running([run], "reward"), "line", k) for k, run in enumerate(seeds)]),
         Panel("from random weights: reward", x, Axis("reward per step"),
               [Line("A3C", _running(a3c, "reward"), "line", 5), Line("A2C", _running(a2c, "reward"), "line", 6)]),
