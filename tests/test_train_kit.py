@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import signal
@@ -164,8 +165,28 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
         train(out, 6, resume=True, options={"seed": 2})
     last = tmp_path / "model-checkpoints" / "last.pt"
     last.write_bytes(last.read_bytes()[:500])
-    with pytest.raises(InputError, match=r"last\.pt: not a whole checkpoint .*; start anew$"):
-        train(out, 6, resume=True)
+    for resume in (True, False):  # not even where it is not wanted: it may be another program's file
+        with pytest.raises(InputError, match=r"last\.pt: not a whole checkpoint .*; remove it, or give another --out$"):
+            train(out, 6, resume=resume)
+    assert last.stat().st_size == 500
+    last.unlink()
+    os.mkfifo(last)
+    with pytest.raises(InputError, match=r"last\.pt: is not a plain file"):
+        train(out, 6)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root may give a folder away")
+@pytest.mark.parametrize("which", ["model-checkpoints", "model-checkpoints/last.pt"])
+def test_a_checkpoint_of_a_stranger_is_not_read(tmp_path: Path, which: str) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(Stopped):
+        train(tmp_path / "model.safetensors", 6, poison=5)
+    (tmp_path / "model-checkpoints").chmod(0o777)
+    os.chown(tmp_path / which, 65534, 65534)
+    for resume in (True, False):
+        with pytest.raises(InputError, match=r"cannot be used: .* belongs to another user, in a folder where all"):
+            train(tmp_path / "model.safetensors", 6, resume=resume)
 
 
 @pytest.mark.torch

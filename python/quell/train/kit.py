@@ -85,6 +85,13 @@ class Session:
         self._closing = ExitStack()
         if tensorboard is not None and find_spec("tensorboard") is None:
             raise InputError(f"--tensorboard needs tensorboard: {install('train')}")
+        try:
+            if self.folder.exists():
+                files.refuse_planted(self.folder)
+            if self.last.exists():
+                files.refuse_foreign(self.last, self.last.lstat())
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be used: {error.strerror}") from None
         self._read(resume)
 
     @property
@@ -190,14 +197,16 @@ class Session:
             if resume:
                 raise InputError(f"--resume: there is no checkpoint {self.last}; leave --resume out to start")
             return
+        if not self.last.is_file():
+            raise InputError(f"{self.last}: is not a plain file; remove it, or give another --out")
         try:
             whole = torch.load(self.last, weights_only=True)
             options, done, total = whole["options"], int(whole["done"]), int(whole["total"])
             self._before_s, rows, rng, state = whole["seconds"], whole["rows"], whole["torch"], whole["state"]
         except Exception as error:
-            if resume:
-                raise InputError(f"{self.last}: not a whole checkpoint ({type(error).__name__}); start anew") from None
-            return
+            raise InputError(
+                f"{self.last}: not a whole checkpoint ({type(error).__name__}); remove it, or give another --out"
+            ) from None
         if not resume:
             self._before_s = 0.0
             if done < total:
