@@ -357,7 +357,7 @@ def test_kept_runs_are_used_and_not_run_again(tmp_path: Path, monkeypatch: pytes
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "state"
     with monkeypatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda _: None)
+        patched.setattr(Kept, "finished", lambda *_: None)
         first = run.evaluate(plan, state=state)
     monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
     assert [cell.plain() for cell in run.evaluate(plan, state=state)] == [cell.plain() for cell in first]
@@ -383,7 +383,7 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "quell-evaluate.state"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Kept, "finished", lambda _: None)
+        patched.setattr(Kept, "finished", lambda *_: None)
         run.evaluate(plan, state=state)
     state.write_text(spoil(state.read_text()))
     before = state.read_text()

@@ -83,3 +83,16 @@ def test_a_look_at_a_target_makes_no_file_that_a_kill_could_leave(
     monkeypatch.setattr(tempfile, "mkstemp", named)
     files.check_target("--json", tmp_path / "out.json")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root may give a file away")
+def test_the_permissions_of_a_strangers_file_are_not_kept(tmp_path: Path) -> None:
+    for mode in (0o666, 0o444):
+        planted = tmp_path / f"{mode:o}"
+        planted.write_text("planted")
+        planted.chmod(mode)
+        os.chown(planted, 65534, 65534)
+        files.write_text(planted, "new")
+        (tmp_path / "usual").write_text("")
+        assert planted.stat().st_mode == (tmp_path / "usual").stat().st_mode
+        assert (planted.read_text(), planted.stat().st_uid) == ("new", 0)

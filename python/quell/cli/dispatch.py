@@ -16,7 +16,7 @@ import typer
 
 from quell import _core
 from quell._core import InputError
-from quell.cli import usage
+from quell.cli import completion, usage, written
 from quell.common.console import err, out
 from quell.common.status import BAD_INPUT, FAILED, INTERRUPTED, OK
 from quell.common.text import one_line
@@ -60,6 +60,7 @@ def app(names: Sequence[str] = NAMES) -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    completion.install_whole()
     program.callback()(_main)
     for name in names:
         _add(program, name)
@@ -123,6 +124,7 @@ def with_port(arguments: Sequence[str]) -> list[str]:
 def _call(arguments: Sequence[str]) -> int:
     arguments = with_port(arguments)
     try:
+        written.check(arguments)
         first = arguments[:1]
         named = [name for name in first if name in NAMES]
         program = app(named if named or first == ["--version"] else NAMES)

@@ -60,7 +60,17 @@ def run(
         outcome = measure(scenario, work, 0, rpm)
     else:
         kept: list[Outcome] = []
-        files.write_whole(pcap, lambda part: kept.append(measure(scenario, work, 0, rpm, part)))
+
+        def capture(part: Path) -> None:
+            kept.append(measure(scenario, work, 0, rpm, part))
+            if not kept[0].by_job:  # a part of a capture does not replace an earlier one
+                raise KeyboardInterrupt
+
+        try:
+            files.write_whole(pcap, capture)
+        except KeyboardInterrupt:
+            if not kept:
+                raise
         outcome = kept[0]
     if not targets.quiet and outcome.records:
         rows = stats.summarise(outcome.records)

@@ -24,6 +24,7 @@ def check_target(option: str, path: Path | None) -> None:
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
         # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
+            _mode(target)
             _try_to_create(target)
         elif not os.access(path, os.W_OK):
             raise InputError(f"{option} {path}: is not writable")
@@ -35,6 +36,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part.
 
     A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
+    A new file has the permissions of ours that was there; a read-only one is not replaced.
     """
     try:
         # Looked at first: what a stranger plants afterwards is refused, or replaced.
@@ -110,7 +112,21 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 
+def _mode(path: Path) -> int | None:
+    """Return the permissions of our own file that is to be replaced. Raises OSError if we made it read-only."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if os.name != "nt" and found.st_uid != os.geteuid():
+        return None  # A stranger may have planted it: the new file would be open to all.
+    if not found.st_mode & 0o222:
+        raise OSError(errno.EACCES, "it is read-only")  # A rename would replace it all the same.
+    return found.st_mode & 0o777
+
+
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
+    mode = _mode(path)
     handle, part = _part(path)
     try:
         try:
@@ -121,9 +137,11 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
                 write(at)
             except InputError as error:  # names the part
                 raise InputError(str(error).replace(str(at), str(path))) from None
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(handle if os.chmod in os.supports_fd else part, 0o666 & ~umask)  # noqa: PTH101 (a descriptor)
+            if mode is None:
+                umask = os.umask(0)
+                os.umask(umask)
+                mode = 0o666 & ~umask
+            os.chmod(handle if os.chmod in os.supports_fd else part, mode)  # noqa: PTH101 (a descriptor)
         finally:
             os.close(handle)  # Windows renames no open file
         part.replace(path)

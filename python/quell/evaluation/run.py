@@ -224,7 +224,7 @@ def evaluate(
         for row in range(0, len(cells), len(plan.candidates)):
             _judge_row(plan, cells[row : row + len(plan.candidates)])
         deliver(cells)
-        kept.finished()
+        kept.finished({task.key for task in tasks})
     return cells
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Container
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -89,9 +90,9 @@ class Kept:
                     "or name another file: --state"
                 ) from None
 
-    def finished(self) -> None:
-        """Remove the file: all is done."""
-        if self._path is not None:
+    def finished(self, keys: Container[str]) -> None:
+        """Remove the file: all is done. It stays if it has runs of another evaluation, which was interrupted."""
+        if self._path is not None and all(key in keys for key in self.runs):
             self.__exit__()  # Windows does not delete an open file.
             self._path.unlink(missing_ok=True)
 

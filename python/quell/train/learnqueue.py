@@ -67,10 +67,13 @@ def train(
     none learned, and the table that did best there is `out`. Beside it are the table of the last run
     (`NAME.last.safetensors`), from which the next one learns, and the learning curve (`NAME.curve.csv`).
 
-    With `resume` it continues after the runs that were done, as if it had not been interrupted.
+    With `resume` it continues after the runs that were done, as if it had not been interrupted. Without, there must be
+    no earlier training of this name, whose tables the first run would replace.
 
     Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
     """
+    if not resume:
+        _check_new(out)
     table, curve = _begun(scenario, out, episodes) if resume else (None, [])
     try:
         with bar("Learning", episodes, "runs") as update:
@@ -115,6 +118,14 @@ def _best(curve: Sequence[Point]) -> Point:
 
 def _beside(out: Path, what: str) -> Path:
     return out.with_name(f"{out.name.removesuffix('.safetensors')}.{what}")
+
+
+def _check_new(out: Path) -> None:
+    for file in (_beside(out, "curve.csv"), _beside(out, "last.safetensors")):
+        if file.exists():
+            raise InputError(
+                f"{file}: of an earlier training; continue with --resume, remove it, or give another --out"
+            )
 
 
 def _csv(curve: Sequence[Point]) -> str:

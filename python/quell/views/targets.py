@@ -66,9 +66,14 @@ class Targets:
     def write(
         self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None, flent: Any = None
     ) -> None:
-        """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run."""
+        """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run.
+
+        What an interrupted command has finished does not replace earlier files.
+        """
         if not outcome.by_job:
             return
+        if outcome.interrupted:
+            self._keep_earlier()
         records = outcome.records if series else experiment.without_series(outcome.records)
         if self.json is not None:
             what = json if json is not None else records[0] if single and records else records
@@ -89,6 +94,18 @@ class Targets:
 
             files.write_text(self.html, report.page(outcome, command()))
             err.print(f"Report: {self.html}", style="dim")
+
+    def _keep_earlier(self) -> None:
+        """Name others in the place of files that are there."""
+        for option in ("json", "html", "parquet", "csv", "flent"):
+            path = getattr(self, option)
+            if path is None or not Path(path).is_file():
+                continue
+            earlier = Path(path)
+            suffix = SUFFIX if earlier.name.endswith(SUFFIX) else earlier.suffix
+            other = earlier.with_name(f"{earlier.name.removesuffix(suffix)}.interrupted{suffix}")
+            setattr(self, option, str(other) if option == "json" else other)
+            err.print(f"quell: {earlier} is from before and stays: the finished runs go to {other}", soft_wrap=True)
 
 
 def command() -> str:

@@ -1,0 +1,48 @@
+"""Files of `quell --install-completion`, replaced whole: typer empties a shell's settings before it writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from typer import _completion_shared as typers
+
+from quell.common import files
+
+
+def install_whole() -> None:
+    """Have typer call the functions below for the shells whose settings it would write in place."""
+    vars(typers).update(install_bash=bash, install_zsh=zsh, install_fish=fish)
+
+
+def bash(**script: Any) -> Path:
+    """Install completion for bash."""
+    path = _script(Path.home() / ".bash_completions" / f"{script['prog_name']}.sh", script)
+    _add(Path.home() / ".bashrc", f"source '{path}'")
+    return path
+
+
+def zsh(**script: Any) -> Path:
+    """Install completion for zsh."""
+    path = _script(Path.home() / ".zfunc" / f"_{script['prog_name']}", script)
+    _add(Path.home() / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
+    return path
+
+
+def fish(**script: Any) -> Path:
+    """Install completion for fish, which needs no line in its settings."""
+    return _script(Path.home() / f".config/fish/completions/{script['prog_name']}.fish", script)
+
+
+def _script(path: Path, script: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, typers.get_completion_script(**script) + "\n")
+    return path
+
+
+def _add(settings: Path, line: str) -> None:
+    """Add a line to a shell's settings, whatever their encoding, unless they have it."""
+    before = settings.read_bytes() if settings.exists() else b""
+    if line.encode() not in before:
+        between = b"" if before.endswith(b"\n") or not before else b"\n"
+        files.write_bytes(settings, before + between + line.encode() + b"\n")

@@ -1,0 +1,175 @@
+"""No command loses a file of before: one that is named twice, is read-only, or stands in the way of partial results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL
+from quell._core import InputError
+from quell.cli.dispatch import call
+from quell.common import files
+
+SHORT = 'name = "x"\nduration = "1s"\nwarmup = "0s"\n[link]\nrate = "1mbit"\n[[flow]]\n'
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(SHORT)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["compare", "mine.toml", "--html", "mine.toml"], "--html mine.toml: the command reads it, too"),
+        (["compare", "mine.toml", "--html=./mine.toml"], "--html ./mine.toml: the command reads it, too"),
+        (
+            ["run", "home", "--aqm", "hush model mine.toml", "--pcap", "mine.toml"],
+            "--pcap mine.toml: the command reads",
+        ),
+        (["compare", "mine.toml", "--json", "new", "--html", "./new"], "--json new: --html writes it, too"),
+        (["show", "mine.toml", "--json", "link"], "--json link: the command reads it, too"),
+    ],
+)
+def test_a_file_that_is_named_twice_is_not_written(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link").symlink_to("mine.toml")
+    assert call(words) == 2
+    assert why in capsys.readouterr().err
+    assert Path("mine.toml").read_text() == SHORT and not Path("new").exists()
+
+
+def test_devices_and_the_words_of_a_shells_command_may_be_named_twice() -> None:
+    from quell.cli import written
+
+    written.check(["compare", "--json", "-", "--html", "/dev/null", "--csv", "/dev/null"])
+    written.check(["shell", "--json", "mine.toml", "sh", "-c", "cat mine.toml"])
+    written.check(["shell", "--json", "mine.toml", "--", "cat", "mine.toml"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
+def test_a_read_only_file_is_not_replaced_and_a_private_one_stays_private(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "mine.toml", "--seeds", "1", "--aqm", "pfifo", "--json", "runs.json"]
+    Path("runs.json").write_text("old")
+    Path("runs.json").chmod(0o444)
+    assert call(words) == 2
+    assert "--json runs.json: cannot be written: it is read-only" in capsys.readouterr().err
+    with pytest.raises(InputError, match="it is read-only"):
+        files.write_text(Path("runs.json"), "new")
+    assert Path("runs.json").read_text() == "old"
+    Path("runs.json").chmod(0o600)
+    assert call(words) == 0
+    assert json.loads(Path("runs.json").read_text())
+    assert stat.S_IMODE(Path("runs.json").stat().st_mode) == 0o600
+
+
+def interrupted(*words: str) -> str:
+    """Run quell, and send what Ctrl-C sends, later and later until a run has finished before; return its errors."""
+    for seconds in (1.0, 2.0, 4.0, 8.0, 16.0):
+        process = subprocess.Popen([QUELL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        if process.returncode == 130 and "interrupted: 0 of" not in err:
+            return err
+    raise AssertionError(err)
+
+
+@pytest.mark.real_time
+def test_what_an_interrupted_comparison_has_finished_does_not_replace_earlier_results() -> None:
+    for name in ("runs.json", "runs.csv"):
+        Path(name).write_text("of a whole experiment")
+    words = ["compare", "home", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "1000", "--duration", "6s"]
+    err = interrupted(*words, "--json", "runs.json", "--csv", "runs.csv", "--html", "new.html")
+    for name in ("runs.json", "runs.csv"):
+        assert Path(name).read_text() == "of a whole experiment", err
+        assert f"{name} is from before and stays" in err
+    assert json.loads(Path("runs.interrupted.json").read_text())
+    assert Path("runs.interrupted.csv").read_text().startswith("scenario,")
+    assert "Interrupted" in Path("new.html").read_text()
+
+
+@pytest.mark.real_time
+def test_a_part_of_a_capture_does_not_replace_an_earlier_one() -> None:
+    Path("line.pcapng").write_text("whole")
+    words = [str(QUELL), "run", "--rate", "1gbit", "--duration", "100000s", "--pcap", "line.pcapng"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not any(part.stat().st_size for part in Path().glob(".line.pcapng.*")):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert "interrupted" in process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert Path("line.pcapng").read_text() == "whole"
+    assert sorted(path.name for path in Path().iterdir()) == ["line.pcapng", "mine.toml"]
+
+
+def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:
+    first = ["evaluate", "--aqm", "codel", "--aqm", "pie", "--seeds", "1", "--sections", "5.1"]
+    err = interrupted(*[word if word != "1" else "40" for word in first])
+    state = Path("quell-evaluate.state")
+    assert "finished runs are kept" in err
+    kept = state.read_text()
+    assert kept.count("\n") > 1, "a finished run"
+    assert call(["evaluate", "--aqm", "red", "--seeds", "1", "--sections", "5.1"]) == 0
+    assert state.read_text().startswith(kept)
+
+
+def test_a_new_training_of_learnqueue_leaves_the_tables_of_an_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "learnqueue", "mine.toml", "--episodes", "2", "--out", "t.safetensors"]
+    assert call(words) == 0
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    assert call([*words, "--seed", "7"]) == 2
+    assert "t.curve.csv: of an earlier training; continue with --resume" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+SETTINGS = {"bash": (".bashrc", ".bash_completions/quell.sh"), "zsh": (".zshrc", ".zfunc/_quell")}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shells of POSIX")
+@pytest.mark.parametrize("shell", SETTINGS)
+def test_completion_is_added_to_a_shells_settings_whole_and_once(shell: str) -> None:
+    settings, script = map(Path, SETTINGS[shell])
+    settings.write_bytes(b"# caf\xe9\nalias x=y")  # Latin-1, without an end of line
+    settings.chmod(0o600)
+    assert _install(shell).returncode == 0
+    text = settings.read_bytes()
+    assert text.startswith(b"# caf\xe9\nalias x=y\n") and text.count(b"\n") == 3
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600
+    assert "_QUELL_COMPLETE" in script.read_text()
+    assert _install(shell).returncode == 0
+    assert settings.read_bytes() == text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -f in blocks of 1024 bytes")
+@pytest.mark.parametrize("shell", SETTINGS)
+def test_where_no_room_is_left_for_them_a_shells_settings_stay(shell: str) -> None:
+    settings = Path(SETTINGS[shell][0])
+    settings.write_text("#" * 4000)
+    done = _install(shell, "ulimit -f 3; ")
+    assert done.returncode in (1, 2) and "cannot be written" in done.stderr, done
+    assert settings.read_text() == "#" * 4000
+
+
+def _install(shell: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HOME": str(Path.cwd()), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = f'{first}exec "{QUELL}" --install-completion {shell}'
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
