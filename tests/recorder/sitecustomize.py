@@ -1,12 +1,13 @@
-"""Notes which files of this checkout a test file depends on, in each Python that has this folder on PYTHONPATH.
+"""Notes which files of this checkout a test depends on, in each Python that has this folder on PYTHONPATH.
 
 tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: making one needs neither a
 descriptor nor room in a file, both of which tests take away. The input `*` stands for every file: a program that is
-not known to read only what its command line names.
+not known to read only what its command line names. Where pytest's own process runs one, all tests of the file count.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -26,47 +27,59 @@ READ_NOTHING = re.compile(
 """Programs that read no file of the checkout but those that their command line names, and pass the environment on."""
 READ_MUCH = re.compile(r"(make|cargo|rustc|git|uv|maturin|ruff|mypy|mkdocs|node|runuser|sudo|su|docker)")
 """Programs that make a command unknown wherever they stand in it."""
-seen: set[str] = set()
+PROGRAMS = (".venv/bin/quell-live", "dist/quell-live")
+"""What is built, and an input all the same."""
+seen: set[tuple[str, str]] = set()
 
 
-def note(name: str) -> None:
-    if name not in seen:
-        seen.add(name)
+def note(name: str, folder: str = INPUTS) -> None:
+    if (name, folder) not in seen:
+        seen.add((name, folder))
         try:
-            os.symlink(name, f"{INPUTS}/{name.replace('/', '%')}")
+            os.symlink(name, f"{folder}/{name.replace('/', '%')}")
         except FileExistsError:
             pass
 
 
-def read(path: str) -> None:
+def read(path: str, inputs: str = INPUTS) -> None:
     """Note a file of the checkout; for compiled Python, its source."""
     path = os.path.realpath(path)
-    if not path.startswith(ROOT) or path.startswith(BUILT) or not os.path.isfile(path):
+    if not path.startswith(ROOT) or not os.path.isfile(path):
+        return
+    if path.startswith(BUILT) and path.removeprefix(ROOT) not in PROGRAMS:
         return
     folder, _, name = path.removeprefix(ROOT).rpartition("/")
     if folder.endswith("__pycache__"):
         folder, name = folder.removesuffix("__pycache__").rstrip("/"), name.partition(".")[0] + ".py"
-    note(f"{folder}/{name}" if folder else name)
+    note(f"{folder}/{name}" if folder else name, inputs)
 
 
 def ran(program: Any, words: Any, folder: Any, environment: Any) -> None:
-    """Note what a program depends on."""
+    """Note what a program depends on: for the test that runs now, which the environment names."""
+    inputs = os.environ.get("QUELL_TEST_INPUTS", INPUTS)
     words = [words] if isinstance(words, str | bytes | os.PathLike) else list(words or ())
     words = [os.fsdecode(word) for word in (program or words[0], *words)]
     folder = os.fsdecode(folder or ".")
     tokens = [token for word in words for token in re.split(r"[\s'\"=;|&()]+", word) if token]
     names = [os.path.basename(token) for token in tokens]
     passed_on = environment is None or any(os.fsdecode(name) == "QUELL_TEST_INPUTS" for name in environment)
-    script = names[0] in ("sh", "bash") and any(os.path.isfile(os.path.join(folder, word)) for word in words[2:3])
+    # A shell's commands are either on its command line or unknown.
+    options = itertools.takewhile(re.compile("-|pipefail").match, words[2:])
+    script = names[0] in ("sh", "bash") and not any(re.fullmatch(r"-\w*c", word) for word in options)
     if (
         not READ_NOTHING.fullmatch(names[0])
         or any(READ_MUCH.fullmatch(name) for name in names)
         or (names[0] != "ldconfig" and not passed_on)
         or script
+        or names[-1] in ("sh", "bash")
     ):
         note("*")
+    if "quell-live" in names:
+        # Wherever PATH finds it.
+        for program in PROGRAMS:
+            note(program, inputs)
     for token in tokens:
-        read(os.path.join(folder, token))
+        read(os.path.join(folder, token), inputs)
 
 
 def hook(event: str, values: tuple[Any, ...]) -> None:
