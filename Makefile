@@ -17,7 +17,8 @@ export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS MFLAGS
 
 # The lines of these files decide whether the extension module is built again.
-RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard crates/quell-link/models/* crates/quell-live/bpf/*.o)
+RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml \
+  $(shell find crates -name Cargo.toml -o -type f \( -path '*/src/*' -o -path '*/models/*' -o -path 'crates/quell-live/bpf/*' \))
 
 # The profile of what is published: link-time optimisation (dist in Cargo.toml), which takes minutes. PROFILE=release has none.
 PROFILE ?= dist
@@ -43,7 +44,7 @@ wheel: .venv/build.installed ## a wheel for this machine and a source distributi
 
 pgo: .venv/build.installed ## build as above with a profile of its own hot paths: some 10 % faster; takes minutes and needs llvm-profdata
 	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --profile $(PROFILE) --locked --uv
-	@touch .venv/quell.built
+	@: > .venv/quell.built
 
 comma := ,
 extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, Ray, ...), or some: EXTRAS="train ray"
@@ -156,14 +157,15 @@ clean: ## removes what was built here
 	$(UV) pip install --quiet --python $(BIN)/python --excludes requirements/exclude.txt --require-hashes -r $<
 	@touch $@
 
+# tests/by-file reads what is written into it.
 .venv/quell.built: .venv/build.installed $(RUST_SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --features inputs --locked --uv
 	$(BIN)/python -m compileall -q python/quell
-	@touch $@
+	@echo release, inputs > $@
 
 # With both packages named, Cargo resolves the same features as for the extension module and reuses its libraries.
 $(BIN)/quell-live: .venv/quell.built
-	cargo build --release --locked --quiet --package quell-py --package quell-live --bin quell-live
+	cargo build --release --features quell-py/inputs --locked --quiet --package quell-py --package quell-live --bin quell-live
 	ln -f target/release/quell-live $@ 2>/dev/null || cp target/release/quell-live $@
 
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.

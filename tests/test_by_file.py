@@ -65,7 +65,7 @@ def checkout(tmp_path: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(textwrap.dedent(text))
     (tmp_path / "dist/quell-live").chmod(0o755)
-    for name in ("by-file", "recorder/sitecustomize.py", "recorder/by_item.py"):
+    for name in ("by-file", "kinds.py", "circles.py", "recorder/sitecustomize.py", "recorder/by_item.py"):
         (tmp_path / "tests" / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     (tmp_path / ".gitignore").write_text("target/\ndist/\n__pycache__/\n")

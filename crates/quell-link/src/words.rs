@@ -16,6 +16,7 @@ mod guard;
 mod hashed;
 mod htb;
 pub mod hush;
+mod l4s;
 mod learnqueue;
 mod lfq;
 mod model;
@@ -56,7 +57,13 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     &[&red::RED, &choke::CHOKE, &pie::PIE, &sfq::SFQ],
     hashed::KINDS,
     &[&cebinae::CEBINAE, &drr::DRR, &htb::HTB],
-    fair::KINDS,
+    &[
+        &fair::FQ,
+        &fair::FQ_CODEL,
+        &pie::FQ_PIE,
+        &cake::CAKE,
+        &l4s::L4S,
+    ],
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
     autorate::KINDS,
@@ -186,6 +193,7 @@ impl Queue {
         };
         let kind = find(name)
             .ok_or_else(|| Error::unknown("queue", name, all_kinds().map(|k| k.name())))?;
+        note(kind.name());
         let (guard, options) = guard::split(name, options).map_err(|e| e.under(name))?;
         let queue = Self {
             kind: kind.name(),
@@ -286,6 +294,7 @@ impl fmt::Display for Queue {
 
 /// Every kind of queue that needs no more than its name, with its options and defaults.
 pub fn catalogue() -> Vec<KindInfo> {
+    all_kinds().for_each(|kind| note(kind.name()));
     let alone = all_kinds().filter(|k| k.parse(&[]).is_ok());
     alone.map(|k| k.info()).collect()
 }
@@ -295,6 +304,25 @@ pub fn every() -> Vec<String> {
     let bare = catalogue().into_iter().map(|kind| kind.name.to_owned());
     bare.chain(VARIANTS.iter().map(ToString::to_string))
         .collect()
+}
+
+/// In a checkout's builds (the feature `inputs`): makes the kind an input of the test that runs, for which the environment
+/// names a folder, as tests/recorder/sitecustomize.py does. Nobody may use a discipline before its kind is noted.
+fn note(kind: &str) {
+    #[cfg(unix)]
+    if cfg!(feature = "inputs")
+        && let Some(folder) = std::env::var_os("QUELL_TEST_INPUTS")
+    {
+        let name = format!("kind:{kind}");
+        let made = std::os::unix::fs::symlink(&name, std::path::Path::new(&folder).join(&name));
+        // A test that runs on without the note would not be run again.
+        if let Err(e) = made
+            && e.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            panic!("{name} cannot be noted in {}: {e}", folder.display());
+        }
+    }
+    let _ = kind;
 }
 
 fn find(name: &str) -> Option<&'static dyn AnyKind> {

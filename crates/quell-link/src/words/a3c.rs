@@ -6,7 +6,7 @@ use quell_qdisc::l4s;
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{US, disciplines};
 
-use super::fair::L4S;
+use super::l4s::L4S;
 use super::model::{Model, Own, own};
 use super::rows::*;
 use super::{AnyKind, AnySpec, Built, Field, Kind, KindInfo, OptionInfo, Spec, downcast};
