@@ -95,6 +95,12 @@ def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("PROFILE", "dist") != "dist", reason="of another profile than published wheels")
+def test_the_wheel_is_a_small_download(archives: tuple[Path, Path]) -> None:
+    assert archives[0].stat().st_size <= 6_000_000
+
+
+@pytest.mark.slow
 def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
     # Cargo distinguishes two checkouts by neither path nor content: give this one its own target folder and new times.
     folder = ROOT / "target/sdist"
