@@ -19,9 +19,12 @@ def test_a_new_row_is_an_option_with_help_and_completion_and_is_in_openwrts_file
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     keys = importlib.import_module("keys")
-    rows, examples = _core.options("live")
+    rows, words, examples = _core.options("live")
     sample = ("sample_words", None, "slow|fast", "how it is done", "", False, "file")
-    monkeypatch.setattr(_core, "options", lambda _: ([*rows, sample], examples))
+    known = _core.options
+    monkeypatch.setattr(
+        _core, "options", lambda name: ([*rows, sample], words, examples) if name == "live" else known(name)
+    )
 
     @table.options("live")
     def command_with_it(**options: Any) -> int:
@@ -40,17 +43,20 @@ def test_a_new_row_is_an_option_with_help_and_completion_and_is_in_openwrts_file
     assert "option sample_words 'slow|fast'" in keys.config(keys.CONFIG.read_text("utf-8"), rows)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the program is for Linux")
-def test_all_options_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="these commands are for Linux")
+@pytest.mark.parametrize("command", ["live", "watch", "steer", "attach", "detach"])
+def test_all_options_reach_the_program(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     given: list[dict[str, Any]] = []
-    monkeypatch.setattr(_core, "live", lambda **options: given.append(options))
-    rows, _ = _core.options("live")
-    words = ["live"]
+    monkeypatch.setattr(_core, command, lambda *_, **options: given.append(options))
+    rows, _, _ = _core.options(command)
+    words = [command, *(["eth0"] if command != "live" else [])]
     for name, _, value, _, _, _, _ in rows:
-        words += [f"--{name.replace('_', '-')}", *(["7"] if value else [])]
+        words += [f"--{name.replace('_', '-')}", *(["7.csv" if name == "out" else "7"] if value else [])]
     assert dispatch.call(words) == 0
+    (taken,) = given
     for name, former, value, _, _, repeats, _ in rows:
-        assert given[0].pop(name) == (["7"] if repeats else "7" if value else True)
+        typed = "7.csv" if name == "out" else "7"
+        assert taken.pop("with_" if name == "with" else name) == ([typed] if repeats else typed if value else True)
         if former:
-            assert not given[0].pop(former)
-    assert given[0] == {}
+            assert not taken.pop(former)
+    assert taken == {}

@@ -215,7 +215,7 @@ def main():
     args = parser.parse_args()
     catalogue, schema = json.loads(_core.scenario_keys()), json.loads(_core.scenario_schema())
     stale = False
-    rows, _ = _core.options("live")
+    rows, _, _ = _core.options("live")
     files = {
         DOC: page(DOC.read_text(), {table["name"]: markdown(table) for table in catalogue}),
         MODULE: module(schema, catalogue),

@@ -77,8 +77,8 @@ The value is empty for a flag, and in brackets where it can be left out. The las
 the configuration file) or `start` (a key that cannot change at run time).
 """
 
-def options(command: str) -> tuple[list[OptionRow], list[str]]:
-    """Give the options of a command on real packets, and examples of what follows it. Raises InputError."""
+def options(command: str) -> tuple[list[OptionRow], list[tuple[str, str]], list[str]]:
+    """Give the options of a command on real packets, its words and what they are, and examples. Raises InputError."""
 
 def live(**options: object) -> None:
     """Do what `quell live` does with these options, of which None and False are not given. Linux only.
@@ -116,66 +116,26 @@ def disciplines() -> list[tuple[str, str, str, str]]:
     Raises InputError.
     """
 
-def steer(
-    words: Sequence[str],
-    *,
-    knobs: str | None = None,
-    reflectors: list[str] = ...,
-    ecn: bool = False,
-    every: str | None = None,
-    rate: str | None = None,
-    least: str | None = None,
-    most: str | None = None,
-    valid: str | None = None,
-    duration: str | None = None,
-    dry_run: bool = False,
-    insist: bool = False,
-    json: bool = False,
-    restore: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Steer a discipline of the kernel as `quell steer` with these options; `words`: device, place, controller.
+def steer(words: Sequence[str], **options: object) -> None:
+    """Do what `quell steer` does with these words (device, place, controller) and options. Linux only.
 
-    With `restore`, bring back what killed processes left on the devices that `words` names. Linux only. To be called
+    With `restore`, bring back what killed processes left on the devices that `words` names (none: on all). To be called
     by the main thread. Raises InputError.
     """
 
 def attached_left() -> list[Path]:
     """Give the state files of `quell attach` in this network namespace. Linux only. Raises InputError."""
 
-def attach(
-    dev: str,
-    words: str | None = None,
-    *,
-    rate: str | None = None,
-    limit: int | None = None,
-    replace: bool = False,
-    dry_run: bool = False,
-    quiet: bool = False,
-) -> None:
+def attach(dev: str, words: str | None = None, **options: object) -> None:
     """Attach a discipline to a device as `quell attach`; without words, print what is attached. Linux only.
 
     Raises InputError.
     """
 
-def detach(devices: Sequence[str], *, quiet: bool = False) -> None:
+def detach(devices: Sequence[str], **options: object) -> None:
     """Take away what is attached to these devices, and bring back what was before. Linux only. Raises InputError."""
 
-def watch(
-    devices: Sequence[str],
-    *,
-    every: str | None = None,
-    duration: str | None = None,
-    out: str | PathLike[str] | None = None,
-    rotate: str | None = None,
-    keep: int | None = None,
-    json: bool = False,
-    flows: bool = False,
-    metrics: int | None = None,
-    dashboard: int | None = None,
-    quiet: bool = False,
-    finished: Callable[[Path], object] | None = None,
-) -> None:
+def watch(devices: Sequence[str], finished: Callable[[Path], object] | None = None, **options: object) -> None:
     """Sample the kernel's queues until SIGTERM, Ctrl-C or the end of the time, as `quell watch` with these options.
 
     `finished` receives the path of each complete file (.csv or .jsonl) of `out`. Linux only. To be called by the main

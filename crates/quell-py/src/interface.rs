@@ -28,9 +28,11 @@ fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     let mut options = T::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
+        // Python's keywords have a mark: with_.
+        let name = name.trim_end_matches('_');
         let row = T::ROWS
             .iter()
-            .find(|row| row.name == name || row.former == Some(&name));
+            .find(|row| row.name == name || row.former == Some(name));
         let row = row.ok_or_else(|| PyTypeError::new_err(format!("unknown option {name}")))?;
         let values = match value.cast::<PyList>() {
             _ if value.is_none() || value.is(PyBool::new(value.py(), false)) => Vec::new(),
@@ -95,48 +97,17 @@ pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
     sampling::disciplines().map_err(input_error)
 }
 
-/// Steers a discipline until SIGTERM, Ctrl-C or the end of its time or of standard input; with `restore` brings back what killed
-/// processes left on the devices that `words` names. To be called by the main thread.
+/// Does what `quell steer` does with these words and options. To be called by the main thread.
 #[pyfunction]
-#[pyo3(signature = (words, *, knobs = None, reflectors = Vec::new(), ecn = false, every = None, rate = None, least = None, most = None, valid = None, duration = None,
-    dry_run = false, insist = false, json = false, restore = false, quiet = false))]
-#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+#[pyo3(signature = (words, **options))]
 pub fn steer(
     py: Python<'_>,
     words: Vec<String>,
-    knobs: Option<String>,
-    reflectors: Vec<String>,
-    ecn: bool,
-    every: Option<String>,
-    rate: Option<String>,
-    least: Option<String>,
-    most: Option<String>,
-    valid: Option<String>,
-    duration: Option<String>,
-    dry_run: bool,
-    insist: bool,
-    json: bool,
-    restore: bool,
-    quiet: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
-    if restore {
-        return steering::restore(&words, quiet).map_err(input_error);
-    }
     let options = steering::Options {
         words,
-        with: knobs,
-        reflectors,
-        ecn,
-        every,
-        rate,
-        min: least,
-        max: most,
-        valid,
-        duration,
-        dry_run,
-        insist,
-        json,
-        quiet,
+        ..read(options)?
     };
     py.detach(|| steering::run(&options)).map_err(input_error)
 }
@@ -149,70 +120,45 @@ pub fn attached_left() -> PyResult<Vec<PathBuf>> {
 
 /// Attaches a discipline to a device; without words, says what is attached.
 #[pyfunction]
-#[pyo3(signature = (dev, words = None, *, rate = None, limit = None, replace = false, dry_run = false, quiet = false))]
-#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+#[pyo3(signature = (dev, words = None, **options))]
 pub fn attach(
     py: Python<'_>,
     dev: String,
     words: Option<String>,
-    rate: Option<String>,
-    limit: Option<u32>,
-    replace: bool,
-    dry_run: bool,
-    quiet: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let options = attaching::Options {
         dev,
         words,
-        rate,
-        limit,
-        replace,
-        dry_run,
-        quiet,
+        ..read(options)?
     };
     py.detach(|| attaching::run(&options)).map_err(input_error)
 }
 
 /// Takes away what is attached to these devices, and puts back what was before.
 #[pyfunction]
-#[pyo3(signature = (devices, *, quiet = false))]
-pub fn detach(devices: Vec<String>, quiet: bool) -> PyResult<()> {
-    attaching::detach(&devices, quiet).map_err(input_error)
+#[pyo3(signature = (devices, **options))]
+pub fn detach(devices: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let options = attaching::Detach {
+        devices,
+        ..read(options)?
+    };
+    attaching::detach(&options).map_err(input_error)
 }
 
-/// Samples the queues of these devices until SIGTERM, Ctrl-C or the end of the time; `finished` receives the path of each file that is
+/// Samples the queues of these devices as `quell watch` with these options; `finished` receives the path of each file that is
 /// complete. To be called by the main thread.
 #[pyfunction]
-#[pyo3(signature = (devices, *, every = None, duration = None, out = None, rotate = None, keep = None, json = false, flows = false,
-    metrics = None, dashboard = None, quiet = false, finished = None))]
-#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+#[pyo3(signature = (devices, finished = None, **options))]
 pub fn watch(
     py: Python<'_>,
     devices: Vec<String>,
-    every: Option<String>,
-    duration: Option<String>,
-    out: Option<PathBuf>,
-    rotate: Option<String>,
-    keep: Option<usize>,
-    json: bool,
-    flows: bool,
-    metrics: Option<u16>,
-    dashboard: Option<u16>,
-    quiet: bool,
     finished: Option<Py<PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let options = sampling::Options {
         devices,
-        every,
-        duration,
-        out,
-        rotate,
-        keep,
-        json,
-        flows,
-        metrics,
-        dashboard,
-        quiet,
+        ..read(options)?
     };
     let mut failed = None;
     let mut deliver = |path: &Path| {

@@ -1,7 +1,7 @@
 //! `quell._core.options`: the options of commands on real packets, on every platform.
 
 use pyo3::prelude::*;
-use quell_live::options::{Row, Table, live};
+use quell_live::options::{Row, Table, attach, live, steer, watch};
 
 use crate::input_error;
 
@@ -16,13 +16,27 @@ type Fields = (
     String,
 );
 
-/// The options of a command in the help's order, and examples of what follows the command.
+/// A command: its rows, what is typed without an option's name and what that is, examples.
+type Command = (
+    Vec<Fields>,
+    Vec<(&'static str, &'static str)>,
+    Vec<&'static str>,
+);
+
+/// The options of a command in the help's order, its words, and examples of what is typed.
 #[pyfunction]
-pub fn options(command: &str) -> PyResult<(Vec<Fields>, Vec<&'static str>)> {
-    let (rows, examples) = match command {
-        "live" => (live::Options::ROWS, live::EXAMPLES),
+pub fn options(command: &str) -> PyResult<Command> {
+    Ok(match command {
+        "live" => of::<live::Options>(live::EXAMPLES),
+        "watch" => of::<watch::Options>(watch::EXAMPLES),
+        "steer" => of::<steer::Options>(steer::EXAMPLES),
+        "attach" => of::<attach::Options>(attach::EXAMPLES),
+        "detach" => of::<attach::Detach>(attach::EXAMPLES),
         _ => return Err(input_error(format!("{command} has no table of options"))),
-    };
+    })
+}
+
+fn of<T: Table>(examples: &[&'static str]) -> Command {
     let fields = |row: &Row| {
         let (text, scope) = (row.text(), format!("{:?}", row.scope).to_lowercase());
         (
@@ -35,5 +49,9 @@ pub fn options(command: &str) -> PyResult<(Vec<Fields>, Vec<&'static str>)> {
             scope,
         )
     };
-    Ok((rows.iter().map(fields).collect(), examples.to_vec()))
+    (
+        T::ROWS.iter().map(fields).collect(),
+        T::WORDS.to_vec(),
+        examples.to_vec(),
+    )
 }

@@ -9,7 +9,7 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import table
 
-EXAMPLES = table.examples("live", "sudo quell live")
+EXAMPLES = table.examples("live")
 
 
 @table.options("live")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
@@ -12,24 +13,40 @@ from quell import _core
 from quell.cli import complete
 
 Command = TypeVar("Command", bound=Callable[..., int])
-_COMPLETED: dict[str, Callable[[str], Any]] = {"NAME": complete.interfaces, "WORDS": complete.words}
+_COMPLETED: dict[str, Callable[[str], Any]] = {
+    "NAME": complete.interfaces,
+    "WORDS": complete.words,
+    "KNOB": complete.listed("limit", "target", "rate", "clsact", "bpf"),
+}
 """What completes a value, by the value's name."""
 
 
-def examples(command: str, typed: str) -> str:
-    """Return the text below the help: how the command is typed, with each line of its examples."""
-    return "\n\n".join(["Examples:", *(f"  {typed} {words}" for words in _core.options(command)[1])])
+def examples(command: str) -> str:
+    """Return the text below the help."""
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in _core.options(command)[2])])
+
+
+def argument(command: str, first: int = 0, last: int | None = None, **settings: Any) -> Any:
+    """Return some of the words of a command, which are typed without an option's name, as one argument for typer."""
+    heads, texts = zip(*_core.options(command)[1][first:last], strict=True)
+    return typer.Argument(metavar=" ".join(heads), help=_sentence("; ".join(texts)), show_default=False, **settings)
 
 
 def options(command: str) -> Callable[[Command], Command]:
-    """Give a function that takes keywords the options of a command as its signature."""
+    """Give a function the options of a command in place of its keywords `**options`."""
 
     def sign(function: Command) -> Command:
-        parameters = [parameter for row in _core.options(command)[0] for parameter in _parameters(row)]
-        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        named = inspect.signature(function, eval_str=True).parameters.values()
+        own = [parameter for parameter in named if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        rows = [parameter for row in _core.options(command)[0] for parameter in _parameters(row)]
+        function.__signature__ = inspect.Signature([*own, *rows])  # type: ignore[attr-defined]
         return function
 
     return sign
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _parameters(row: _core.OptionRow) -> Iterator[inspect.Parameter]:
@@ -40,7 +57,7 @@ def _parameters(row: _core.OptionRow) -> Iterator[inspect.Parameter]:
     option = typer.Option(
         *names,
         metavar=value or None,
-        help=f"{text[0].upper()}{text[1:]}.",
+        help=_sentence(text),
         autocompletion=_COMPLETED.get(value, choices),
     )
     yield _parameter(name, kind, option)
@@ -50,4 +67,5 @@ def _parameters(row: _core.OptionRow) -> Iterator[inspect.Parameter]:
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
     default = False if kind is bool else None
+    name += "_" * keyword.iskeyword(name)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])

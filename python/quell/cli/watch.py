@@ -10,77 +10,41 @@ from collections import deque
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from quell import _core
 from quell._core import InputError
-from quell.cli import complete
-from quell.cli.options import Dashboard
+from quell.cli import complete, table
 from quell.common import files
 from quell.common.text import one_line
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "  quell watch\n\n"
-    "  quell watch eth0 --every 10ms --out queues.parquet --duration 60s\n\n"
-    "  quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10\n\n"
-    "  quell watch eth0 --every 100ms --json | jq .sojourn_ms"
-)
+EXAMPLES = table.examples("watch")
 _SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
+@table.options("watch")
 def watch(
-    dev: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DEV]...",
-            help="Interfaces. Default: all.",
-            show_default=False,
-            autocompletion=complete.interfaces,
-        ),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time between samples, 1ms to 60s. Default: 1s.")
-    ] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this time: 60s.")] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write samples to this file: .parquet, .csv or .jsonl.")
-    ] = None,
-    rotate: Annotated[
-        str | None, typer.Option(metavar="SIZE|TIME", help="Begin a new file at this size or age: 100mb, 1h.")
-    ] = None,
-    keep: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Keep the N finished files that are newest.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
-    metrics: Annotated[
-        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
-    ] = None,
-    dashboard: Dashboard = None,
-    flows: Annotated[bool, typer.Option("--flows", help="Also the flows of fq_codel, cake and so on.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    dev: Annotated[list[str] | None, table.argument("watch", autocompletion=complete.interfaces)] = None, **options: Any
 ) -> int:
     """Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing."""
     if not sys.platform.startswith("linux"):
         raise InputError("quell watch needs Linux: rtnetlink")
-    options: dict[str, Any] = {
-        "every": every, "duration": duration, "rotate": rotate, "json": json, "flows": flows,
-        "metrics": metrics, "dashboard": dashboard, "quiet": quiet,
-    }  # fmt: skip
+    to = Path(options["out"]) if options["out"] is not None else None
     if to is None or to.suffix != ".parquet":
         if to is not None and to.suffix not in _SUFFIXES:
             raise InputError(f"--out {to}: the name must end in {', '.join(_SUFFIXES)}")
-        _core.watch(dev or [], out=to, keep=keep, **options)
+        _core.watch(dev or [], **options)
         return 0
+    keep = options.pop("keep")
+    if keep is not None and not keep.isdecimal():
+        raise InputError(f'--keep: "{keep}" is not such a number')
     files.check_target("--out", to)
-    if keep is not None and rotate is None:
+    if keep is not None and options["rotate"] is None:
         raise InputError("--keep: needs --rotate")
     lines = to.with_suffix(".jsonl")
     if os.path.lexists(lines):
         raise InputError(f"--out {to}: {lines} is in the way: samples are collected there; remove it or name another")
-    converter = _Converter(to, keep)
+    converter = _Converter(to, None if keep is None else int(keep))
     try:
-        _core.watch(dev or [], out=lines, finished=converter.put, **options)
+        _core.watch(dev or [], converter.put, **{**options, "out": lines})
     finally:
         converter.end()
     return 0

@@ -10,6 +10,7 @@ mod plan;
 mod saved;
 mod support;
 
+pub use crate::options::attach::{Detach, Options};
 use std::path::PathBuf;
 
 use quell_link::Error;
@@ -28,25 +29,6 @@ use chosen::Chosen;
 use object::Registered;
 use plan::Plan;
 use saved::{ATTACH, Saved};
-
-/// What the command line says.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The device.
-    pub dev: String,
-    /// A discipline's name, and `ecn` or `noecn`; none: says what is attached.
-    pub words: Option<String>,
-    /// Shapes to this rate.
-    pub rate: Option<String>,
-    /// Packets at most; the discipline's own limit if not given.
-    pub limit: Option<u32>,
-    /// Replaces a discipline that was configured.
-    pub replace: bool,
-    /// Only says what would be done.
-    pub dry_run: bool,
-    /// Only errors on standard error.
-    pub quiet: bool,
-}
 
 impl Options {
     fn say(&self, line: &str) {
@@ -256,7 +238,8 @@ fn nothing(dev: &str) -> Error {
 ///
 /// # Errors
 /// If a right is missing, nothing is attached, or something cannot be put back.
-pub fn detach(devices: &[String], quiet: bool) -> Result<(), Error> {
+pub fn detach(options: &Detach) -> Result<(), Error> {
+    let (devices, quiet) = (&options.devices, options.quiet);
     if devices.is_empty() {
         return Err(Error::new("no interface is named").remedy("quell detach eth0"));
     }

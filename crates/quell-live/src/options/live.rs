@@ -2,19 +2,20 @@
 
 use std::path::PathBuf;
 
-/// What follows the program's name, to begin with.
+/// What is typed, to begin with.
 pub const EXAMPLES: &[&str] = &[
-    "--dev eth0 --rate 18mbit --aqm fq_codel",
-    "--dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100",
-    "--dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2",
-    "--config /etc/quell/live.toml",
-    "--dev eth0 --rate 18mbit --dry-run --duration 60s",
-    "--restore",
+    "sudo quell live --dev eth0 --rate 18mbit --aqm fq_codel",
+    "sudo quell live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100",
+    "sudo quell live --dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2",
+    "sudo quell live --config /etc/quell/live.toml",
+    "sudo quell live --dev eth0 --rate 18mbit --dry-run --duration 60s",
+    "sudo quell live --restore",
 ];
 
 super::options! {
     /// What the command line and the configuration file say.
     Options
+    words {}
     file {
         dev: Option<String>, "NAME", "the interface", "", Start;
         rate: Option<String>, "RATE", "rate of egress traffic, as in tc: 18mbit", "", File;

@@ -1,7 +1,10 @@
 //! The options of the commands, each written once as a row of a table: what reads the command line, the help, Python's command line, the
 //! configuration file and OpenWrt's start script come from it (tools/keys.py writes what is a file).
 
+pub mod attach;
 pub mod live;
+pub mod steer;
+pub mod watch;
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -109,6 +112,8 @@ impl<T: FromStr + PartialEq> Field for Option<T> {
 pub trait Table: Default {
     /// All, in the help's order.
     const ROWS: &'static [Row];
+    /// What is typed without an option's name, and what it is.
+    const WORDS: &'static [(&'static str, &'static str)];
 
     /// Fills the field of a row; false if the value is none of its kind.
     fn put(&mut self, name: &str, text: &str) -> bool;
@@ -168,16 +173,17 @@ pub trait Table: Default {
         Ok(Some((options, words)))
     }
 
-    /// The options as the help lists them.
+    /// The words and options as the help lists them.
     fn help() -> String {
         let mut text = String::new();
-        let heads = Self::ROWS
-            .iter()
-            .map(|row| (row, row.flag() + " " + row.value));
-        let width = heads.clone().map(|(_, head)| head.len()).max().unwrap_or(0);
-        for (row, head) in heads {
+        let words = Self::WORDS.iter();
+        let words = words.map(|(head, about)| ((*head).to_owned(), (*about).to_owned()));
+        let rows = Self::ROWS.iter();
+        let heads = words.chain(rows.map(|row| (row.flag() + " " + row.value, row.text())));
+        let width = heads.clone().map(|(head, _)| head.len()).max().unwrap_or(0);
+        for (head, about) in heads {
             let mut line = format!("  {head:width$} ");
-            for word in row.text().split(' ') {
+            for word in about.split(' ') {
                 if line.len() + 1 + word.len() > 120 {
                     let _ = writeln!(text, "{line}");
                     line = " ".repeat(width + 3);
@@ -190,25 +196,28 @@ pub trait Table: Default {
     }
 }
 
-/// A struct with a field for each row; the rows of `file` are also keys of a configuration file.
+/// A struct with a field for each row, and for what is typed as `words`; the rows of `file` are also keys of a configuration file.
 macro_rules! options {
     (
         $(#[$about:meta])*
         $table:ident
-        file { $($key:ident $(or $former:literal)?: $kind:ty, $value:literal, $help:literal, $default:literal, $scope:ident;)* }
+        words { $($(#[$note:meta])* $word:ident: $what:ty = $($head:literal $text:literal),+;)* }
+        $(file { $($key:ident $(or $former:literal)?: $kind:ty, $value:literal, $help:literal, $default:literal, $scope:ident;)* })?
         command { $($name:ident: $type:ty, $metavar:literal, $does:literal, $unset:literal;)* }
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $table {
-            $(#[doc = $help] $(#[serde(alias = $former)])? pub $key: $kind,)*
+            $($(#[$note])* #[serde(skip)] pub $word: $what,)*
+            $($(#[doc = $help] $(#[serde(alias = $former)])? pub $key: $kind,)*)?
             $(#[doc = $does] #[serde(skip)] pub $name: $type,)*
         }
 
         impl $crate::options::Table for $table {
+            const WORDS: &'static [(&'static str, &'static str)] = &[$($(($head, $text)),+),*];
             const ROWS: &'static [$crate::options::Row] = &[
-                $($crate::options::Row {
+                $($($crate::options::Row {
                     name: stringify!($key),
                     former: [$(Some($former),)? None][0],
                     value: $value,
@@ -216,7 +225,7 @@ macro_rules! options {
                     default: $default,
                     repeats: <$kind as $crate::options::Field>::REPEATS,
                     scope: $crate::options::Scope::$scope,
-                },)*
+                },)*)?
                 $($crate::options::Row {
                     name: stringify!($name),
                     former: None,
@@ -231,7 +240,7 @@ macro_rules! options {
             fn put(&mut self, name: &str, text: &str) -> bool {
                 use $crate::options::Field;
                 match name {
-                    $(stringify!($key) => self.$key.fill(text),)*
+                    $($(stringify!($key) => self.$key.fill(text),)*)?
                     $(stringify!($name) => self.$name.fill(text),)*
                     _ => false,
                 }
@@ -240,14 +249,14 @@ macro_rules! options {
             fn given(&self, name: &str) -> bool {
                 use $crate::options::Field;
                 match name {
-                    $(stringify!($key) => self.$key.given(),)*
+                    $($(stringify!($key) => self.$key.given(),)*)?
                     $(stringify!($name) => self.$name.given(),)*
                     _ => false,
                 }
             }
         }
 
-        impl $table {
+        $(impl $table {
             /// These options, and those of the file that are not among them.
             pub fn over(mut self, file: Self) -> Self {
                 use $crate::options::Field;
@@ -262,7 +271,7 @@ macro_rules! options {
                 let same = [$((stringify!($key), self.$key == other.$key)),*];
                 same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
             }
-        }
+        })?
     };
 }
 pub(crate) use options;
@@ -278,20 +287,31 @@ mod tests {
             .map_err(|e| e.to_string())
     }
 
-    #[test]
-    fn every_row_is_read_and_in_the_help() {
-        for row in Options::ROWS {
-            let (flag, value) = (row.flag(), if row.value.is_empty() { "" } else { "7" });
-            let (options, words) = read(&format!("{flag} {value}")).expect("an option");
-            assert!(options.given(row.name) && words.is_empty(), "{flag}");
-            let given = Options::ROWS.iter().filter(|row| options.given(row.name));
-            assert_eq!(given.count(), 1, "{flag}");
+    fn check<T: Table>() {
+        for row in T::ROWS {
+            let flag = row.flag();
+            let line = [Some(&*flag), (!row.value.is_empty()).then_some("7")];
+            let read = T::read("quell", line.into_iter().flatten().map(str::to_owned));
+            let (options, words) = read.expect("an option").expect("no help");
+            assert!(words.is_empty(), "{flag}");
+            let given = T::ROWS.iter().filter(|row| options.given(row.name));
+            let given: Vec<_> = given.map(|row| row.name).collect();
+            assert_eq!(given, [row.name]);
             assert!(
-                Options::help().contains(&format!("  {flag} {}", row.value)),
+                T::help().contains(&format!("  {flag} {}", row.value)),
                 "{flag}"
             );
         }
-        assert!(Options::help().lines().all(|line| line.len() <= 120));
+        assert!(T::help().lines().all(|line| line.len() <= 120));
+    }
+
+    #[test]
+    fn every_row_is_read_and_in_the_help() {
+        check::<live::Options>();
+        check::<watch::Options>();
+        check::<steer::Options>();
+        check::<attach::Options>();
+        check::<attach::Detach>();
     }
 
     #[test]

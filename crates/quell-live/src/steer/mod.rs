@@ -7,6 +7,7 @@ mod session;
 mod source;
 mod steered;
 
+pub use crate::options::steer::Options;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -28,39 +29,6 @@ use source::{Bounds, Source};
 const EVERY: std::ops::RangeInclusive<Nanos> = 1_000_000..=1_000_000_000;
 /// How long what a line on standard input sets is valid.
 const VALID: Nanos = 10_000_000_000;
-
-/// What the command line says.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The device, a place on it if there is one, and a controller's words.
-    pub words: Vec<String>,
-    /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability, `bpf` for that of an attached queue.
-    pub with: Option<String>,
-    /// Hosts behind the line whose answers a loop over its rate decides by.
-    pub reflectors: Vec<String>,
-    /// With `clsact`: packets of flows that understand it are marked CE instead of dropped.
-    pub ecn: bool,
-    /// Time between looks, 1 ms to 1 s; the controller's own if not given.
-    pub every: Option<String>,
-    /// The line's rate, where neither the queue nor the device says it.
-    pub rate: Option<String>,
-    /// Bounds of what is set.
-    pub min: Option<String>,
-    /// See `min`.
-    pub max: Option<String>,
-    /// How long what a line on standard input sets is valid.
-    pub valid: Option<String>,
-    /// Ends after this time.
-    pub duration: Option<String>,
-    /// Only says what would be set.
-    pub dry_run: bool,
-    /// Puts back what somebody else changes.
-    pub insist: bool,
-    /// A JSON line of each sample on standard output.
-    pub json: bool,
-    /// Only errors on standard error.
-    pub quiet: bool,
-}
 
 /// What was asked for, checked.
 #[derive(Debug)]
@@ -88,7 +56,12 @@ struct Wanted {
 
 impl Wanted {
     fn new(options: &Options, own: Option<Box<dyn Control>>) -> Result<Self, Error> {
-        let mut words = options.words.iter().map(String::as_str).peekable();
+        let words = options.words.iter();
+        let mut words = words.flat_map(|word| word.split_whitespace()).peekable();
+        if options.hands_off && options.insist {
+            let error = Error::new("excludes --insist").key("--hands-off");
+            return Err(error.remedy("give one of the two"));
+        }
         let usage = "quell steer eth0 wqm --with limit";
         let missing = |what: &str| Error::new(format!("no {what} is named")).remedy(usage);
         let dev = words.next().ok_or_else(|| missing("interface"))?;
@@ -110,8 +83,7 @@ impl Wanted {
             None if by.is_empty() => return Err(missing("controller")),
             None => (Source::parse(&by, &knobs)?, by),
         };
-        let reflectors =
-            prober::addresses(&options.reflectors).map_err(|e| e.key("--reflector"))?;
+        let reflectors = prober::addresses(&options.reflector).map_err(|e| e.key("--reflector"))?;
         source.needs_reflectors(&knobs, !reflectors.is_empty())?;
         let bounds = bounds(options, &knobs)?;
         let every = time("--every", options.every.as_deref())?;
@@ -200,11 +172,14 @@ fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
 }
 
 /// Steers until SIGTERM, Ctrl-C, the end of the time or of standard input; then what was before is restored. To be called by the main
-/// thread, whose rights are limited to what steering needs.
+/// thread, whose rights are limited to what steering needs. With `options.restore`, see [`restore`].
 ///
 /// # Errors
 /// If an option is wrong, a right is missing, there is no such queue, or it cannot be changed.
 pub fn run(options: &Options) -> Result<(), Error> {
+    if options.restore {
+        return restore(&options.words, options.quiet);
+    }
     start(Wanted::new(options, None)?)
 }
 

@@ -9,9 +9,10 @@ mod output;
 mod sampler;
 mod screen;
 
+pub use crate::options::watch::Options;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use quell_link::Error;
@@ -31,33 +32,6 @@ use metrics::Board;
 use output::{Output, Rotate};
 use sampler::Sampler;
 use screen::Screen;
-
-/// What the command line says.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Names of devices; none: all.
-    pub devices: Vec<String>,
-    /// Time between samples, 1 ms to 60 s; 1 s if not given.
-    pub every: Option<String>,
-    /// Ends after this time.
-    pub duration: Option<String>,
-    /// A file for the samples; its name ends in `.csv` or `.jsonl`.
-    pub out: Option<PathBuf>,
-    /// A size or a time after which the file is finished and another one begun.
-    pub rotate: Option<String>,
-    /// How many finished files stay.
-    pub keep: Option<usize>,
-    /// JSON lines on standard output.
-    pub json: bool,
-    /// A port on 127.0.0.1 for Prometheus metrics.
-    pub metrics: Option<u16>,
-    /// A port on 127.0.0.1 for the dashboard; 0: any that is free.
-    pub dashboard: Option<u16>,
-    /// Also the flows of fq_codel, cake and so on, each as a class.
-    pub flows: bool,
-    /// Nothing on standard output, and only errors on standard error.
-    pub quiet: bool,
-}
 
 /// The least and the most time between samples, nanoseconds.
 const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;

@@ -1,0 +1,40 @@
+//! The options of `quell attach` and `quell detach`.
+
+/// What is typed, to begin with.
+pub const EXAMPLES: &[&str] = &[
+    "sudo quell attach eth0 hush --rate 18mbit",
+    "sudo quell attach eth0 hush noecn --rate 20mbit",
+    "sudo quell attach eth0",
+    "sudo quell detach eth0",
+];
+
+super::options! {
+    /// What the command line says.
+    Options
+    words {
+        /// The device.
+        dev: String = "DEV" "the interface";
+        /// A discipline's name, and `ecn` or `noecn`; none: says what is attached.
+        words: Option<String> = "NAME [ecn|noecn]" "the queue: hush, fq_codel (with noecn they drop packets of flows that use ECN, too), codel (with ecn \
+            it marks them), rlaqm or fifo; without: print what is attached, with its gauges, as JSON lines";
+    }
+    command {
+        rate: Option<String>, "RATE", "shape to this rate; without it, queues of an interface with several (mq) get one each", "";
+        limit: Option<u32>, "N", "packets at most", "";
+        replace: bool, "", "replace a discipline that somebody has chosen; detach brings it back", "";
+        dry_run: bool, "", "print what would be done; change nothing", "";
+        quiet: bool, "", "print only errors", "";
+    }
+}
+
+super::options! {
+    /// What the command line of `quell detach` says.
+    Detach
+    words {
+        /// The devices.
+        devices: Vec<String> = "DEV..." "interfaces";
+    }
+    command {
+        quiet: bool, "", "print only errors", "";
+    }
+}

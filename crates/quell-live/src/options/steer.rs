@@ -1,0 +1,44 @@
+//! The options of `quell steer`.
+
+/// What is typed, to begin with.
+pub const EXAMPLES: &[&str] = &[
+    "sudo quell steer eth0 wqm --with limit",
+    "sudo quell steer eth0 rlaqm --with clsact --rate 20mbit",
+    "sudo quell steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit",
+    "sudo quell steer eth0 1:10 18mbit --with rate",
+    "sudo quell steer eth0 pace --with rate --reflector 192.0.2.1 --reflector 192.0.2.2",
+    "my-program | sudo quell steer eth0 - --with rate --min 1mbit --max 50mbit",
+    "quell steer eth0 wqm --with limit --dry-run --duration 10s",
+    "sudo quell steer --restore",
+];
+
+super::options! {
+    /// What the command line says.
+    Options
+    words {
+        /// The device, a place on it if there is one, and a controller's words; with `restore`, devices.
+        words: Vec<String> =
+            "DEV [PARENT]" "the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:",
+            "CONTROLLER" "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or sqm_autorate (rate), \
+                with options; a value that stays; or - for lines on standard input";
+    }
+    command {
+        with: Option<String>, "KNOB", "what is set: limit, target or rate; clsact: a drop probability, by a BPF program; bpf: that of a queue of quell \
+            attach; several for lines: limit,target", "";
+        reflector: Vec<String>, "ADDR", "with --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that is asked \
+            about 5 times a second; repeat for more", "";
+        ecn: bool, "", "with clsact: mark packets of flows that use ECN instead of dropping them", "";
+        every: Option<String>, "TIME", "time between decisions, 1ms to 1s", "the controller's";
+        rate: Option<String>, "RATE", "rate of the line, where neither the queue nor the interface says it", "";
+        min: Option<String>, "VALUE", "set no less: packets, a time, a rate or a probability", "";
+        max: Option<String>, "VALUE", "set no more", "";
+        valid: Option<String>, "TIME", "what a line on standard input sets holds for this time", "10s";
+        hands_off: bool, "", "end if somebody else changes the queue (default)", "";
+        insist: bool, "", "put back what somebody else changes", "";
+        dry_run: bool, "", "print what would be set; change nothing", "";
+        json: bool, "", "samples as JSON lines on standard output", "";
+        duration: Option<String>, "TIME", "stop after this time: 60s", "";
+        restore: bool, "", "bring back what a killed quell steer left changed, on each DEV or on all, and exit", "";
+        quiet: bool, "", "print only errors", "";
+    }
+}

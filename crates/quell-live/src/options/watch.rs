@@ -1,0 +1,31 @@
+//! The options of `quell watch`.
+
+use std::path::PathBuf;
+
+/// What is typed, to begin with.
+pub const EXAMPLES: &[&str] = &[
+    "quell watch",
+    "quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10",
+    "quell watch eth0 --every 100ms --json --duration 60s",
+];
+
+super::options! {
+    /// What the command line says.
+    Options
+    words {
+        /// Names of devices; none: all.
+        devices: Vec<String> = "DEV..." "interfaces; default: all";
+    }
+    command {
+        every: Option<String>, "TIME", "time between samples, 1ms to 60s", "1s";
+        duration: Option<String>, "TIME", "stop after this time: 60s", "";
+        out: Option<PathBuf>, "FILE", "write samples to this file: .csv or .jsonl, or .parquet (which quell-live does not write)", "";
+        rotate: Option<String>, "SIZE|TIME", "begin a new file at this size or age: 100mb, 3600s", "";
+        keep: Option<usize>, "N", "keep the N finished files that are newest", "";
+        json: bool, "", "JSON lines on standard output", "";
+        metrics: Option<u16>, "PORT", "port on 127.0.0.1 for Prometheus metrics", "";
+        dashboard: Option<u16>, "[PORT]", "page on 127.0.0.1 that draws what the queues do, at this port or any that is free", "";
+        flows: bool, "", "also the flows of fq_codel, cake and so on", "";
+        quiet: bool, "", "print only errors", "";
+    }
+}
