@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import quell
 from conftest import ROOT
@@ -375,3 +376,17 @@ def test_stub_names_what_the_extension_has() -> None:
         written |= {n.name for n in c.body if isinstance(n, ast.FunctionDef)} - {"__new__"}
         if c.name == "Scenario":
             assert written == {n for n in dir(_core.Scenario) if not n.startswith("_")}
+
+
+@pytest.mark.parametrize("rpm", [None, True, False])
+def test_the_command_compares_as_the_function_does(tmp_path: Path, rpm: bool | None) -> None:
+    from quell.results.frame import runs
+
+    aqm, file = ["pfifo", "codel target 5ms"], tmp_path / "runs.json"
+    flags = {None: [], True: ["--rpm"], False: ["--no-rpm"]}[rpm]
+    words = ["--aqm", aqm[0], "--aqm", aqm[1], "--seeds", "2", "--duration", "6s", "--json", str(file), *flags]
+    assert cli.call(["compare", "home", *words]) == 0
+    frame = quell.compare("home", aqm, seeds=2, duration="6s", rpm=rpm)
+    printed = runs(json.loads(file.read_text("utf-8")))
+    varies = ("cpu_s", "packets_per_cpu_s")
+    assert_frame_equal(frame.drop(varies), printed.drop(varies), check_exact=True)

@@ -18,7 +18,7 @@ from quell.evaluation import run as evaluation
 from quell.evaluation.candidate import Evaluated
 from quell.evaluation.candidate import parse_all as parse_candidates
 from quell.evaluation.link import parse as parse_link
-from quell.experiments import experiment, grid, responsiveness
+from quell.experiments import comparison, experiment, grid
 from quell.experiments.control import Controller, run_controlled
 from quell.experiments.queue import Aqm, OwnQueue, parse, parse_all
 from quell.inputs.shortcuts import Overrides, Shortcuts
@@ -91,7 +91,7 @@ def compare(
     seeds: int | None = None,
     jobs: int = 0,
     series: float | None = None,
-    rpm: bool = False,
+    rpm: bool | None = False,
     **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
@@ -99,7 +99,7 @@ def compare(
     `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
     has); `seeds` is the number of runs per queue (None: the scenario's). Queues written in Python run one after another
     on the calling thread, beside all others. `rpm` measures responsiveness, too, in a second run of each seed with
-    probes. For the rest see `quell.run`.
+    probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
 
     Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
     any number of cores (`cpu_s` and what follows from it excepted).
@@ -107,12 +107,9 @@ def compare(
     """
     check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
-    queues = experiment.every_queue(checked) if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
-    probed = responsiveness.probed(checked) if rpm else None
-    outcome = experiment.run_jobs(checked, experiment.plan(checked, queues, series_bin_s=series), threads=jobs)
-    if probed is not None:
-        responsiveness.measure(outcome, probed, partial(experiment.run_jobs, threads=jobs), every=1)
-    return _frame(outcome)
+    queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
+    simulate = partial(experiment.run_jobs, threads=jobs)
+    return _frame(comparison.compare(checked, queues, simulate, rpm=rpm, series=series))
 
 
 def optimum(

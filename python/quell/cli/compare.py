@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,10 @@ import typer
 from quell._core import InputError, Scenario
 from quell.cli import complete
 from quell.cli.options import File, Jobs, Ray, Rpm, Seeds
-from quell.cli.simulate import Changes, Output, aqm_words, heading, measure, spread, status
+from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common.console import bar, err, out
 from quell.common.text import one_line, si
-from quell.experiments import experiment
+from quell.experiments import comparison
 from quell.experiments.experiment import Outcome
 from quell.inputs import flent as flent_file
 from quell.results import stats
@@ -78,15 +79,21 @@ def compare(
     targets = output.targets()
     measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
     scenario = changes.load(file if measured is None else measured.scenario(), seeds)
-    queues = [aqm_words(words) for words in aqm] if aqm else experiment.every_queue(scenario)
-    work = experiment.plan(scenario, queues, series_bin_s=targets.bins(output.series), first_series=bool(output.html))
+    queues = [aqm_words(words) for words in aqm] if aqm else None
     spec = _reality(scenario) if real else None
-    outcome = measure(scenario, work, jobs, rpm, ray=ray)
+    outcome = comparison.compare(
+        scenario,
+        queues,
+        partial(simulate, threads=jobs, ray=ray),
+        rpm=rpm,
+        series=targets.bins(output.series),
+        first_series=bool(output.html),
+    )
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
     again = f", {outcome.again} of them again with probes," if outcome.again else ""
     told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:
-        outcome = _real(scenario, outcome, list(dict.fromkeys(queues)), spec)
+        outcome = _real(scenario, outcome, list(dict.fromkeys(str(job.queue) for job in outcome.jobs)), spec)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         heading(scenario, max((r.runs for r in rows), default=0))

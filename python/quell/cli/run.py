@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,10 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, File, Rpm
-from quell.cli.simulate import Changes, Output, aqm_words, heading, measure, spread, status
+from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common import files
 from quell.common.console import out
-from quell.experiments import experiment
+from quell.experiments import comparison
 from quell.experiments.experiment import Outcome
 from quell.results import stats
 from quell.views import table
@@ -55,14 +56,22 @@ def run(
     scenario = changes.load(file, "1")
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
     queue = aqm_words(aqm[0]) if aqm else _core.queue(scenario.queue)
-    work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(output.series), first_series=bool(output.html))
+    measure = partial(
+        comparison.compare,
+        scenario,
+        [queue],
+        simulate,
+        rpm=rpm,
+        series=targets.bins(output.series),
+        first_series=bool(output.html),
+    )
     if pcap is None:
-        outcome = measure(scenario, work, 0, rpm)
+        outcome = measure()
     else:
         kept: list[Outcome] = []
 
         def capture(part: Path) -> None:
-            kept.append(measure(scenario, work, 0, rpm, part))
+            kept.append(measure(pcap=part))
             if not kept[0].by_job:  # a part of a capture does not replace an earlier one
                 raise KeyboardInterrupt
 

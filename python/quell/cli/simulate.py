@@ -109,32 +109,13 @@ def spread(command: Callable[..., int]) -> Callable[..., int]:
 def simulate(
     scenario: Scenario,
     jobs: Sequence[experiment.Job],
-    threads: int,
+    threads: int = 0,
     pcap: Path | None = None,
     ray: str | None = None,
 ) -> Outcome:
     """Run jobs, with a progress bar."""
     with executor(ray) as on, progress(len(jobs)) as update:
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
-
-
-def measure(
-    scenario: Scenario,
-    jobs: Sequence[experiment.Job],
-    threads: int,
-    rpm: bool | None,
-    pcap: Path | None = None,
-    ray: str | None = None,
-) -> Outcome:
-    """Run jobs, then all seeds (`rpm`), some (None) or none again with probes, for their responsiveness."""
-    from quell.experiments import responsiveness
-
-    probed = responsiveness.probed(scenario) if rpm else responsiveness.probed_if_possible(scenario)
-    outcome = simulate(scenario, jobs, threads, pcap, ray)
-    if rpm is not False:
-        every = 1 if rpm else responsiveness.EVERY
-        responsiveness.measure(outcome, probed, lambda s, again: simulate(s, again, threads, ray=ray), every=every)
-    return outcome
 
 
 def aqm_words(words: str) -> str:
