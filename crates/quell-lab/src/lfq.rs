@@ -214,10 +214,10 @@ impl Lab {
         })
     }
 
-    /// Runs the flows of some seeds to where their sides part, and hands each to `ready` with its place among them.
+    /// Runs the flow of each seed until its two sides diverge, and passes it to `ready` with the index of its seed.
     ///
-    /// Eight go on from question to question, so that the network's weights are read once for all of them. What comes of a flow
-    /// does not depend on the others.
+    /// Eight flows run at a time, from question to question, so that the network's weights are read once for all of them. The
+    /// result of a flow does not depend on the others.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -427,7 +427,7 @@ impl Fork {
             return Ok(None);
         }
         let mut world = self.world.clone();
-        // Nobody moves the limit from here on.
+        // The limit is constant from here on.
         world.release(0);
         let (low, high) = decision.limits;
         let limit = limited(if up { high } else { low });
@@ -454,7 +454,7 @@ fn base() -> Result<&'static Scenario, Error> {
     static BASE: OnceLock<Result<Scenario, Error>> = OnceLock::new();
     let load = || {
         let mut base = Scenario::load(Some("lfq"), &Overrides::default())?;
-        // Nobody reads a record.
+        // No record is read, so nothing is measured.
         base.warmup = NEVER;
         Ok(base)
     };

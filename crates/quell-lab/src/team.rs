@@ -1,5 +1,5 @@
-//! Threads that share out short pieces of work round after round. A thread that has just worked looks for the next round for a
-//! while before it sleeps, because waking one takes as long as stepping some 20 environments.
+//! Threads that share short pieces of work, round after round. A thread that has finished polls for the next round for a
+//! while before it sleeps, because waking it takes as long as stepping about 20 environments.
 //!
 //! `tests/team.rs` compiles this file again, with a `sync` whose threads meet in every order.
 
@@ -11,8 +11,8 @@ use crate::sync::{
     spin_loop, thread,
 };
 
-/// How long a thread looks for the next round. Between two steps of a vector a program needs some 10 us, and longer if it learns:
-/// then sleeping costs little in comparison.
+/// How long a thread polls for the next round before it sleeps. A program needs about 10 us between two steps of a vector. One
+/// that learns needs longer; the cost of sleeping is then small in comparison.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Pieces of work, and the threads that help with them.
@@ -35,7 +35,7 @@ struct Shared<W> {
 }
 
 struct Piece<W> {
-    /// The last round in which somebody took it.
+    /// The last round in which a thread took it.
     taken: AtomicUsize,
     work: Mutex<W>,
 }
@@ -83,7 +83,7 @@ impl<W: Send + 'static> Team<W> {
         let shared = &*self.shared;
         shared.left.store(shared.pieces.len(), Ordering::Relaxed);
         let round = {
-            // Changed under the lock, so that nobody falls asleep between a look at it and the call.
+            // Incremented under the lock, so that no thread goes to sleep between its check of the round and the call.
             let asleep = lock(&shared.asleep);
             let before = shared.round.fetch_add(1, Ordering::Release);
             if *asleep > 0 {
@@ -115,7 +115,7 @@ impl<W> Drop for Team<W> {
 
 impl<W> Shared<W> {
     /// Takes pieces until there are none: first a share that is the same in each round, so that it stays in the cache of the thread's
-    /// core, then what the other threads have left of theirs.
+    /// core, then what the other threads have not taken.
     fn take_part(&self, thread: usize, round: usize) {
         let first = thread * self.pieces.len() / self.threads;
         let (others, own) = self.pieces.split_at(first);

@@ -1,5 +1,5 @@
-//! The threads of a team in thousands of orders: shuttle runs them one at a time and chooses at each atomic, lock and wake who goes on. A wait
-//! that never ends fails the test. Memory is as if every access were in one order; `make miri` has weaker ones.
+//! The threads of a team in thousands of orders: shuttle runs one thread at a time and chooses the next at each atomic, lock and
+//! wake-up. A wait that never ends fails the test. Memory is sequentially consistent; `make miri` has weaker orderings.
 
 #[path = "../src/team.rs"]
 mod team;

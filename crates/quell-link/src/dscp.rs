@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// The names and what they stand for. Of two names of one the first is printed.
+/// The names and their values. Of two names with the same value the first is printed.
 const NAMES: [(&str, u8); 25] = [
     ("CS0", 0),
     ("DF", 0),

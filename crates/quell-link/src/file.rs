@@ -44,7 +44,7 @@ fn check_plain(about: &Metadata, most: u64) -> Result<()> {
 }
 
 fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>> {
-    // Opening a device may do something, so it is looked at before, too.
+    // Opening a device may have side effects, so the type is checked before, too.
     check(&std::fs::metadata(path)?, most)?;
     let file = open(path)?;
     let about = file.metadata()?;
@@ -102,7 +102,7 @@ fn is_pipe(_: &Metadata) -> bool {
     false
 }
 
-/// Opens without waiting for whoever writes into a pipe.
+/// Opens a file; does not wait for the writer of a pipe.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -118,7 +118,7 @@ fn read_pipe(mut file: File, most: u64, patience: Duration, bytes: &mut Vec<u8>)
     let mut heard = Instant::now();
     while bytes.len() as u64 <= most {
         match file.read(&mut chunk) {
-            // Without a byte before, it is no end: nobody writes yet.
+            // End of file before the first byte: no process has opened the pipe for writing yet.
             Ok(0) if !bytes.is_empty() => break,
             Ok(0) => {}
             Ok(n) => {

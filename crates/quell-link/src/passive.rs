@@ -83,7 +83,7 @@ struct Stamp {
 /// The far side's clock.
 #[derive(Clone, Copy, Debug)]
 struct FarClock {
-    /// When it was looked at first, and what it was.
+    /// When it was first read, and its value then.
     since: Nanos,
     first: u32,
     judged: Nanos,
@@ -233,7 +233,7 @@ struct Host {
     connections: [Option<Connection>; CONNECTIONS],
     /// The least round trip of all of them.
     base: Option<Base>,
-    /// When it has shown a delay last, and when the directions were told apart.
+    /// When it last showed a delay, and when it last distinguished the directions.
     showed: Option<Nanos>,
     apart: Option<Nanos>,
 }

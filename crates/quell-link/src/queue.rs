@@ -96,7 +96,7 @@ pub struct Question {
 pub enum Offered {
     /// The queue holds this much now.
     Done(Backlog),
-    /// Somebody outside has to decide first; the packet waits.
+    /// The packet waits until an outside controller has decided.
     Waits,
 }
 

@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_months_costs_no_more_than_one_of_a_minute() {
-        // 2^33 missed opportunities: 99 days, some ten seconds if each were looked at.
+        // 2^33 missed opportunities: 99 days. A loop over them would take about ten seconds.
         let clock = std::time::Instant::now();
         let mut s = Server::new(&Rate::Trace(Arc::new(trace(&[1, 0]))));
         assert_eq!(s.finish((1 << 32) * MS, 1504), (1 << 32) * MS);

@@ -21,7 +21,7 @@ pub struct Trace {
     pub name: String,
     /// When each opportunity comes, within one period: ascending, none beyond `period`.
     pub opportunities: Vec<Nanos>,
-    /// The last opportunity's time, above 0: the trace starts anew behind it.
+    /// The last opportunity's time, above 0: the trace repeats from there.
     pub period: Nanos,
 }
 

@@ -306,8 +306,8 @@ pub fn every() -> Vec<String> {
         .collect()
 }
 
-/// In a checkout's builds (the feature `inputs`): makes the kind an input of the test that runs, for which the environment
-/// names a folder, as tests/recorder/sitecustomize.py does. Nobody may use a discipline before its kind is noted.
+/// In a checkout's builds (the feature `inputs`): records the kind as an input of the running test, in the folder that the
+/// environment names, as tests/recorder/sitecustomize.py does. Must be called before a discipline of the kind is used.
 fn note(kind: &str) {
     #[cfg(unix)]
     if cfg!(feature = "inputs")

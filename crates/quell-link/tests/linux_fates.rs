@@ -205,7 +205,7 @@ impl Replay {
         }
     }
 
-    /// Linux changed the options. A queue of ours that works has its limit changed alone, CAKE its bandwidth.
+    /// Linux changed the options. A running queue here can change its limit in packets only, CAKE its bandwidth.
     fn change(&mut self, words: &str) {
         let params = Queue::parse(words).expect(words).build(10_000_000).queue;
         for copy in &mut self.copies {

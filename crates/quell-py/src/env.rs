@@ -108,7 +108,7 @@ impl Environments {
         Self::around(py, task, envs, threads)
     }
 
-    /// A copy of all environments in the midst of their episodes: with the same actions it goes on in the same way.
+    /// Copies all environments in the middle of their episodes: equal actions then bring equal steps in both.
     #[pyo3(name = "clone", signature = (threads = 0))]
     fn copy(&self, py: Python<'_>, threads: usize) -> PyResult<Self> {
         let pieces = (0..self.team.pieces()).map(|i| self.team.piece(i));
@@ -179,7 +179,7 @@ impl Environments {
         observations.copy_from_slice(py, &self.observations)
     }
 
-    /// Acts in every environment by the index of a step (int64) and goes on to the next decisions; writes observations
+    /// Takes an action in every environment, the index of a step (int64), and runs to the next decisions; writes observations
     /// (float32), rewards (float64) and whether episodes ended (uint8).
     fn step(
         &mut self,

@@ -82,7 +82,7 @@ fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
 }
 
-/// Seconds as Python has them, in nanoseconds.
+/// Seconds, a float in Python, in nanoseconds.
 fn nanos(seconds: f64) -> PyResult<u64> {
     let nanos = seconds * 1e9;
     if !(1.0..1e18).contains(&nanos) {

@@ -231,7 +231,7 @@ impl Results<'_, '_> {
     }
 }
 
-/// A run to do, but for its queue.
+/// A run to do, without its queue.
 struct Job {
     index: usize,
     scenario: Arc<Checked>,

@@ -240,7 +240,7 @@ pub fn hush_model() -> &'static str {
     quell_qdisc::hush::model::TEXT
 }
 
-/// Reads a rate, time or size as scenario files have them: bit/s, ns or bytes.
+/// Reads a rate, time or size in the notation of scenario files: bit/s, ns or bytes.
 #[pyfunction]
 pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
     match kind {

@@ -8,7 +8,7 @@ use quell_qdisc::{Nanos, Rng};
 
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 
-/// Ranges; what is left out stays as the scenario has it.
+/// Ranges; without one the scenario's value is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Vary {
     /// The bottleneck's rate, bit/s; drawn by equal factors. It replaces a schedule or a trace.

@@ -131,7 +131,7 @@ fn flows_advanced_together_come_to_what_each_comes_to_alone_on_any_number_of_thr
             ..Settings::new(0.01)
         };
         let lab = lab(settings, 15.0);
-        // More than go on at a time, so that some start late. As text, since the reward of a side not taken is no number.
+        // More than run at a time, so that some start late. Compared as text, since the reward of a side not taken is NaN.
         let together: Vec<_> = lab.experiments(0..20).unwrap();
         let alone = (0..20).flat_map(|seed| lab.experiments(seed..seed + 1).unwrap());
         assert_eq!(
@@ -216,7 +216,7 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
         assert_eq!(
             world.trace_hash(),
             clone.trace_hash(),
-            "a clone goes on alike"
+            "a clone runs identically"
         );
         let record = world.record(0.0);
         assert_eq!(record.flows.len(), flows as usize);

@@ -18,7 +18,7 @@ const OFFERED: u64 = 10_307_000;
 const START: Nanos = 1_234_567;
 /// Half of the shortest round trip: the way to the queue.
 const WAY: Nanos = 500;
-/// Nothing is decided just then: the simulator ends before a decision at its end, a link goes on.
+/// No decision is due at this time: the simulator stops before a decision at its end, a link does not.
 const DURATION: Nanos = 6001 * MS;
 const WARMUP: Nanos = 500 * MS;
 const BIN: Nanos = 250 * MS;

@@ -19,7 +19,7 @@ use quell_qdisc::{MS, Rng};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// Surroundings. `TRACE` stands for a file that the test writes.
+/// Surroundings. `TRACE` is replaced by the path of a file that the test writes.
 const SURROUNDINGS: &[(&str, &str)] = &[
     (
         "wired",

@@ -1,4 +1,4 @@
-//! Invented lines, made up anew each time from a seed but always alike. They have the shape of what was measured, not its numbers.
+//! Synthetic lines, generated from a seed; equal seeds give equal lines. They have the shape of measured lines, not their numbers.
 
 use std::ops::Range;
 
@@ -23,13 +23,13 @@ pub const NAMES: [&str; 10] = [
 /// The line of a name, with `:SEED` behind it if not that of seed 1; `None` if there is none.
 ///
 /// - `lte`: a phone in a moving car, a minute long; 12 and 6 Mbit/s on average.
-/// - `starlink`: a level for each 15 s between two handovers, at each of which the line stands still for 20 to 80 ms (as Mohan et
+/// - `starlink`: a level for each 15 s between two handovers, and at each handover a pause of 20 to 80 ms (as Mohan et
 ///   al., WWW 2024, and Tanveer et al., LEO-NET 2023, measured); 60 and 10 Mbit/s on average, two minutes long.
-/// - `docsis`: a cable whose neighbours come home: the rate sags to between 30 and 50 percent and recovers, and their bursts take more;
-///   an evening in two minutes; 40 and 10 Mbit/s on average.
+/// - `docsis`: a cable shared with neighbours, an evening compressed into two minutes: the rate falls to between 30 and 50 percent
+///   and recovers, and the neighbours' bursts take more; 40 and 10 Mbit/s on average.
 /// - `powerline`: noise in step with the mains' half-waves (50 Hz), appliances that take steps of the rate, short impulses; two minutes
 ///   long; 30 and 15 Mbit/s on average.
-/// - `sleepy`: a constant rate, but for two times two seconds in two minutes when the modem sleeps; 20 and 5 Mbit/s on average.
+/// - `sleepy`: a constant rate with two pauses of two seconds in two minutes, in which the modem sleeps; 20 and 5 Mbit/s on average.
 pub(super) fn line(name: &str) -> Option<Trace> {
     let (kind, seed) = match name.split_once(':') {
         Some((kind, seed)) => (kind, seed.parse().ok()?),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handover_stands_still_and_changes_the_rate_each_15_seconds() {
+    fn a_handover_pauses_the_line_and_changes_its_rate_each_15_seconds() {
         let t = line("starlink:3").unwrap();
         let gaps = t.opportunities.windows(2).filter(|w| w[1] - w[0] > 15 * MS);
         let at: Vec<Nanos> = gaps.map(|w| w[0]).collect();

@@ -178,7 +178,7 @@ static PACE: Kind<pace::Params> = Kind {
         opt(
             "back",
             Field::MaybeCount(|p| &mut p.back, 10, 200),
-            "percent of the estimated capacity with which it goes on when the modem's queue is empty",
+            "the rate once the modem's queue is empty, percent of the estimated capacity",
         ),
         opt(
             "least",

@@ -69,12 +69,12 @@ const ROUND_TRIPS: [(&str, u64, Option<u64>); 8] = [
     ("interplanetary", 1000 * SEC, None),
 ];
 
-/// What a word stands for.
+/// The value of a word.
 fn meant<V: Copy>(table: &[(&str, V)], word: &str) -> Option<V> {
     table.iter().find(|(w, _)| *w == word).map(|(_, v)| *v)
 }
 
-/// The first word that stands for this.
+/// The first word for a value.
 fn word_for<V: PartialEq>(table: &[(&'static str, V)], value: &V) -> &'static str {
     let found = table.iter().find(|(_, v)| v == value);
     found.map_or("", |(word, _)| word)
@@ -186,7 +186,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
             "flowblind|srchost|dsthost|hosts|flows|dual-srchost|dual-dsthost|triple-isolate",
             |p, word| p.isolation = meant(&ISOLATION, word).unwrap_or_default(),
             |p| word_for(&ISOLATION, &p.isolation),
-            "who shares a tin's bandwidth: nobody, hosts, flows, or hosts and then their flows",
+            "fair shares of a tin's bandwidth: none, by host, by flow, or by host and then by flow",
         ),
         flag(
             "nat",

@@ -212,7 +212,7 @@ pub const QUEUE: Row = Row(
 /// A queue that may be in a class.
 fn inner(words: &str) -> Result<Queue, Error> {
     let queue = Queue::parse(words)?;
-    // Any rate will do: whether somebody sets the knobs does not depend on it.
+    // Any rate: whether there is a controller does not depend on it.
     let built = queue.build(1_000_000);
     let kind = queue.kind();
     if built.controller.is_some() {

@@ -15,7 +15,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// The named classes as bands of which none is strict.
+    /// The named classes as bands without strict priority.
     fn bands(&self, rate_bps: u64) -> bands::Params {
         let quantum = |class: &Class| class.quantum.unwrap_or(self.params.quantum);
         let band = |(i, class): (usize, &Class)| BandClass {

@@ -29,8 +29,8 @@ impl Words {
         }
     }
 
-    /// The controller under guard. A classic one that sets the same knob stands in: PIE for a drop probability, WQM for a
-    /// limit, a constant for limits of single flows, the queue's own law for a base probability.
+    /// The controller under guard. The fallback is a classic controller that sets the same knob: PIE for a drop probability, WQM
+    /// for a limit, a constant for limits of single flows, the queue's own law for a base probability.
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
         let (whole, sub) = learned.knobs();
         let classic: Box<dyn Control> = if whole.drop {
@@ -131,9 +131,9 @@ mod tests {
             both,
             "rlaqm: guard: given twice; write guard or dry_run, once"
         );
-        let nobody = Queue::parse("lfq limit 20 guard").unwrap_err().to_string();
+        let none = Queue::parse("lfq limit 20 guard").unwrap_err().to_string();
         assert_eq!(
-            nobody,
+            none,
             "lfq: guard: no controller to guard; leave guard out, or what replaces the controller"
         );
         assert!(

@@ -53,7 +53,7 @@ static SFB: Kind<SfbWords> = Kind {
         opt(
             "rehash",
             Field::Count(|p| &mut p.params.rehash, 0, MANY),
-            "milliseconds after which flows are hashed anew; 0: never",
+            "milliseconds after which the hash of flows changes; 0: never",
         ),
         opt(
             "db",

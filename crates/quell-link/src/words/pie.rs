@@ -9,14 +9,14 @@ use super::{Built, Field, Kind, Spec};
 /// What the words say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
-    /// The parameters of Linux's; of ns-3's too, where that has them.
+    /// The parameters of PIE in Linux; the PIE of ns-3 has some of them.
     pub params: pie::Params,
-    /// ns-3's of 2018.
+    /// The PIE of ns-3 of 2018.
     pub ns3_2018: bool,
 }
 
 impl Words {
-    /// The defaults of ns-3's, but for the limit that was given.
+    /// The defaults in ns-3, with the given limit.
     fn ns3_2018(&self) -> Self {
         let theirs = pie_ns3::Params::default();
         Self {

@@ -86,7 +86,7 @@ pub(super) static SFQ: Kind<Words> = Kind {
         opt(
             "perturb",
             Field::Count(|p| &mut p.perturb, 0, (LONGEST_PERTURB / SEC) as u32),
-            "seconds after which flows are hashed anew; 0: never",
+            "seconds after which the hash of flows changes; 0: never",
         ),
         opt(
             "quantum",
