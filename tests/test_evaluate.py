@@ -17,6 +17,7 @@ import pytest
 
 import quell
 from conftest import QUELL, Quell, make_record
+from quell import _core
 from quell.cli import dispatch as cli
 from quell.evaluation import candidate, link, measures, run, suite, verdict
 from quell.evaluation.candidate import LeftOut
@@ -442,7 +443,7 @@ def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_left_out_says_why() -> None:
     with pytest.raises(LeftOut, match="no parameter"):
-        candidate.Candidate("none", "fixed").turned(2.0)
+        candidate.Candidate("none", _core.Queue("fixed")).turned(2.0)
 
 
 def test_an_executor_gives_the_cells_of_this_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import pytest
 
 import quell
 from conftest import ROOT, Quell
+from quell import _core
 from quell.cli import dispatch as cli
-from quell.experiments.queue import CE, ECT0, NOT_ECT, Aqm, Packet
+from quell.experiments import experiment
+from quell.experiments.queue import CE, ECT0, NOT_ECT, Aqm, Packet, parse_all
 
 LINK: dict[str, Any] = {"rate": "10mbit", "rtt": "20ms", "flows": ["cubic:2"], "duration": "4s"}
 UDP = '[link]\nrate = "10mbit"\n[[flow]]\nkind = "cbr"\nrate = "1mbit"\n'
@@ -504,3 +507,27 @@ def test_the_example_runs(tmp_path: Path) -> None:
     by_name = {r["queue"]: r for r in json.loads(records.read_text())}
     assert by_name["TailDrop"]["trace_hash"] == by_name["pfifo"]["trace_hash"]
     assert by_name["OwnCoDel"]["sojourn_ms"]["p95"] == pytest.approx(by_name["codel"]["sojourn_ms"]["p95"], rel=0.1)
+
+
+def test_words_that_are_parsed_compare_hash_pickle_and_are_written_shortly() -> None:
+    long, short = _core.Queue("codel limit 1000p target 5ms ecn"), _core.Queue("codel ecn")
+    assert str(long) == str(short) == _core.queue("codel ecn")
+    assert long == short
+    assert {long} == {short}
+    assert long != _core.Queue("codel")
+    assert long != "codel ecn"
+    assert pickle.loads(pickle.dumps(long)) == long
+    with pytest.raises(quell.InputError, match="unknown queue"):
+        _core.Queue("frob")
+
+
+def test_a_queue_is_parsed_once_before_all_runs(tmp_path: Path) -> None:
+    """Its model is read then, and not again by each run."""
+    shipped = ROOT / "crates/quell-link/models/rl-aqm.safetensors"
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(shipped.read_bytes())
+    (queue,) = parse_all([f"rlaqm model {model}"])
+    model.unlink()
+    scenario = quell.scenario("home", duration="3s", warmup="1s", seeds=2)
+    outcome = experiment.run_jobs(scenario, experiment.plan(scenario, [queue]))
+    assert len(outcome.records) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack, final
 
 from quell.experiments.control import Gauges, Knobs
-from quell.experiments.queue import OwnQueue
+from quell.experiments.queue import Parsed
 from quell.inputs.keys import Keys
 
 __version__: str
@@ -259,7 +259,7 @@ class Packet:
 
 def run_many(
     scenario: Scenario,
-    jobs: Sequence[tuple[str | OwnQueue, int, float | None]],
+    jobs: Sequence[tuple[Parsed | str, int, float | None]],
     on_done: Callable[[int, str], object],
     *,
     threads: int = 0,
@@ -273,7 +273,7 @@ def run_many(
     """
 
 def run_each(
-    jobs: Sequence[tuple[Scenario, str | OwnQueue, int, float | None]],
+    jobs: Sequence[tuple[Scenario, Parsed | str, int, float | None]],
     on_done: Callable[[int, str], object],
     *,
     threads: int = 0,
@@ -292,7 +292,7 @@ class World:
     def __init__(
         self,
         scenario: Scenario,
-        queue: str,
+        queue: Parsed | str,
         seed: int,
         *,
         series_bin_s: float | None = None,
@@ -406,6 +406,15 @@ def note_on_rate(text: str) -> str | None:
 
 def unknown(sort: str, name: str, known: Sequence[str]) -> str:
     """Say that there is no such `sort` of thing, which name is nearest, and what there is: an InputError's message."""
+
+@final
+class Queue:
+    """Queue words that have been parsed and checked, equal to others that mean the same; `str` writes them shortly."""
+
+    def __new__(cls, words: str) -> Queue:
+        """Parse words. Raises InputError."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
 def queue(words: str) -> str:
     """Check queue words and return them as short as they can be written."""

@@ -20,7 +20,7 @@ from quell.evaluation.candidate import parse_all as parse_candidates
 from quell.evaluation.link import parse as parse_link
 from quell.experiments import comparison, experiment, grid
 from quell.experiments.control import Controller, run_controlled
-from quell.experiments.queue import Aqm, OwnQueue, parse, parse_all
+from quell.experiments.queue import Aqm, Parsed, parse, parse_all
 from quell.inputs.shortcuts import Overrides, Shortcuts
 from quell.results import frame, frontier
 
@@ -62,7 +62,7 @@ def run(
     """
     check_keywords(run, Overrides, overrides)
     checked = scenario(source, **overrides)
-    queue, seed = parse(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
+    queue, seed = parse(checked.queue if aqm is None else aqm), checked.run_seed(0)
     if pcap is None:
         return _run(checked, queue, seed, controller, series, None)
     files.check_target("pcap", Path(pcap))
@@ -73,7 +73,7 @@ def run(
 
 def _run(
     checked: Scenario,
-    queue: str | OwnQueue,
+    queue: Parsed,
     seed: int,
     controller: Controller | None,
     series: float | None,

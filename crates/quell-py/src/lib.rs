@@ -60,8 +60,8 @@ mod _core {
     use crate::runs::{check_records, grade, heard, run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{
-        Scenario, hush_model, note_on_rate, quantity, queue, queues, read_file, scenario_keys,
-        scenario_schema, scenarios, unknown,
+        Queue, Scenario, hush_model, note_on_rate, quantity, queue, queues, read_file,
+        scenario_keys, scenario_schema, scenarios, unknown,
     };
     #[cfg(target_os = "linux")]
     #[pymodule_export]

@@ -17,7 +17,7 @@ use quell_sim::{RunOptions, Session, Status, World};
 use serde_json::Value;
 
 use crate::queue::{OwnQueue, Raised};
-use crate::scenario::Scenario;
+use crate::scenario::{Queue, Scenario};
 use crate::{input_error, nanos};
 
 /// How often a waiting caller looks for a pending signal.
@@ -26,10 +26,23 @@ const POLL: Duration = Duration::from_millis(20);
 /// A queue: words, or one written in Python.
 #[derive(FromPyObject)]
 pub enum AnyQueue {
+    /// Words that have been parsed.
+    Parsed(Queue),
     /// As in `tc`.
     Words(String),
     /// See `quell.experiments.queue.OwnQueue`.
     Own(OwnQueue),
+}
+
+impl AnyQueue {
+    /// The queue, if it is not written in Python.
+    pub fn parsed(self) -> PyResult<Result<Queue, OwnQueue>> {
+        Ok(match self {
+            Self::Parsed(queue) => Ok(queue),
+            Self::Words(words) => Ok(Queue::new(&words)?),
+            Self::Own(own) => Err(own),
+        })
+    }
 }
 
 /// Runs every job `(queue, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from this
@@ -84,9 +97,9 @@ fn run_all(
             seed,
             options,
         };
-        match queue {
-            AnyQueue::Words(queue) => words.push((job, queue)),
-            AnyQueue::Own(queue) => own.push((job, queue)),
+        match queue.parsed()? {
+            Ok(queue) => words.push((job, queue)),
+            Err(queue) => own.push((job, queue)),
         }
     }
     let cores = match threads {
@@ -241,15 +254,17 @@ struct Job {
 
 impl Job {
     /// The record of a run with a queue of the simulator's own.
-    fn run(&self, queue: &str, stop: &AtomicBool) -> PyResult<String> {
+    fn run(&self, queue: &Queue, stop: &AtomicBool) -> PyResult<String> {
         // A panic would end the process, and with it what other runs have found.
         let run = catch_unwind(AssertUnwindSafe(|| {
-            quell_sim::run(&self.scenario, queue, self.seed, &self.options, stop)
+            let (scenario, bin) = (self.scenario.clone(), self.options.series_bin);
+            let world = World::with_queue(scenario, &queue.parsed, self.seed, bin)?;
+            Session::new(world, &self.options)?.complete(stop)
         }));
         let run = run.map_err(|_| {
             PyRuntimeError::new_err(format!(
-                "the simulator panicked with queue {queue}, seed {}",
-                self.seed
+                "the simulator panicked with queue {}, seed {}",
+                queue.words, self.seed
             ))
         })?;
         serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)

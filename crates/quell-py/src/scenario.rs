@@ -1,11 +1,12 @@
 //! `quell._core.Scenario` and the lists that the command line prints.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{PyBool, PyDict, PyType};
 use quell_link::{Error, file, units, words};
 use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
@@ -255,9 +256,54 @@ pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
 /// Checks queue words and gives them back as short as they can be written.
 #[pyfunction]
 pub fn queue(words: &str) -> PyResult<String> {
-    words::Queue::parse(words)
-        .map(|q| q.canonical())
-        .map_err(input_error)
+    Queue::new(words).map(|queue| queue.words)
+}
+
+/// Queue words that have been parsed and checked; equal to others that mean the same.
+#[pyclass(frozen, eq, hash, from_py_object, module = "quell._core")]
+#[derive(Clone)]
+pub struct Queue {
+    /// As short as they can be written.
+    pub words: String,
+    /// What they say.
+    pub parsed: Arc<words::Queue>,
+}
+
+#[pymethods]
+impl Queue {
+    #[new]
+    pub fn new(words: &str) -> PyResult<Self> {
+        let parsed = words::Queue::parse(words).map_err(input_error)?;
+        Ok(Self {
+            words: parsed.canonical(),
+            parsed: Arc::new(parsed),
+        })
+    }
+
+    /// As short as they can be written.
+    fn __str__(&self) -> &str {
+        &self.words
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Queue({:?})", self.words)
+    }
+
+    fn __reduce__(slf: Bound<'_, Self>) -> (Bound<'_, PyType>, (String,)) {
+        (slf.get_type(), (slf.get().words.clone(),))
+    }
+}
+
+impl PartialEq for Queue {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Hash for Queue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.words.hash(state);
+    }
 }
 
 /// The bytes of a plain file or a pipe, if it is not longer than its kind ("scenario", "model", "records") can be.

@@ -7,6 +7,7 @@ use quell_link::Error;
 use quell_qdisc::{Gauges, Knobs};
 use quell_sim::{RunOptions, Session, Status};
 
+use crate::runs::AnyQueue;
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
@@ -25,7 +26,7 @@ impl World {
     #[pyo3(signature = (scenario, queue, seed, *, series_bin_s = None, pcap = None))]
     fn new(
         scenario: &Scenario,
-        queue: &str,
+        queue: AnyQueue,
         seed: u64,
         series_bin_s: Option<f64>,
         pcap: Option<std::path::PathBuf>,
@@ -34,7 +35,10 @@ impl World {
             series_bin: series_bin_s.map(nanos).transpose()?,
             pcap,
         };
-        let world = quell_sim::World::new(scenario.0.clone(), queue, seed, options.series_bin);
+        let own = |_| PyTypeError::new_err("a queue that is written in Python has no knobs");
+        let queue = queue.parsed()?.map_err(own)?.parsed;
+        let (scenario, bin) = (scenario.0.clone(), options.series_bin);
+        let world = quell_sim::World::with_queue(scenario, &queue, seed, bin);
         let session = Session::new(world.map_err(input_error)?, &options);
         Ok(Self(Some(session.map_err(input_error)?)))
     }

@@ -16,6 +16,7 @@ from quell.common.console import bar, err, out
 from quell.common.text import one_line, si
 from quell.experiments import comparison
 from quell.experiments.experiment import Outcome
+from quell.experiments.queue import Parsed
 from quell.inputs import flent as flent_file
 from quell.results import stats
 from quell.views import table
@@ -93,7 +94,7 @@ def compare(
     again = f", {outcome.again} of them again with probes," if outcome.again else ""
     told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:
-        outcome = _real(scenario, outcome, list(dict.fromkeys(str(job.queue) for job in outcome.jobs)), spec)
+        outcome = _real(scenario, outcome, list(dict.fromkeys(job.queue for job in outcome.jobs)), spec)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         heading(scenario, max((r.runs for r in rows), default=0))
@@ -118,7 +119,7 @@ def _reality(scenario: Scenario) -> dict[str, Any]:
     return real.check(scenario)
 
 
-def _real(scenario: Scenario, simulated: Outcome, queues: Sequence[str], spec: dict[str, Any]) -> Outcome:
+def _real(scenario: Scenario, simulated: Outcome, queues: Sequence[Parsed | str], spec: dict[str, Any]) -> Outcome:
     from quell.linux import real
 
     with bar("Real TCP", len(queues), "queues") as shown:

@@ -55,7 +55,7 @@ def run(
         raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
     scenario = changes.load(file, "1")
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
-    queue = aqm_words(aqm[0]) if aqm else _core.queue(scenario.queue)
+    queue = aqm_words(aqm[0]) if aqm else _core.Queue(scenario.queue)
     measure = partial(
         comparison.compare,
         scenario,

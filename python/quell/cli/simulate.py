@@ -118,10 +118,10 @@ def simulate(
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
 
 
-def aqm_words(words: str) -> str:
-    """Return the words of an `--aqm` in their canonical form. Raises InputError, which names the option."""
+def aqm_words(words: str) -> _core.Queue:
+    """Parse the words of an `--aqm`. Raises InputError, which names the option."""
     try:
-        return _core.queue(words)
+        return _core.Queue(words)
     except InputError as error:
         raise InputError(f"--aqm: {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.experiments.control import Controller
-from quell.experiments.queue import Aqm, OwnQueue, parse
+from quell.experiments.queue import Aqm, OwnQueue, Parsed, parse
 
 Evaluated: TypeAlias = Aqm | tuple[Aqm, Controller | Callable[[], Controller]]
 """A queue as `quell.run` takes it, or such a queue and a controller: an object, or what makes one for each run."""
@@ -29,7 +29,7 @@ class Candidate:
     """One column of the matrix."""
 
     name: str
-    queue: str | OwnQueue
+    queue: Parsed
     make: Callable[[], Controller] | None = None
     """Makes a fresh controller for each run."""
 
@@ -38,13 +38,13 @@ class Candidate:
         """Return the queue's words. Raises LeftOut where the queue or its controller is written in Python."""
         if isinstance(self.queue, OwnQueue) or self.make is not None:
             raise LeftOut("needs queue words; what is written in Python works at the bottleneck, as it is given")
-        return self.queue
+        return str(self.queue)
 
     def options(self) -> list[dict[str, Any]]:
         """List the parameters: `name`, `value`, `default`, `meaning`; empty where the queue is written in Python."""
         if isinstance(self.queue, OwnQueue):
             return []
-        kind = self.queue.split()[0]
+        kind = str(self.queue).split()[0]
         found = next(k for k in experiment.known_queues() if k["name"] == kind)
         options: list[dict[str, Any]] = found["options"]
         return options

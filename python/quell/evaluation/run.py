@@ -89,7 +89,7 @@ def plan(
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"seeds: {seeds} is not 1 to {MOST_SEEDS}")
     words = f"pfifo limit {link.packets}"
-    reference = Candidate(words, _core.queue(words))
+    reference = Candidate(words, _core.Queue(words))
     others = [one for one in candidates if one.name not in (words, str(reference.queue))]
     return Plan(link, (reference, *others), tuple(_chosen(sections)), seeds)
 
@@ -153,7 +153,7 @@ def _tasks_of(plan: Plan, index: int, cell: Cell, run: Run) -> list[_Task]:
     keys = run.keys(plan.link, candidate)
     name = f"RFC 7928 {entry.id} {run.name}".strip()
     try:
-        queue = candidate.queue if run.words is None else _core.queue(run.words(candidate))
+        queue = candidate.queue if run.words is None else _core.Queue(run.words(candidate))
         scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
     except InputError as error:
         # What the simulator lacks, as LEDBAT, or a setting that a queue does not have: nothing that the user wrote.
@@ -203,7 +203,7 @@ def evaluate(
         def done(task: _Task, record: Mapping[str, Any]) -> None:
             nonlocal finished
             # What is written in Python may have changed when the evaluation goes on.
-            words = isinstance(task.candidate.queue, str) and task.candidate.make is None
+            words = isinstance(task.candidate.queue, _core.Queue) and task.candidate.make is None
             kept.add(task.key, compact(record, plot=task.first), to_file=words)
             finished += alike[task.key]
             on_done(finished)

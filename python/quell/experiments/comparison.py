@@ -7,8 +7,8 @@ from pathlib import Path
 
 from quell._core import Scenario
 from quell.experiments import experiment, responsiveness
-from quell.experiments.experiment import Job, Outcome
-from quell.experiments.queue import OwnQueue
+from quell.experiments.experiment import Outcome
+from quell.experiments.queue import Parsed
 
 Simulate = Callable[..., Outcome]
 """Runs jobs as `experiment.run_jobs` does: simulate(scenario, jobs, pcap=None)."""
@@ -16,7 +16,7 @@ Simulate = Callable[..., Outcome]
 
 def compare(
     scenario: Scenario,
-    queues: Sequence[str | OwnQueue] | None,
+    queues: Sequence[Parsed] | None,
     simulate: Simulate,
     *,
     rpm: bool | None,
@@ -30,7 +30,7 @@ def compare(
     `first_series` see `experiment.plan`. Raises InputError if `rpm` and the scenario takes no probes.
     """
     probed = responsiveness.probed(scenario) if rpm else responsiveness.probed_if_possible(scenario)
-    jobs: list[Job] = experiment.plan(
+    jobs = experiment.plan(
         scenario,
         experiment.every_queue(scenario) if queues is None else queues,
         series_bin_s=series,

@@ -12,7 +12,7 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.common.names import known
 from quell.experiments.experiment import fingerprint
-from quell.experiments.queue import OwnQueue
+from quell.experiments.queue import OwnQueue, Parsed
 
 
 class Gauges(TypedDict):
@@ -77,7 +77,7 @@ class Controller(Protocol):
 
 def run_controlled(
     scenario: Scenario,
-    queue: str | OwnQueue,
+    queue: Parsed | str,
     seed: int,
     controller: Controller,
     series_bin_s: float | None,
@@ -129,7 +129,7 @@ def _period(controller: Controller) -> float:
         raise InputError(f"its period is {period!r}; {remedy}") from None
 
 
-def _check_knobs(controller: Controller, queue: str, there: Sequence[str]) -> None:
+def _check_knobs(controller: Controller, queue: Parsed | str, there: Sequence[str]) -> None:
     wanted = getattr(controller, "knobs", None)
     if isinstance(wanted, str):
         raise InputError(f'{_title(controller)}: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')

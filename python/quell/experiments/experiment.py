@@ -16,7 +16,7 @@ from quell import _core
 from quell._core import Scenario
 from quell.common.names import check_keywords
 from quell.experiments.executor import HERE, Executor
-from quell.experiments.queue import OwnQueue
+from quell.experiments.queue import Parsed
 from quell.inputs import flent, notes, shortcuts
 from quell.inputs.shortcuts import Overrides
 
@@ -106,8 +106,8 @@ def fingerprint(scenario: Scenario) -> str:
 class Job:
     """One run to do."""
 
-    queue: str | OwnQueue
-    """Words as in tc, or one written in Python."""
+    queue: Parsed | str
+    """Parsed words, or one written in Python; of words that are not parsed every run does so."""
     seed: int
     series_bin_s: float | None = None
 
@@ -154,16 +154,16 @@ BY_NAME_ONLY = (
 """Queues that a comparison has only where it names them."""
 
 
-def every_queue(scenario: Scenario) -> list[str]:
+def every_queue(scenario: Scenario) -> list[_core.Queue]:
     """List the scenario's own queue, then one of every other kind with its defaults, but for `BY_NAME_ONLY`."""
-    own = _core.queue(scenario.queue)
+    own = _core.Queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
-    return [own] + [kind for kind in kinds if kind not in (own, *BY_NAME_ONLY)]
+    return [own] + [_core.Queue(kind) for kind in kinds if kind not in (str(own), *BY_NAME_ONLY)]
 
 
 def plan(
     scenario: Scenario,
-    queues: Sequence[str | OwnQueue],
+    queues: Sequence[Parsed | str],
     *,
     series_bin_s: float | None = None,
     first_series: bool = False,
@@ -260,7 +260,7 @@ def stream(
             done(index, json.loads(record))
 
 
-def run_one(work: tuple[Scenario, str | OwnQueue, int, float | None]) -> str:
+def run_one(work: tuple[Scenario, Parsed | str, int, float | None]) -> str:
     """Run one job, `(scenario, queue, seed, width of the series' bins in seconds)`; return its record as JSON."""
     records: list[str] = []
     _core.run_each([work], lambda _, record: records.append(record), threads=1)

@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from quell import _core
 from quell._core import InputError, Scenario
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
-from quell.experiments.queue import OwnQueue
+from quell.experiments.queue import Parsed
 
 MOST = 100_000
 """Runs that one grid may have."""
@@ -42,7 +43,7 @@ def parse(texts: Sequence[str]) -> dict[str, list[str]]:
     return over
 
 
-def count(scenario: Scenario, over: Mapping[str, Sequence[Any]], queues: Sequence[str | OwnQueue]) -> int:
+def count(scenario: Scenario, over: Mapping[str, Sequence[Any]], queues: Sequence[Parsed]) -> int:
     """Count the runs of a grid. Raises InputError if they are too many."""
     total = math.prod(len(values) for values in over.values()) * max(1, len(queues)) * scenario.seeds
     if total > MOST:
@@ -65,7 +66,7 @@ def at(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
 def run(
     scenario: Scenario,
     over: Mapping[str, Sequence[Any]],
-    queues: Sequence[str | OwnQueue],
+    queues: Sequence[Parsed],
     *,
     threads: int = 0,
     on_done: Callable[[int], object] = lambda _: None,
@@ -80,10 +81,10 @@ def run(
     work = []
     for point in combinations:
         there = at(scenario, point)
-        jobs = experiment.plan(there, list(queues) or [there.queue])
-        work += [
-            (point, there, job) for job in sorted(jobs, key=lambda job: list(queues or [job.queue]).index(job.queue))
-        ]
+        own = list(dict.fromkeys(queues)) or [_core.Queue(there.queue)]
+        places: dict[Parsed | str, int] = {queue: place for place, queue in enumerate(own)}
+        jobs = experiment.plan(there, own)
+        work += [(point, there, job) for job in sorted(jobs, key=lambda job: places[job.queue])]
     records = experiment.run_each(
         [(there, job) for _, there, job in work], lambda r: r, threads=threads, on_done=on_done, on=on
     )

@@ -55,13 +55,17 @@ class OwnQueue:
         return self.name
 
 
-def parse(aqm: object) -> str | OwnQueue:
-    """Return queue words as short as they can be written, or what makes a queue that is written in Python.
+Parsed: TypeAlias = _core.Queue | OwnQueue
+"""A queue, parsed and checked. It can be pickled if it is made of words."""
+
+
+def parse(aqm: object) -> Parsed:
+    """Return queue words that are parsed, or what makes a queue that is written in Python.
 
     Raises InputError.
     """
     if isinstance(aqm, str):
-        return _core.queue(aqm)
+        return _core.Queue(aqm)
     if isinstance(aqm, type) or not _is_queue(aqm):
         if not callable(aqm):
             what = "neither text nor an object with enqueue() and dequeue()"
@@ -76,7 +80,7 @@ def parse(aqm: object) -> str | OwnQueue:
     return OwnQueue(_name(queue), lambda: copy.deepcopy(queue))
 
 
-def parse_all(aqm: Iterable[object]) -> list[str | OwnQueue]:
+def parse_all(aqm: Iterable[object]) -> list[Parsed]:
     """Return queues for one table, each once.
 
     Raises InputError, also where a row would mix two queues.

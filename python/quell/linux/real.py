@@ -16,6 +16,7 @@ from typing import Any
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.experiments.experiment import BINS, Job, Outcome, fingerprint
+from quell.experiments.queue import Parsed
 from quell.linux import ends
 from quell.results import stats
 
@@ -125,7 +126,7 @@ def _check_system(controls: set[str]) -> list[str]:
 def beside(
     scenario: Scenario,
     simulated: Outcome,
-    queues: Sequence[str],
+    queues: Sequence[Parsed | str],
     spec: Mapping[str, Any],
     on_done: Callable[[int], object],
 ) -> Outcome:
@@ -144,7 +145,7 @@ def beside(
         if outcome.interrupted:
             continue
         try:
-            own = scenario.replace(link={"queue": queue})
+            own = scenario.replace(link={"queue": str(queue)})
             record = _run_one(own, spec) | {"scenario_hash": scenario_hash}
         except KeyboardInterrupt:
             outcome.interrupted = True
