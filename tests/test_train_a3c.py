@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,24 @@ def test_worlds_give_the_same_network_each_time_and_go_on_where_they_stopped(
     monkeypatch.setattr(asynchronous.Workers, "play", play)
     worlds.train(chosen, tmp_path / "part.safetensors", resume=True)
     assert weights(tmp_path / "whole.safetensors") == weights(tmp_path / "part.safetensors")
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("few_worlds")
+def test_worlds_continue_from_a_model(tmp_path: Path) -> None:
+    models = Path(__file__).parents[1] / "crates/quell-link/models"
+    shipped = (models / "a3c-l4s.safetensors").read_bytes()
+    out = tmp_path / "next.safetensors"
+    held = worlds.Arguments(episodes=1, actor_rate=0.0)
+    card = worlds.train(held, out, start=shipped)
+    assert weights(out) == weights(models / "a3c-l4s.safetensors")
+    for mine, its in zip(card["inputs"], json.loads(_core.Policy("shipped", shipped).card)["inputs"], strict=True):
+        assert mine == {**its, "offset": pytest.approx(its["offset"]), "scale": pytest.approx(its["scale"])}
+    with pytest.raises(InputError, match="trained with from None, not "):
+        worlds.train(worlds.Arguments(episodes=1), tmp_path / "other.safetensors")
+        worlds.train(worlds.Arguments(episodes=1), tmp_path / "other.safetensors", start=shipped, resume=True)
+    with pytest.raises(InputError, match="--from: not a network of many worlds"):
+        worlds.train(held, out, start=(models / "rl-aqm.safetensors").read_bytes())
 
 
 @pytest.mark.torch
@@ -228,6 +247,7 @@ def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> No
         ["--steps", "9"],
         ["--testbed"],
         ["--idle-price", "9", "--environment", "loop"],
+        ["--from", "m.safetensors", "--environment", "loop"],
     ],
 )
 def test_bad_options_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

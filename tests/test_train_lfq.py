@@ -14,6 +14,7 @@ import pytest
 
 from conftest import QUELL
 from quell import train
+from quell._core import InputError
 from quell.cli import dispatch as cli
 from quell.common.extras import install
 from quell.train import flows
@@ -183,6 +184,77 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     assert first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
     curves = [pl.read_parquet(tmp_path / f"{name}-checkpoints" / "curve.parquet") for name in ("whole", "killed")]
     assert curves[0]["step"].to_list() == [1000] and curves[0].equals(curves[1])
+
+
+OWN = """
+def paper(flow):
+    return flow.rate_mbyte_s - 10 * flow.queue_packets * 1446 / 1e6
+
+def small(flow):
+    return -flow.limit_packets
+
+def broken(flow):
+    return 1 / 0
+
+def unbounded(flow):
+    return float("inf")
+"""
+
+
+@pytest.mark.torch
+def test_a_reward_of_ones_own_labels_the_sides(lfq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_rewards.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+
+    def learned(reward: str, **more: Any) -> tuple[Any, Any]:
+        learner = lfq.Learner(lfq.Arguments(**{"alpha": 10.0, "duration_s": 0.5, "reward": reward, **more}))
+        return learner.experiments(7), learner.experiments(400)
+
+    for more in ({}, {"online": True}):
+        for usual, own in zip(learned("queue", **more), learned("own_rewards:paper", **more), strict=True):
+            assert usual.label.equal(own.label)
+            assert usual.reward == pytest.approx(own.reward)
+    # The lower side, although it loses throughput.
+    assert not any((batch.label == batch.other).any() for batch in learned("own_rewards:small"))
+    # As soon as delay costs enough, the lower side is the better one nearly always.
+    labels = [float((batch.label < batch.other).float().mean()) for batch in learned("delay", alpha=1e4)]
+    assert min(labels) > 0.8, labels
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("reward", "says"),
+    [
+        ("speed", "--reward speed: write queue, delay or module:name, a function in Python"),
+        ("no_such_module:f", "--reward no_such_module:f: cannot import no_such_module: ModuleNotFoundError: "),
+        ("own_rewards:nothing", "--reward own_rewards:nothing: own_rewards has no function `nothing`"),
+        ("own_rewards:broken", "--reward own_rewards:broken: ZeroDivisionError: division by zero, of Readings("),
+        ("own_rewards:unbounded", "--reward own_rewards:unbounded: gave inf, of Readings("),
+    ],
+)
+def test_what_is_wrong_with_a_reward_is_one_line(
+    reward: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_rewards.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    assert cli.call(["train", "lfq", "--reward", reward, "--flows", "20", "--duration", "0.5"]) == 2
+    told = capsys.readouterr().err
+    assert f"quell: {says}" in told and told.count("quell: ") == 1 and "Traceback" not in told
+    assert not (tmp_path / "lfq.safetensors").exists()
+
+
+@pytest.mark.torch
+def test_a_training_continues_from_a_model(lfq: Any, tmp_path: Path) -> None:
+    from safetensors.torch import load
+
+    shipped = (Path(__file__).parents[1] / "crates/quell-link/models/lfq-offline-10.safetensors").read_bytes()
+    out = tmp_path / "next.safetensors"
+    card = lfq.train(lfq.Arguments(alpha=10.0, flows=20, duration_s=0.5), out, start=shipped, points=2)
+    assert 5 < card["results"]["limit_bic"] < card["results"]["limit_newreno"]
+    before, after = load(shipped), load(out.read_bytes())
+    assert not all(before[name].equal(after[name]) for name in before)
+    with pytest.raises(InputError, match="--from: not a network of quell train lfq"):
+        lfq.Learner(lfq.Arguments(paper_weights=True)).start_from(shipped)
 
 
 @pytest.mark.torch

@@ -611,8 +611,9 @@ def lfq_experiments(
     Returns raw columns for `numpy.frombuffer`: `features` float32 [count, 60]; `decided` uint8, 0 where a flow
     ended before its decision; int32 `before` (the limit until then), `limits` [count, 2] (lower and upper; online:
     chosen and other) and `label` (the better one, of equals the larger; online: the chosen); `rewards` float64
-    [count, 2], of `limits`; float64 `draws` [count, 5]: bit/s, round trip, length and drawn time in s, 0 for
-    NewReno or 1 for BIC; float64 `decided_at`, s.
+    [count, 2], of `limits`; float64 `readings` [count, 2, 3], of `limits`: what left, in 1e6 bytes/s, mean of packets
+    queued, mean time in the queue in s; float64 `draws` [count, 5]: bit/s, round trip, length and drawn time in s, 0
+    for NewReno or 1 for BIC; float64 `decided_at`, s.
 
     Results depend on seeds and weights alone. Raises InputError.
     """

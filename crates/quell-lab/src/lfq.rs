@@ -91,6 +91,26 @@ pub struct Side {
     pub limit: u32,
     /// What that was worth.
     pub reward: f64,
+    /// What left from the decision on, in 1e6 bytes/s.
+    pub rate: f64,
+    /// Mean of the packets queued.
+    pub queued: f64,
+    /// Mean time in the queue of the packets that left, in s.
+    pub delay: f64,
+}
+
+impl Side {
+    /// A side that was not run.
+    fn unknown(limit: u32) -> Self {
+        let [reward, rate, queued, delay] = [f64::NAN; 4];
+        Self {
+            limit,
+            reward,
+            rate,
+            queued,
+            delay,
+        }
+    }
 }
 
 /// An experiment that came to its decision.
@@ -272,21 +292,28 @@ impl Lab {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
         let ns = (fork.draws.duration - decision.gauges.now).max(1) as f64;
-        let reward = |sent: Sent| {
+        let side = |limit, sent: Sent| {
             let bytes = sent.bytes - overhead * sent.packets;
             let queued = sent.packet_ns as f64 / ns;
             let speed = bytes as f64 * (SEC as f64 / ns);
-            (speed - self.settings.alpha * queued * PACKET) / REWARD
-        };
-        let of = |limit, reward| Side { limit, reward };
-        let (low, high) = decision.limits;
-        let (sides, label) = match sides.map(|side| side.map(reward)) {
-            [Some(down), Some(up)] => {
-                let sides = [of(low, down), of(high, up)];
-                (sides, sides[usize::from(up >= down)].limit)
+            Side {
+                limit,
+                reward: (speed - self.settings.alpha * queued * PACKET) / REWARD,
+                rate: speed / REWARD,
+                queued,
+                // Little's law.
+                delay: sent.packet_ns as f64 / (sent.packets.max(1) as f64 * SEC as f64),
             }
-            [Some(down), None] => ([of(low, down), of(high, f64::NAN)], low),
-            [None, Some(up)] => ([of(high, up), of(low, f64::NAN)], high),
+        };
+        let (low, high) = decision.limits;
+        let (sides, label) = match sides {
+            [Some(down), Some(up)] => {
+                let sides = [side(low, down), side(high, up)];
+                let better = usize::from(sides[1].reward >= sides[0].reward);
+                (sides, sides[better].limit)
+            }
+            [Some(down), None] => ([side(low, down), Side::unknown(high)], low),
+            [None, Some(up)] => ([side(high, up), Side::unknown(low)], high),
             [None, None] => return None,
         };
         Some(Outcome {

@@ -114,6 +114,17 @@ fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>>
             .collect(),
     )?;
     put(
+        "readings",
+        outcomes()
+            .flat_map(|o| {
+                o.map_or([[f64::NAN; 3]; 2], |o| {
+                    o.sides.map(|s| [s.rate, s.queued, s.delay])
+                })
+            })
+            .flat_map(|side| f64s(&side))
+            .collect(),
+    )?;
+    put(
         "label",
         outcomes()
             .flat_map(|o| limit(o.map_or(0, |o| o.label)))

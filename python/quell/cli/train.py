@@ -178,8 +178,15 @@ def _widths(hidden: str) -> tuple[int, ...]:
 )
 def train_lfq(
     alpha: Annotated[
-        float, typer.Option(metavar="A", min=0.0, help="Cost of queued data in the reward, per second.")
+        float, typer.Option(metavar="A", min=0.0, help="Cost of queued data, or of delay, in the reward.")
     ] = 0.01,
+    reward: Annotated[
+        str,
+        typer.Option(
+            metavar="queue|delay|MODULE:NAME",
+            help="What the reward charges for beside idleness, or a function of a flow's readings.",
+        ),
+    ] = "queue",
     online: Annotated[
         bool, typer.Option("--online", help="Learn from one world with a critic, not from two clones.")
     ] = False,
@@ -205,6 +212,9 @@ def train_lfq(
     replay: Annotated[
         int, typer.Option(metavar="N", min=0, max=100, help="Online: fits of the critic to past flows per batch.")
     ] = 0,
+    start: Annotated[
+        Path | None, typer.Option("--from", metavar="MODEL", help="Continue from the weights of this model.")
+    ] = None,
     hindsight: Annotated[
         bool, typer.Option("--hindsight", help="Online: the critic knows the link's rate and the flow's length.")
     ] = False,
@@ -229,16 +239,17 @@ def train_lfq(
 ) -> int:
     """Learn a buffer size per flow from simulations that are cloned halfway, as in the LFQ paper."""
     files.check_target("--out", out)
+    first = None if start is None else _core.read_file(start, "model")
     train.need_torch()
     from quell.train import lfq
 
     arguments = lfq.Arguments(
-        alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, critic_rate=critic_rate,
-        actor_rate=actor_rate, replay=replay, hindsight=hindsight,
+        alpha=alpha, reward=reward, online=online, flows=flows, seed=seed, learning_rate=learning_rate,
+        critic_rate=critic_rate, actor_rate=actor_rate, replay=replay, hindsight=hindsight,
         duration_s=duration, act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     with executor(ray) as on:
-        results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
+        results = lfq.train(arguments, out, start=first, resume=resume, tensorboard=tensorboard, on=on)["results"]
     err.print(
         f"{out}: {results['flows']} flows in {results['training_s']} s; evaluated: "
         f"{results['throughput_mbps']} Mbit/s, {results['backlog_packets']} packets queued, "
@@ -378,6 +389,9 @@ def train_a3c_l4s(
             help="loop, lookup: first weights: p' follows the delay, or random.",
         ),
     ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--from", metavar="MODEL", help="worlds: continue from the weights of this model.")
+    ] = None,
     testbed: Annotated[
         bool, typer.Option("--testbed", help="loop: only 10 Mbit/s, 20 ms and two flows each way, as in the paper.")
     ] = False,
@@ -414,6 +428,9 @@ def train_a3c_l4s(
     for name, value in other.items():
         if value is not None:
             raise InputError(f"--{name.replace('_', '-')}: only with --environment {belongs}")
+    if model is not None and environment != "worlds":
+        raise InputError("--from: only with --environment worlds")
+    first = None if model is None else _core.read_file(model, "model")
     train.need_torch()
     from quell.train import a3c, worlds
 
@@ -422,7 +439,9 @@ def train_a3c_l4s(
     with executor(ray) as on:
         if environment == "worlds":
             many_worlds = worlds.Arguments(**given, seed=seed, command=command())
-            results = worlds.train(many_worlds, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
+            results = worlds.train(many_worlds, out, start=first, resume=resume, tensorboard=tensorboard, on=on)[
+                "results"
+            ]
         else:
             if as_published:
                 given["start"] = "random"

@@ -9,6 +9,7 @@ as long again, and limits are whole packets.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,13 +19,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from quell import _core
+from quell._core import InputError
+from quell.common import origin
 from quell.experiments.executor import HERE, Executor
-from quell.train import kit
+from quell.train import kit, lfq_reward
 from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
+from quell.train.lfq_reward import Readings, Reward
 
 WINDOW = 1000
 """Flows per point of the learning curve."""
@@ -39,7 +44,9 @@ class Arguments:
     """What a training is made with; the defaults are the paper's."""
 
     alpha: float = 0.01
-    """What the reward charges for a queued packet, 1/s."""
+    """What the reward charges for queued data, 1/s; with the reward `delay` for delay, 1e6 bytes/s per s."""
+    reward: str = "queue"
+    """`queue`, the paper's, `delay`, or `module:name`, a function of `lfq_reward.Readings`."""
     online: bool = False
     flows: int = 250_000
     """Flows to learn from; the last batch is whole."""
@@ -73,7 +80,8 @@ class Arguments:
         words = ["quell train lfq", f"--alpha {self.alpha:g}", *(["--online"] if self.online else [])]
         usual = type(self)()
         for name in (
-            "flows", "seed", "learning_rate", "actor_rate", "critic_rate", "replay", "duration_s", "act_within"
+            "reward", "flows", "seed", "learning_rate", "actor_rate", "critic_rate", "replay", "duration_s",
+            "act_within",
         ):  # fmt: skip
             if getattr(self, name) != getattr(usual, name):
                 words.append(f"--{name.removesuffix('_s').replace('_', '-')} {getattr(self, name)}")
@@ -111,6 +119,7 @@ class Learner:
     def __init__(self, arguments: Arguments) -> None:
         kit.deterministic(arguments.seed)
         self.arguments = arguments
+        self.reward = lfq_reward.find(arguments.reward, arguments.alpha)
         self.actor = network()
         self.critic = network(62 if arguments.hindsight else 60) if arguments.online else None
         self.networks = [self.actor] if self.critic is None else [self.actor, self.critic]
@@ -137,6 +146,18 @@ class Learner:
         self.past, self.remembered = state["past"], state["remembered"]
         self.window = list(state["window"])
 
+    def start_from(self, model: bytes) -> None:
+        """Take over the weights of a policy file, as the actor's. Raises InputError if it is of another form."""
+        card = json.loads(_core.Policy("--from", model).card)
+        tensors, own = safetensors.torch.load(model), self.tensors()
+        names = _core.lfq_features(paper_weights=self.arguments.paper_weights)
+        same = {name: value.shape for name, value in tensors.items()} == {name: v.shape for name, v in own.items()}
+        if not same or [read["name"] for read in card["inputs"]] != names:
+            raise InputError("--from: not a network of quell train lfq : it reads or gives something else")
+        with torch.no_grad():
+            for parameter, name in zip(self.actor.parameters(), own, strict=True):
+                parameter.copy_(tensors[name])
+
     def experiments(self, first: int, on: Executor = HERE) -> Batch:
         """Simulate one batch of flows, numbered from `first`, under the actor."""
         chosen = self.arguments
@@ -159,12 +180,18 @@ class Learner:
 
         decided = column("decided", np.uint8).bool()
         rewards = column("rewards", np.float64, 2)[decided].float()
+        label, limits = column("label", np.int32)[decided], column("limits", np.int32, 2)[decided]
+        draws = column("draws", np.float64, 5)[decided]
+        if self.reward is not None:
+            rewards = _rewarded(self.reward, column("readings", np.float64, 2, 3)[decided], limits, draws)
+            if not chosen.online:
+                label = torch.where(rewards[:, 1] >= rewards[:, 0], limits[:, 1], limits[:, 0])
         return Batch(
             features=column("features", np.float32, 60)[decided],
-            label=column("label", np.int32)[decided].float(),
-            other=column("limits", np.int32, 2)[decided, 1].float(),
-            reward=rewards[:, 0] if chosen.online else rewards.mean(dim=1),
-            draws=column("draws", np.float64, 5)[decided].float(),
+            label=label.float(),
+            other=limits[:, 1].float(),
+            reward=(rewards[:, 0] if chosen.online else rewards.mean(dim=1)).float(),
+            draws=draws.float(),
             whole=bool(decided.all()),
         )
 
@@ -251,10 +278,21 @@ class Learner:
         return {f"{n}.{p}": getattr(m, p).detach().clone() for n, m in zip(names, linear, strict=True) for p in parts}
 
 
+def _rewarded(reward: Reward, readings: Tensor, limits: Tensor, draws: Tensor) -> Tensor:
+    """Ask a reward about each side that was run."""
+    out = torch.full(limits.shape, math.nan, dtype=torch.float64)
+    for flow, (bps, rtt_s, *_) in enumerate(draws.tolist()):
+        for side, (rate, queued, delay) in enumerate(readings[flow].tolist()):
+            if not math.isnan(rate):
+                out[flow, side] = reward(Readings(rate, queued, delay, int(limits[flow, side]), bps / 1e6, rtt_s))
+    return out
+
+
 def train(
     arguments: Arguments,
     out: Path,
     *,
+    start: bytes | None = None,
     resume: bool = False,
     tensorboard: Path | None = None,
     points: int = 100,
@@ -262,10 +300,14 @@ def train(
 ) -> dict[str, Any]:
     """Train, write the model to `out` and checkpoints beside it; return the model card.
 
-    Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with this many `points`.
+    `start` is a model file from whose weights the training continues (online a critic begins anew). Simulations run
+    `on` that executor, steps here. The model is judged by `flows.evaluate` with this many `points`.
     """
     learner = Learner(arguments)
+    if start is not None:
+        learner.start_from(start)
     options = {k: v for k, v in asdict(arguments).items() if k not in ("flows", "checkpoint_every")}
+    options["from"] = None if start is None else origin.weights_sha256(start)
     session = kit.Session(
         out, options, total=arguments.flows, unit="flows", every=arguments.checkpoint_every, resume=resume,
         tensorboard=tensorboard,

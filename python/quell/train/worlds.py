@@ -14,6 +14,7 @@ It differs from the paper's procedure (quell.train.a3c) where experiments showed
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import tempfile
@@ -24,11 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from quell import _core
-from quell._core import CoupledQueues
+from quell._core import CoupledQueues, InputError
+from quell.common import origin
 from quell.experiments.executor import HERE, Executor
 from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
@@ -126,6 +129,12 @@ class Networks(nn.Module):
         pairs = [(f"{name}.{k}", p) for name, layer in zip(names, self.actor, strict=True)
                  for k, p in layer.named_parameters()]  # fmt: skip
         return {name: p.detach().clone() for name, p in pairs}
+
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `tensors` gave."""
+        with torch.no_grad():
+            for value, own in zip(self.actor.parameters(), self.tensors(), strict=True):
+                value.copy_(tensors[own])
 
 
 def _raw(spread: float) -> float:
@@ -417,19 +426,43 @@ def _limited(gradient: Tensor, actor_size: int) -> Tensor:
     return gradient
 
 
+def continued(model: bytes) -> tuple[Scaling, dict[str, Tensor]]:
+    """Give scaling and actor's weights of a policy file. Raises InputError if it is of another form."""
+    inputs = json.loads(_core.Policy("--from", model).card)["inputs"]
+    tensors, own = safetensors.torch.load(model), Networks().tensors()
+    same = {name: value.shape for name, value in tensors.items()} == {name: v.shape for name, v in own.items()}
+    if not same or [read["name"] for read in inputs] != _core.a3c_readings("logarithmic"):
+        raise InputError("--from: not a network of many worlds: it reads or gives something else")
+    offset, scale = (np.array([read[key] for read in inputs], np.float32) for key in ("offset", "scale"))
+    return Scaling(offset, scale), tensors
+
+
 def train(
-    arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None, on: Executor = HERE
+    arguments: Arguments,
+    out: Path,
+    *,
+    start: bytes | None = None,
+    resume: bool = False,
+    tensorboard: Path | None = None,
+    on: Executor = HERE,
 ) -> dict[str, Any]:
-    """Train, with a checkpoint after every ten batches; write the model to `out` and return its card."""
+    """Train, with a checkpoint after every ten batches; write the model to `out` and return its card.
+
+    `start` is a model file from whose actor the training continues; its critic begins anew.
+    """
     kit.deterministic(arguments.seed)
-    scale = scaling(arguments.seed)
+    scale, weights = (scaling(arguments.seed), None) if start is None else continued(start)
     kit.deterministic(arguments.seed)
-    shared = Global(Networks(), arguments.actor_rate, arguments.critic_rate, arguments.episodes)
+    first = Networks()
+    if weights is not None:
+        first.take(weights)
+    shared = Global(first, arguments.actor_rate, arguments.critic_rate, arguments.episodes)
     average = shared.flat.clone()
     kept: list[tuple[int, Tensor]] = []
     first_kept = arguments.episodes * 3 // 5
     every = max(1, (arguments.episodes - first_kept) // CANDIDATES)
     options = {k: v for k, v in asdict(arguments).items() if k != "command"}
+    options["from"] = None if start is None else origin.weights_sha256(start)
     session = kit.Session(
         out, options, total=arguments.episodes, unit="episodes", every=10, resume=resume, tensorboard=tensorboard
     )

@@ -108,6 +108,11 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
             );
             let queue = (of(a) - of(&b.1)) * 1e6 / 10.0 / 1446.0;
             assert!((0.1..=31.0).contains(&queue), "{queue} packets");
+            let read = a.sides[side];
+            assert!((read.rate - of(a)).abs() < 1e-9 && (read.queued - queue).abs() < 1e-6);
+            // Little's law, with packets of 1498 bytes and, of the handshake, a few small ones.
+            let waiting = read.delay * read.rate * 1e6 / 1498.0;
+            assert!((waiting / queue - 1.0).abs() < 0.02, "{waiting} {queue}");
             assert!(
                 (of(&b.1) - of(&c.1) - (of(a) - of(&b.1))).abs() < 1e-9,
                 "linear in alpha"
@@ -261,5 +266,5 @@ fn experiments_come_out_as_they_did() {
             }
         }
     }
-    assert_eq!(format!("{digest:016x}"), "e7d1d63290692991");
+    assert_eq!(format!("{digest:016x}"), "ca01847426909c84");
 }
