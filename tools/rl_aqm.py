@@ -10,6 +10,7 @@
 | wide | the corrected network, the default one, a tuned PI and the rule on 32 links, and on 16 with CUBIC, ECN and BBR | rl-aqm.wide | 10 |
 | process | searches the paper's decision process for a policy that beats the rule | rl-aqm.process | 2 |
 | pi | finds PI's three numbers by CMA-ES, for each depth of the device; prints them | | 4 |
+| transient | three corrected networks and PI, trained and found where flows arrive and leave all the time, on 32 such links | rl-aqm.wide | 11 |
 
 A study's rows replace those that its file has of it. Without STUDY: 10mbit and 100mbit. wide needs --model FILE.
 """
@@ -33,7 +34,7 @@ from quell.papers import rl_aqm as paper
 from quell.papers import rl_aqm_more as more
 from quell.papers import rl_aqm_networks as networks
 from quell.papers.bench import Bench, mean
-from quell.train import rl_aqm, rl_aqm_links
+from quell.train import rl_aqm, rl_aqm_corrected, rl_aqm_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAINED = ROOT / "python" / "quell" / "papers" / "trained"
@@ -43,6 +44,7 @@ SEEDS = range(1, 6)
 NIC = 100
 RUNS = 10
 WIDE_RUNS = 20
+TRANSIENT_RUNS = 4
 WIDE_FIELDS = ("reward", "delay_ms", "utilisation", "goodput_mbps")
 SETS: tuple[tuple[rl_aqm_links.Senders, int], ...] = (("newreno", 32), ("mixed", 16))
 PROCESS_LINKS = 32
@@ -91,26 +93,47 @@ def curves(study):
 # Links that nothing was chosen by. -----------------------------------------------------------------------------------
 
 
-def wide(corrected):
+def judged(study, senders, count, nic, queues, runs):
     """Judge each queue on each link: means of the same runs."""
     rows: list[dict[str, Any]] = []
+    for queue, model in queues.items():
+        marks = " ecn" if senders == "mixed" else ""
+        for k in range(count):
+            link = rl_aqm_links.link("judge", k, nic=nic, senders=senders)
+            got = [rl_aqm_links.judge(f"rlaqm{marks}", link, run, model=model) for run in range(runs)]
+            found = {field: mean(getattr(run, field) for run in got) for field in WIDE_FIELDS}
+            rows.append({"senders": senders, "nic": nic, "queue": queue, "link": k, "runs": runs, **found})
+        own = mean([row["reward"] for row in rows[-count:]])
+        err.print(f"{study}, {senders}, nic {nic}, {queue}: reward {own:.4f}", soft_wrap=True)
+    return rows
+
+
+def wide(corrected):
+    rows = []
     for (senders, count), nic in itertools.product(SETS, rl_aqm_links.NICS):
         queues = {
-            "rule": ("rlaqm", more.always_more()),
-            "default": ("rlaqm", None),
-            "corrected": ("rlaqm", corrected.read_bytes()),
-            "pi": ("rlaqm", networks.pi(*networks.PI[nic])),
+            "rule": more.always_more(),
+            "default": None,
+            "corrected": corrected.read_bytes(),
+            "pi": networks.pi(*networks.PI[nic]),
         }
-        for queue, (words, model) in queues.items():
-            marks = " ecn" if senders == "mixed" else ""
-            for k in range(count):
-                link = rl_aqm_links.link("judge", k, nic=nic, senders=senders)
-                runs = [rl_aqm_links.judge(words + marks, link, run, model=model) for run in range(WIDE_RUNS)]
-                found = {field: mean(getattr(run, field) for run in runs) for field in WIDE_FIELDS}
-                rows.append({"senders": senders, "nic": nic, "queue": queue, "link": k, "runs": WIDE_RUNS, **found})
-            own = mean([row["reward"] for row in rows[-count:]])
-            err.print(f"{senders}, nic {nic}, {queue}: reward {own:.4f}", soft_wrap=True)
+        rows += judged("wide", senders, count, nic, queues, WIDE_RUNS)
     keep("wide", "wide", rows)
+
+
+def transient():
+    """Train and judge where flows arrive and leave all the time."""
+    learned = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1, 4):
+            path = pathlib.Path(folder) / f"{seed}.safetensors"
+            rl_aqm_corrected.train(rl_aqm_corrected.Arguments(senders=("transient",), seed=seed), path)
+            learned[f"seed {seed}"] = path.read_bytes()
+    rows = []
+    for nic in rl_aqm_links.NICS:
+        queues = {"rule": more.always_more(), **learned, "pi": networks.pi(*found_pi(nic, "transient"))}
+        rows += judged("transient", "transient", 32, nic, queues, TRANSIENT_RUNS)
+    keep("wide", "transient", rows)
 
 
 # The paper's decision process. ---------------------------------------------------------------------------------------
@@ -119,7 +142,7 @@ def wide(corrected):
 def process():
     """Compare policies of delay, utilisation and p, with the paper's steps and rules, on links above 100 packets."""
     policies = {name: networks.steps(*network) for name, network in networks.STEPS.items()}
-    policies["found by CMA-ES"] = found = search_steps()
+    policies[more.FOUND] = found = search_steps()
     asked = full = decisions = 0
     rows: list[dict[str, Any]] = []
     for (name, model), k in itertools.product(policies.items(), range(PROCESS_LINKS)):
@@ -155,22 +178,32 @@ def search_steps():
 
 
 def pi():
-    """Find PI's gain, reference and damping."""
     for nic in rl_aqm_links.NICS:
-        first = [math.log(v) for v in (0.03, 1.5 if nic == 0 else 1.0, 0.05)]
-        search = cma.CMAEvolutionStrategy(first, 0.7, {"popsize": 10, "seed": 2, "verbose": -9})
-        for generation in range(24):
-            links = [rl_aqm_links.link("search", 6 * generation + k, nic=nic, seconds=45) for k in range(6)]
-            found = search.ask()
-            models = [networks.pi(*np.exp(np.clip(x, -12, 4))) for x in found]
-            losses = [-mean(rl_aqm_links.judge("rlaqm", link, 0, model=m).reward for link in links) for m in models]
-            search.tell(found, losses)
-        numbers = ", ".join(f"{v:.3g}" for v in np.exp(search.result.xfavorite))
-        err.print(f"nic {nic}: {numbers}")
+        found_pi(nic, "newreno")
+
+
+def found_pi(nic, senders):
+    """Find PI's gain, reference and damping."""
+    first = [math.log(v) for v in (0.03, 1.5 if nic == 0 else 1.0, 0.05)]
+    search = cma.CMAEvolutionStrategy(first, 0.7, {"popsize": 10, "seed": 2, "verbose": -9})
+    for generation in range(24):
+        where = range(6 * generation, 6 * generation + 6)
+        links = [rl_aqm_links.link("search", k, nic=nic, seconds=45, senders=senders) for k in where]
+        found = search.ask()
+        models = [networks.pi(*np.exp(np.clip(x, -12, 4))) for x in found]
+        losses = [-mean(rl_aqm_links.judge("rlaqm", link, 0, model=m).reward for link in links) for m in models]
+        search.tell(found, losses)
+    numbers = np.exp(search.result.xfavorite)
+    err.print(f"PI, {senders}, nic {nic}: {', '.join(f'{v:.3g}' for v in numbers)}")
+    return numbers
 
 
 def main():
-    studies = {name: lambda name=name: curves(name) for name in STUDIES} | {"process": process, "pi": pi}
+    studies = {name: lambda name=name: curves(name) for name in STUDIES} | {
+        "process": process,
+        "pi": pi,
+        "transient": transient,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", choices=[*studies, "wide", []], metavar="STUDY")
     parser.add_argument("--model", type=pathlib.Path, help="wide: a network of quell train rl-aqm --corrected")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quell._core import Scenario
+from quell.inputs.keys import Flow
 from quell.papers import curves, rl_aqm_networks
 from quell.papers.bench import Bench, mean
 from quell.papers.claim import SHARE, Claim, estimate
@@ -15,12 +16,31 @@ from quell.papers.paper import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
+WIDE, PROCESS = "rl-aqm.wide", "rl-aqm.process"
+"""What `tools/rl_aqm.py` left: queues on links that nothing was chosen by; policies of the paper's decision process."""
+WIDE_QUEUES = {
+    "default": "rlaqm",
+    "corrected": "the corrected network",
+    "pi": "PI of three numbers",
+}
+WIDE_SENDERS = {"newreno": "32 links, NewReno", "mixed": "16 links, CUBIC and BBR, ECN"}
+TRANSIENT_QUEUES = {
+    **{f"seed {k}": f"a corrected network trained there, seed {k}" for k in range(1, 4)},
+    "pi": "PI of three numbers found there",
+}
 TABLE = "rl-aqm.studies"
 """What `tools/rl_aqm.py` left: five trainings above a device of 100 packets at 10 Mbit/s, and five at 100."""
 MEASURED_NIC = 100
 FEW = (0, 1, 7, 8)
 """Sections with one flow or two."""
 PERIODS_MS = (1, 2, 5, 10, 20)
+FOUND = "found by CMA-ES"
+
+POLICIES = {
+    "cma": FOUND,
+    **{f"steps{k}": name for k, name in enumerate(rl_aqm_networks.STEPS) if name != rl_aqm_networks.RULE},
+}
+"""Policies other than the rule, by the row that has them."""
 
 CLAIMS = [
     Claim("F4.reward", "trained above 100 packets: mean reward per decision from episode 10 on", "", 0.82, +1,
@@ -58,6 +78,38 @@ CLAIMS = [
     ),
     *(
         claim
+        for name, what in (("ecn", "rlaqm ecn, senders with ECN"), ("pi", "PI of three numbers as rlaqm's network"))
+        for nic in (0, MEASURED_NIC)
+        for claim in (
+            Claim(f"F6.{name}.nic{nic}.delay", f"{what}, 10 Mbit/s, 20 ms, nic {nic}: mean delay", "ms"),
+            Claim(f"F6.{name}.nic{nic}.thr", f"{what}, 10 Mbit/s, 20 ms, nic {nic}: throughput", "Mbit/s"),
+        )
+    ),
+    *(
+        Claim(f"WIDE.{senders}.nic{nic}.{queue}", f"{where}, nic {nic}: reward of {what} less the rule's", digits=3)
+        for senders, where in WIDE_SENDERS.items()
+        for nic in (0, MEASURED_NIC)
+        for queue, what in WIDE_QUEUES.items()
+    ),
+    *(
+        Claim(f"TRANSIENT.nic{nic}.{queue.replace(' ', '')}",
+              f"32 links where flows arrive and leave, nic {nic}: reward of {what} less the rule's", digits=3)
+        for nic in (0, MEASURED_NIC)
+        for queue, what in TRANSIENT_QUEUES.items()
+    ),
+    *(
+        Claim(f"TRANSIENT.nic{nic}.over_pi",
+              f"32 links where flows arrive and leave, nic {nic}: mean reward of three networks less PI's", digits=3)
+        for nic in (0, MEASURED_NIC)
+    ),
+    *(
+        Claim(f"PROCESS.{key}", f"paper's decision process, nic 100: reward of “{policy}” less the rule's", digits=3)
+        for key, policy in POLICIES.items()
+    ),
+    Claim("PROCESS.asked", "paper's decision process, nic 100: share of the decisions that no rule takes", digits=3),
+    Claim("PROCESS.full", "and of those, share at a utilisation of at least 0.95", digits=3),
+    *(
+        claim
         for nic in (0, MEASURED_NIC)
         for ms in PERIODS_MS
         for claim in (
@@ -70,14 +122,19 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-def measure(
-    study: Study, bench: Bench, scenario_of: Callable[[tuple[int, int], int], Scenario], pie: str, network: str
-) -> None:
+Scenarios = Callable[[tuple[int, int], int, Flow | None], Scenario]
+"""Makes the nine sections: Mbit/s and RTT in ms, packets of the device, what is other of the flows."""
+
+
+def measure(study: Study, bench: Bench, scenario_of: Scenarios, pie: str, network: str) -> None:
     """Measure and draw all of it but the shipped network's reward."""
     _learning(study)
-    _against_pie(study, bench, scenario_of((10, 20), MEASURED_NIC), pie, network)
+    _against_pie(study, bench, scenario_of((10, 20), MEASURED_NIC, None), pie, network)
     _rule(study, bench, scenario_of)
     _periods(study, bench, scenario_of, network)
+    _variants(study, bench, scenario_of)
+    _other_links(study)
+    _process(study)
 
 
 # Learning. -----------------------------------------------------------------------------------------------------------
@@ -183,21 +240,21 @@ def _pair(record: Record) -> tuple[float, float]:
     return record["backlog_ms"]["mean"], record["throughput_mbps"]
 
 
-def _rule(study: Study, bench: Bench, scenario_of: Callable[[tuple[int, int], int], Scenario]) -> None:
+def _rule(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
     links = {"F6": (10, 20), "F8": (100, 20), "F11": (10, 100)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rule.safetensors"
         path.write_bytes(always_more())
-        settings = {f: (scenario_of(link, MEASURED_NIC), f"rlaqm model {path}") for f, link in links.items()}
+        settings = {f: (scenario_of(link, MEASURED_NIC, None), f"rlaqm model {path}") for f, link in links.items()}
         got = bench.seeds_of("A rule without a network", settings, _pair)
     for figure, runs in got.items():
         study.put(f"{figure}.rule.delay", estimate(delay for delay, _ in runs))
         study.put(f"{figure}.rule.thr", estimate(throughput for _, throughput in runs))
 
 
-def _periods(study: Study, bench: Bench, scenario_of: Callable[[tuple[int, int], int], Scenario], network: str) -> None:
+def _periods(study: Study, bench: Bench, scenario_of: Scenarios, network: str) -> None:
     settings = {
-        (nic, ms): (scenario_of((10, 20), nic), f"{network} period {ms}ms")
+        (nic, ms): (scenario_of((10, 20), nic, None), f"{network} period {ms}ms")
         for nic in (0, MEASURED_NIC)
         for ms in PERIODS_MS
     }
@@ -216,3 +273,51 @@ def _periods(study: Study, bench: Bench, scenario_of: Callable[[tuple[int, int],
     study.tables.append(
         Table("Time between decisions, 10 Mbit/s, 20 ms: delay, ms / throughput, Mbit/s", columns, rows)
     )
+
+
+# Variants of the controller, and other links. ------------------------------------------------------------------------
+
+
+def _variants(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
+    """Mark instead of dropping, and PI in the network's place."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings: dict[tuple[str, int], tuple[Scenario, str]] = {}
+        for nic in (0, MEASURED_NIC):
+            path = Path(folder) / f"pi-{nic}.safetensors"
+            path.write_bytes(rl_aqm_networks.pi(*rl_aqm_networks.PI[nic]))
+            settings["pi", nic] = (scenario_of((10, 20), nic, None), f"rlaqm model {path}")
+            settings["ecn", nic] = (scenario_of((10, 20), nic, {"ecn": True}), "rlaqm ecn")
+        got = bench.seeds_of("Marks, and PI", settings, _pair)
+    for (name, nic), runs in got.items():
+        study.put(f"F6.{name}.nic{nic}.delay", estimate(delay for delay, _ in runs))
+        study.put(f"F6.{name}.nic{nic}.thr", estimate(throughput for _, throughput in runs))
+
+
+def _other_links(study: Study) -> None:
+    """Put what queues earned above the rule, link by link."""
+    earned: dict[tuple[str, int, str], dict[int, float]] = {}
+    for row in curves.table(WIDE).to_dicts():
+        earned.setdefault((row["senders"], row["nic"], row["queue"]), {})[row["link"]] = row["reward"]
+    for (senders, nic, queue), links in earned.items():
+        if queue != "rule":
+            rule = earned[senders, nic, "rule"]
+            prefix = f"TRANSIENT.nic{nic}" if senders == "transient" else f"WIDE.{senders}.nic{nic}"
+            study.put(f"{prefix}.{queue.replace(' ', '')}", estimate(links[k] - rule[k] for k in links))
+    for nic in (0, MEASURED_NIC):
+        pi = earned["transient", nic, "pi"]
+        learned = [earned["transient", nic, queue] for queue in TRANSIENT_QUEUES if queue != "pi"]
+        over = estimate(mean(links[k] for links in learned) - pi[k] for k in pi)
+        study.put(f"TRANSIENT.nic{nic}.over_pi", over)
+
+
+def _process(study: Study) -> None:
+    """Put what policies of the paper's decision process earn above the rule, link by link."""
+    rows = curves.table(PROCESS).to_dicts()
+    earned: dict[str, dict[int, float]] = {}
+    for row in rows:
+        earned.setdefault(row["policy"], {})[row["link"]] = row["reward"]
+    rule = earned[rl_aqm_networks.RULE]
+    for key, policy in POLICIES.items():
+        study.put(f"PROCESS.{key}", estimate(value - rule[link] for link, value in earned[policy].items()))
+    for share in ("asked", "full"):
+        study.put(f"PROCESS.{share}", estimate([rows[0][share]]), exact=True)

@@ -15,8 +15,10 @@ import numpy as np
 from quell import _core
 from quell._core import Scenario
 
-Senders = Literal["newreno", "mixed"]
-"""NewReno, as in the paper; or CUBIC, with ECN, and BBR."""
+Senders = Literal["newreno", "mixed", "transient"]
+"""NewReno, as in the paper; CUBIC, with ECN, and BBR; or NewReno flows that arrive and leave all the time."""
+STAYS_S = 1.0, 6.0
+"""How long a transient flow stays, drawn so that each ratio is as likely; one arrives each second on average."""
 RATES = 5e6, 100e6
 """bit/s, from least to most; drawn so that each ratio is as likely."""
 RTTS = 10e-3, 100e-3
@@ -49,12 +51,21 @@ def link(of: str, index: int, *, nic: int, seconds: float = SECONDS, senders: Se
         in_ms = float(text[:-2]) if text.endswith("ms") else 1e3 * float(text[:-1])
         return f"{in_ms * scale:.0f}ms"
 
+    rtt = f"{2 * one_way_us}us"
     flows = []
-    for table in _paper()["flow"]:
-        own = {**table, "rtt": f"{2 * one_way_us}us", "start": ms(table["start"]), "stop": ms(table["stop"])}
-        if senders == "mixed":
-            own |= rng.choice(({"cc": "cubic", "ecn": True}, {"cc": "bbr"}))
-        flows.append(own)
+    if senders == "transient":
+        start = rng.expovariate(1.0)
+        while start < seconds - 0.01:
+            stop = min(start + wide(*STAYS_S), seconds)
+            times = {"start": f"{1e3 * start:.0f}ms", "stop": f"{1e3 * stop:.0f}ms"}
+            flows.append({"cc": "newreno", "rtt": rtt, **times})
+            start += rng.expovariate(1.0)
+    else:
+        for table in _paper()["flow"]:
+            own = {**table, "rtt": rtt, "start": ms(table["start"]), "stop": ms(table["stop"])}
+            if senders == "mixed":
+                own |= rng.choice(({"cc": "cubic", "ecn": True}, {"cc": "bbr"}))
+            flows.append(own)
     what: dict[str, Any] = {**_paper()["link"], "rate": f"{rate:.0f}bit", "delay": f"{one_way_us}us", "nic": nic}
     name, duration = f"rl-aqm-{of.replace(' ', '-')}-{index}", f"{seconds * 1e3:.0f}ms"
     return Scenario.from_keys(name=name, duration=duration, warmup="0s", link=cast(Any, what), flow=cast(Any, flows))
