@@ -45,7 +45,7 @@ def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytes
 
 
 def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All loops on one line, and one loop on the next."""
     stream = experiment.stream
@@ -61,6 +61,11 @@ def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
     rows = json.loads(said.out)
     assert {(row["line"], row["loop"]) for row in rows} == {("starlink", loop.name) for loop in autorate.LOOPS}
     assert f"interrupted: {len(autorate.LOOPS)} runs are shown" in said.err
+    monkeypatch.chdir(tmp_path)
+    Path("rows.json").write_text("of all lines")
+    assert call([*words, "rows.json"]) == 130
+    assert Path("rows.json").read_text() == "of all lines"
+    assert json.loads(Path("rows.interrupted.json").read_text()) == rows
 
 
 def test_tables_fit_80_columns_and_no_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -226,6 +226,7 @@ def test_without_optuna_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     words = ["tune", "--rate", "10mbit/2mbit", "--trials", "100000", "--seeds", "2", "--duration", "5s", "--json", "t"]
+    (tmp_path / "t").write_text("of a whole search")
     for seconds in (2, 8, 30):  # a busy machine has not begun to search so soon
         process = subprocess.Popen(
             [QUELL, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -244,7 +245,8 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
         if "judging the best so far" in err:
             break
     assert "tc qdisc" in out, err
-    result = json.loads((tmp_path / "t").read_text())
+    assert (tmp_path / "t").read_text() == "of a whole search"
+    result = json.loads((tmp_path / "t.interrupted").read_text())
     assert 0 < result["evaluations"] < 100_000
     assert result["tuned"]["goodput_mbps"]["down"]["mean"] > 0
 

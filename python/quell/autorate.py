@@ -414,6 +414,8 @@ def compare(
         rates = "/".join(f"{line.rate(way):.3g}" for way in runs[0][3])
         about += f"{line.kind}, {rates} Mbit/s on average; traffic of {_seeds(drawn)}"
     if results:
+        if interrupted:
+            targets.keep_earlier()
         targets.write_json([result.plain() for result in results])
     if results and not targets.quiet:
         if trace is None:

@@ -273,8 +273,10 @@ def tune(
         for text in result.lines:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
         err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
+    if result.interrupted or not result.whole:
+        output.keep_earlier()
     output.write_json(_plain(target, result))
-    if html is not None and result.whole:
+    if output.html is not None and result.whole:
         from quell.tune import page
 
         about = f"The lines are {chosen.about}."
@@ -282,8 +284,8 @@ def tune(
             on, result.bench, result.found, result.judged, result.lines, result.verified,
             about=about, command=command(),
         )  # fmt: skip
-        files.write_text(html, text)
-        err.print(f"Page: {html}", style="dim")
+        files.write_text(output.html, text)
+        err.print(f"Page: {output.html}", style="dim")
     if apply is not None:
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")

@@ -73,7 +73,7 @@ class Targets:
         if not outcome.by_job:
             return
         if outcome.interrupted:
-            self._keep_earlier()
+            self.keep_earlier()
         records = outcome.records if series else experiment.without_series(outcome.records)
         if self.json is not None:
             what = json if json is not None else records[0] if single and records else records
@@ -95,8 +95,8 @@ class Targets:
             files.write_text(self.html, report.page(outcome, command()))
             err.print(f"Report: {self.html}", style="dim")
 
-    def _keep_earlier(self) -> None:
-        """Name others in the place of files that are there."""
+    def keep_earlier(self) -> None:
+        """Have what an interrupted command has finished written beside files that are there."""
         for option in ("json", "html", "parquet", "csv", "flent"):
             path = getattr(self, option)
             if path is None or not Path(path).is_file():
