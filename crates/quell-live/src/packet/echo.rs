@@ -18,11 +18,14 @@ const REST: Nanos = 200 * MS;
 const LATE: Nanos = 2 * SEC;
 /// Requests for timestamps without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
-/// One way cannot have grown by so much more than the round trip: the reflector's clock is wrong. So many answers in a row show it.
+/// One way cannot have grown by so much more than the round trip: a clock is wrong, and the answer is none. So many in a row show that
+/// it was set anew, as this machine's is behind after it was suspended. Set again within this time, it is not used any more.
 const WRONG: Nanos = 100 * MS;
 const WRONG_ANSWERS: u32 = 5;
+const SETTLED: Nanos = 60 * SEC;
 /// Milliseconds of a day, after which timestamps begin again.
 const DAY_MS: i64 = 86_400_000;
+const DAY: Nanos = DAY_MS as Nanos * MS;
 
 /// Most bytes of a request.
 pub const LENGTH: usize = 20;
@@ -51,6 +54,9 @@ struct Reflector {
     /// Timestamp requests since the last answer to one.
     tries: u32,
     wrong: u32,
+    /// What is added to the ways since a clock was set anew, and when that was.
+    moved: [Nanos; 2],
+    set: Option<Nanos>,
     least: Option<Least>,
     next: Nanos,
     seen: Seen,
@@ -118,6 +124,8 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             open: VecDeque::new(),
             tries: 0,
             wrong: 0,
+            moved: [0; 2],
+            set: None,
             least: None,
             next: 0,
             seen: Seen::default(),
@@ -215,15 +223,20 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         reflector.seen.round_trip = Some(round_trip);
         let ways = times.map(|[received, sent]| {
             let before = clock - (round_trip / MS) as i64;
+            let [there, back] = reflector.moved;
             [
-                difference(received.into(), before),
-                difference(clock, sent.into()),
+                (difference(received.into(), before) + there) % DAY,
+                (difference(clock, sent.into()) + back) % DAY,
             ]
         });
-        let ways = ways.filter(|ways| reflector.plausible(now, round_trip, *ways));
-        if reflector.dated && ways.is_none() {
-            reflector.undate();
-        }
+        let ways = match ways {
+            Some(ways) => match reflector.told(now, round_trip, ways) {
+                Told::Ways(ways) => Some(ways),
+                Told::RoundTrip => None,
+                Told::Nothing => return None,
+            },
+            None => None,
+        };
         let reflector = if ways.is_some() { at } else { at + count };
         Some(Answer {
             reflector,
@@ -264,22 +277,47 @@ impl Reflector {
         Some((request, times))
     }
 
-    /// Whether the times of an answer can be right: of the day, and in keeping with the round trip.
-    fn plausible(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> bool {
+    /// What an answer says whose times may be wrong: not of the day, or not in keeping with the round trip.
+    fn told(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> Told {
         let delays = [round_trip, ways[0], ways[1]];
         let least = self
             .least
             .get_or_insert_with(|| Least(delays.map(|delay| Base::new(now, delay))));
+        // Wrong times are not taken in.
+        let mut after = *least;
         let mut over = [0; 3];
-        for ((base, delay), over) in least.0.iter_mut().zip(delays).zip(&mut over) {
+        for ((base, delay), over) in after.0.iter_mut().zip(delays).zip(&mut over) {
             *over = base.excess(now, delay);
         }
-        self.wrong = match over[1].max(over[2]) > over[0] + WRONG {
-            true => self.wrong + 1,
-            false => 0,
-        };
-        self.wrong < WRONG_ANSWERS
+        if over[1].max(over[2]) <= over[0] + WRONG {
+            (*least, self.wrong) = (after, 0);
+            return Told::Ways(ways);
+        }
+        self.wrong += 1;
+        if self.wrong < WRONG_ANSWERS {
+            return Told::Nothing;
+        }
+        self.wrong = 0;
+        if self.set.is_some_and(|set| now < set + SETTLED) {
+            self.undate();
+            return Told::RoundTrip;
+        }
+        self.set = Some(now);
+        // As if neither way had a delay now; if they have, the least falls as soon as they have less.
+        let [_, there, back] = &least.0;
+        let usual = [there.least(), back.least()];
+        for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
+            *moved = (*moved + usual + DAY - way) % DAY;
+        }
+        Told::Ways(usual)
     }
+}
+
+/// What an answer says.
+enum Told {
+    Ways([Nanos; 2]),
+    RoundTrip,
+    Nothing,
 }
 
 /// From one time of day to another, and half a day: never negative, however the clocks differ.
@@ -438,20 +476,47 @@ mod tests {
         assert_eq!((answer.reflector, answer.ways), (1, None));
     }
 
-    #[test]
-    fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
+    /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so many ms; what each says.
+    fn told(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
-        let mut dated = 0;
-        for k in 0..40 {
+        let told = (0..count).map(|k| {
             let sent = k * REST;
             let (_, request) = asked(&mut prober, sent);
-            let ahead = (k as i64 * 7919) % 5000;
-            let answer = answered(&request, sent, 5 * MS, ahead);
-            let answer = prober.take(sent + 10 * MS, ONE, &answer).unwrap();
-            assert_eq!(answer.round_trip, 10 * MS);
-            dated += usize::from(answer.ways.is_some());
+            let answer = answered(&request, sent, 10 * MS, ahead(k));
+            prober.take(sent + 30 * MS, ONE, &answer)
+        });
+        let told = told.collect();
+        let dated = prober.seen().all(|(_, seen)| seen.dated);
+        (told, dated)
+    }
+
+    #[test]
+    fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
+        let (told, dated) = told(|k| (k as i64 * 7919) % 5000, 40);
+        assert!(!dated);
+        let answers: Vec<_> = told.iter().flatten().collect();
+        assert!(answers.iter().all(|answer| answer.round_trip == 30 * MS));
+        // At first; when it is taken for set anew.
+        let ways = answers.iter().filter(|answer| answer.ways.is_some());
+        assert!(ways.count() <= 3);
+        assert!(answers.len() > 25, "{}", answers.len());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_anew_is_no_delay_and_tells_the_directions_on() {
+        for by in [-3_600_000, 1000, -1000, 40_000_000] {
+            // A minute later once more.
+            let (told, dated) = told(|k| by * (i64::from(k >= 20) + i64::from(k >= 400)), 800);
+            assert!(dated, "{by}");
+            let first = told[0].unwrap().ways.unwrap();
+            for answer in told.iter().flatten() {
+                let ways = answer.ways.expect("as before");
+                let grown = |way: usize| ways[way].abs_diff(first[way]);
+                assert!(grown(0).max(grown(1)) <= MS, "{by}");
+                assert_eq!(answer.reflector, 0);
+            }
+            let silent = told.iter().filter(|answer| answer.is_none()).count();
+            assert_eq!(silent, 2 * (WRONG_ANSWERS as usize - 1), "{by}");
         }
-        assert!(dated < 15, "{dated}");
-        assert!(prober.seen().all(|(_, seen)| !seen.dated));
     }
 }
