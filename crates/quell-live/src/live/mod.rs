@@ -17,7 +17,7 @@ use quell_link::units::parse_time;
 use super::serve::{Places, Server, State};
 use crate::live::running::Running;
 pub use crate::live::settings::Options;
-use crate::live::settings::settings;
+use crate::live::settings::Plan;
 use crate::live::view::Drawing;
 use crate::plane::looks::Snapshot;
 use crate::system::host::{self, Signals};
@@ -59,7 +59,7 @@ fn restore(options: &Options) -> Result<(), Error> {
 /// # Errors
 /// If an option is wrong, there are no reflectors, or standard output cannot be written.
 fn print_drop_in(options: &Options) -> Result<(), Error> {
-    let addresses = settings(options)?.reflectors()?;
+    let addresses = Plan::new(options)?.reflectors;
     let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     if addresses.is_empty() {
         let error = Error::new("there are no reflectors to allow").key("--print-dropin");
@@ -82,7 +82,7 @@ fn run(options: &Options) -> Result<(), Error> {
         host::NET_ADMIN
     };
     // Before the check of rights: any user is told of a mistyped option.
-    let mut settings = settings(options)?;
+    let mut plan = Plan::new(options)?;
     need("live", right)?;
     if options.view {
         view::check()?;
@@ -98,18 +98,18 @@ fn run(options: &Options) -> Result<(), Error> {
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
     // Before the interface is taken: a port that is taken must not cost a packet.
     let mut server = Server::bind(Places {
-        status: settings.status.as_deref(),
-        metrics: settings.metrics,
-        dashboard: settings.dashboard,
+        status: plan.options.status.as_deref(),
+        metrics: plan.options.metrics,
+        dashboard: plan.options.dashboard,
     })?;
-    let mut running = Running::start(&settings, options.dry_run)?;
+    let mut running = Running::start(&plan, options.dry_run)?;
     sandbox::process();
     let state = || {
         Box::new(State {
-            dev: settings.dev().to_owned(),
+            dev: plan.dev().to_owned(),
             directions: running.watches(),
             restored: running.restored.clone(),
-            reflectors: settings.moves().then(|| running.reflectors.clone()),
+            reflectors: plan.moves().then(|| running.reflectors.clone()),
         })
     };
     server.start(state());
@@ -124,24 +124,23 @@ fn run(options: &Options) -> Result<(), Error> {
         .dashboard
         .iter()
         .for_each(|address| tell(&format!("dashboard: {address}")));
-    say(&settings.announce(options.dry_run));
-    settings.notes().iter().for_each(|note| say(note));
+    say(&plan.announce(options.dry_run));
+    plan.notes().iter().for_each(|note| say(note));
     let drawing = drawn.map(|state| Drawing::start(state));
-    let over = running.watch(&signals, &mut settings, options, end, &say);
+    let over = running.watch(&signals, &mut plan, options, end, &say);
     drop((drawing, server));
     let looks = running.end()?;
     over?;
     if !options.quiet {
-        print(&table(&settings, &looks));
+        print(&table(&plan, &looks));
     }
     Ok(())
 }
 
-fn table(settings: &Options, looks: &[(&'static str, Snapshot)]) -> String {
+fn table(plan: &Plan, looks: &[(&'static str, Snapshot)]) -> String {
     let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
-    let directions = settings.directions();
-    for direction in &directions {
+    for direction in &plan.directions {
         let Some((name, look)) = looks.iter().find(|(name, _)| *name == direction.name) else {
             continue;
         };
@@ -163,7 +162,7 @@ fn table(settings: &Options, looks: &[(&'static str, Snapshot)]) -> String {
             missed,
         ]);
     }
-    let queues = std::iter::once("queue").chain(directions.iter().map(|d| d.aqm.as_str()));
+    let queues = std::iter::once("queue").chain(plan.directions.iter().map(|d| d.aqm.as_str()));
     let mut text = String::new();
     for (row, queue) in rows.iter().zip(queues) {
         let _ = write!(text, "{:8}", row[0]);

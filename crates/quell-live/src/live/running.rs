@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 
 use super::rules::{self, Held};
-use super::settings::{self, Options};
+use super::settings::{Options, Plan};
 use super::upkeep::{self, Interface, Links, Progress, Rules};
 use crate::firewall::{Changes, Queues};
 use crate::plane::backend::af_packet::PacketSocket;
@@ -74,15 +74,14 @@ fn first_queue(dev: &Interface) -> u16 {
 }
 
 /// How many packets the queue of a direction may hold: none, where that is not managed.
-fn most_packets(settings: &Options, name: &str) -> Result<u32, Error> {
-    let directions = settings.directions();
-    let managed = directions.iter().find(|d| d.name == name);
-    managed.map_or(Ok(0), |d| Ok(worker::most_packets(&d.params()?)))
+fn most_packets(plan: &Plan, name: &str) -> u32 {
+    let managed = plan.direction(name);
+    managed.map_or(0, |d| worker::most_packets(&d.params))
 }
 
 impl Running {
     /// Takes the interfaces.
-    pub fn start(settings: &Options, dry: bool) -> Result<Self, Error> {
+    pub fn start(plan: &Plan, dry: bool) -> Result<Self, Error> {
         let mut running = Self {
             dry,
             held: Vec::new(),
@@ -90,7 +89,7 @@ impl Running {
             watchdog: Watchdog::start()?,
             rules: None,
             restored: Arc::default(),
-            watches: DIRECTIONS.map(|name| (name, Watches::new(settings.loops().len()))),
+            watches: DIRECTIONS.map(|name| (name, Watches::new(plan.loops.len()))),
             workers: Vec::new(),
             interfaces: Vec::new(),
             hooks: Vec::new(),
@@ -98,7 +97,7 @@ impl Running {
             passing: None,
             reflectors: Known::default(),
         };
-        match running.take(settings) {
+        match running.take(plan) {
             Ok(()) => Ok(running),
             Err(error) => {
                 running.release()?;
@@ -107,21 +106,21 @@ impl Running {
         }
     }
 
-    fn take(&mut self, settings: &Options) -> Result<(), Error> {
-        let dev = Interface::find("--dev", settings.dev())?;
+    fn take(&mut self, plan: &Plan) -> Result<(), Error> {
+        let dev = Interface::find("--dev", plan.dev())?;
         let name = dev.name.clone();
         self.interfaces = vec![dev.clone()];
         if !self.dry {
             self.held.push(rules::hold(&name)?);
         }
         let loops = self.watches.iter().map(|(_, watches)| watches.of(0));
-        self.passing = settings.moves().then(|| Passing::new(loops.collect()));
+        self.passing = plan.moves().then(|| Passing::new(loops.collect()));
         // Before packets are held: a socket may be refused.
-        let reflectors = self.sockets(settings, &name)?;
-        match &settings.to {
-            Some(to) if !self.dry => self.between(settings, &dev, to),
-            _ if self.dry => self.copies(settings, &dev),
-            _ => self.queues(settings, &dev),
+        let reflectors = self.sockets(plan, &name)?;
+        match &plan.options.to {
+            Some(to) if !self.dry => self.between(plan, &dev, to),
+            _ if self.dry => self.copies(plan, &dev),
+            _ => self.queues(plan, &dev),
         }?;
         if let Some(reflectors) = reflectors {
             let each = self.workers.iter();
@@ -133,32 +132,31 @@ impl Running {
     }
 
     /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
-    fn sockets(&self, settings: &Options, dev: &str) -> Result<Option<Reflectors>, Error> {
-        let addresses = settings.reflectors()?;
-        if !settings.moves() || addresses.is_empty() {
+    fn sockets(&self, plan: &Plan, dev: &str) -> Result<Option<Reflectors>, Error> {
+        if plan.reflectors.is_empty() {
             return Ok(None);
         }
-        let dev = settings.to.is_none().then_some(dev);
-        Reflectors::open(&addresses, dev, None).map(Some)
+        let dev = plan.options.to.is_none().then_some(dev);
+        Reflectors::open(&plan.reflectors, dev, None).map(Some)
     }
 
     /// Copies only.
-    fn copies(&mut self, settings: &Options, dev: &Interface) -> Result<(), Error> {
-        for direction in settings.directions() {
+    fn copies(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
+        for direction in &plan.directions {
             let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
-            let task = Task::new(direction.params()?, 1);
-            self.work(settings, direction.name, vec![backend], &task, false)?;
+            let task = Task::new(direction.params.clone(), 1);
+            self.work(plan, direction.name, vec![backend], &task, false)?;
         }
         Ok(())
     }
 
     /// Packet queues of the kernel, and the rules that send packets there.
-    fn queues(&mut self, settings: &Options, dev: &Interface) -> Result<(), Error> {
+    fn queues(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
         let first = first_queue(dev);
         let (mut egress, mut ingress) = (None, None);
-        for direction in settings.directions() {
-            let params = direction.params()?;
-            let (loops, length) = (settings.loops().len(), worker::kernel_length(&params));
+        for direction in &plan.directions {
+            let params = direction.params.clone();
+            let (loops, length) = (plan.loops.len(), worker::kernel_length(&params));
             let arriving = direction.name == "ingress";
             let backends = PacketQueue::row(first, loops, length, dev.mtu, arriving)?;
             let queues: &mut Option<Queues> = match direction.name {
@@ -168,7 +166,7 @@ impl Running {
             let first = backends[0].number;
             *queues = Some(first..=first + (loops - 1) as u16);
             let task = Task::new(params, loops);
-            self.work(settings, direction.name, backends, &task, false)?;
+            self.work(plan, direction.name, backends, &task, false)?;
         }
         let changes = Changes::new(&dev.name, egress, ingress)?;
         // Before the rules: what changes from then on is heard of.
@@ -179,7 +177,7 @@ impl Running {
     }
 
     /// Both ways between two interfaces; one that is not managed goes on at once.
-    fn between(&mut self, settings: &Options, dev: &Interface, to: &str) -> Result<(), Error> {
+    fn between(&mut self, plan: &Plan, dev: &Interface, to: &str) -> Result<(), Error> {
         let other = Interface::find("--to", to)?;
         if other.index == dev.index {
             let error = Error::new("is the same interface").key(format!("--to {to}"));
@@ -190,12 +188,9 @@ impl Running {
         let names = [&dev.name, &other.name];
         let queues = names.map(|name| host::receive_queues(name));
         let (dev, other) = (dev.index, self.add(other));
-        let loops = settings.loops().len();
-        if settings.xdp() {
-            let packets = [
-                most_packets(settings, "ingress")?,
-                most_packets(settings, "egress")?,
-            ];
+        let loops = plan.loops.len();
+        if plan.xdp() {
+            let packets = [most_packets(plan, "ingress"), most_packets(plan, "egress")];
             let most = packets[0].max(packets[1]);
             if most > af_xdp::MOST {
                 let room = af_xdp::MOST;
@@ -212,15 +207,15 @@ impl Running {
                     "AF_XDP has a loop for each receive queue at most: of {loops} processors {run} are used (ethtool -L shows how many queues there are)"
                 ));
             }
-            self.start_between(settings, "egress", egress)?;
-            self.start_between(settings, "ingress", ingress)?;
+            self.start_between(plan, "egress", egress)?;
+            self.start_between(plan, "ingress", ingress)?;
             self.hooks = hooks.set()?;
             return Ok(());
         }
         let egress = PacketSocket::fan(other, dev, mtu, loops)?;
-        self.start_between(settings, "egress", egress)?;
+        self.start_between(plan, "egress", egress)?;
         let ingress = PacketSocket::fan(dev, other, mtu, loops)?;
-        self.start_between(settings, "ingress", ingress)
+        self.start_between(plan, "ingress", ingress)
     }
 
     /// Takes one more; its index.
@@ -232,21 +227,20 @@ impl Running {
 
     fn start_between(
         &mut self,
-        settings: &Options,
+        plan: &Plan,
         name: &'static str,
         backends: Vec<impl InterfaceBackend>,
     ) -> Result<(), Error> {
-        let directions = settings.directions();
-        let managed = directions.iter().find(|d| d.name == name);
-        let params = managed.unwrap_or(&directions[0]).params()?;
+        let managed = plan.direction(name);
+        let params = managed.unwrap_or(&plan.directions[0]).params.clone();
         let task = Task::new(params, backends.len());
-        self.work(settings, name, backends, &task, managed.is_none())
+        self.work(plan, name, backends, &task, managed.is_none())
     }
 
     /// Starts the loops of a direction, one for each backend, and has them watched.
     fn work(
         &mut self,
-        settings: &Options,
+        plan: &Plan,
         name: &'static str,
         backends: Vec<impl InterfaceBackend>,
         task: &Task,
@@ -254,7 +248,7 @@ impl Running {
     ) -> Result<(), Error> {
         let watches = self.watches.iter().find(|(known, _)| *known == name);
         let watches = watches.map(|(_, all)| all.clone()).unwrap_or_default();
-        for (number, (backend, cpu)) in backends.into_iter().zip(settings.loops()).enumerate() {
+        for (number, (backend, cpu)) in backends.into_iter().zip(&plan.loops).enumerate() {
             let post = self.watchdog.post();
             if let Some(bytes) = backend.opener() {
                 self.watchdog.guard(&post, backend.fd(), bytes)?;
@@ -262,10 +256,10 @@ impl Running {
             let seat = Seat {
                 post,
                 watch: watches.of(number),
-                cpu,
+                cpu: *cpu,
                 passing: self.passing.clone().map(|all| (all, name == "ingress")),
             };
-            let worker = Worker::start(backend, task.clone(), settings.parser(), free, seat)?;
+            let worker = Worker::start(backend, task.clone(), plan.parser(), free, seat)?;
             self.workers.push((name, worker));
         }
         Ok(())
@@ -300,14 +294,14 @@ impl Running {
     }
 
     /// Takes the interfaces anew, as they are now.
-    fn again(&mut self, settings: &Options) -> Result<(), Error> {
-        let mut settings = settings.clone();
+    fn again(&mut self, plan: &Plan) -> Result<(), Error> {
+        let mut plan = plan.clone();
         let mut names = self.interfaces.iter().map(|i| i.name.clone());
-        settings.dev = names.next();
-        settings.to = settings.to.and(names.next());
+        plan.options.dev = names.next();
+        plan.options.to = plan.options.to.and(names.next());
         let known = self.interfaces.clone();
         self.release()?;
-        let taken = self.take(&settings);
+        let taken = self.take(&plan);
         if taken.is_err() {
             self.release()?;
             self.interfaces = known;
@@ -316,7 +310,7 @@ impl Running {
     }
 
     /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
-    fn follow(&mut self, settings: &Options, state: &mut Following) -> Result<(), Error> {
+    fn follow(&mut self, plan: &Plan, state: &mut Following) -> Result<(), Error> {
         let why = match upkeep::look(&mut self.interfaces) {
             Links::Missing(name) => {
                 let since = *state.missing.get_or_insert_with(Instant::now);
@@ -331,7 +325,7 @@ impl Running {
             Links::Same => return Ok(()),
         };
         state.missing = None;
-        match self.again(settings) {
+        match self.again(plan) {
             Ok(()) => {
                 state.trouble = None;
                 tell(&format!("{why}: taken anew"));
@@ -361,7 +355,7 @@ impl Running {
     pub fn watch(
         &mut self,
         signals: &Signals,
-        settings: &mut Options,
+        plan: &mut Plan,
         options: &Options,
         end: Option<Instant>,
         say: &dyn Fn(&str),
@@ -370,7 +364,7 @@ impl Running {
         let systemd = Systemd::new();
         systemd.tell("READY=1");
         let (mut progress, mut following) = (Progress::default(), Following::default());
-        let mut hearing = Hearing::new(settings.reads_traffic());
+        let mut hearing = Hearing::new(plan.reads_traffic());
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))
@@ -383,7 +377,7 @@ impl Running {
             ];
             sys::any_readable(fds, left);
             match signals.next() {
-                Some(libc::SIGHUP) => self.reload(settings, options, say),
+                Some(libc::SIGHUP) => self.reload(plan, options, say),
                 Some(_) => return Ok(()),
                 None => {}
             }
@@ -391,7 +385,7 @@ impl Running {
                 return Ok(());
             }
             links.came();
-            self.follow(settings, &mut following)?;
+            self.follow(plan, &mut following)?;
             if !self.workers.iter().all(|(_, worker)| worker.alive()) {
                 let what = "the loop of a direction has ended";
                 return Err(Error::new(what).remedy("traffic flows unmanaged"));
@@ -403,7 +397,7 @@ impl Running {
                 systemd.tell("WATCHDOG=1");
             }
             progress.tell_stalls(&self.workers);
-            let failures = progress.failures(settings.dev(), &self.watches);
+            let failures = progress.failures(plan.dev(), &self.watches);
             failures.iter().for_each(|line| tell(line));
             if self.asking.is_some()
                 && let Some(line) = hearing.news(self.reflectors.answered(), Instant::now())
@@ -411,30 +405,28 @@ impl Running {
                 tell(line);
             }
             if let Some(rules) = &mut self.rules {
-                let made = rules.keep(settings.dev());
+                let made = rules.keep(plan.dev());
                 self.restored.fetch_add(made as u64, Ordering::Relaxed);
             }
         }
     }
 
     /// Reads the configuration again; one that is wrong changes nothing.
-    fn reload(&self, old: &mut Options, options: &Options, say: &dyn Fn(&str)) {
+    fn reload(&self, old: &mut Plan, options: &Options, say: &dyn Fn(&str)) {
         let Some(path) = &options.config else {
             return say("SIGHUP: there is no --config to read again");
         };
-        let new = settings::settings(options);
-        let new = new.and_then(|new| settings::changeable(old, new, path));
-        let new = match new {
+        let new = match Plan::new(options).and_then(|new| new.after(old, path)) {
             Ok(new) => new,
             Err(error) => return tell(&format!("not reloaded: {error}")),
         };
-        for (direction, before) in new.directions().iter().zip(old.directions()) {
+        for (direction, before) in new.directions.iter().zip(&old.directions) {
             let workers = self.workers.iter();
             let workers: Vec<_> = workers
                 .filter(|(name, _)| *name == direction.name)
                 .collect();
-            if let (true, Ok(params)) = (*direction != before, direction.params()) {
-                let task = Task::new(params, workers.len());
+            if !direction.same(before) {
+                let task = Task::new(direction.params.clone(), workers.len());
                 for (_, worker) in workers {
                     worker.change(task.clone());
                 }

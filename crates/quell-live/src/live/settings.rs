@@ -26,8 +26,18 @@ const NO_LIMIT: u64 = 100_000_000_000;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
-/// A direction that is managed, as asked for.
-#[derive(Clone, Debug, PartialEq)]
+/// An error whose key is the option that is to blame.
+fn wrong<T>(key: &str, what: &str, remedy: &str) -> Result<T, Error> {
+    Err(Error::new(what.to_owned()).key(key).remedy(remedy))
+}
+
+/// The error, whose key becomes that option.
+fn blame(key: &str, error: Error) -> Error {
+    Error { key: None, ..error }.key(key)
+}
+
+/// A direction that is managed.
+#[derive(Clone, Debug)]
 pub struct Direction {
     /// egress or ingress.
     pub name: &'static str,
@@ -35,32 +45,99 @@ pub struct Direction {
     rate: Option<String>,
     /// Its queue words.
     pub aqm: String,
-    overhead: u32,
-    talkers: bool,
+    /// The link.
+    pub params: Params,
+    /// What is wrong with its queue's model, in whose place another queue runs.
+    broken: Option<Error>,
 }
 
-impl Options {
+/// What `quell live` does: the options and what the file adds to them, read and checked once.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The options, and those of the file that are not among them.
+    pub options: Options,
+    /// What is managed.
+    pub directions: Vec<Direction>,
+    /// The processor of each loop of a direction; without `--cpu` there is one loop, on any.
+    pub loops: Vec<Option<usize>>,
+    /// Hosts that are asked, if rates are to move.
+    pub reflectors: Vec<IpAddr>,
+}
+
+impl Plan {
+    /// Reads the file, puts the options over it, and checks all of it.
+    pub fn new(given: &Options) -> Result<Self, Error> {
+        let config = given.config.as_deref();
+        let options = with_file(given)?;
+        // An option is to blame where it was given, or where there is no file.
+        Self::resolve(options).map_err(|error| {
+            let key = error.key.clone().unwrap_or_default();
+            match config {
+                Some(path) if !given.given(&key) => error.at(&path.display().to_string(), None),
+                _ => blame(&format!("--{}", key.replace('_', "-")), error),
+            }
+        })
+    }
+
+    fn resolve(options: Options) -> Result<Self, Error> {
+        if options.dev.as_deref().unwrap_or_default().is_empty() {
+            let remedy = "give one, as in --dev eth0";
+            return wrong("dev", "there is no interface", remedy);
+        }
+        check_line(&options)?;
+        let loops = match &options.cpu {
+            None => vec![None],
+            Some(text) => {
+                let cpus = processors(text).map_err(|error| blame("cpu", error))?;
+                let here = sys::processors();
+                if let Some(absent) = cpus.iter().find(|cpu| !here.contains(cpu)) {
+                    let list: Vec<_> = here.iter().map(usize::to_string).collect();
+                    let what = format!("there is no processor {absent} for it");
+                    return wrong("cpu", &what, &format!("it may use {}", list.join(", ")));
+                }
+                cpus.into_iter().map(Some).collect()
+            }
+        };
+        let reflectors =
+            prober::addresses(&options.reflector).map_err(|error| blame("reflector", error))?;
+        let plan = Self {
+            directions: Vec::new(),
+            options,
+            loops,
+            reflectors,
+        };
+        plan.check_autorate()?;
+        let directions = match plan.options.autorate {
+            true => plan.moved()?,
+            false => plan.shaped()?,
+        };
+        if directions.is_empty() {
+            let remedy = "give --rate for what leaves, --ingress for what arrives";
+            return wrong("rate", "there is no rate", remedy);
+        }
+        Ok(Self { directions, ..plan })
+    }
+
     /// The interface.
     pub fn dev(&self) -> &str {
-        self.dev.as_deref().unwrap_or_default()
+        self.options.dev.as_deref().unwrap_or_default()
+    }
+
+    /// A direction, if it is managed.
+    pub fn direction(&self, name: &str) -> Option<&Direction> {
+        self.directions.iter().find(|d| d.name == name)
     }
 
     /// Whether frames go from interface to interface with AF_XDP.
     pub fn xdp(&self) -> bool {
-        self.backend.as_deref() == Some("af_xdp")
-    }
-
-    /// The processor of each loop of a direction; without `--cpu` there is one loop, on any.
-    pub fn loops(&self) -> Vec<Option<usize>> {
-        let named = self.cpu.as_deref().and_then(|text| processors(text).ok());
-        named.map_or_else(|| vec![None], |cpus| cpus.into_iter().map(Some).collect())
+        self.options.xdp()
     }
 
     /// What reads packets' headers, with a new key.
     pub fn parser(&self) -> Parser {
         Parser {
             key: random_key(),
-            tunnels: self.tunnels,
+            tunnels: self.options.tunnels,
             stamps: false,
             wants: Wants::default(),
         }
@@ -68,101 +145,101 @@ impl Options {
 
     /// Whether loops over the shapers' rates run.
     pub fn moves(&self) -> bool {
-        self.autorate
+        self.options.autorate
     }
 
     /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP traffic.
     pub fn reads_traffic(&self) -> bool {
-        let words = self.aqm.as_deref().unwrap_or("pace");
+        let words = self.options.aqm.as_deref().unwrap_or("pace");
         words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
-    /// The reflectors' addresses.
-    ///
-    /// # Errors
-    /// If one cannot be asked.
-    pub fn reflectors(&self) -> Result<Vec<IpAddr>, Error> {
-        prober::addresses(&self.reflector)
-    }
-
     /// What is managed where loops set the rates: both directions, each on a line that is no limit itself.
-    fn moved(&self) -> Vec<Direction> {
-        let aqm = self.aqm.as_deref().unwrap_or("pace");
+    fn moved(&self) -> Result<Vec<Direction>, Error> {
+        let options = &self.options;
+        let aqm = options.aqm.as_deref().unwrap_or("pace");
         let first = |aqm: &str, rate: &Option<String>| match rate {
             Some(rate) => format!("{aqm} start {rate}"),
             None => aqm.to_owned(),
         };
         let arriving = match (
-            &self.ingress_aqm,
+            &options.ingress_aqm,
             aqm.split_whitespace().any(|w| w == "ingress"),
         ) {
             (Some(own), _) => own.clone(),
             (None, true) => aqm.to_owned(),
             (None, false) => format!("{aqm} ingress"),
         };
-        let of = |name, aqm| Direction {
-            name,
-            rate: None,
-            aqm,
-            overhead: self.overhead.unwrap_or(link::ETHERNET),
-            talkers: self.dashboard.is_some(),
-        };
-        vec![
-            of("egress", first(aqm, &self.rate)),
-            of("ingress", first(&arriving, &self.ingress)),
-        ]
+        Ok(vec![
+            Direction::new("egress", None, first(aqm, &options.rate), options)?,
+            Direction::new("ingress", None, first(&arriving, &options.ingress), options)?,
+        ])
     }
 
-    /// What is managed.
-    pub fn directions(&self) -> Vec<Direction> {
-        if self.moves() {
-            return self.moved();
+    /// What is managed at the rates that are given.
+    fn shaped(&self) -> Result<Vec<Direction>, Error> {
+        let options = &self.options;
+        let aqm = options.aqm.as_deref().unwrap_or("fq_codel");
+        let arriving = options.ingress_aqm.as_deref().unwrap_or(aqm);
+        let each = [
+            ("egress", &options.rate, aqm),
+            ("ingress", &options.ingress, arriving),
+        ];
+        let each = each.into_iter().filter(|(_, rate, _)| rate.is_some());
+        each.map(|(name, rate, aqm)| Direction::new(name, rate.clone(), aqm.to_owned(), options))
+            .collect()
+    }
+
+    /// What `--autorate` needs and excludes.
+    fn check_autorate(&self) -> Result<(), Error> {
+        let none = self.reflectors.is_empty();
+        if !self.moves() {
+            return match none {
+                true => Ok(()),
+                false => wrong("reflector", "is for --autorate", "add --autorate"),
+            };
         }
-        let aqm = self.aqm.as_deref().unwrap_or("fq_codel");
-        let of = |name, rate: &Option<String>, aqm: &str| {
-            rate.clone().map(|rate| Direction {
-                name,
-                rate: Some(rate),
-                aqm: aqm.to_owned(),
-                overhead: self.overhead.unwrap_or(link::ETHERNET),
-                talkers: self.dashboard.is_some(),
-            })
-        };
-        let egress = of("egress", &self.rate, aqm);
-        let arriving = self.ingress_aqm.as_deref().unwrap_or(aqm);
-        let ingress = of("ingress", &self.ingress, arriving);
-        egress.into_iter().chain(ingress).collect()
+        if none && !self.reads_traffic() {
+            return wrong(
+                "autorate",
+                "needs hosts behind the line that answer echo requests for this loop",
+                "name some that you may ask, as in --reflector 192.0.2.1",
+            );
+        }
+        if self.options.dry_run {
+            let what = "shapes nothing in a dry run";
+            return wrong("autorate", what, "leave --dry-run out");
+        }
+        if self.loops.len() > 1 {
+            let what = "needs all traffic of a direction in one loop";
+            return wrong("autorate", what, "name one processor in --cpu");
+        }
+        Ok(())
     }
 
     /// What to say at the start.
     pub fn announce(&self, dry: bool) -> String {
-        let each = self.directions();
-        let each = each.iter().map(|d| {
-            let way = if d.name == "egress" {
-                "leaves"
-            } else {
-                "arrives"
+        let each = self.directions.iter().map(|d| {
+            let way = match d.name {
+                "egress" => "leaves",
+                _ => "arrives",
             };
             format!("what {way}: {}, {}", d.understood(), d.aqm)
         });
+        let each = each.collect::<Vec<_>>().join("; ");
         let dry = if dry {
             " (dry run: nothing is touched)"
         } else {
             ""
         };
-        format!(
-            "{}: {}{dry}",
-            self.dev(),
-            each.collect::<Vec<_>>().join("; ")
-        )
+        format!("{}: {each}{dry}", self.dev())
     }
 
     /// What to say where CAKE asks for what its packets come without: addresses within translation, or marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
-        let words = Queue::parse(&direction.aqm).ok()?;
-        let params = words.spec::<cake::Params>()?;
+        let params = direction.params.queue.spec::<cake::Params>()?;
         let (nat, fwmark) = (params.nat, params.fwmark != 0);
-        if self.to.is_some() {
+        if self.options.to.is_some() {
             let word = match (nat, fwmark) {
                 (false, false) => return None,
                 (true, false) => "nat",
@@ -182,20 +259,101 @@ impl Options {
 
     /// What to say about rates that are probably not what was meant, and about words without effect.
     pub fn notes(&self) -> Vec<String> {
-        let each = self.directions().into_iter();
-        each.flat_map(|d| {
-            [
-                d.rate.as_deref().and_then(note_on_rate),
-                self.note_on_cake(&d),
-                d.note_on_model(),
-            ]
-        })
-        .flatten()
-        .collect()
+        let notes = |d: &Direction| {
+            let rate = d.rate.as_deref().and_then(note_on_rate);
+            [rate, self.note_on_cake(d), d.note_on_model()]
+        };
+        self.directions.iter().flat_map(notes).flatten().collect()
+    }
+
+    /// This plan after `old`, if it changes only what can change.
+    pub fn after(self, old: &Self, path: &Path) -> Result<Self, Error> {
+        let at = |error: Error| error.at(&path.display().to_string(), None);
+        // What runs is better than what stands in for a model that cannot be read.
+        if let Some(error) = self.directions.iter().find_map(|d| d.broken.clone()) {
+            return Err(at(error.under("aqm")));
+        }
+        let changed = old.options.changed(&self.options);
+        for row in Options::ROWS {
+            let came = old.options.given(row.name) != self.options.given(row.name);
+            let what = match row.name {
+                "rate" | "ingress" if came && !self.moves() => {
+                    "a direction cannot come or go while quell live runs"
+                }
+                name if row.scope == Scope::Start && changed.contains(&name) => {
+                    "cannot change while quell live runs"
+                }
+                _ => continue,
+            };
+            let error = Error::new(what).key(row.name).remedy("start it again");
+            return Err(at(error));
+        }
+        Ok(self)
+    }
+}
+
+impl Options {
+    fn xdp(&self) -> bool {
+        self.backend.as_deref() == Some("af_xdp")
     }
 }
 
 impl Direction {
+    fn new(
+        name: &'static str,
+        rate: Option<String>,
+        aqm: String,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let line = if name == "egress" { "rate" } else { "ingress" };
+        let words = match (name, &options.ingress_aqm) {
+            ("ingress", Some(_)) => "ingress_aqm",
+            _ => "aqm",
+        };
+        let bps = rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
+        let bps = bps.map_err(|error| blame(line, error))?;
+        // An option of the queue stays named.
+        let of_queue = |mut error: Error| {
+            if let Some(option) = error.key.take() {
+                error.what = format!("{option}: {}", error.what);
+            }
+            error.key(words)
+        };
+        let (queue, broken) = parse(&aqm).map_err(of_queue)?;
+        queue.check(bps).map_err(of_queue)?;
+        if rate.is_none() {
+            let controller = queue.build(bps).controller;
+            let sets = controller.is_some_and(|controller| controller.knobs().0.rate);
+            if !sets {
+                let what = format!("{} sets no rate", queue.kind());
+                return wrong(words, &what, "write pace, cake_autorate or sqm_autorate");
+            }
+        }
+        let overhead = options.overhead.unwrap_or(link::ETHERNET);
+        if overhead > MOST_OVERHEAD {
+            let what = format!("{overhead} is more than {MOST_OVERHEAD} bytes");
+            return Err(Error::new(what).key("overhead"));
+        }
+        let params = Params {
+            overhead,
+            talkers: options.dashboard.is_some(),
+            ..Params::line(bps, queue)
+        };
+        Ok(Self {
+            name,
+            rate,
+            aqm,
+            params,
+            broken,
+        })
+    }
+
+    /// Whether it is asked for in the same words.
+    pub fn same(&self, other: &Self) -> bool {
+        let asked = |d: &Self| (d.rate.clone(), d.aqm.clone(), d.params.overhead);
+        asked(self) == asked(other)
+    }
+
     /// Its rate as it was understood.
     pub fn understood(&self) -> String {
         let Some(rate) = &self.rate else {
@@ -204,80 +362,47 @@ impl Direction {
         parse_rate(rate).map_or_else(|_| rate.clone(), format_rate)
     }
 
-    /// What is wrong with its queue's model, and what runs in its place.
-    fn broken_model(&self) -> Option<(Error, Queue)> {
-        let error = Queue::parse(&self.aqm).err()?;
-        Some((error, words::hush::stand_in(&self.aqm)?))
-    }
-
     fn note_on_model(&self) -> Option<String> {
-        let (error, instead) = self.broken_model()?;
+        let (error, instead) = (self.broken.as_ref()?, self.params.queue.canonical());
         Some(format!(
             "{}: aqm: {error}; until then `{instead}`, fq_codel's law on the same queues",
             self.name
         ))
     }
+}
 
-    /// The link; an error's key is `rate` or `aqm`.
-    pub fn params(&self) -> Result<Params, Error> {
-        let bps = self.rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
-        let bps = bps.map_err(|e| e.key("rate"))?;
-        // On a real link no learned controller is without a guard. Other queues do not know the word.
-        let guarded = Queue::parse(&format!("{} guard", self.aqm));
-        let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
+/// A queue of these words, and what is wrong with its model if another one stands in.
+fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
+    // On a real link no learned controller is without a guard. Other queues do not know the word.
+    let guarded = Queue::parse(&format!("{aqm} guard"));
+    match guarded.or_else(|_| Queue::parse(aqm)) {
+        Ok(queue) => Ok((queue, None)),
         // Nor is a link without a queue because of a model that cannot be read.
-        let queue = queue.or_else(|e| words::hush::stand_in(&self.aqm).ok_or(e));
-        let queue = queue.map_err(|e| e.under("aqm"))?;
-        queue.check(bps).map_err(|e| e.under("aqm"))?;
-        if self.rate.is_none() {
-            let controller = queue.build(bps).controller;
-            let sets = controller.is_some_and(|controller| controller.knobs().0.rate);
-            if !sets {
-                let error = Error::new(format!("{} sets no rate", queue.kind())).key("aqm");
-                return Err(error.remedy("write pace, cake_autorate or sqm_autorate"));
-            }
-        }
-        Ok(Params {
-            overhead: self.overhead,
-            talkers: self.talkers,
-            ..Params::line(bps, queue)
-        })
+        Err(error) => match words::hush::stand_in(aqm) {
+            Some(queue) => Ok((queue, Some(error))),
+            None => Err(error),
+        },
     }
 }
 
-/// Reads the file, puts the options over it, and checks all of it.
-pub fn settings(given: &Options) -> Result<Options, Error> {
-    let config = given.config.as_deref();
-    let file = config.map_or_else(|| Ok(Options::default()), read)?;
-    // An option is to blame where it was given, or where there is no file.
-    let blame = |error: Error, key: &str| match config {
-        Some(path) if !given.given(key) => Error { key: None, ..error }
-            .key(key)
-            .at(&path.display().to_string(), None),
-        _ => Error { key: None, ..error }.key(format!("--{}", key.replace('_', "-"))),
-    };
-    let all = given.clone().over(file);
-    if all.dev().is_empty() {
-        let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
-        return Err(blame(error, "dev"));
-    }
-    match (&all.to, all.backend.as_deref()) {
+/// What a line from interface to interface needs.
+fn check_line(options: &Options) -> Result<(), Error> {
+    match (&options.to, options.backend.as_deref()) {
         (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
         (to, _) => {
             let what = "is af_packet or af_xdp, each with --to";
-            let remedy = if to.is_some() {
-                "write one of them"
-            } else {
-                "give --to"
+            let remedy = match to {
+                Some(_) => "write one of them",
+                None => "give --to",
             };
-            let error = Error::new(what).remedy(remedy);
-            return Err(blame(error, "backend"));
+            return wrong("backend", what, remedy);
         }
     }
-    if let (Some(to), false) = (&all.to, all.no_fail_open)
-        && !(all.xdp() && host::bridged(all.dev(), to))
+    let dev = options.dev.as_deref().unwrap_or_default();
+    if let (Some(to), false) = (&options.to, options.no_fail_open)
+        && !(options.xdp() && host::bridged(dev, to))
     {
-        let (what, remedy) = match all.xdp() {
+        let (what, remedy) = match options.xdp() {
             true => (
                 "the two are not in one bridge, which would forward without quell: no failing open",
                 "put both into one, or add --no-fail-open if traffic may stop",
@@ -287,80 +412,9 @@ pub fn settings(given: &Options) -> Result<Options, Error> {
                 "add --no-fail-open if they may, or leave --to out",
             ),
         };
-        let error = Error::new(format!("{to}: {what}")).remedy(remedy);
-        return Err(blame(error, "to"));
+        return wrong("to", &format!("{to}: {what}"), remedy);
     }
-    if let Some(text) = &all.cpu {
-        let cpus = processors(text).map_err(|e| blame(e, "cpu"))?;
-        let here = sys::processors();
-        if let Some(absent) = cpus.iter().find(|cpu| !here.contains(cpu)) {
-            let list: Vec<_> = here.iter().map(usize::to_string).collect();
-            let error = Error::new(format!("there is no processor {absent} for it"))
-                .remedy(format!("it may use {}", list.join(", ")));
-            return Err(blame(error, "cpu"));
-        }
-    }
-    let (key, checked) = check_autorate(&all);
-    checked.map_err(|error| blame(error, key))?;
-    let directions = all.directions();
-    if directions.is_empty() {
-        let remedy = "give --rate for what leaves, --ingress for what arrives";
-        let error = Error::new("there is no rate").remedy(remedy);
-        return Err(blame(error, "rate"));
-    }
-    for direction in &directions {
-        direction.params().map_err(|mut error| {
-            let inner = error.key.take().unwrap_or_default();
-            let aqm = inner.starts_with("aqm");
-            // An option of the queue stays named.
-            if let Some(option) = inner.strip_prefix("aqm: ") {
-                error.what = format!("{option}: {}", error.what);
-            }
-            let key = match (direction.name, aqm) {
-                ("egress", false) => "rate",
-                (_, false) => "ingress",
-                ("ingress", true) if all.ingress_aqm.is_some() => "ingress_aqm",
-                _ => "aqm",
-            };
-            blame(error, key)
-        })?;
-        if direction.overhead > MOST_OVERHEAD {
-            let what = format!("{} is more than {MOST_OVERHEAD} bytes", direction.overhead);
-            return Err(blame(Error::new(what), "overhead"));
-        }
-    }
-    Ok(all)
-}
-
-/// What `--autorate` needs and excludes, and the key that is to blame.
-fn check_autorate(all: &Options) -> (&'static str, Result<(), Error>) {
-    let wrong = |key, what: &str, remedy: &str| (key, Err(Error::new(what).remedy(remedy)));
-    let none = match all.reflectors() {
-        Ok(addresses) => addresses.is_empty(),
-        Err(error) => return ("reflector", Err(error)),
-    };
-    if !all.moves() {
-        return match none {
-            true => ("autorate", Ok(())),
-            false => wrong("reflector", "is for --autorate", "add --autorate"),
-        };
-    }
-    if none && !all.reads_traffic() {
-        return wrong(
-            "autorate",
-            "needs hosts behind the line that answer echo requests for this loop",
-            "name some that you may ask, as in --reflector 192.0.2.1",
-        );
-    }
-    if all.dry_run {
-        let what = "shapes nothing in a dry run";
-        return wrong("autorate", what, "leave --dry-run out");
-    }
-    if all.loops().len() > 1 {
-        let what = "needs all traffic of a direction in one loop";
-        return wrong("autorate", what, "name one processor in --cpu");
-    }
-    ("autorate", Ok(()))
+    Ok(())
 }
 
 /// The processors of a list such as `0,2-3`, in its order.
@@ -389,10 +443,15 @@ fn processors(text: &str) -> Result<Vec<usize>, Error> {
 
 /// The interfaces that are named, in the options or in the file.
 pub fn named(given: &Options) -> Result<Vec<String>, Error> {
+    let all = with_file(given)?;
+    Ok(all.dev.into_iter().chain(all.to).collect())
+}
+
+/// The options, and those of the file that are not among them.
+fn with_file(given: &Options) -> Result<Options, Error> {
     let config = given.config.as_deref();
     let file = config.map_or_else(|| Ok(Options::default()), read)?;
-    let all = given.clone().over(file);
-    Ok(all.dev.into_iter().chain(all.to).collect())
+    Ok(given.clone().over(file))
 }
 
 fn read(path: &Path) -> Result<Options, Error> {
@@ -403,29 +462,6 @@ fn read(path: &Path) -> Result<Options, Error> {
         let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
         Error::new(e.message().replace('\n', "; ")).at(&name, line)
     })
-}
-
-/// The new settings, if they change only what can change.
-pub fn changeable(old: &Options, new: Options, path: &Path) -> Result<Options, Error> {
-    let at = |error: Error| error.at(&path.display().to_string(), None);
-    // What runs is better than what stands in for a model that cannot be read.
-    if let Some((error, _)) = new.directions().iter().find_map(Direction::broken_model) {
-        return Err(at(error.under("aqm")));
-    }
-    for row in Options::ROWS {
-        let changed = old.changed(&new).contains(&row.name);
-        let came = old.given(row.name) != new.given(row.name);
-        let what = match row.name {
-            "rate" | "ingress" if came && !new.moves() => {
-                "a direction cannot come or go while quell live runs"
-            }
-            _ if changed && row.scope == Scope::Start => "cannot change while quell live runs",
-            _ => continue,
-        };
-        let error = Error::new(what).key(row.name).remedy("start it again");
-        return Err(at(error));
-    }
-    Ok(new)
 }
 
 #[cfg(test)]
@@ -443,9 +479,10 @@ mod tests {
         let file = std::env::temp_dir().join(format!("quell-truncated-{}", std::process::id()));
         std::fs::write(&file, "hush 1\ntarget 1 2 3").expect("room");
         let words = format!("hush limit 500 model {}", file.display());
-        let broken = with(&words);
-        let params = broken.directions()[0].params().expect("a queue");
-        assert_eq!(params.queue.canonical(), "hush limit 500 dry_run");
+        let plan = |aqm: &str| Plan::new(&with(aqm));
+        let broken = plan(&words).expect("a queue");
+        let queue = &broken.directions[0].params.queue;
+        assert_eq!(queue.canonical(), "hush limit 500 dry_run");
         let [note] = &broken.notes()[..] else {
             panic!("{:?}", broken.notes());
         };
@@ -454,12 +491,18 @@ mod tests {
             "{note}"
         );
         let path = Path::new("live.toml");
-        let refused = changeable(&with("hush"), broken, path).expect_err("the old queue stays");
+        let old = plan("hush").expect("a queue");
+        let refused = broken.after(&old, path).expect_err("the old queue stays");
         assert!(refused.to_string().starts_with("live.toml: "), "{refused}");
-        assert!(changeable(&with("hush"), with("hush limit 9"), path).is_ok());
+        assert!(
+            plan("hush limit 9")
+                .expect("a queue")
+                .after(&old, path)
+                .is_ok()
+        );
         // Other mistakes are refused at the start, too.
         let words = words.replace("500", "0");
-        assert!(with(&words).directions()[0].params().is_err());
+        assert!(plan(&words).is_err());
         std::fs::remove_file(file).expect("written above");
     }
 
@@ -480,22 +523,25 @@ mod tests {
                 .default
         };
         let given = Options {
+            dev: Some("eth0".into()),
             rate: Some("1mbit".into()),
             ..Options::default()
         };
-        let direction = &given.directions()[0];
+        let direction = &Plan::new(&given).expect("a plan").directions[0];
         assert_eq!(direction.aqm, default("aqm"));
-        assert_eq!(direction.overhead.to_string(), default("overhead"));
+        assert_eq!(direction.params.overhead.to_string(), default("overhead"));
     }
 
     #[test]
     fn autorate_manages_both_directions_with_pace_unless_another_loop_is_named() {
         let words = |given: Options| {
             let given = Options {
+                dev: Some("eth0".into()),
                 autorate: true,
+                reflector: vec!["192.0.2.1".into()],
                 ..given
             };
-            let each = given.directions().into_iter();
+            let each = Plan::new(&given).expect("a plan").directions.into_iter();
             each.map(|d| d.aqm).collect::<Vec<_>>()
         };
         assert_eq!(words(Options::default()), ["pace", "pace ingress"]);
