@@ -73,15 +73,18 @@ _TIN = pl.Struct(
         "quantum": pl.UInt32(),
     }
 )
+_CALL: dict[str, pl.DataType] = {
+    "mos": _FLOAT,
+    "mouth_to_ear_ms": _SUMMARY,
+    "late_loss": _FLOAT,
+    "frame_delay_ms": _SUMMARY,
+    "freezes_per_minute": _FLOAT,
+    "below_24fps": _FLOAT,
+}
 _END = pl.Struct(
     {
         "direction": pl.String(),
-        "mos": _FLOAT,
-        "mouth_to_ear_ms": _SUMMARY,
-        "late_loss": _FLOAT,
-        "frame_delay_ms": _SUMMARY,
-        "freezes_per_minute": _FLOAT,
-        "below_24fps": _FLOAT,
+        **_CALL,
         "rate_mbps": _FLOAT,
     }
 )
@@ -90,12 +93,7 @@ _APPLICATION = pl.Struct(
         "kind": pl.String(),
         "name": pl.String(),
         "host": pl.String(),
-        "mos": _FLOAT,
-        "mouth_to_ear_ms": _SUMMARY,
-        "late_loss": _FLOAT,
-        "frame_delay_ms": _SUMMARY,
-        "freezes_per_minute": _FLOAT,
-        "below_24fps": _FLOAT,
+        **_CALL,
         "round_trip_ms": _SUMMARY,
         "within_50ms": _FLOAT,
         "page_load_ms": _SUMMARY,
@@ -149,24 +147,28 @@ _MODEM = pl.Struct(
         "drops": _COUNT,
     }
 )
+_QUEUE: dict[str, pl.DataType] = {
+    "throughput_mbps": _FLOAT,
+    "capacity_mbps": _FLOAT,
+    "utilisation": _FLOAT,
+    "sojourn_ms": _SUMMARY,
+    "sojourn_cdf": pl.List(_FLOATS),
+    "backlog_packets": _SUMMARY,
+    "backlog_ms": _SUMMARY,
+    "limit_packets": _FLOAT,
+    "packets": _COUNT,
+    "drops": _COUNT,
+    "marks": _COUNT,
+    "loss_rate": _FLOAT,
+    "mark_rate": _FLOAT,
+    "drops_by_cause": _CAUSES,
+}
+"""What a run says of its bottleneck, and of the queue of the other direction."""
 _UP = pl.Struct(
     {
         "queue": pl.String(),
         "goodput_mbps": _FLOAT,
-        "throughput_mbps": _FLOAT,
-        "capacity_mbps": _FLOAT,
-        "utilisation": _FLOAT,
-        "sojourn_ms": _SUMMARY,
-        "sojourn_cdf": pl.List(_FLOATS),
-        "backlog_packets": _SUMMARY,
-        "backlog_ms": _SUMMARY,
-        "limit_packets": _FLOAT,
-        "packets": _COUNT,
-        "drops": _COUNT,
-        "marks": _COUNT,
-        "loss_rate": _FLOAT,
-        "mark_rate": _FLOAT,
-        "drops_by_cause": _CAUSES,
+        **_QUEUE,
         "tins": pl.List(_TIN),
         "modem": _MODEM,
     }
@@ -239,20 +241,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "measured_s": _FLOAT,
     "goodput_mbps": _FLOAT,
     "delivered_in_order_mbps": _FLOAT,
-    "throughput_mbps": _FLOAT,
-    "capacity_mbps": _FLOAT,
-    "utilisation": _FLOAT,
-    "sojourn_ms": _SUMMARY,
-    "sojourn_cdf": pl.List(_FLOATS),
-    "backlog_packets": _SUMMARY,
-    "backlog_ms": _SUMMARY,
-    "limit_packets": _FLOAT,
-    "packets": _COUNT,
-    "drops": _COUNT,
-    "marks": _COUNT,
-    "loss_rate": _FLOAT,
-    "mark_rate": _FLOAT,
-    "drops_by_cause": _CAUSES,
+    **_QUEUE,
     "jain": _FLOAT,
     "rtt_ms": _SUMMARY,
     "fct_ms": _SUMMARY,
