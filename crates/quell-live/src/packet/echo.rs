@@ -23,6 +23,10 @@ const TRIES: u32 = 5;
 const WRONG: Nanos = 100 * MS;
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Nanos = 60 * SEC;
+/// A round trip does not say which way is slow: it is no evidence beside so many reflectors that did within this time. They are as many
+/// as have to agree.
+const ENOUGH: usize = 2;
+const LATELY: Nanos = SEC;
 /// Milliseconds of a day, after which timestamps begin again.
 const DAY_MS: i64 = 86_400_000;
 const DAY: Nanos = DAY_MS as Nanos * MS;
@@ -57,6 +61,8 @@ struct Reflector {
     /// What is added to the ways since a clock was set anew, and when that was.
     moved: [Nanos; 2],
     set: Option<Nanos>,
+    /// When it last told of both ways.
+    told: Option<Nanos>,
     least: Option<Least>,
     next: Nanos,
     seen: Seen,
@@ -126,6 +132,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             wrong: 0,
             moved: [0; 2],
             set: None,
+            told: None,
             least: None,
             next: 0,
             seen: Seen::default(),
@@ -209,6 +216,9 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     /// Takes what came from an address, from the ICMP header on; None if it answers nothing that was asked.
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = self.reflectors.len() as u32;
+        let lately =
+            |reflector: &&Reflector| reflector.told.is_some_and(|told| now < told + LATELY);
+        let others = self.reflectors.iter().filter(lately).count();
         let clock = self.began_ms as i64 + (now / MS) as i64;
         let (at, reflector) = (0..)
             .zip(&mut self.reflectors)
@@ -237,7 +247,14 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             },
             None => None,
         };
-        let reflector = if ways.is_some() { at } else { at + count };
+        let reflector = match ways {
+            Some(_) => {
+                reflector.told = Some(now);
+                at
+            }
+            None if others >= ENOUGH => return None,
+            None => at + count,
+        };
         Some(Answer {
             reflector,
             round_trip,
@@ -500,6 +517,30 @@ mod tests {
         let ways = answers.iter().filter(|answer| answer.ways.is_some());
         assert!(ways.count() <= 3);
         assert!(answers.len() > 25, "{}", answers.len());
+    }
+
+    #[test]
+    fn a_round_trip_is_no_evidence_beside_two_reflectors_that_tell_of_both_ways() {
+        let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
+        let mut counted = Vec::new();
+        for k in 0..60 {
+            let sent = k * REST;
+            let (to, request) = asked(&mut prober, sent);
+            let answer = answered(&request, sent, 10 * MS, 0);
+            // From 4 s on the second one is silent.
+            if to == TWO && k >= 20 {
+                continue;
+            }
+            if prober.take(sent + 30 * MS, to, &answer).is_some() && to == SIX {
+                counted.push(k);
+            }
+        }
+        assert!(
+            counted.first() >= Some(&20) && counted.len() > 8,
+            "{counted:?}"
+        );
+        let (_, seen) = prober.seen().last().unwrap();
+        assert!(seen.answered > 15, "it answers all the same");
     }
 
     #[test]
