@@ -118,7 +118,7 @@ def _mode(path: Path) -> int | None:
         found = path.stat()
     except FileNotFoundError:
         return None
-    if os.name != "nt" and found.st_uid != os.geteuid():
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         return None  # A stranger may have planted it: the new file would be open to all.
     if not found.st_mode & 0o222:
         raise OSError(errno.EACCES, "it is read-only")  # A rename would replace it all the same.
