@@ -3,10 +3,16 @@
 
     .venv/bin/python tools/a3c.py [STUDY ...]
 
-Studies: seeds (the shipped network's training, five seeds), scales (Figure 27), a2c (stable-baselines3's), first (the
-paper's procedure from random first weights), long (the same in long episodes), follow (what these pay a network that
-follows the delay), worlds (many worlds from random weights, five seeds; networks and checkpoints go to target/a3c). A
-study's rows replace those that the file has of it. Takes half an hour of a core in all, most of it for the worlds.
+| study | what it does |
+|---|---|
+| seeds | the training of the network that shipped before, five seeds |
+| scales | Figure 27 |
+| a2c | stable-baselines3's A2C beside A3C, from random weights |
+| first, long, follow | the paper's procedure from random weights; in long episodes; what these pay a network that follows the delay |
+| worlds | many worlds from random weights, five seeds; networks and checkpoints go to target/a3c |
+| six | a law of six numbers in place of a network, five searches by CMA-ES in as many periods; files go to target/a3c |
+
+A study's rows replace those that the file has of it. Takes some 50 minutes of a core in all, half of it for the worlds.
 """
 
 import argparse

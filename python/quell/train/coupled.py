@@ -228,7 +228,7 @@ FEW_FLOWS = _drawn("few flows, drawn once", 4)
 NEW = _drawn("new, drawn once", 20, 72)
 """Nor by these, which were drawn after the network that shipped first was chosen."""
 GRID: list[Setting] = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
-"""The slope of the first weights, and which training's network ships, were chosen by figures on this set."""
+"""The slope of hand-written first weights, and the network that shipped before, were chosen by figures on this set."""
 VALIDATION: list[Setting] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]
 """What the paper's procedure chooses its network by."""
 CHOICE = [*_drawn("val A", 20, 24), *_drawn("val F", 4, 12)]
