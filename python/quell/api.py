@@ -18,7 +18,7 @@ from quell.evaluation import run as evaluation
 from quell.evaluation.candidate import Evaluated
 from quell.evaluation.candidate import parse_all as parse_candidates
 from quell.evaluation.link import parse as parse_link
-from quell.experiments import comparison, experiment, grid
+from quell.experiments import experiment, grid, responsiveness
 from quell.experiments.control import Controller, run_controlled
 from quell.experiments.queue import Aqm, Parsed, parse, parse_all
 from quell.inputs.shortcuts import Overrides, Shortcuts
@@ -109,7 +109,7 @@ def compare(
     checked = scenario(source, seeds=seeds, **overrides)
     queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     simulate = partial(experiment.run_jobs, threads=jobs)
-    return _frame(comparison.compare(checked, queues, simulate, rpm=rpm, series=series))
+    return _frame(responsiveness.compare(checked, queues, simulate, rpm=rpm, series_bin_s=series))
 
 
 def optimum(

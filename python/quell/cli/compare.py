@@ -14,7 +14,7 @@ from quell.cli.options import File, Jobs, Ray, Rpm, Seeds
 from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common.console import bar, err, out
 from quell.common.text import one_line, si
-from quell.experiments import comparison
+from quell.experiments import responsiveness
 from quell.experiments.experiment import Outcome
 from quell.experiments.queue import Parsed
 from quell.inputs import flent as flent_file
@@ -82,14 +82,8 @@ def compare(
     scenario = changes.load(file if measured is None else measured.scenario(), seeds)
     queues = [aqm_words(words) for words in aqm] if aqm else None
     spec = _reality(scenario) if real else None
-    outcome = comparison.compare(
-        scenario,
-        queues,
-        partial(simulate, threads=jobs, ray=ray),
-        rpm=rpm,
-        series=targets.bins(output.series),
-        first_series=bool(output.html),
-    )
+    run = partial(simulate, threads=jobs, ray=ray)
+    outcome = responsiveness.compare(scenario, queues, run, rpm=rpm, **output.bins(targets))
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
     again = f", {outcome.again} of them again with probes," if outcome.again else ""
     told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"

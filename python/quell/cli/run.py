@@ -15,7 +15,7 @@ from quell.cli.options import OUTPUT, File, Rpm
 from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common import files
 from quell.common.console import out
-from quell.experiments import comparison
+from quell.experiments import responsiveness
 from quell.experiments.experiment import Outcome
 from quell.results import stats
 from quell.views import table
@@ -56,15 +56,7 @@ def run(
     scenario = changes.load(file, "1")
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
     queue = aqm_words(aqm[0]) if aqm else _core.Queue(scenario.queue)
-    measure = partial(
-        comparison.compare,
-        scenario,
-        [queue],
-        simulate,
-        rpm=rpm,
-        series=targets.bins(output.series),
-        first_series=bool(output.html),
-    )
+    measure = partial(responsiveness.compare, scenario, [queue], simulate, rpm=rpm, **output.bins(targets))
     if pcap is None:
         outcome = measure()
     else:

@@ -70,6 +70,10 @@ class Output:
     flent: Flent = None
     series: Series = None
 
+    def bins(self, targets: Targets) -> dict[str, Any]:
+        """Say which time series the records keep, as `experiment.plan` takes it."""
+        return {"series_bin_s": targets.bins(self.series), "first_series": self.html is not None}
+
     def targets(self) -> Targets:
         """Check that all of them can be written. Raises InputError."""
         return Targets(self.json, self.html, self.parquet, self.csv, self.flent)

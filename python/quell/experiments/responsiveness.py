@@ -7,11 +7,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from quell._core import InputError, Scenario
 from quell.common.text import one_line
-from quell.experiments.experiment import Job, Outcome
+from quell.experiments.experiment import Job, Outcome, every_queue, plan
+from quell.experiments.queue import Parsed
 from quell.inputs.keys import Flow
 
 CONNECTIONS = 16
@@ -173,6 +175,27 @@ def measure(
         found = {places[k]: of(record) for k, record in second.by_job.items()}
     for place, record in outcome.by_job.items():
         record["rpm"] = found.get(place)
+
+
+def compare(
+    scenario: Scenario,
+    queues: Sequence[Parsed] | None,
+    run: Callable[..., Outcome],
+    *,
+    rpm: bool | None,
+    pcap: Path | None = None,
+    **series: Any,
+) -> Outcome:
+    """Run each queue (None: all usual ones) with each seed, by `run(scenario, jobs, pcap=)`; for `series` see `plan`.
+
+    Then run all seeds (`rpm`), some (None) or none again with probes. Raises InputError if `rpm` and the scenario takes
+    no probes.
+    """
+    again = probed(scenario) if rpm else probed_if_possible(scenario)
+    outcome = run(scenario, plan(scenario, every_queue(scenario) if queues is None else queues, **series), pcap=pcap)
+    if rpm is not False:
+        measure(outcome, again, run, every=1 if rpm else EVERY)
+    return outcome
 
 
 def of(record: Mapping[str, Any]) -> float | None:
