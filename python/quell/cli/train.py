@@ -184,7 +184,7 @@ def train_lfq(
         str,
         typer.Option(
             metavar="queue|delay|MODULE:NAME",
-            help="What the reward charges for beside idleness, or a function of a flow's readings.",
+            help="What the reward charges for, or a function in Python that gives it.",
         ),
     ] = "queue",
     online: Annotated[
