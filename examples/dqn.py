@@ -89,7 +89,7 @@ def main() -> None:
         following, rewards, _, truncated, _ = envs.step(actions)
         following = following * SCALE
         # The step after an episode's end only begins the next one (next-step autoreset). What follows an end still has
-        # a value: time is up, but the queue goes on.
+        # a value: the time is up (truncation), but the queue continues.
         real = np.flatnonzero(~ended)
         places = (filled + np.arange(len(real))) % args.buffer
         seen[places], taken[places] = state[real], actions[real]

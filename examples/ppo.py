@@ -105,7 +105,7 @@ def main() -> None:
             advantages, later = torch.zeros(shape), torch.zeros(args.envs)
             after = critic(state)[:, 0]
             for step in reversed(range(args.rollout)):
-                # Time was up, but the queue goes on: what follows an end has a value, and its advantages end there.
+                # Truncation: the queue continues, so the state after an end has a value. Its advantages end there.
                 error = rewards[step] + args.gamma * after - values[step]
                 later = error + args.gamma * args.lamda * (1 - ends[step]) * later
                 later = later * (1 - skipped[step])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pins requirements/*.in anew: hashes for every platform, no index named. Needs uv on the PATH or from `make build`.
+# Updates the pins of requirements/*.in: hashes for every platform, no index named. Needs uv on the PATH or from `make build`.
 set -euo pipefail
 cd "$(dirname "$0")"
 uv=$(command -v uv || echo ../.cache/uv-bin/bin/uv)

@@ -55,7 +55,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @contextmanager
 def dashboard_of(state: Callable[[], dict[str, Any]]) -> Iterator[str]:
-    """Serve the dashboard's page with this state, asked for anew each time; give its address."""
+    """Serve the dashboard's page with this state, evaluated for each request; give its address."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

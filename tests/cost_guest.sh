@@ -4,7 +4,7 @@
 #
 #   cost_guest.sh COUNT FLOWS QUEUE...
 set -e
-count=$1 flows=$2
+flows=$2 count=$1
 shift 2
 ip link add sunk numtxqueues 1 type dummy
 ip link set sunk up

@@ -18,12 +18,12 @@ import pytest
 
 from conftest import ROOT
 
-STATIC_LIVE = ROOT / "dist" / "quell-live"
 MODELS = ROOT / "crates" / "quell-link" / "models"
+STATIC_LIVE = ROOT / "dist" / "quell-live"
 """The static program that `make quell-live` builds and `make deb` packs."""
 _CACHE = ROOT / ".cache" / "kernel"
 _RELEASE = os.environ.get("QUELL_KERNEL", "")
-"""Which kernel in its place, as tools/kernel/fetch has it."""
+"""A different kernel, by a release that tools/kernel/fetch accepts."""
 _MODULES = (
     "veth", "sch_netem", "sch_htb", "sch_fq_codel", "sch_codel", "sch_cake", "tcp_bbr",
     "sch_ingress", "cls_bpf", "cls_u32", "act_gact",

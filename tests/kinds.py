@@ -22,7 +22,7 @@ TABLE = "crates/quell-link/src/words.rs"
 
 
 def type_of(module: str) -> str:
-    """Give a module's name without underscores: the name of its type, but for capitals."""
+    """Give a module's name without underscores: the name of its type in lower case."""
     return module.replace("_", "")
 
 
@@ -38,7 +38,7 @@ class Kinds:
                 self.files.setdefault(re.split(r"[/.]", name.removeprefix(DISCIPLINES))[0], set()).add(name)
         home = {name: module for module, own in self.files.items() for name in own}
         kinds = {name: kinds_of((root / name).read_text()) for name in texts if name.startswith(ROWS)}
-        # Only these name rows: they are private to the table, but for those that it makes public.
+        # Only these name rows, which are private to the table unless it makes them public.
         rows = {name: f"row {Path(name).stem}" for name, found in kinds.items() if found}
         uses: dict[str, set[str]] = {module: set() for module in (*self.files, *rows.values())}
         common = {f"row {name}" for name in re.findall(r"pub mod (\w+)", texts.get(TABLE, ""))} & uses.keys()

@@ -137,7 +137,7 @@ class Net:
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
     def start(self, space: str, *words: str | Path, out: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        # What is looked at here are iptables' rules; tests/test_live_nftables.py has the others.
+        # These tests check the rules of iptables, tests/test_live_nftables.py those of nftables.
         environment = os.environ | {"QUELL_FIREWALL": "iptables"}
         words = ("ip", "netns", "exec", space, *words)
         return subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)

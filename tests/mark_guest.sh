@@ -45,7 +45,7 @@ for queue in "$@"; do
     echo "left $(tc qdisc show dev rs | tr '\n' ';')"
 done
 
-# Filters of others, and clsact of somebody's own making, stay.
+# Filters of other programs, and a clsact that another program created, are kept.
 step() { # COMMAND...: prints it, what it says and its exit status
     echo "== $*"
     "$@" 2>&1 || echo "status $?"

@@ -1,4 +1,4 @@
-"""`quell attach` and `quell detach`: queues of quell's in a kernel of its own, whose instructions are counted."""
+"""`quell attach` and `quell detach`: quell's queues in a kernel of its own, whose instructions are counted."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect(f"{show} vb", "qdisc quell_codel ")
     expect("quell-live detach va", "quell has attached nothing to it", failed=True)
     expect("quell-live detach vb", "quell_codel is detached")
-    # What somebody has chosen.
-    expect(f"{attach} hush --rate 8mbit", "somebody has chosen it; --replace", failed=True)
+    # A discipline that another program configured.
+    expect(f"{attach} hush --rate 8mbit", "another program configured it; --replace", failed=True)
     expect(f"{attach} hush --rate 8mbit --replace", "quell_hush in place of fq_codel 7:")
     expect(f"{attach} fq_codel --rate 8mbit", "quell_fq_codel in place of quell_hush")
     expect(f"{show} va", "qdisc quell_fq_codel ")
     expect("quell-live detach va", "fq_codel is back")
     expect(f"{show} va", "qdisc fq_codel 7: root", "limit 77p", "target 9ms")
     expect(f"{attach} hush --rate 8mbit --replace", "quell could not put htb back later", failed=True)
-    # Somebody else takes it away.
+    # Another program removes it.
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     expect(attach, "quell has attached nothing to it", failed=True)
-    expect("quell-live detach va", "somebody else has replaced it; that stays")
+    expect("quell-live detach va", "another program has replaced it; the replacement stays")
     expect(f"{show} va", "qdisc pfifo 5: root")
     # Several queues.
-    expect("quell-live attach vm hush", "mq 1: at root: somebody has chosen it", failed=True)
+    expect("quell-live attach vm hush", "mq 1: at root: another program configured it", failed=True)
     expect("quell-live attach vm hush --replace", "quell_hush in each of 4 queues in place of mq 1:")
     assert expect(f"{show} vm").count("quell_hush") == 4
     expect("quell-live detach vm", "mq is back")
@@ -125,7 +125,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     expect(f"{attach} codel", "quell_codel in place of quell_fq_codel")
     assert "clsact" not in expect(show)
     expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_codel")
-    # Somebody takes the filter away.
+    # Another program removes the filter.
     expect(f"{attach} fq_codel --limit 50", "its knobs are changed")
     expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_fq_codel")
     expect(f"{attach} rlaqm ecn", "cannot mark packets in the kernel", failed=True)
@@ -211,7 +211,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
         assert kinds[sample["kind"]] in sample["xstats"], sample
         assert ("target_ns" in sample["xstats"]) == (sample["kind"] == "quell_hush"), sample
         assert ("age_ns" in sample["xstats"] or "steered" in sample["xstats"]) == (sample["kind"] != "fq_codel"), sample
-    # A queue that was made anew counts from 0.
+    # A queue that was recreated counts from 0.
     last = [sample["xstats"]["decisions"] for sample in samples if sample["kind"] == "quell_hush"]
     assert last[-1] < last[0]
     expect("quell-live detach va vb", "quell_hush is detached", "quell_fifo is detached")
@@ -239,7 +239,7 @@ def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
     # Killed: the queue's own law decides again.
     [after, *_] = _samples(expect(f"{watch} --duration 100ms --quiet"))
     assert after["xstats"]["steered"] == 0
-    expect("cat /tmp/steered", "somebody else has taken va quell_fifo 9e00: at root away: steering has ended")
+    expect("cat /tmp/steered", "another program has removed va quell_fifo 9e00: at root: steering has ended")
     assert ".json" not in expect("ls /run/quell"), "a state file is left"
 
 

@@ -38,7 +38,7 @@ def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytes
             assert 0 <= row[way]["utilisation"] <= 1.001
             assert row[way]["added_p95_ms"] >= 0
     assert "up" not in by_name["down only", "pace"] and "down" in by_name["down only", "pace"]
-    # What nobody shapes stands in the modem, and what pace shapes does not.
+    # Without a shaper packets wait in the modem; with pace they do not.
     assert by_name["docsis", "none"]["up"]["added_p95_ms"] > 1000
     assert by_name["docsis", "pace"]["up"]["added_p95_ms"] < 100
     assert by_name["docsis", "pace"]["up"]["utilisation"] > 0.6

@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def bounded(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run quell with 4 GiB of address space, so that what grows without end fails and harms nobody."""
+    """Run quell with 4 GiB of address space, so that unbounded growth fails without harm to the machine."""
     return subprocess.run(
         [QUELL, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, input=stdin,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * GIB, 4 * GIB)),

@@ -171,7 +171,7 @@ def test_light_and_dark_differ_and_can_be_switched(report: Page) -> None:
     assert report.js(paper) == light
 
 
-def test_page_is_drawn_anew_at_another_width(report: Page) -> None:
+def test_page_is_redrawn_at_another_width(report: Page) -> None:
     report.open(1280)
     report.open(390)
     assert report.count("#scatter path.dot") == len(QUEUES)
@@ -181,7 +181,7 @@ def test_page_is_drawn_anew_at_another_width(report: Page) -> None:
 PAPER = Paper(
     name="made-up",
     title="A paper & <more>",
-    source="Somebody: Something, 2020",
+    source="An author: A title, 2020",
     about="what is measured",
     claims=[
         Claim("F1.delay", "delay <b>", "ms", 10.0, -1, kind="printed", source="Figure 1"),

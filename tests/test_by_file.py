@@ -98,7 +98,7 @@ def test_only_tests_whose_inputs_changed_run_again(checkout: Path) -> None:
     assert ran(checkout) == every
     assert ran(checkout) == set()
     assert change("other.txt") == UNKNOWN | IT  # what pytest's own process starts counts for all tests of the file
-    # Without it each test stands for itself.
+    # Without it each test is recorded separately.
     file = checkout / "tests/test_it.py"
     file.write_text(file.read_text().partition("def test_five")[0])
     assert ran(checkout) == IT

@@ -156,14 +156,14 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
             Seen.load(path)
 
 
-def test_frames_of_any_bytes_are_passed_over(tmp_path: Path) -> None:
+def test_frames_of_any_bytes_are_skipped(tmp_path: Path) -> None:
     junk = [(float(k), bytes((k * 7 + i * 31) % 256 for i in range(k % 90))) for k in range(500)]
     cut = [(600.0 + k, tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)[:k]) for k in range(54)]
     seen = Seen.load(written(tmp_path / "line.pcap", [*junk, *cut, *evening()]))
     assert seen.flows["download"] == 2
 
 
-def test_packets_of_another_day_are_passed_over(tmp_path: Path) -> None:
+def test_packets_of_another_day_are_skipped(tmp_path: Path) -> None:
     stray = tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)
     seen = Seen.load(written(tmp_path / "line.pcap", [*evening(), (3e9, stray), (2e6, stray)]))
     assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)

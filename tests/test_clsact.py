@@ -191,7 +191,7 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
             os.kill(number, signal.SIGKILL)
         process.communicate(timeout=20)
         assert "quell" in line.filters()
-        # Nobody renews what is out of date.
+        # The probability expires, because no process renews it.
         until(lambda: len(line.fates(50)) == 50)
         if by_hand:
             done = line.steer("--restore")
@@ -202,7 +202,7 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
 
 
 @pytest.mark.real_time
-def test_a_process_that_stands_still_drops_nothing(line: Line) -> None:
+def test_a_stalled_process_drops_nothing(line: Line) -> None:
     process = line.dropping("1")
     assert line.fates(50) == []
     os.kill(process.pid, signal.SIGSTOP)
@@ -255,13 +255,13 @@ TAKEN = ["tc filter del dev v0 egress", "tc qdisc del dev v0 clsact"]
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("words", TAKEN)
-def test_a_filter_that_somebody_takes_away_ends_the_steering(line: Line, words: str) -> None:
+def test_removal_of_the_filter_by_another_program_ends_the_steering(line: Line, words: str) -> None:
     process = line.dropping("1", "--every", "1s")
     began = time.monotonic()
     assert line.run("sh", "-ec", words).returncode == 0
     said = ended(process)
     assert time.monotonic() - began < 0.9, "a notification, not the next look, has said so"
-    assert "somebody else has taken away quell's filter at clsact of v0: steering has ended" in said
+    assert "another program has removed quell's filter at clsact of v0: steering has ended" in said
     assert not line.clsact()
 
 

@@ -108,7 +108,7 @@ def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, wid
 
 
 @pytest.mark.real_time
-def test_it_pauses_and_goes_on(browser: Any, dashboard: str) -> None:
+def test_it_pauses_and_resumes(browser: Any, dashboard: str) -> None:
     page = opened(browser, dashboard, 1280)
     until(page, "queues.get('down pie')?.samples.length > 2")
     page.js("document.getElementById('pause').click()")
@@ -168,7 +168,7 @@ def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) 
 
 
 @pytest.mark.real_time
-def test_nobody_else_may_look(dashboard: str) -> None:
+def test_access_without_the_token_is_refused(dashboard: str) -> None:
     address, token = dashboard.split("?")
     state = f"{address}state"
 

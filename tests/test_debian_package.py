@@ -216,7 +216,7 @@ def of_0_2_0(new: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module", params=["bookworm", "trixie"])
 def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Make a root file system as a new machine has it."""
+    """Make the root file system of a newly installed machine."""
     if reason := missing():
         pytest.skip(f"quell live cannot run here: {reason}")
     if shutil.which("mmdebstrap") is None:

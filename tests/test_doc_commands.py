@@ -29,7 +29,7 @@ def commands() -> list[tuple[str, tuple[str, ...]]]:
     found: dict[tuple[str, ...], str] = {}
     for page in PAGES:
         for block in re.findall(r"^ *```\w*\n(.*?)^ *```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-            # Commands that go on in the next line.
+            # Commands may continue on the next line.
             for line in block.replace("\\\n", " ").splitlines():
                 for part in re.split(r" (?:&&|\|) ", line):
                     match = re.match(r"\s*(?:\$ )?(?:sudo )?(?:\S*/bin/)?quell (?=[a-z-])(.*)", part)

@@ -18,7 +18,7 @@ TEXTS = [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "pyt
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nobody_is_told_to_install_the_other_package_of_that_name(path: Path) -> None:
+def test_no_page_says_to_install_the_other_package_of_that_name(path: Path) -> None:
     text = path.read_text("utf-8")
     assert not re.findall(r"pip install (?:-\S+ )*['\"]?quell(?![\w-])", text)
     assert not re.findall(r"\bquell\\*\[", text)

@@ -69,7 +69,7 @@ static SAMPLE: Kind<quell_qdisc::sample::Params> = Kind {
     summary: "an example",
     source: "this test",
     default: || quell_qdisc::sample::Params { limit: 7 },
-    options: &[opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT)],
+    options: &[opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT)],
     check: |_| Ok(()),
 };
 """

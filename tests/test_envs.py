@@ -501,7 +501,7 @@ def test_a_baseline_of_what_cannot_have_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["single", "vector"])
-def test_a_clone_goes_on_as_the_original_and_apart_from_it(kind: str) -> None:
+def test_a_clone_continues_as_the_original_and_separately(kind: str) -> None:
     env: Any
     if kind == "single":
         env, actions = small(vary=VARY), list[Any]([1, 2, 1, 0])

@@ -177,7 +177,7 @@ def test_a_parameter_is_turned_where_it_stands_or_from_its_default() -> None:
     assert turned("pfifo limit 83", 0.5) == ("pfifo limit 42", "limit")
 
 
-def test_ecn_is_switched_on_where_it_is_an_option_that_nobody_gave() -> None:
+def test_ecn_is_switched_on_where_it_is_an_option_that_was_not_given() -> None:
     by_words = {one.name: one.with_ecn() for one in candidate.parse_all(["codel", "codel ecn", "fq_codel", "pfifo"])}
     assert by_words == {"codel": "codel ecn", "codel ecn": "codel ecn", "fq_codel": "fq_codel", "pfifo": "pfifo"}
 
@@ -274,7 +274,7 @@ def test_many_queues_stay_within_80_columns(quell: Quell) -> None:
     done = quell("evaluate", "--all", "--sections", "12", columns=80)
     matrix = done.stdout.split("Passed")[0]
     assert max(len(line) for line in matrix.splitlines()) <= 80
-    assert matrix.count("scenario") > 1, "the queues that do not fit stand in a table below"
+    assert matrix.count("scenario") > 1, "the queues that do not fit are in a table below"
     assert "…" not in matrix
 
 
@@ -329,7 +329,7 @@ def test_a_sender_that_the_simulator_lacks_is_named(quell: Quell) -> None:
 # Resumption. ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(quell: Quell, tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_continues_where_it_stopped(quell: Quell, tmp_path: Path) -> None:
     arguments = ["evaluate", "--sections", "8.2.4", "--seeds", "15", "--aqm", "cake"]
     process = subprocess.Popen([QUELL, *arguments, "--jobs", "1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     state = tmp_path / "quell-evaluate.state"
@@ -391,10 +391,10 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     assert cli.call(["evaluate", *QUICK]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and message in said and "--state" in said, said
-    assert state.read_text() == before, "a file that is somebody's is left as it is"
+    assert state.read_text() == before, "a file of another program is not changed"
 
 
-def test_a_full_disk_leaves_a_state_file_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_a_state_file_that_can_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
     state = tmp_path / "state"
     written = 0

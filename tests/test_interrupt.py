@@ -49,7 +49,7 @@ def interrupt(
         process.kill()
 
 
-LONG = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "20000", "--duration", "6s"]
+COMPARE = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "20000", "--duration", "6s"]
 
 
 @pytest.mark.real_time
@@ -57,7 +57,7 @@ def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
     for seconds in (0.4, 2.0, 10.0):  # a busy machine has finished no run so soon
         for old in tmp_path.iterdir():
             old.unlink()
-        words = [*LONG, "--json", "runs.json", "--html", "report.html"]
+        words = [*COMPARE, "--json", "runs.json", "--html", "report.html"]
         _, status, out, err = interrupt(words, tmp_path, after=None, simulated=seconds)
         assert status == 130, err
         if "pfifo" in out:
@@ -90,7 +90,7 @@ def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2])
 def test_an_early_interrupt_leaves_no_traceback(tmp_path: Path, after: float) -> None:
-    _, status, _, err = interrupt(LONG, tmp_path, after)
+    _, status, _, err = interrupt(COMPARE, tmp_path, after)
     # Before quell's first line runs, Python answers; while modules load, the signal itself ends the process.
     assert status in (130, -signal.SIGINT, 1)
     assert not re.search(r"python/quell/(?!__init__|__main__)", err)

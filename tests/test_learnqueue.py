@@ -74,7 +74,7 @@ def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, wo
     assert json.loads(run.stdout)["queue"] == f"learnqueue table {TABLE}"
 
 
-def test_the_same_command_learns_the_same_table_and_a_table_goes_on(tmp_path: Path) -> None:
+def test_the_same_command_learns_the_same_table_and_a_table_is_continued(tmp_path: Path) -> None:
     first, again = learn(tmp_path), learn(tmp_path, name="again.safetensors")
     assert first.read_bytes() == again.read_bytes()
     assert last(first).read_bytes() == last(again).read_bytes()
@@ -119,14 +119,14 @@ def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
         "truncated": (good[: len(good) // 2], "copy or download it again"),
         "empty": (b"", "copy or download it again"),
         "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [78, 1]}}, body), "q: F64 [78, 1] where"),
-        "no number": (joined(header, nan), "is no number; make it anew with quell train learnqueue"),
+        "no number": (joined(header, nan), "is no number; make a new one with quell train learnqueue"),
         "wrong version": (joined(card(format=9), body), "format 9 is not known; this quell"),
-        "another kind": (joined(card(kind="x"), body), "not a table of LearnQueue's; make it anew"),
+        "another kind": (joined(card(kind="x"), body), "not a LearnQueue table; make a new one"),
         "out of range": (joined(card(params=params | {"epsilon": 7}), body), "epsilon and gamma must be 0 to 1"),
         "huge": (joined(card(params=params | {"max_size": 2**32 - 1}), body), "max must be 2 to 65536"),
         "a network": (
             (ROOT / "crates/quell-link/models" / "rl-aqm.safetensors").read_bytes(),
-            "not a table of LearnQueue's",
+            "not a LearnQueue table",
         ),
     }
 

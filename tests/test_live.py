@@ -141,7 +141,7 @@ def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing
 
 
 @pytest.mark.real_time
-def test_sigterm_lets_everything_go_on_that_is_held(net: Net) -> None:
+def test_sigterm_sends_all_held_packets(net: Net) -> None:
     command = net.live("--rate", "100kbit", "--aqm", "pfifo limit 1000")
     sink = net.start(net.b, sys.executable, "-c", SINK)
     assert sink.stdout is not None
@@ -159,13 +159,13 @@ def test_sigterm_lets_everything_go_on_that_is_held(net: Net) -> None:
 @pytest.mark.real_time
 def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_rules(net: Net) -> None:
     server = net.echo()
-    dice = random.Random(1)
+    rng = random.Random(1)
     for k in range(5):
         command = net.live("--rate", "8mbit")
         # It says so once its rules are there: until then the last one's may still be.
         assert command.stderr is not None and command.stderr.readline().startswith("quell: rb")
         assert net.answers(), "through the queue"
-        time.sleep(dice.random() / 5)
+        time.sleep(rng.random() / 5)
         command.kill()
         command.communicate()
         assert net.answers(), f"kill {k}: open"
@@ -190,12 +190,12 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
     source = net.start(net.a, sys.executable, "-c", TICKS)
-    dice, kills, ruled = random.Random(2), [], 0
+    rng, kills, ruled = random.Random(2), [], 0
     with Lateness() as late:
         try:
             for _ in range(50):
                 command = net.start(net.r, *words)
-                time.sleep(2 * start * dice.random())
+                time.sleep(2 * start * rng.random())
                 command.kill()
                 kills.append(time.monotonic())
                 command.communicate()
@@ -432,7 +432,7 @@ def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(ne
     second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
     assert second.returncode == 2
     assert "another quell live has it" in second.stderr
-    assert net.rules(), "the first goes on"
+    assert net.rules(), "the first continues"
     net.ip(f"-n {net.r} link del rb")
     _, errors = command.communicate(timeout=30)
     assert command.returncode == 2

@@ -258,7 +258,7 @@ def test_what_a_loop_over_the_rate_cannot_take_is_refused_in_one_line(words: str
 
 
 @pytest.mark.real_time
-def test_two_at_once_on_one_interface_are_refused_and_the_first_goes_on(net: Modem) -> None:
+def test_two_at_once_on_one_interface_are_refused_and_the_first_continues(net: Modem) -> None:
     """The second one asks no reflector."""
     first = live(net, "--autorate", *ASK)
     second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--autorate", *ASK)

@@ -287,7 +287,7 @@ def test_while_it_is_stopped_packets_of_every_loop_pass(net: Net, cpus: str, tmp
     rate = rate_mbps(net, offers("all"), 2.0, 1)
     command.send_signal(signal.SIGCONT)
     # A busy machine may be late with the firewall, too, and say so first.
-    assert any("stood still" in command.stderr.readline() for _ in range(5))
+    assert any("stalled" in command.stderr.readline() for _ in range(5))
     deadline = time.monotonic() + 20
     while (look := state(tmp_path / "s"))["stalls"] < 2:
         assert time.monotonic() < deadline, look

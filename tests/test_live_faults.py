@@ -251,7 +251,7 @@ def gap(came: list[tuple[float, int]]) -> float:
 
 
 def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> dict[str, Any]:
-    """Stop it for 2 s below a stream; the state after it goes on."""
+    """Stop it for 2 s during a stream; give the state after it continues."""
     with Lateness() as late:
         stream = Stream(net, 4)
         time.sleep(0.5)
@@ -279,7 +279,7 @@ def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, t
     assert state(tmp_path / "s")["dropped"] > before["dropped"]
     status, errors = stop(command)
     assert (status, net.rules()) == (0, [])
-    assert "stood still" in errors
+    assert "stalled" in errors
 
 
 @pytest.mark.real_time
@@ -452,10 +452,10 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
     resize(bump, 9000)
     if backend == "af_xdp":
         # More than it can take: the bridge passes them, and it says so.
-        hears(command, "passes unmanaged until this is mended: AF_XDP takes packets of at most")
+        hears(command, "passes unmanaged until this is fixed: AF_XDP takes packets of at most")
         assert large(bump, 8900) == "20"
         resize(bump, 1500)
-        hears(command, "taken anew")
+        hears(command, "reopened")
     else:
         hears(command, "is now 9000")
         time.sleep(1)
@@ -472,7 +472,7 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
 
 
 @pytest.mark.real_time
-def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net, tmp_path: Path) -> None:
+def test_an_interface_that_is_renamed_downed_or_recreated_stays_managed(net: Net, tmp_path: Path) -> None:
     path = tmp_path / "s"
 
     def managed(dev: str) -> None:
@@ -494,7 +494,7 @@ def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net
     net.ip(f"-n {net.r} link set rb down")
     net.ip(f"-n {net.r} link set rb name wan")
     net.ip(f"-n {net.r} link set wan up")
-    hears(command, "rb is now called wan: taken anew")
+    hears(command, "rb is now called wan: reopened")
     managed("wan")
     assert all(" wan " in line for line in net.rules()), "nothing is left of the old name"
     net.ip(f"-n {net.r} link del wan")
@@ -504,7 +504,7 @@ def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net
     for space, name in ((net.b, "v0"), (net.r, "wan")):
         net.ip(f"-n {space} link set {name} up")
     net.ip(f"-n {net.b} route add default via 10.9.2.1")
-    hears(command, "wan was made anew")
+    hears(command, "wan was recreated")
     managed("wan")
     status, errors = stop(command)
     assert (status, net.rules()) == (0, []), errors
@@ -601,7 +601,7 @@ def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump
     hears(command, "what leaves")
     assert bump.answers()
     resize(bump, 3000)
-    hears(command, "taken anew")
+    hears(command, "reopened")
     assert bump.answers()
     status, errors = stop(command)
     assert status == 0, errors
@@ -720,16 +720,16 @@ def test_at_the_end_only_its_own_socket_is_removed(net: Net, tmp_path: Path) -> 
     command = net.live("--rate", "8mbit", "--status", str(path))
     assert status(path)["dev"] == "rb"
     path.unlink()
-    path.write_text("somebody else's")
+    path.write_text("another program's")
     stop(command)
-    assert path.read_text() == "somebody else's"
+    assert path.read_text() == "another program's"
     command = net.live("--rate", "8mbit", "--status", str(tmp_path / "t"))
     stop(command)
     assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.real_time
-def test_the_state_file_of_a_namespace_that_is_gone_is_not_taken_for_this_ones(net: Net) -> None:
+def test_the_state_file_of_a_deleted_namespace_is_not_taken_for_this_ones(net: Net) -> None:
     inode = int(net.run(net.r, "stat", "-Lc", "%i", "/proc/self/ns/net").stdout)
     stale = Path(f"/run/quell/live-{inode}-rb.json")
     stale.parent.mkdir(exist_ok=True)

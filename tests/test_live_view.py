@@ -1,4 +1,4 @@
-"""`quell live --view`: what stands in the terminal."""
+"""`quell live --view`: the contents of the terminal."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(net: Net, program:
     finally:
         running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=20) == 0
-    # At the end the table of totals stands in its place.
-    terminal.wait(r"^ +rate +packets +went on")
+    # At the end the table of totals replaces it.
+    terminal.wait(r"^ +rate +packets +sent")
     text = "\n".join(terminal.lines)
     assert "in queue" not in text
     assert re.search(r"^egress +9mbit +\d{3} ", text, re.MULTILINE)

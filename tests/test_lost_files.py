@@ -1,4 +1,4 @@
-"""No command loses a file of before: one that is named twice, is read-only, or stands in the way of partial results."""
+"""No command loses an existing file: one that is named twice, is read-only, or has the name of partial results."""
 
 from __future__ import annotations
 

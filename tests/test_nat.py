@@ -71,7 +71,7 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     (tmp_path / "file").write_text("from afar\n")
-    # A machine that forwards keeps its own rules for others; here it lets nobody through.
+    # A machine that forwards keeps its own rules for other hosts; here they drop all packets.
     script = SCRIPT.format(
         python=sys.executable, quell=QUELL, forwarding=int(forwarding),
         refuse="iptables -P FORWARD DROP" if forwarding else "",

@@ -1,4 +1,4 @@
-"""Files that root writes: nobody else can put their own in the place, or lead root's writing elsewhere by a link."""
+"""Files that root writes: no other user can replace them, or redirect what root writes by a link."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_fifo_in_python_is_quells_own_to_the_last_bit(more: dict[str, Any]) ->
     assert own["drops"] > 0
     if own["series"] is not None:
         assert set(own["series"].pop("limit_packets")) == {30.0}
-        assert set(python["series"].pop("limit_packets")) == {0.0}  # nobody knows it
+        assert set(python["series"].pop("limit_packets")) == {0.0}  # unknown
     if own["wifi"] is not None:
         for record in (own, python):
             record["wifi"] = [{**queue, "queue": ""} for queue in record["wifi"]["queues"]]
@@ -186,7 +186,7 @@ def test_a_time_lets_packets_wait_and_an_arrival_asks_again() -> None:
     assert record["backlog_packets"]["p50"] == 1
 
 
-def test_an_object_is_copied_for_each_run_and_a_class_made_anew() -> None:
+def test_an_object_is_copied_for_each_run_and_a_class_instantiated() -> None:
     mine = Fifo()
     frame = quell.compare(aqm=[mine], seeds=2, **LINK)
     assert not mine.packets
@@ -430,7 +430,7 @@ def test_what_is_no_queue_is_refused_before_the_run(aqm: Any, said: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_names_tell_two_of_a_class_apart() -> None:
+def test_names_distinguish_two_of_a_class() -> None:
     short = Fifo(10)
     short.name = "short"  # type: ignore[attr-defined]
     assert quell.compare(aqm=[Fifo(), short], seeds=1, **LINK)["queue"].to_list() == ["Fifo", "short"]

@@ -41,7 +41,7 @@ def test_this_process_keeps_the_order_of_the_items() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
-def test_an_address_where_nobody_listens_is_told_at_once(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_listener_is_reported_at_once(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
     with Lateness() as late:
         began = time.monotonic()

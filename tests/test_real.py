@@ -39,7 +39,7 @@ def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path
     assert [run["queue"] for run in runs] == names
     for simulated, real in zip(runs[::2], runs[1::2], strict=True):
         assert set(real) <= set(simulated) | {"series"}
-        # A coarse look, so that a busy machine passes; how true it is: docs/lab/fidelity.md.
+        # Wide bounds, so that it passes on a busy machine; docs/lab/fidelity.md measures the fidelity.
         assert real["measured_s"] == pytest.approx(3, abs=1)
         assert 0.5 * simulated["goodput_mbps"] < real["goodput_mbps"] < 1.2 * simulated["goodput_mbps"]
         assert len(real["flows"]) == 2

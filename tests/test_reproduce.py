@@ -21,9 +21,9 @@ from quell.papers.claim import (
     BETTER,
     CONSTANT,
     CONTRADICTED,
-    FEWEST,
     KINDS,
     MEASURED,
+    MIN_SEEDS,
     MISSED,
     OPEN,
     REACHED,
@@ -80,7 +80,7 @@ def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], P
         if row["measured"] is not None and row["low"] is not None:
             assert row["low"] <= row["measured"] <= row["high"]
         if row["verdict"] not in (MEASURED, OPEN):
-            assert row["runs"] >= FEWEST or row["low"] is None
+            assert row["runs"] >= MIN_SEEDS or row["low"] is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,8 +234,8 @@ def test_what_has_no_interval_decides_nothing_unless_it_cannot_vary() -> None:
     same = printed(10.0)
     assert same.verdict(None) == OPEN
     assert same.verdict(Estimate(10.0, None, 1)) == OPEN
-    assert same.verdict(Estimate(10.0, 0.1, FEWEST - 1)) == OPEN
-    assert same.verdict(Estimate(10.0, 0.1, FEWEST)) == REACHED
+    assert same.verdict(Estimate(10.0, 0.1, MIN_SEEDS - 1)) == OPEN
+    assert same.verdict(Estimate(10.0, 0.1, MIN_SEEDS)) == REACHED
     assert same.verdict(Estimate(10.0, None, 1), exact=True) == REACHED
     assert same.verdict(Estimate(13.0, None, 1), exact=True) == MISSED
 

@@ -253,7 +253,7 @@ def test_replaced_keys_survive_pickling_and_overrides(tmp_path: Path) -> None:
         assert (short.warmup_s, short.queue, short.name) == (0.5, "codel", "mine")
 
 
-# Nobody writes TOML. --------------------------------------------------------------------------------------------------
+# No code writes TOML. -------------------------------------------------------------------------------------------------
 
 
 def _formatted(tree: ast.AST) -> list[str]:

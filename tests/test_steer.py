@@ -1,4 +1,4 @@
-"""`quell steer`: knobs of this kernel's own queues and of the oracle's, who else changes them, how they come back."""
+"""`quell steer`: knobs of this kernel's own queues and of the oracle's, changes by other programs, and restoration."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: L
 
 
 @pytest.mark.real_time
-def test_knobs_of_a_process_that_stands_still_go_back_and_are_set_again(line: Line) -> None:
+def test_knobs_of_a_stalled_process_are_restored_and_set_again(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     line.becomes(77)
     os.kill(process.pid, signal.SIGSTOP)
@@ -156,7 +156,7 @@ def test_knobs_of_a_process_that_stands_still_go_back_and_are_set_again(line: Li
 
 
 @pytest.mark.real_time
-def test_somebody_elses_change_ends_the_steering_and_stays(line: Line) -> None:
+def test_a_change_by_another_program_ends_the_steering_and_stays(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit", "--every", "1s")
     line.becomes(77)
     change = ("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "500")
@@ -164,19 +164,19 @@ def test_somebody_elses_change_ends_the_steering_and_stays(line: Line) -> None:
     began = time.monotonic()
     said = ended(process)
     assert time.monotonic() - began < 0.9, "a notification, not the next look, has said so"
-    assert "v0 pfifo 10: at 1:10: somebody else has set limit to 500: steering has ended" in said
+    assert "v0 pfifo 10: at 1:10: another program has set limit to 500: steering has ended" in said
     assert line.limit() == 500
 
 
 @pytest.mark.real_time
-def test_insist_puts_somebody_elses_change_back_and_restores_in_the_end(line: Line) -> None:
+def test_insist_undoes_changes_by_other_programs_and_restores_in_the_end(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit", "--insist")
     line.becomes(77)
     for limit in ("500", "600"):
         line.run("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", limit)
         line.becomes(77)
     process.terminate()
-    assert "somebody else has set limit to 600; it is put back" in ended(process)
+    assert "another program has set limit to 600; it is put back" in ended(process)
     assert line.limit() == 1000
 
 
@@ -193,7 +193,7 @@ def test_another_discipline_in_its_place_ends_the_steering(line: Line, words: st
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     line.becomes(77)
     assert line.run("sh", "-ec", words).returncode == 0
-    assert "somebody else has" in ended(process)
+    assert "another program has" in ended(process)
     for queue in line.queues("v0"):
         assert queue["kind"] != "bfifo" or queue["options"]["limit"] == 9000
     line.run("tc", "qdisc", "del", "dev", "v0", "parent", "1:10")
@@ -377,7 +377,7 @@ def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) ->
     line.becomes(77)
     # It still hears of what follows.
     line.run("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "500")
-    assert "somebody else has set limit to 500" in ended(process)
+    assert "another program has set limit to 500" in ended(process)
     line.run("ip", "link", "del", "f0")
 
 

@@ -70,7 +70,7 @@ def test_a_command_and_what_tc_shows_of_it_are_the_same_queue(words: str) -> Non
 def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:
     read = tc.read(
         "tc qdisc del dev eth0 root\n"
-        "modprobe sch_tbf   # other lines of a script are passed over\n"
+        "modprobe sch_tbf   # other lines of a script are ignored\n"
         "tc qdisc add dev eth0 root handle 1: \\\n  tbf rate 10mbit burst 32kb latency 50ms\n"
         "/sbin/tc qdisc add dev eth0 parent 1:1 fq_codel limit 99\n"
     )

@@ -34,7 +34,7 @@ def weights(path: Path) -> dict[str, list[float]]:
 
 
 @pytest.mark.torch
-def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_one_worker_gives_the_same_network_each_time_and_continues_where_it_stopped(tmp_path: Path) -> None:
     a3c.train(Arguments(**SMALL), tmp_path / "whole.safetensors")
     a3c.train(Arguments(**SMALL), tmp_path / "again.safetensors")
     assert weights(tmp_path / "whole.safetensors") == weights(tmp_path / "again.safetensors")
@@ -54,7 +54,7 @@ def few_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("few_worlds")
-def test_worlds_give_the_same_network_each_time_and_go_on_where_they_stopped(
+def test_worlds_give_the_same_network_each_time_and_continue_where_they_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = worlds.Arguments(episodes=14)

@@ -109,7 +109,7 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(tmp_pa
 
 
 @pytest.mark.torch
-def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tmp_path: Path) -> None:
     train(tmp_path / "whole.safetensors", 20)
     process = start("train(Path('stopped.safetensors'), 20, pause=0.05, every=1000)", tmp_path)
     try:
@@ -190,7 +190,7 @@ def test_a_checkpoint_of_a_stranger_is_not_read(tmp_path: Path, which: str) -> N
 
 
 @pytest.mark.torch
-def test_a_finished_training_goes_on_longer_or_starts_anew(tmp_path: Path) -> None:
+def test_a_finished_training_continues_longer_or_starts_again(tmp_path: Path) -> None:
     whole, longer = tmp_path / "whole.safetensors", tmp_path / "longer.safetensors"
     train(whole, 12)
     train(longer, 6)
@@ -217,7 +217,7 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     events.Reload()
     got = [(e.step, pytest.approx(e.value)) for e in events.Scalars("loss")]
     assert got == list(zip(range(5), curve(model)["loss"], strict=True))
-    # TensorBoard names a run after its folder: the model's name, and a number for one that began anew.
+    # TensorBoard names a run after its folder: the model's name, and a number for a training that restarted.
     train(model, 3, tensorboard=folder)
     train(model, 6, tensorboard=folder, resume=True)
     assert {path.name for path in folder.iterdir()} == {"model", "model-2"}

@@ -27,7 +27,7 @@ from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
 
-FEW = ["--trials", "12", "--seeds", "2", "--duration", "6s", "--queues", "cake,fq_codel"]
+SMALL = ["--trials", "12", "--seeds", "2", "--duration", "6s", "--queues", "cake,fq_codel"]
 
 
 def home(rate: str = "10mbit/2mbit", framing: str | None = "docsis", words: str | None = None) -> Line:
@@ -48,7 +48,7 @@ def moved(kind: str, lacks: frozenset[str] = frozenset()) -> Setting:
 
 
 def test_it_prints_a_table_and_lines_and_writes_what_programs_read(quell: Quell, tmp_path: Path) -> None:
-    done = quell("tune", "--rate", "10mbit/2mbit", "--framing", "docsis", *FEW, "--json", "out.json", columns=80)
+    done = quell("tune", "--rate", "10mbit/2mbit", "--framing", "docsis", *SMALL, "--json", "out.json", columns=80)
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.split("# commands")[0].splitlines())) <= 80 or "offered" in done.stdout
     result = json.loads((tmp_path / "out.json").read_text())
@@ -72,7 +72,7 @@ def test_it_prints_a_table_and_lines_and_writes_what_programs_read(quell: Quell,
 
 
 def test_json_alone_on_standard_output_and_the_same_again(quell: Quell) -> None:
-    words = ["tune", "--rate", "10mbit/2mbit", *FEW, "--json", "-"]
+    words = ["tune", "--rate", "10mbit/2mbit", *SMALL, "--json", "-"]
     first, second = (json.loads(quell(*words, "--jobs", jobs).stdout) for jobs in ("1", "2"))
     for result in (first, second):
         del result["wall_s"]
@@ -80,7 +80,7 @@ def test_json_alone_on_standard_output_and_the_same_again(quell: Quell) -> None:
 
 
 def test_a_page_shows_the_search_the_front_and_the_lines(quell: Quell, tmp_path: Path) -> None:
-    words = ["--rate", "10mbit/2mbit", "--framing", "docsis", "--for", "bulk,responsive", *FEW]
+    words = ["--rate", "10mbit/2mbit", "--framing", "docsis", "--for", "bulk,responsive", *SMALL]
     done = quell("tune", *words, "--html", "tune.html", "--json", "out.json")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "tune.html").read_text()
@@ -108,7 +108,7 @@ def test_the_front_is_what_nothing_surpasses_and_two_aims_conflict_where_it_is_l
 
 
 def test_a_scenario_is_tuned_with_its_own_traffic(quell: Quell) -> None:
-    done = quell("tune", "home", "--for", "bulk", *FEW, "--target", "live", "--json", "-")
+    done = quell("tune", "home", "--for", "bulk", *SMALL, "--target", "live", "--json", "-")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["tuned"]["mos"] is None, "its call is plain packets"
@@ -122,7 +122,7 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
     loads = ["--flow", "cubic:2", "--flow", "cubic:1"]
     made = quell("run", "home", *loads, "--duration", "12s", "--flent", "rrul.flent.gz")
     assert made.returncode == 0, made.stderr
-    one_way = quell("tune", "rrul.flent.gz", *FEW)
+    one_way = quell("tune", "rrul.flent.gz", *SMALL)
     assert one_way.returncode == 2, "it says nothing of the upload"
     assert "link.up" in one_way.stderr
     (tmp_path / "both.toml").write_text(
@@ -130,7 +130,7 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
         '[[flow]]\ncount=2\nrtt="30ms"\n[[flow]]\ncount=2\nrtt="30ms"\ndirection="up"\n'
     )
     assert quell("run", "both.toml", "--duration", "12s", "--flent", "rrul.flent.gz").returncode == 0
-    done = quell("tune", "rrul.flent.gz", *FEW)
+    done = quell("tune", "rrul.flent.gz", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "for bulk,responsive,fair" in done.stdout
 
@@ -138,7 +138,7 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
 def test_questions_stand_for_the_options(tmp_path: Path) -> None:
     # A wrong answer is asked again, an empty one is the default.
     answers = ["fast", "10mbit/2mbit", "", "cabel", "cable", "bulk,bulk", "bulk", "sqm", "wan"]
-    words = [str(QUELL), "tune", "--ask", *FEW]
+    words = [str(QUELL), "tune", "--ask", *SMALL]
     done = subprocess.run(words, input="\n".join(answers) + "\n", cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "10/2 Mbit/s, 30 ms, docsis; for bulk" in done.stdout
@@ -154,7 +154,7 @@ def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "lines.csv").write_text(
         "name,rate,rtt,framing\nanna,10mbit/2mbit,20ms,docsis\n'ben, 2',5mbit/1mbit,,\n".replace("'", '"')
     )
-    done = quell("tune", "--fleet", "lines.csv", *FEW, "--target", "openwrt")
+    done = quell("tune", "--fleet", "lines.csv", *SMALL, "--target", "openwrt")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["name"] for row in rows] == ["anna", "ben, 2"]
@@ -272,7 +272,7 @@ def test_the_search_finds_what_a_grid_finds() -> None:
 
 
 @pytest.mark.slow
-def test_a_search_that_has_converged_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_has_converged_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else most proposals are settings that it knows, and each costs a walk through all those before it."""
     line, bench = home(), Bench(aims.Aims("bulk"))
     monkeypatch.setattr(bench, "run", lambda runs, on_done=None: None)
@@ -303,7 +303,7 @@ def test_every_setting_sees_the_same_seeds() -> None:
     for _, shapes, seed in bench.records:
         seeds.setdefault(shapes, set()).add(seed)
     assert {min(each) for each in seeds.values()} == {0}
-    assert {tuple(sorted(each)) for each in seeds.values()} == {(0,), tuple(range(7))}, "30 settings: 8 go on"
+    assert {tuple(sorted(each)) for each in seeds.values()} == {(0,), tuple(range(7))}, "30 settings: 8 remain"
 
 
 def test_the_judge_uses_no_seed_of_the_search_and_other_lines() -> None:

@@ -95,7 +95,7 @@ def guest(*words: str) -> list[str]:
 
 @pytest.mark.guest
 def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
-    parts = ["default queue", "somebody's queues", "somebody's ifb", "refusals", "killed", "changed meanwhile", "gone"]
+    parts = ["default queue", "configured queues", "configured ifb", "refusals", "killed", "changed meanwhile", "gone"]
     assert guest() == [f"{part}: ok" for part in parts]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from quell.cli import usage
 
-# Run before quell: what Windows lacks is absent, and its own module for locks stands in for fcntl.
+# Run before quell: what is missing on Windows is absent, and its module for locks replaces fcntl.
 ELSEWHERE = """
 import ctypes, os, socket, subprocess, sys, types
 

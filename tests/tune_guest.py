@@ -84,7 +84,7 @@ def main() -> None:
     there_and_back(*targets.TARGETS["tc"].kinds)
     print("default queue: ok", flush=True)
 
-    somebodys = {
+    configured = {
         "cake": "tc qdisc add dev wan root cake bandwidth 7mbit rtt 50ms nat ack-filter",
         "fq_codel": "tc qdisc add dev wan root handle 5: fq_codel target 7ms limit 999",
         "pie": "tc qdisc add dev wan root pie target 20ms",
@@ -94,21 +94,21 @@ def main() -> None:
         "tc class add dev wan parent 1: classid 1:20 htb rate 1mbit ceil 3mbit; "
         "tc qdisc add dev wan parent 1:10 handle 110: fq_codel quantum 300",
     }
-    for name, command in somebodys.items():
+    for name, command in configured.items():
         sh(command)
-        refused(f"somebody made ({name}")
+        refused(f"that is not quell's ({name}")
         there_and_back("cake", "fq_codel", replace=True)
         sh("tc qdisc del dev wan root")
-    print("somebody's queues: ok", flush=True)
+    print("configured queues: ok", flush=True)
 
     # What was pasted before, with an ifb of its own name and one of another.
     for inner in ("ifb4wan", "ifb9"):
         sh(f"ip link add {inner} type ifb; ip link set {inner} up; tc qdisc add dev wan handle ffff: ingress; "
            f"{targets.redirect('wan', inner).text}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
-        refused("somebody made (")
+        refused("that is not quell's (")
         there_and_back("cake", "fq_codel", replace=True)
         sh(f"tc qdisc del dev wan ingress; ip link del {inner}")
-    print("somebody's ifb: ok", flush=True)
+    print("configured ifb: ok", flush=True)
 
     sh("tc qdisc add dev wan root handle 1: htb default 10; "
        "tc filter add dev wan parent 1: protocol ip u32 match ip dport 22 0xffff flowid 1:10")  # fmt: skip
@@ -152,7 +152,7 @@ def main() -> None:
     except InputError as error:
         assert "--replace" in str(error)
     else:
-        raise AssertionError("it is somebody's")
+        raise AssertionError("another program configured it")
     install.undo("wan", replace=True)
     assert "sfq" not in seen()
     print("changed meanwhile: ok", flush=True)
@@ -224,7 +224,7 @@ def interrupted() -> None:
 def searching() -> None:
     """Ctrl-C while it searches: the best so far is printed, nothing is installed."""
     before = seen()
-    # The guest's time stands still while a program computes: a search is interrupted after its first round.
+    # The guest's clock does not advance while a program computes: a search is interrupted after its first round.
     text = (
         "import os, signal; from quell import __main__; from quell.tune import search; real = search.search\n"
         "search.search = lambda bench, plan, seen: real(bench, plan, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"

@@ -12,7 +12,7 @@
 | worlds | many worlds from random weights, five seeds; networks and checkpoints go to target/a3c |
 | six | a law of six numbers in place of a network, five searches by CMA-ES in as many periods; files go to target/a3c |
 
-A study's rows replace those that the file has of it. Takes some 50 minutes of a core in all, half of it for the worlds.
+A study's rows replace those that the file has of it. Takes about 50 minutes of a core in all, half of it for the worlds.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the commands that pages show with what they print, and write their outputs anew.
+"""Run the commands that pages show with what they print, and update their outputs.
 
     .venv/bin/python tools/outputs.py [--check] [PAGE...]
 
@@ -48,7 +48,7 @@ tc qdisc replace dev eth0 root handle 1: htb default 10
 tc class add dev eth0 parent 1: classid 1:10 htb rate 20mbit quantum 1514
 tc qdisc add dev eth0 parent 1:10 handle 110: pfifo limit 200
 """
-"""eth0 as the tutorials have it."""
+"""eth0 of the tutorials."""
 SENDER = """
 import socket, time
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -131,7 +131,7 @@ def signature(name, value):
 
 
 def unquoted(text):
-    """Give a signature with its types as they stand in the source, which Python keeps as texts."""
+    """Give a signature with its types as written in the source, which Python keeps as texts."""
     return re.sub(r"""(: |-> )(["'])(.*?)\2(?=[,)\n]| =|$)""", r"\1\3", text)
 
 

@@ -3,7 +3,7 @@
     feed.py SEQUENCES FATES
 
 A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after it,
-in which DEV stands for the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `slowest` (of the
+in which DEV means the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `slowest` (of the
 classes, bit/s), `changes` (`[number of the packet before which it happens, words]`), `packets`: a list of `[pause
 before it in ns, bytes with the Ethernet header, flow, ECN field]`, with a fifth number in TCP segments, what they
 acknowledge (and 2^32 for ECE). `labels`, by the flow's number, is `[source, destination, DSCP, mark]`; with labels the
@@ -54,7 +54,7 @@ def build() -> None:
     """Join two namespaces."""
     for space in "ab":
         run("ip", "netns", "add", space)
-        # No neighbour discovery: packets that nobody counts would take places in the queue.
+        # No neighbour discovery: its packets are not counted, but would take places in the queue.
         run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
         run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
     run("ip", "link", "add", "v0", "netns", "a", "type", "veth", "peer", "name", "v0", "netns", "b")
@@ -67,7 +67,7 @@ def build() -> None:
 
 
 def discipline(words: str, below: list[str], rate: int) -> None:
-    """Install a discipline anew, below HTB if there is a rate."""
+    """Replace the discipline, below HTB if there is a rate."""
     subprocess.run(["tc", "-n", "a", "qdisc", "del", "dev", "v0", "root"], stderr=subprocess.DEVNULL, check=False)
     tc = ("tc", "-n", "a")
     parent = ["root"]

@@ -3,7 +3,7 @@
  *   plain tun NAME NAME offload|single   two TUN devices, what is read from one is written to the other
  *   plain nfqueue NUMBER                 accepts every packet of that packet queue
  *
- * prints "ready", then runs until it is killed; and a sender of datagrams that nobody need receive:
+ * prints "ready", then runs until it is killed; and a sender of datagrams, which needs no receiver:
  *
  *   plain send ADDRESS EACH_MS SECONDS   so many datagrams of 1400 bytes each millisecond */
 #include <arpa/inet.h>

@@ -61,7 +61,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = status or 1
     if status == 130:
-        # Somebody waits for the prompt: leave without taking the interpreter apart.
+        # The user waits for the prompt: leave without the interpreter's own end.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -341,7 +341,7 @@ class CoupledQueues:
     def replace(self, index: int, scenario: Scenario, seed: int) -> None:
         """Put a new world in the place of world `index`."""
     def step(self, probabilities: bytes) -> tuple[bytes, bytes, bytes]:
-        """Set p' (float32) of every sub-queue of every world and go on by a period; negative: its own law does.
+        """Set p' (float32) of every sub-queue of every world and simulate a period; negative: its own law does.
 
         Returns float32 numbers: (worlds, sub-queues, readings); (worlds, sub-queues, 3): in use or not, delay in ms,
         share of packets lost; (worlds, 3): utilisation, not cut at 1, the backlog of the whole queue in ms, and whether
@@ -386,7 +386,7 @@ def scenarios() -> list[tuple[str, str, str]]:
     """List the built-in scenarios: name, a line about it, its TOML."""
 
 def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
-    """Read a rate, time or size as scenario files have them: bit/s, ns or bytes."""
+    """Read a rate, time or size in the form of scenario files: bit/s, ns or bytes."""
 
 def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "records"]) -> bytes:
     """Read a plain file or a pipe, if it is not longer than its kind can be. Raises InputError."""
@@ -481,7 +481,7 @@ class Environments:
         """Write what is seen now (float32), row by row."""
 
     def step(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
-        """Add a step, by its index (int64), to every knob and go on to the next decisions.
+        """Add a step, by its index (int64), to every knob and simulate up to the next decisions.
 
         Writes observations (float32), rewards (float64) and whether episodes ended (uint8). Where one had ended before,
         the action is ignored and the next begins.

@@ -170,12 +170,12 @@ def evaluate(
     html: str | Path | None = None,
     state: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Evaluate queues as RFC 7928 has it (docs/how-to/evaluate.md), beside tail drop on the same link.
+    """Evaluate queues per RFC 7928 (docs/how-to/evaluate.md), beside tail drop on the same link.
 
     `aqm` is a queue or a list of queues as `quell.run` takes them (None: the command's), or a tuple of a queue and a
     controller: an object, or a class or function that makes one for each run. `link` is `RATE[@rtt=TIME]` or a
     scenario. `sections` are those to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a file for the page. `state` is
-    a file for finished runs: after an interruption the same call goes on from there.
+    a file for finished runs: after an interruption the same call continues from there.
 
     Returns a list with a dictionary per scenario and queue: `section`, `requirement`, `scenario`, `queue`, `verdict`,
     `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller

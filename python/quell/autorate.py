@@ -27,8 +27,8 @@ from quell.views.targets import Targets
 NAME = "autorate"
 OURS = "pace"
 SEEDS = (101, 102, 103)
-"""Seeds of the lines: those of which no constant was chosen by."""
-LEAST_UTILISATION, LEAD, REACHED, MOST_SHARE = 0.9, 0.05, 0.8, 0.5
+"""Seeds of the lines. No constant was chosen on them."""
+MIN_UTILISATION, LEAD, REACHED, MAX_SHARE = 0.9, 0.05, 0.8, 0.5
 """Bars for `pace`: mean utilisation, or its lead; the share of the lowest delay of loops that reach a utilisation."""
 COLLAPSE_UTILISATION, COLLAPSE_MS = 0.4, 500.0
 """A loop collapses that uses less of a loaded direction, or lets a call wait longer in it (p95)."""
@@ -166,7 +166,7 @@ class Result:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in the form of JSON."""
         ways = {way: {"utilisation": self.utilisation[way], "added_p95_ms": self.added_ms[way]} for way in self.loaded}
         return {"loop": self.loop, "line": self.line, "seed": self.seed, **ways, "collapsed": self.collapsed}
 
@@ -301,10 +301,10 @@ class Verdict:
 
     def text(self) -> str:
         """Say it in a line."""
-        used = self.utilisation >= LEAST_UTILISATION or self.utilisation >= self.best_other + LEAD
+        used = self.utilisation >= MIN_UTILISATION or self.utilisation >= self.best_other + LEAD
         short = self.added_ms <= self.bound_ms
         return (
-            f"{self.direction}: utilisation {self.utilisation:.0%} (bar: {LEAST_UTILISATION:.0%}, or "
+            f"{self.direction}: utilisation {self.utilisation:.0%} (bar: {MIN_UTILISATION:.0%}, or "
             f"{self.best_other + LEAD:.0%}): {'reached' if used else 'not reached'}; p95 of added delay "
             f"{self.added_ms:.0f} ms (bar: {self.bound_ms:.0f} ms, half of {self.bound_by}'s): "
             f"{'reached' if short else 'not reached'}"
@@ -329,7 +329,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         # Without such a loop the one that uses most counts.
         bound_by = min(reached, key=reached.__getitem__) if reached else max(others, key=others.__getitem__)
         used, added = means(on_lines, OURS, way)
-        all_verdicts.append(Verdict(way, used, best, added, MOST_SHARE * others[bound_by][1], bound_by))
+        all_verdicts.append(Verdict(way, used, best, added, MAX_SHARE * others[bound_by][1], bound_by))
     return all_verdicts
 
 

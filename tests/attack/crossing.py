@@ -119,7 +119,7 @@ class Outcome:
 
     @property
     def held(self) -> bool:
-        """Whether traffic went on and nothing was left."""
+        """Whether traffic continued and nothing was left."""
         return self.arrived > 0 and self.gap_s <= self.allowed_s and self.left == 0
 
 
@@ -282,7 +282,7 @@ def oom(net: Net, command: subprocess.Popen[str], seconds: float) -> None:
         _flood(net, seconds / 2, "ecn")
         deadline = time.monotonic() + 20
         while not _killed_for_memory(group):
-            assert time.monotonic() < deadline, "the kernel killed nobody"
+            assert time.monotonic() < deadline, "the kernel killed no process"
             time.sleep(0.05)
         time.sleep(seconds / 4)
 

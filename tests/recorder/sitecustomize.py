@@ -1,7 +1,7 @@
 """Notes which files of this checkout a test depends on, in each Python that has this folder on PYTHONPATH.
 
 tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: making one needs neither a
-descriptor nor room in a file, both of which tests take away. The input `*` stands for every file: a program that is
+descriptor nor room in a file, both of which tests take away. The input `*` means every file: a program that is
 not known to read only what its command line names. Where pytest's own process runs one, all tests of the file count.
 """
 
@@ -26,7 +26,7 @@ READ_NOTHING = re.compile(
 )
 """Programs that read no file of the checkout but those that their command line names, and pass the environment on."""
 READ_MUCH = re.compile(r"(make|cargo|rustc|git|uv|maturin|ruff|mypy|mkdocs|node|runuser|sudo|su|docker)")
-"""Programs that make a command unknown wherever they stand in it."""
+"""Programs that make a command unknown, wherever they are in it."""
 PROGRAMS = (".venv/bin/quell-live", "dist/quell-live")
 """What is built, and an input all the same."""
 seen: set[tuple[str, str]] = set()

@@ -21,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64 };
+enum { MAX_FLOWS = 64 };
 
 static char block[65536];
-static int files[MOST];
-static uint64_t begun[MOST];
+static int files[MAX_FLOWS];
+static uint64_t begun[MAX_FLOWS];
 
 static void die(const char *what)
 {
@@ -53,12 +53,12 @@ static struct sockaddr_in address(const char *ip, int port)
 /* Reads from all that connect, until it is killed. */
 static void sink(int port)
 {
-    struct pollfd polled[MOST] = { { .fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN } };
+    struct pollfd polled[MAX_FLOWS] = { { .fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN } };
     struct sockaddr_in a = address("0.0.0.0", port);
     int one = 1, count = 1, i;
 
     setsockopt(polled[0].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(polled[0].fd, (void *)&a, sizeof(a)) || listen(polled[0].fd, MOST))
+    if (bind(polled[0].fd, (void *)&a, sizeof(a)) || listen(polled[0].fd, MAX_FLOWS))
         die("listen");
     for (;;) {
         if (poll(polled, count, -1) < 0)
@@ -68,7 +68,7 @@ static void sink(int port)
                 close(polled[i].fd);
                 polled[i--] = polled[--count];
             }
-        if (polled[0].revents && count < MOST)
+        if (polled[0].revents && count < MAX_FLOWS)
             polled[count++] = (struct pollfd){ .fd = accept(polled[0].fd, 0, 0), .events = POLLIN };
     }
 }
@@ -99,11 +99,11 @@ static const char *nth(const char *list, int n)
 
 static void send_all(struct sockaddr_in to, const char *controls, int flows, double seconds, double warmup)
 {
-    struct pollfd polled[MOST];
+    struct pollfd polled[MAX_FLOWS];
     double start = now(), warm = 0;
     int count = 0, i;
 
-    if (flows > MOST)
+    if (flows > MAX_FLOWS)
         die("flows");
     while (now() < start + seconds) {
         if (count < flows && now() >= start + count * 0.1) {
@@ -112,7 +112,7 @@ static void send_all(struct sockaddr_in to, const char *controls, int flows, dou
 
             if (setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)))
                 die(control);
-            /* The others go on while the handshake waits in the queue, which may take seconds. */
+            /* The others continue while the handshake waits in the queue, which may take seconds. */
             if (connect(file, (void *)&to, sizeof(to)) && errno != EINPROGRESS)
                 die("connect");
             files[count] = file;

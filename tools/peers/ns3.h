@@ -15,7 +15,7 @@ inline double CpuSeconds()
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/// TCP with Linux's settings and buffers that never limit it, as quell's senders have it.
+/// TCP with Linux's settings and buffers that never limit it, like quell's senders.
 inline void SetTcp(const std::string& type)
 {
     using namespace ns3;

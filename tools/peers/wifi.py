@@ -2,7 +2,7 @@
 """802.11n cells in ns-3 and quell: an access point, one or two stations, a flow for each.
 
     .venv/bin/python tools/peers/wifi.py [--repeat N]       simulated seconds per CPU-second of both, in this one run
-    .venv/bin/python tools/peers/wifi.py --figures FILE     measures ns-3's goodput and delay anew (writes FILE as CSV)
+    .venv/bin/python tools/peers/wifi.py --figures FILE     measures ns-3's goodput and delay again (writes FILE as CSV)
 
 The cells are those of wifi.cc and of crates/quell-sim/tests/data/ns3/wifi.toml. Needs Debian's packages libns3-dev and
 g++; as root, installs those that are missing.
@@ -64,7 +64,7 @@ def scenario(cell):
 
 
 def quell(cell):
-    """One run of quell's: simulated seconds per CPU-second."""
+    """One run of quell: simulated seconds per CPU-second."""
     from quell import run
 
     return QUELL_S / run(scenario(cell))["cpu_s"][0]

@@ -80,7 +80,7 @@ const finding = queues => {
 };
 const wrong = what => { $("wrong").hidden = !what; $("wrong").textContent = what; };
 
-// ---- the worker; a new one takes the place of one that still runs what nobody wants any more
+// ---- the worker; a new one replaces one whose result is no longer wanted
 const packed = Uint8Array.from(atob(module), c => c.charCodeAt(0));
 const bytes = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 const compiled = await WebAssembly.compile(bytes), source = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));

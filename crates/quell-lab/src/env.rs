@@ -24,7 +24,7 @@ use quell_sim::{Status, World};
 const MILLION: f64 = 1e6;
 
 /// No feature is shown greater.
-const MOST_FEATURE: f32 = 1e6;
+const MAX_FEATURE: f32 = 1e6;
 
 /// What an action sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,7 +356,7 @@ impl Task {
     /// Least and greatest value of every part of an observation.
     pub fn ranges(&self) -> Vec<(f64, f64)> {
         if self.cadence == Cadence::AtPackets {
-            return vec![(0.0, f64::from(MOST_FEATURE)); FEATURES];
+            return vec![(0.0, f64::from(MAX_FEATURE)); FEATURES];
         }
         let one = |r: &Reading| match r {
             Reading::Knob => self.bounds,
@@ -524,7 +524,7 @@ impl Env {
             // At the end nothing is asked: what was seen last stays.
             Cadence::AtPackets => {
                 for (out, x) in out.iter_mut().zip(self.world.question(agent)) {
-                    *out = x.min(MOST_FEATURE);
+                    *out = x.min(MAX_FEATURE);
                 }
             }
         }

@@ -12,8 +12,8 @@ pub const MODEL: u64 = 64 << 20;
 /// Largest trace, and largest file of result records, bytes.
 pub const TRACE: u64 = 256 << 20;
 
-/// A pipe may be silent for so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for which a pipe may be silent.
+const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two looks at a silent pipe.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// # Errors
 /// If it cannot be read, is longer, is neither a plain file nor a pipe, or a pipe from which nothing comes.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
-    read_patiently(path, most, PATIENCE)
+    read_patiently(path, most, PIPE_TIMEOUT)
 }
 
 /// Reads the file at `path` as [`read`] does, but no pipe: a loop over packets reads it, which cannot wait.

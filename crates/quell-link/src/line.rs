@@ -11,8 +11,9 @@ use quell_qdisc::{MS, Nanos, SEC};
 /// Fixed point of the time per byte.
 pub(crate) const SHIFT: u32 = 24;
 
-/// Most line time that is remembered, hence the longest that the line may send faster than its rate after a queue was late.
-const MOST_UNUSED: Nanos = 250 * MS;
+/// Unused line time that is remembered at most, hence the longest time for which the line may exceed its rate after a late
+/// queue.
+const MAX_UNUSED: Nanos = 250 * MS;
 
 /// A line of constant rate.
 #[derive(Debug)]
@@ -27,9 +28,9 @@ pub struct Line {
 struct Booked {
     /// The line is free from here on.
     until: Nanos,
-    /// When it was last idle: until here.
+    /// The end of the last time in which it was idle.
     idle_until: Nanos,
-    /// Line time before that which nobody used, at most `MOST_UNUSED`.
+    /// Unused line time before that, at most `MAX_UNUSED`.
     unused: Nanos,
     /// What truncation left over, in fixed point.
     rest: u128,
@@ -67,7 +68,7 @@ impl Line {
         let start = booked.until.max(now + made_up);
         if start > booked.until {
             let idle = start - booked.until;
-            booked.unused = booked.unused.saturating_add(idle).min(MOST_UNUSED);
+            booked.unused = booked.unused.saturating_add(idle).min(MAX_UNUSED);
             booked.idle_until = start;
         }
         booked.until = start + time - made_up;

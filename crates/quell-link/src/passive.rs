@@ -46,8 +46,8 @@ const CLEAR: Nanos = 3 * MS;
 const FRESH: Nanos = SEC;
 /// A new connection waits so long for others to show no delay. One whose delay stays although the rate has fallen hides nothing.
 const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
-/// One host may lie about its clock; so many that distinguish the directions do not, if they are a third of all.
-const ENOUGH: usize = 2;
+/// Hosts whose timestamps must distinguish the directions, beside a third of all hosts: one alone may lie about its clock.
+const MIN_SHOWING: usize = 2;
 const SHARE: usize = 3;
 /// The far side's clock is judged after this time, again and again; its rate may seem this much wrong while the delay changes.
 const JUDGED: Nanos = 2 * SEC;
@@ -423,7 +423,7 @@ impl Passive {
         let hosts = self.hosts.iter().flatten();
         let heard = hosts.filter(|host| host.showed_since(now, FRESH));
         let apart = heard.clone().filter(|host| host.tells_apart(now)).count();
-        apart >= ENOUGH && apart * SHARE >= heard.count()
+        apart >= MIN_SHOWING && apart * SHARE >= heard.count()
     }
 
     /// A segment has come from the line; the delay, where it is time to tell it.

@@ -36,7 +36,7 @@ mod linux {
 
     const BATCH: usize = 64;
     /// When a burst has not passed by then, something of it was lost.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
     pub struct Flood {
         pub dev: CString,
@@ -55,7 +55,7 @@ mod linux {
 
     impl Source {
         fn new(flood: &Flood, number: usize) -> Self {
-            // An Ethernet frame to a host that is nobody, from addresses of the benchmarks' block (RFC 2544).
+            // An Ethernet frame to a host that does not exist, from addresses of the block for benchmarks (RFC 2544).
             let mut frame = vec![0u8; 14 + flood.bytes];
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 8, 0]);
@@ -184,10 +184,10 @@ mod linux {
                 let (began, already) = (Instant::now(), arrived(counters) - before);
                 // Looking takes a processor from a loop: not before the end is near.
                 std::thread::sleep(Duration::from_secs_f64(0.9 * usual));
-                while arrived(counters) - before < sent && began.elapsed() < PATIENCE {
+                while arrived(counters) - before < sent && began.elapsed() < RECEIVE_TIMEOUT {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                if began.elapsed() < PATIENCE {
+                if began.elapsed() < RECEIVE_TIMEOUT {
                     passed += sent - already;
                     usual = began.elapsed().as_secs_f64();
                     seconds += usual;

@@ -1,7 +1,7 @@
 /*
  * CoDel's law, one packet at a time: the same integers and the same decisions as `src/disciplines/codel.rs`.
  *
- * RFC 8289 as Linux has it (include/net/codel_impl.h). A dequeue is a bounded loop around codel_judge(), so that a BPF program
+ * RFC 8289 as in Linux (include/net/codel_impl.h). A dequeue is a bounded loop around codel_judge(), so that a BPF program
  * can run it: the loop pops a packet, asks, and drops it or sends it. Nothing here needs the kernel.
  *
  *     phase = CODEL_FIRST

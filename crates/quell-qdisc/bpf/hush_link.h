@@ -8,7 +8,7 @@
 #define PERIOD (50 * MS)
 #define MEMORY (6 * PERIOD) /* a flow's bytes served count so long */
 #define PRIOR (50 * MS)     /* the round trip before any is known */
-#define SILENCE SECOND      /* a flow that was silent for longer may begin anew */
+#define SILENCE SECOND      /* a flow that was silent for longer may be a new connection */
 #define SLOWEST 100ULL
 #define FASTEST (1ULL << 40)
 #define QUEUED 1ULL

@@ -49,7 +49,7 @@ pub struct Gauges {
 }
 
 /// The lowest rate of a shaper, bit/s: `tc-cake`'s.
-const LEAST_RATE: u64 = 512;
+const MIN_RATE: u64 = 512;
 
 /// What a controller sets; `None` leaves a knob as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,8 +85,8 @@ impl Knobs {
         if self.limit_packets == Some(0) {
             return Some("limit = 0 is not at least 1 packet".into());
         }
-        if let Some(rate) = self.rate_bps.filter(|rate| *rate < LEAST_RATE) {
-            return Some(format!("rate = {rate} is not at least {LEAST_RATE} bit/s"));
+        if let Some(rate) = self.rate_bps.filter(|rate| *rate < MIN_RATE) {
+            return Some(format!("rate = {rate} is not at least {MIN_RATE} bit/s"));
         }
         share("drop", self.drop).or_else(|| share("base_probability", self.base_probability))
     }
@@ -182,12 +182,13 @@ pub struct SubGauges {
     pub law: LawGauges,
 }
 
-/// Readings of one priority, a tin of CAKE's, a band of `prio` and its kin, or a class, as `tc -s qdisc` shows them. Counters run from the queue's creation.
+/// Readings of one priority, as `tc -s qdisc` shows them: a tin of `cake`, a band of `prio` and similar, or a class. Counters
+/// run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
     /// Its name as `tc` prints it; a class has a number.
     pub name: &'static str,
-    /// The class as `tc` has it, its major number in the upper 16 bits; 0 for what is no class.
+    /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is no class.
     pub class: u32,
     /// Below this rate it has its priority; 0 without a limit. bit/s.
     pub threshold_bps: u64,

@@ -4,8 +4,8 @@ use crate::Nanos;
 
 /// The ECN field of the IP header (RFC 3168, section 5).
 ///
-/// As wide as its neighbours in a packet: of an odd tail of bytes the compiler makes two moves that overlap, which stall the
-/// processor for some 10 ns. A packet that packs its fields keeps [`Ecn::bits`].
+/// As wide as its neighbours in a packet: for an odd tail of bytes the compiler emits two moves that overlap, which stall the
+/// processor for about 10 ns. A packet that packs its fields keeps [`Ecn::bits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Ecn {

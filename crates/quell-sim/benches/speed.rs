@@ -22,8 +22,8 @@ use quell_sim::scenario::{
 /// Repeats of a cell, packets that each simulates, and its bounds in CPU time.
 const REPEATS: usize = 5;
 const PACKETS: u64 = 2_000_000;
-const LEAST_S: f64 = 0.1;
-const MOST_S: f64 = 0.3;
+const MIN_S: f64 = 0.1;
+const MAX_S: f64 = 0.3;
 /// The plain queue of most cells.
 const PFIFO: &str = "pfifo limit 1000";
 
@@ -201,7 +201,7 @@ fn measure(cell: &Cell, from: Nanos) -> Speed {
         let before = world.packets();
         let clock = ProcessTime::now();
         let mut cpu = 0.0;
-        while cpu < LEAST_S || world.packets() - before < PACKETS && cpu < MOST_S {
+        while cpu < MIN_S || world.packets() - before < PACKETS && cpu < MAX_S {
             at += SEC / 4;
             world.run_until(at);
             cpu = clock.elapsed().as_secs_f64();
@@ -262,7 +262,7 @@ fn size(flows: u32) -> Size {
         .map(|_| {
             let (before, clock) = (world.packets(), ProcessTime::now());
             let mut cpu = 0.0;
-            while cpu < LEAST_S {
+            while cpu < MIN_S {
                 world.run_until(world.now() + 20 * MS);
                 cpu = clock.elapsed().as_secs_f64();
             }
@@ -308,7 +308,7 @@ fn clone_us(flows: u32) -> f64 {
         }
         clock.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
     };
-    let rounds = (LEAST_S * 1e6 / once(100)) as u32 + 1;
+    let rounds = (MIN_S * 1e6 / once(100)) as u32 + 1;
     let mut times: Vec<f64> = (0..REPEATS).map(|_| once(rounds)).collect();
     times.sort_by(f64::total_cmp);
     times[REPEATS / 2]

@@ -15,7 +15,7 @@ use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::stamps::Lie;
 
-/// The lie begins, lasts, and the run goes on after it.
+/// Start and duration of the lie, and the rest of the run.
 const BEGIN: Nanos = 40 * SEC;
 const LASTS: Nanos = 40 * SEC;
 const AFTER: Nanos = 40 * SEC;

@@ -8,7 +8,7 @@
 
 use quell_qdisc::Nanos;
 
-/// The longest time a key can hold, which stands for "never".
+/// The longest time a key can hold; it means "never".
 pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
 const SOURCE_BITS: u32 = 17;
 const UNUSED: u64 = u64::MAX;

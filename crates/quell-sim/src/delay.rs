@@ -6,13 +6,13 @@ use quell_qdisc::{MS, Nanos};
 
 /// About so many pairs of segments of a TCP flow are measured: all would slow the simulator.
 const PAIRS: u64 = 500;
-/// The most segments from one pair to the next.
-const MOST: u64 = 1024;
+/// Segments from one pair to the next at most.
+const MAX_SPACING: u64 = 1024;
 
 /// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can carry for each flow. Odd,
 /// because receivers acknowledge pairs, and the first of a pair may wait differently from the second.
 pub fn spacing(segments: u64) -> u16 {
-    (segments / PAIRS).clamp(2, MOST) as u16 | 1
+    (segments / PAIRS).clamp(2, MAX_SPACING) as u16 | 1
 }
 
 /// The delays of a flow's packets from sender to receiver, queues and links included.

@@ -38,7 +38,7 @@ pub struct Report {
     pub delays: Option<Box<Delays>>,
     /// The host behind the bottleneck, where the scenario names it.
     pub host: Option<String>,
-    /// Of connections that are gone.
+    /// Of closed connections.
     pub closed: Totals,
     /// When the warm-up ended.
     pub warm: Totals,
@@ -100,7 +100,7 @@ impl Totals {
 }
 
 impl Report {
-    /// The direction of its data, as records have it.
+    /// The direction of its data, as in records.
     pub fn direction(&self) -> &'static str {
         if self.down { "down" } else { "up" }
     }
@@ -265,7 +265,7 @@ impl Measures {
         }
     }
 
-    /// What a connection that is gone leaves behind.
+    /// Adds the totals of a closed connection.
     pub fn closed(&mut self, c: &Connection, lost: u64) {
         let r = &mut self.reports[usize::from(c.report)];
         r.closed.add(&Totals::of(c, lost));

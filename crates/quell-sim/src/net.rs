@@ -13,7 +13,7 @@ use crate::tcp::sender::Egress;
 use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
 
-/// ACKs that stand in a queue: a packet descriptor holds only their place here.
+/// ACKs in queues: a packet descriptor holds only the place of its ACK here.
 #[derive(Clone, Debug, Default)]
 pub struct AckStore {
     acks: Vec<Ack>,
@@ -217,7 +217,7 @@ impl Net {
         }
     }
 
-    /// A packet goes on between a shaper and its modem: what its timestamps tell, controllers hear.
+    /// A packet passes between a shaper and its modem: controllers get the delay that its timestamps show.
     #[inline(never)]
     pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
         let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn acks_that_are_dropped_lost_or_late_leave_nothing_in_the_store() {
-        // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is gone by then.
+        // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is closed by then.
         for queue in [
             "pfifo limit 5",
             "codel limit 40",
@@ -316,7 +316,7 @@ mod tests {
                 ));
                 w.run_until(10 * SEC);
                 let held = w.net.store.acks.len() - w.net.store.free.len();
-                // At most what stands in the queue and on the wire before it.
+                // At most what is in the queue and on the wire before it.
                 assert!(held <= 1100, "{held} under way");
                 assert!(w.net.ports[1].queue.probe.meter.counters.departures > 2000);
                 w.run_until(20 * SEC);

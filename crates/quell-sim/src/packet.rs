@@ -2,7 +2,7 @@
 
 use quell_qdisc::{Ecn, Nanos, Packet, US};
 
-/// A slot of the flow table with its generation: a packet of a connection that is gone no longer finds it.
+/// A slot of the flow table with its generation: a packet of a closed connection no longer finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FlowId {
     /// Index into the flow table.

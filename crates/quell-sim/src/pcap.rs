@@ -59,7 +59,7 @@ pub struct TcpView<'a> {
     pub seq: u32,
     /// Next byte expected.
     pub ack: u32,
-    /// Receive window as the header has it (scaled).
+    /// Receive window as in the header (scaled).
     pub window: u16,
     /// SACK blocks [left, right), newest first; at most three are written.
     pub sack: &'a [(u32, u32)],

@@ -107,7 +107,7 @@ impl Session {
         status
     }
 
-    /// That the packet has its decision for which the world stopped last.
+    /// Checks that the packet for which the world last stopped has its decision.
     fn check_answered(&self) -> Result<(), Error> {
         let open = self
             .world
@@ -119,7 +119,7 @@ impl Session {
             None => Ok(()),
             Some(queue) => {
                 let what = format!("a packet waits for a decision about queue {queue}");
-                Err(Error::new(what).remedy("set its knobs before you go on"))
+                Err(Error::new(what).remedy("set its knobs before you continue"))
             }
         }
     }

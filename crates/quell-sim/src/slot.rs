@@ -21,7 +21,7 @@ use crate::tcp::{Receiver, Sender};
 #[repr(u8, align(64))]
 #[allow(clippy::large_enum_variant)]
 pub enum Slot {
-    /// Nobody.
+    /// Unused.
     Free,
     /// A connection.
     Tcp(Connection),
@@ -121,10 +121,10 @@ pub struct Datagrams {
 
 /// IP and UDP headers: what a datagram does not carry for its application.
 pub const UDP_HEADERS: u32 = 28;
-/// The least IP packet with a UDP header.
-const LEAST: u32 = UDP_HEADERS;
-/// The most: with every overhead, 16 bits hold it.
-const MOST: u32 = 64_000;
+/// The smallest IP packet with a UDP header.
+const MIN_SIZE: u32 = UDP_HEADERS;
+/// The largest: with every overhead, 16 bits hold it.
+const MAX_SIZE: u32 = 64_000;
 
 /// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads, bytes.
 const STATE: (f64, f64) = (120.0, 36.0);
@@ -173,18 +173,18 @@ impl Datagrams {
                     _ => STATE,
                 };
                 let payload = location - scale * libm::log(self.rng.exp(1.0));
-                UDP_HEADERS + (payload as u32).clamp(1, MOST - UDP_HEADERS)
+                UDP_HEADERS + (payload as u32).clamp(1, MAX_SIZE - UDP_HEADERS)
             }
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
                     // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of 1500).
-                    (self.rng.exp(bytes as f64) as u32).clamp(LEAST, MOST)
+                    (self.rng.exp(bytes as f64) as u32).clamp(MIN_SIZE, MAX_SIZE)
                 } else {
                     bytes as u32
                 }
             }
-            _ => LEAST,
+            _ => MIN_SIZE,
         }
     }
 
@@ -314,7 +314,7 @@ impl Web {
         })
     }
 
-    /// Bytes of the transfer that starts now; goes on to the next.
+    /// Bytes of the transfer that starts now; sets the start of the next.
     pub fn next(&mut self) -> u64 {
         self.at += self.rng.exp(self.mean_gap) as u64;
         if self.size.exponential {

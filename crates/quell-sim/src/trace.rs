@@ -108,7 +108,7 @@ impl Observer<Pkt> for Trace {
         (!ack.syn).then_some(Acknowledgment {
             connection: u64::from(p.flow.slot) << 16 | u64::from(p.flow.generation),
             pure: true,
-            // An accurate count of marks stands for the flags that carry it.
+            // The accurate count of marks replaces the flags that carry it.
             echo: u32::from(ack.ece) | ack.ce << 1,
             number: ack.cumulative,
             tsval: 0,

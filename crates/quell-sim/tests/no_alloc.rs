@@ -46,7 +46,7 @@ fn steady_state_allocates_nothing() {
             let text = format!(
                 "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\n[[flow]]\ncc = \"{cc}\"\ncount = 10\nrtt = \"20ms\"\n"
             );
-            // Where flows starve by turns, a buffer of a few entries may still meet its peak: two for 16,000 packets.
+            // Where flows starve alternately, a buffer of a few entries may still reach its peak: two for 16,000 packets.
             let plain = matches!(cc, "newreno" | "cubic") && queue != "pfifo limit 50";
             let most = if plain { 0 } else { 2 };
             let made = allocations(&text, queue, 300);

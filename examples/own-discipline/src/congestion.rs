@@ -5,9 +5,9 @@ use quell_qdisc::Nanos;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 
 /// Packets that may queue.
-const FEW: f64 = 3.0;
+const MIN_QUEUED: f64 = 3.0;
 /// Packets that must not.
-const MANY: f64 = 6.0;
+const MAX_QUEUED: f64 = 6.0;
 
 /// One connection's.
 #[derive(Clone, Debug)]
@@ -39,11 +39,11 @@ impl Congestion for Delay {
             return;
         };
         let queued = self.window * (1.0 - ack.min_rtt as f64 / rtt as f64);
-        self.slow_start &= queued < FEW;
+        self.slow_start &= queued < MIN_QUEUED;
         let step = match queued {
             _ if self.slow_start => 1.0,
-            q if q < FEW => 1.0 / self.window,
-            q if q > MANY => -1.0 / self.window,
+            q if q < MIN_QUEUED => 1.0 / self.window,
+            q if q > MAX_QUEUED => -1.0 / self.window,
             _ => 0.0,
         };
         self.window = (self.window + step * f64::from(ack.delivered)).max(2.0);

@@ -38,7 +38,7 @@ impl<P: Packet> Discipline<P> for DropHead<P> {
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<P> {
         while let Some(packet) = self.packets.pop_front() {
             self.bytes -= u64::from(packet.len());
-            // The last one goes out however old it is: an idle link helps nobody.
+            // The last packet is sent regardless of its age: dropping it would leave the link idle.
             if now - packet.enqueued() <= self.most_delay || self.packets.is_empty() {
                 return Got::Packet(packet);
             }

@@ -1,4 +1,4 @@
-"""`quell attach` and `quell detach`: queues of quell's in the kernel, as BPF (docs/how-to/kernel.md). Linux only."""
+"""`quell attach` and `quell detach`: quell's queues in the kernel, as BPF (docs/how-to/kernel.md). Linux only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def attach(
     words: Annotated[list[str] | None, table.argument("attach", first=1)] = None,
     **options: Any,
 ) -> int:
-    """Put a queue of quell's into the kernel as BPF: no process stays, no packet leaves the kernel.
+    """Run one of quell's queues in the kernel, as BPF: no process stays, no packet leaves the kernel.
 
     Given again with the same name, it changes the rate and the limit of what is attached.
     """

@@ -52,7 +52,7 @@ def evaluate(
         str | None, typer.Option(metavar="N,N,...", help="Only these sections of the RFC: 5,8.2.6. Default: all.")
     ] = None,
     seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=run.MOST_SEEDS, help="Runs of each scenario and queue.")
+        int, typer.Option(metavar="N", min=1, max=run.MAX_SEEDS, help="Runs of each scenario and queue.")
     ] = run.SEEDS,
     jobs: Jobs = 0,
     ray: Ray = None,
@@ -69,7 +69,7 @@ def evaluate(
     ] = None,
     html: Html = None,
 ) -> int:
-    """Evaluate queues as RFC 7928 has it: its scenarios, with a verdict and plots for each queue."""
+    """Evaluate queues per RFC 7928: its scenarios, with a verdict and plots for each queue."""
     if all_ and aqm:
         raise InputError("--all and --aqm: give one of the two")
     targets = Targets(json, html)
@@ -92,7 +92,7 @@ def evaluate(
 
             run.evaluate(plan, threads=jobs, state=state, on_done=lambda done: update(done, ""), deliver=deliver, on=on)
     except KeyboardInterrupt:
-        kept = f"finished runs are kept in {state}; the same command goes on from there"
+        kept = f"finished runs are kept in {state}; the same command continues from there"
         err.print(f"quell: interrupted: {kept if state.exists() else 'no run had begun'}", soft_wrap=True)
         return INTERRUPTED
     return 0
@@ -117,5 +117,5 @@ def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequenc
 
 
 def _every() -> list[str]:
-    """List a queue of every kind, but those that are pfifo while nobody turns a knob."""
+    """List a queue of every kind, except those that are pfifo unless a knob is turned."""
     return [kind["name"] for kind in experiment.known_queues() if kind["name"] not in ("fifo", "fixed")]

@@ -286,7 +286,7 @@ def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, 
 
 
 def _say_dashboard(running: Shell) -> None:
-    """Print the dashboard's address, also where nothing else is printed: nobody can guess it."""
+    """Print the dashboard's address, also where nothing else is printed: its port cannot be guessed."""
     if running.dashboard:
         err.print(f"quell: dashboard: {running.dashboard}", markup=False, soft_wrap=True)
 

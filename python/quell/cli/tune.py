@@ -155,7 +155,7 @@ def tune(
         bool,
         typer.Option(
             "--replace",
-            help="With --apply and --undo: also where a queue is somebody else's.",
+            help="With --apply and --undo: also where a queue is not quell's.",
             rich_help_panel=_MACHINE,
         ),
     ] = False,
@@ -317,7 +317,7 @@ class _Tuned:
 
 
 def _given(**arguments: object) -> str:
-    """Name the first argument that was given; two underscores stand for dashes."""
+    """Name the first argument that was given, with dashes for two underscores."""
     return next((name.replace("_", "-") for name, value in arguments.items() if value is not None), "")
 
 

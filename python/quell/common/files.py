@@ -22,7 +22,7 @@ def check_target(option: str, path: Path | None) -> None:
             raise InputError(f"{option} {path}: is a folder; give a file's name")
         if not target.parent.is_dir():
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
-        # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
+        # Permissions are no test: no user can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
             _mode(target)
             _try_to_create(target)
@@ -36,7 +36,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part.
 
     A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
-    A new file has the permissions of ours that was there; a read-only one is not replaced.
+    A new file has the permissions of quell's file that it replaces; a read-only one is not replaced.
     """
     try:
         # Looked at first: what a stranger plants afterwards is refused, or replaced.

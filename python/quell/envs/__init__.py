@@ -235,7 +235,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         return self._chart.text() if self.render_mode == "ansi" else self._chart.picture()
 
     def clone(self) -> Self:
-        """Copy the environment in the midst of its episode: with the same actions both go on in the same way.
+        """Copy the environment within its episode: the same actions have the same results in both.
 
         What a planner or an A/B comparison needs. `copy.deepcopy` gives the same.
         """
@@ -331,7 +331,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         return observations, rewards, self._never.copy(), over.view(np.bool_), {}
 
     def clone(self) -> Self:
-        """Copy all environments in the midst of their episodes: with the same actions both go on in the same way."""
+        """Copy all environments within their episodes: the same actions have the same results in both."""
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -577,7 +577,7 @@ class LfqEnv(QueueEnv):
     ## Description
     A fair queue in which each flow has a FIFO of its own. The arrival of a flow's first and then of each tenth packet
     asks the agent, who sees 60 features of that flow's traffic, for the FIFO's limit; the packet waits for the answer.
-    By default one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn anew for every episode
+    By default one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn for every episode
     (`quell/Lfq-v0`).
 
     ## Action Space
@@ -705,7 +705,7 @@ def baseline(
     """Give what a queue earns in an environment by its own law: the sum of rewards of one episode per seed, float64.
 
     An agent is compared with it by `env.reset(seed=s)` with the same seeds and the same sum. `queue` is any queue word
-    (`pie`, `fq_codel`, `rlaqm`); `env` one of quell's, wrapped or not, of which only the task is used.
+    (`pie`, `fq_codel`, `rlaqm`); `env` is one of quell's environments, wrapped or not; only its task is used.
 
     >>> env = gymnasium.make("quell/RlAqm-v0")
     >>> quell.envs.baseline(env, "pie", seeds=range(10)).mean()

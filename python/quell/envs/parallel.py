@@ -123,7 +123,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
 def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[envs.Options]) -> PathEnv:
     """Make every queue of a scenario's path, `[link]` and its `[[hop]]` tables, an agent of a PettingZoo environment.
 
-    `options` are those of `quell.env`; the discipline `queue` stands at every queue of the path. Raises InputError.
+    `options` are those of `quell.env`; every queue of the path has the discipline `queue`. Raises InputError.
     """
     check_keywords(parallel_env, envs.Options, options)
     return PathEnv(envs.make_task(source, path=True, **options))

@@ -149,7 +149,7 @@ class Policy:
         return y
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """Copy the weights as the file has them: `layers.0.weight` [outputs, inputs], `layers.0.bias`, and so on."""
+        """Copy the weights under the file's names: `layers.0.weight` [outputs, inputs], `layers.0.bias`, and so on."""
         header, body = origin.split(self._data)
 
         def tensor(about: dict[str, Any]) -> NDArray[np.float32]:

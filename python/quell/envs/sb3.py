@@ -34,7 +34,9 @@ class VectorEnv(VecEnv):
     def __init__(self, env: str | QueueVectorEnv, num_envs: int = 8, **options: Any) -> None:
         made = gymnasium.make_vec(env, num_envs=num_envs, **options) if isinstance(env, str) else env
         if not isinstance(made.unwrapped, QueueVectorEnv):
-            raise InputError(f"env: {env!r} is not one of quell's; stable-baselines3's own make_vec_env takes it")
+            raise InputError(
+                f"env: {env!r} is not an environment of quell; stable-baselines3's own make_vec_env takes it"
+            )
         self.env = made.unwrapped
         self._actions: Any = None
         self._returns = np.zeros(self.env.num_envs)

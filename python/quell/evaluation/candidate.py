@@ -50,7 +50,7 @@ class Candidate:
         return options
 
     def with_ecn(self) -> str:
-        """Return the words with marking switched on, where it is an option that nobody gave."""
+        """Return the words with marking switched on, where it is an option that was not given."""
         words = self.words
         default = next((o["default"] for o in self.options() if o["name"] == "ecn|noecn"), None)
         return f"{words} ecn" if default == "noecn" and not {"ecn", "noecn"} & set(words.split()) else words

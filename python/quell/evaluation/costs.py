@@ -8,7 +8,7 @@ from quell.evaluation.link import Link
 
 
 def _same_packets(link: Link, _: Candidate) -> Keys:
-    """Send every queue the same packets: nobody reacts, and the queue is short."""
+    """Send every queue the same packets: no sender reacts, and the queue is short."""
     fast = Link(1_000_000_000, link.rtt_s)
     flows = [{"kind": "poisson", "rate": fast.rate(0.225), "count": 4, "rtt": fast.rtt()}]
     return {"duration": "1s", "warmup": "100ms", "link": fast.table(), "flow": flows}

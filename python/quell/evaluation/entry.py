@@ -55,7 +55,7 @@ class Entry:
     bin: float = 1.0
     """Width of the series' bins in base round trips."""
     shown: str = ""
-    """The measure that stands in the matrix where there is no bar."""
+    """The measure that the matrix shows where there is no bar."""
     least: bool = False
     """The least over the seeds is the measure, not the mean: for CPU time, to which other programs only add."""
 
@@ -71,9 +71,9 @@ class Entry:
         return {**base, **self.measure(runs, link)}
 
 
-LONG, WARM = 120.0, 10.0
+DURATION_S, WARMUP_S = 120.0, 10.0
 """Seconds of a run and of its warm-up: a thousand round trips, and past slow start."""
-LONGER = 300.0
+RARE_EVENTS_S = 300.0
 """Seconds of a run where pages or several queues make for rare events."""
 
 
@@ -87,9 +87,9 @@ def cbr(link: Link, share: float, size: int = 1500, **more: Any) -> Keys:
     return {"kind": "cbr", "rate": link.rate(share), "size": size, "rtt": link.rtt(), "stagger": link.at(1)} | more
 
 
-def scenario(link: Link, flows: Sequence[Keys], seconds: float = LONG, /, **more: Any) -> Keys:
+def scenario(link: Link, flows: Sequence[Keys], seconds: float = DURATION_S, /, **more: Any) -> Keys:
     """Return the keys of a scenario on this link."""
-    times = {"duration": link.at(seconds), "warmup": link.at(WARM)}
+    times = {"duration": link.at(seconds), "warmup": link.at(WARMUP_S)}
     return {**times, "link": link.table(), "flow": list(flows), **more}
 
 

@@ -41,15 +41,15 @@ class Link:
         return {"rate": self.rate(share), **self.keys}
 
     def rate(self, share: float) -> str:
-        """Write a share of the rate as scenario files have it."""
+        """Write a share of the rate in the form of scenario files."""
         return f"{round(self.rate_bps * share)}bit"
 
     def rtt(self, factor: float = 1.0) -> str:
-        """Write a multiple of the base round trip as scenario files have it."""
+        """Write a multiple of the base round trip in the form of scenario files."""
         return f"{round(self.rtt_s * factor * 1e6)}us"
 
     def at(self, seconds: float) -> str:
-        """Write a time of a scenario: as the suite has it up to a round trip of 100 ms, stretched in proportion above.
+        """Write a time of a scenario: that of the suite up to a round trip of 100 ms, longer in proportion above.
 
         A window needs as many round trips to grow on a long path as on a short one.
         """

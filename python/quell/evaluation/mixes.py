@@ -8,9 +8,9 @@ from collections.abc import Callable
 from quell.evaluation.candidate import Candidate
 from quell.evaluation.entry import (
     CHOICE,
-    LONGER,
     MAY,
     MILD,
+    RARE_EVENTS_S,
     RECOMMENDED,
     USUAL,
     Entry,
@@ -35,7 +35,7 @@ def _mix(pages: int, whole: bool, bulk: int) -> Callable[[Link, Candidate], Keys
         flows: list[Keys] = [{"kind": "call", "rtt": link.rtt()}, page]
         flows += [cbr(link, 0.1), {"kind": "video", "rtt": link.rtt()}] if whole else []
         flows += [tcp(link, bulk)] if bulk else []
-        return scenario(link, flows, LONGER)
+        return scenario(link, flows, RARE_EVENTS_S)
 
     return keys
 
@@ -119,7 +119,9 @@ def _chain(second: Callable[[Candidate], str]) -> Callable[[Link, Candidate], Ke
     def keys(link: Link, candidate: Candidate) -> Keys:
         half = max(1, load(link, MILD) // 2)
         flows = [tcp(link, half), tcp(link, half, hops=[1, 1])]
-        return scenario(link, flows, LONGER, link=link.table(0.5), hop=[link.table() | {"queue": second(candidate)}])
+        return scenario(
+            link, flows, RARE_EVENTS_S, link=link.table(0.5), hop=[link.table() | {"queue": second(candidate)}]
+        )
 
     return keys
 

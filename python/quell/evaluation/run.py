@@ -28,7 +28,7 @@ from quell.results.stats import estimate
 
 DEFAULT_QUEUES = ("codel", "pie", "fq_codel", "cake", "dualpi2", "hush")
 """Beside tail drop: the AQMs that are standardised or deployed, and quell's own."""
-SEEDS, MOST_SEEDS = 5, 1000
+SEEDS, MAX_SEEDS = 5, 1000
 STATE = Path("quell-evaluate.state")
 """Where finished runs are kept while an evaluation lasts."""
 
@@ -60,7 +60,7 @@ class Cell:
     """Compact records by the run's name, seed by seed."""
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in the form of JSON."""
         measures: dict[str, float | None] = {}
         for key, values in self.values.items():
             if (found := estimate(values)) is not None:
@@ -86,8 +86,8 @@ def plan(
     link: Link, candidates: Sequence[Candidate], *, sections: Sequence[str] | None = None, seeds: int = SEEDS
 ) -> Plan:
     """Plan an evaluation; tail drop with a buffer of the bandwidth-delay product comes first. Raises InputError."""
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"seeds: {seeds} is not 1 to {MOST_SEEDS}")
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise InputError(f"seeds: {seeds} is not 1 to {MAX_SEEDS}")
     words = f"pfifo limit {link.packets}"
     reference = Candidate(words, _core.Queue(words))
     others = [one for one in candidates if one.name not in (words, str(reference.queue))]
@@ -202,7 +202,7 @@ def evaluate(
 
         def done(task: _Task, record: Mapping[str, Any]) -> None:
             nonlocal finished
-            # What is written in Python may have changed when the evaluation goes on.
+            # What is written in Python may have changed when the evaluation is continued.
             words = isinstance(task.candidate.queue, _core.Queue) and task.candidate.make is None
             kept.add(task.key, compact(record, plot=task.first), to_file=words)
             finished += alike[task.key]

@@ -33,7 +33,7 @@ def rows(plan: Plan, cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def cell_text(cell: Cell) -> str:
-    """Write what stands in the matrix."""
+    """Write a cell of the matrix."""
     if cell.verdict == REPORTED and (value := estimate(cell.values.get(cell.entry.shown, ()))) is not None:
         return f"{value.mean * MEASURES[cell.entry.shown].scale:.0f}"
     return _SHOWN.get(cell.verdict, cell.verdict)

@@ -1,4 +1,4 @@
-"""The state file of an evaluation: finished runs, so that an interrupted evaluation can go on."""
+"""The state file of an evaluation: finished runs, so that an interrupted evaluation can be continued."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Kept:
             except OSError as error:
                 os.ftruncate(self._file.fileno(), whole)
                 raise InputError(
-                    f"{self._path}: cannot be written: {error.strerror}; with more room the same command goes on, "
+                    f"{self._path}: cannot be written: {error.strerror}; with more room the same command continues, "
                     "or name another file: --state"
                 ) from None
 

@@ -53,7 +53,7 @@ class Judged:
     verdict: str
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in the form of JSON."""
         return {
             "measure": self.bar.measure,
             "sense": "at least" if self.bar.least else "at most",

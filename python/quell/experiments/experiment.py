@@ -23,7 +23,7 @@ from quell.inputs.shortcuts import Overrides
 T = TypeVar("T")
 
 BINS = 300
-"""Bins of a time series where nobody asked for a width."""
+"""Bins of a time series where no width is given."""
 
 
 def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
@@ -91,7 +91,7 @@ def _rate(link: Mapping[str, Any]) -> str:
 
 
 def fingerprint(scenario: Scenario) -> str:
-    """Hash what a scenario says, but for its name, its seeds and the bottleneck's queue, which records name."""
+    """Hash a scenario without its name, its seeds and the bottleneck's queue, which records name."""
     import hashlib  # loads OpenSSL, 4 MB
 
     plain = tomllib.loads(scenario.toml())
@@ -145,7 +145,7 @@ def known_queues() -> list[dict[str, Any]]:
 
 
 BY_NAME_ONLY = (
-    *("fifo", "fixed"),  # pfifo, while nobody turns a knob
+    *("fifo", "fixed"),  # pfifo, unless a knob is turned
     *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
     "htb",  # pfifo, without classes
     *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # of the past, or of a few niches
@@ -155,7 +155,7 @@ BY_NAME_ONLY = (
 
 
 def every_queue(scenario: Scenario) -> list[_core.Queue]:
-    """List the scenario's own queue, then one of every other kind with its defaults, but for `BY_NAME_ONLY`."""
+    """List the scenario's own queue, then one of every other kind with its defaults, except `BY_NAME_ONLY`."""
     own = _core.Queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
     return [own] + [_core.Queue(kind) for kind in kinds if kind not in (str(own), *BY_NAME_ONLY)]

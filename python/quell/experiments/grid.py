@@ -13,7 +13,7 @@ from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.queue import Parsed
 
-MOST = 100_000
+MAX_RUNS = 100_000
 """Runs that one grid may have."""
 
 Point = dict[str, Any]
@@ -46,8 +46,8 @@ def parse(texts: Sequence[str]) -> dict[str, list[str]]:
 def count(scenario: Scenario, over: Mapping[str, Sequence[Any]], queues: Sequence[Parsed]) -> int:
     """Count the runs of a grid. Raises InputError if they are too many."""
     total = math.prod(len(values) for values in over.values()) * max(1, len(queues)) * scenario.seeds
-    if total > MOST:
-        raise InputError(f"over: {total} runs are more than {MOST}; give fewer values or seeds")
+    if total > MAX_RUNS:
+        raise InputError(f"over: {total} runs are more than {MAX_RUNS}; give fewer values or seeds")
     return total
 
 

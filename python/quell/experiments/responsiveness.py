@@ -83,7 +83,7 @@ def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, S
 
     A test ends with the first interval at which responsiveness is stable, or after 20. The record is that of its last
     four intervals, with `intervals` and the draft's `confidence`: `high` if it was stable, else `medium`. Equal seeds
-    make equal runs, so a test that goes on is simulated again from its beginning.
+    make equal runs, so a test that continues is simulated again from its beginning.
     """
     outcome = Outcome(None, list(jobs))
     tests = [Test() for _ in jobs]
@@ -123,7 +123,7 @@ def about(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 EVERY = 5
-"""Of so many seeds one is run again with probes, where nobody asks for more."""
+"""One in this many seeds is run again with probes, unless more are asked for."""
 TRANSFERS = ("tcp", "download", "upload", "backup")
 """Kinds of flows that load the network."""
 

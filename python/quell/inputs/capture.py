@@ -171,7 +171,7 @@ class _Reading:
         self.start = p.at if self.start is None else self.start
         at = p.at - self.start
         if not 0 <= at < _LONGEST_S:
-            return  # somebody set the clock
+            return  # the clock was set
         key = (p.source, p.target, p.protocol) if p.source < p.target else (p.target, p.source, p.protocol)
         flow = self.flows.get(key)
         if flow is None:

@@ -31,7 +31,7 @@ _READ = (2, 3, VERSION)
 _MARGIN_S = 5
 """What Flent's tests leave before and after the load, and its box plots leave out."""
 _MOST_BYTES = 256 << 20
-"""Unpacked; a test of an hour with 100 streams has some 100 MB."""
+"""Unpacked; a test of an hour with 100 streams has about 100 MB."""
 _MOST_VALUES = 8_000_000
 """A text of empty lists takes 25 times its size in memory, so values are counted before they are read."""
 _LARGEST = 1e12

@@ -36,7 +36,7 @@ class Overrides(Shortcuts, total=False):
 
 
 def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
-    """Return the keywords as the command line has them: text, except for the lists `flows` and `tc` and the flag `ecn`.
+    """Return the keywords as on the command line: text, except for the lists `flows` and `tc` and the flag `ecn`.
 
     Raises InputError.
     """

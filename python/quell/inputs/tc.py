@@ -308,7 +308,7 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
     if len(leaves) > 1:
         words = _with_classes(name, device, qdisc, _head_of_htb(qdisc), left_out)
         roots = [key for key in own if device.classes[key].parent not in device.classes]
-        # A class at the top with others below it borrows from nobody.
+        # A class at the top with others below it borrows from no class.
         total = sum(_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots)
         return Side(words, rate=f"{total}bit", framing=qdisc.framing, shapes_itself=True)
     rates, at, burst = [], leaves[0], 0
@@ -495,7 +495,7 @@ def _queue_words(qdisc: _Qdisc, left_out: list[str]) -> str:
 
 
 def _plain(word: str) -> str:
-    """Write as queue words have it what tc prints: `10240p`, `10pps`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
+    """Turn what tc prints into queue words: `10240p`, `10pps`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
     if (number := re.fullmatch(r"(\d+)(p|pps|b|%|sec)", word)) is not None:
         return number[1]
     if word == "autorate_ingress":

@@ -158,14 +158,14 @@ def _device(path: Path) -> str:
 def _attached(dev: str, there: Counter[str] | None, saved: Path | None) -> Finding:
     check, detach = f"{dev} attached", f"sudo quell detach {dev}"
     if there is None:
-        what = f"{saved}: its queue is gone: somebody has replaced it, or a process was killed"
+        what = f"{saved}: its queue is gone: another program has replaced it, or a process was killed"
         return Finding(check, "warn", what, detach)
     what = ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in sorted(there.items()))
     if saved is None:
         return Finding(check, "warn", f"{what}: its state file is gone", f"tc qdisc del dev {dev} root takes it away")
     if _marks(saved) and not _filtered(dev):
         name = next(iter(there)).removeprefix(_OURS)
-        what = f"{what}: somebody has removed the filter that marks packets"
+        what = f"{what}: another program has removed the filter that marks packets"
         return Finding(check, "warn", what, f"sudo quell attach {dev} {name} ecn, or noecn")
     return Finding(check, "ok", f"{what}: {detach} takes it away")
 
@@ -179,7 +179,7 @@ def _marks(saved: Path) -> bool:
 
 
 def _filtered(dev: str) -> bool:
-    """Whether the filter is there; without tc nobody can say, and it is taken to be."""
+    """Whether the filter is there; without tc that is unknown, and it is taken to be."""
     if shutil.which("tc") is None:
         return True
     done = subprocess.run(["tc", "filter", "show", "dev", dev, "egress"], capture_output=True, text=True)

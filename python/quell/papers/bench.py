@@ -19,7 +19,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 LOOKS = (10, 20, 40, 80)
-"""Runs of a setting at which its verdicts are looked at; it stops where they are decided."""
+"""Runs of a setting after which its verdicts are checked; it stops once they are decided."""
 SEEDS, QUICK_SEEDS = LOOKS[-1], 2
 
 
@@ -71,7 +71,7 @@ class Bench:
 
     @property
     def looks(self) -> list[int]:
-        """Return the numbers of runs at which verdicts are looked at."""
+        """Return the numbers of runs after which verdicts are checked."""
         return [*(look for look in LOOKS if look < self.seeds), min(self.seeds, LOOKS[-1])]
 
     @property
@@ -91,7 +91,7 @@ class Bench:
     ) -> dict[K, list[T]]:
         """Simulate every setting, a scenario and queue words, with seeds; return the seeds' results by setting.
 
-        `samples` says what rows of `claims` are judged by. Settings whose rows are open go on to the next look, the
+        `samples` says what rows of `claims` are judged by. Settings whose rows are open continue to the next look, the
         others stop; without it all stop at the first. So settings may have different numbers of results: those of
         equal index have equal seeds.
         """

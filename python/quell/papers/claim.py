@@ -22,7 +22,7 @@ VERDICTS = (REACHED, BETTER, MISSED, CONTRADICTED, OPEN, CONSTANT, MEASURED)
 
 LEVEL = 0.9875
 """Of the interval at each of four looks, so that all four hold with 95 % (Bonferroni)."""
-FEWEST = 5
+MIN_SEEDS = 5
 """Runs or trainings: fewer decide nothing."""
 
 Quantity = Literal["amount", "rate", "share", "count"]
@@ -100,7 +100,7 @@ class Claim:
         """
         if self.expected is None:
             return MEASURED
-        if measured is None or not (exact or (measured.half is not None and measured.runs >= FEWEST)):
+        if measured is None or not (exact or (measured.half is not None and measured.runs >= MIN_SEEDS)):
             return OPEN
         half = 0.0 if exact else (measured.half or 0.0)
         sign = self.better or 1

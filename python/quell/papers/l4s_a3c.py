@@ -1,6 +1,6 @@
 """A3C-L4S's testbed, reproduced: four NewReno flows through CoDel, PIE, FQ-CoDel, FQ-PIE and L4S.
 
-`dualpi2`, `cake` and both readings of `l4s` stand beside the paper's five. Table 2's totals cannot be those of the
+`dualpi2`, `cake` and both readings of `l4s` are compared with the paper's five. Table 2's totals cannot be those of the
 90 s that the text describes (42 MB at 10 Mbit/s is a link used for 34 s), so totals are given for 90 and for 40 s, and
 what is judged are ratios between queues of the same row of settings.
 """

@@ -1,4 +1,4 @@
-"""LearnQueue's Table 2 on a channel that, but for its bursts, is faster than what is offered."""
+"""LearnQueue's Table 2 on a channel that is faster than the offered load, except in its bursts."""
 
 from __future__ import annotations
 

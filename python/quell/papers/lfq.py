@@ -504,7 +504,7 @@ def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> di
 
 BIN_S = 0.01
 NEAR_MBPS = (HIGH - LOW) / (POINTS - 1)
-"""A run has no randomness: flows whose rate is less by up to a step of the paper's grid stand for seeds."""
+"""A run has no randomness: flows whose rate is lower by up to a step of the paper's grid take the place of seeds."""
 
 Course = tuple[Sequence[float], Sequence[float]]
 """Queue and limit, packets, bin by bin."""

@@ -31,7 +31,7 @@ BINS_PER_SECTION = 40
 BIN_S = 120 / len(SECTIONS) / BINS_PER_SECTION
 PERIOD_S = 0.02
 """Between decisions."""
-LEAST_MS = 0.01
+MIN_MS = 0.01
 """Delays below this are alike."""
 
 RL, PUBLISHED, PIE_RFC, PIE_NS3 = "rlaqm", "rlaqm as_published", "pie target 15ms", "pie ns3-2018"
@@ -266,7 +266,7 @@ def _misfit(results: Results, queue: str, nic: int) -> float:
     off = 0.0
     for p in figures:
         runs = results[queue, p.link, nic]
-        off += abs(math.log2(max(_value(runs, "delay"), LEAST_MS) / p.delay))
+        off += abs(math.log2(max(_value(runs, "delay"), MIN_MS) / p.delay))
         off += 100 * abs(_value(runs, "throughput") / p.throughput - 1)
     return off / len(figures)
 
@@ -400,7 +400,7 @@ def _drawn(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
         for k, (queue, nic) in enumerate(shown):
             runs = results[queue, p.link, nic]
             values = [mean(getattr(s, field)[n] for s in runs) for n in range(len(SECTIONS))]
-            floor = [max(v, LEAST_MS) for v in values]
+            floor = [max(v, MIN_MS) for v in values]
             lines.append(Line(f"{queue}, nic {nic}", list(zip(numbers, floor, strict=True)), "both", k))
         return lines
 

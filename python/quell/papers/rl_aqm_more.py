@@ -31,7 +31,7 @@ TRANSIENT_QUEUES = {
 TABLE = "rl-aqm.studies"
 """What `tools/rl_aqm.py` left: five trainings above a device of 100 packets at 10 Mbit/s, and five at 100."""
 MEASURED_NIC = 100
-FEW = (0, 1, 7, 8)
+QUIET_SECTIONS = (0, 1, 7, 8)
 """Sections with one flow or two."""
 PERIODS_MS = (1, 2, 5, 10, 20)
 FOUND = "found by CMA-ES"
@@ -172,7 +172,7 @@ def _learning(study: Study) -> None:
     for name, key in (("delay", "delay_100"), ("thr", "throughput_100"), ("max", "max_100")):
         study.put(f"F8.trained.{name}", estimate(run[key] for run in last), why)
     few = [
-        mean(a[-1]["sections_100"][k] for k in FEW) / mean(b[-1]["sections_100"][k] for k in FEW)
+        mean(a[-1]["sections_100"][k] for k in QUIET_SECTIONS) / mean(b[-1]["sections_100"][k] for k in QUIET_SECTIONS)
         for a, b in zip(at_10, at_100, strict=True)
     ]
     study.put("C.reaction", estimate(few), f"by pair of trainings: {', '.join(f'{ratio:.2f}' for ratio in few)}")
@@ -191,7 +191,7 @@ def _learning(study: Study) -> None:
         Panel("Figure 5: exploring", x, Axis("probability"),
               [Line("probability of exploring", list(zip(bare["step"], epsilon, strict=True)), "line", 0)]),
     ]  # fmt: skip
-    note = "Five trainings above a device of 100 packets, as the paper has it, and that of the shipped network."
+    note = "Five trainings above a device of 100 packets, as in the paper, and that of the shipped network."
     study.figures.insert(0, Figure("F4", "Figures 4 and 5: learning", note, panels))
 
 

@@ -25,7 +25,7 @@ PROBABILITIES = {*RANGES, "delay_before_ms", "log_delay", "log_delay_before", "l
 """What RL-AQM's networks of probabilities can read (crates/quell-qdisc/src/control/rlaqm.rs)."""
 RULED_MS = RANGES["delay_ms"][0]
 ASKED = 100_000
-"""Most other points that sensitivities are looked at at."""
+"""Other points at which sensitivities are measured, at most."""
 SAME = 1e-6
 Observation = Literal["linear", "logarithmic", "published"]
 OBSERVATIONS: tuple[Observation, ...] = ("linear", "logarithmic", "published")
@@ -57,7 +57,7 @@ class Behaviour:
 
 
 class Network:
-    """A network as its file has it."""
+    """A network in the terms of its file."""
 
     def __init__(self, file: str, data: bytes) -> None:
         self._core = _core.Policy(file, data)
@@ -73,7 +73,7 @@ class Network:
         return [tuple(out[k * n : (k + 1) * n]) for k in range(len(rows))]
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Tell where inputs are looked at: from 0 to what is scaled to 1, about the offset where there is one."""
+        """Give the ranges of the inputs: from 0 to what is scaled to 1, about the offset where there is one."""
         out = []
         for about in self.card["inputs"]:
             # Of an input with scale 0 the network sees nothing.

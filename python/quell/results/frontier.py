@@ -53,7 +53,7 @@ class Point:
     best: bool
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in the form of JSON."""
         reward = None if self.reward is None else self.reward.mean
         return {
             "knob": self.knob,

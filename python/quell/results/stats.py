@@ -108,7 +108,7 @@ class Measure:
     """+1: more is better, -1: less is better, 0: neither."""
     scale: float = 1.0
     letter: Callable[[float], str] | None = None
-    """What stands for the value in tables."""
+    """What tables show instead of the value."""
 
     def text(self, value: float) -> str:
         """Write a value as tables show it."""

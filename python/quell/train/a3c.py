@@ -25,9 +25,9 @@ from quell import _core
 from quell.experiments.executor import HERE, Executor
 from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
-from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
+from quell.train.coupled import MAX_MS, Environment, Floats, Ranges, Step
 
-LEAST_SPREAD, MOST_SPREAD = 0.01, 1.0
+MIN_SPREAD, MAX_SPREAD = 0.01, 1.0
 HALF_MS = 10.0
 """The utility charges for the logarithm of 1 + delay / this."""
 FIRST_BIAS, FIRST_SLOPE, FIRST_SPREAD = -3.5, 0.125, -3.0
@@ -68,7 +68,7 @@ class Arguments:
     def rewards(self, step: Step) -> Floats:
         """Give each sub-queue's reward of a period, as the learner scales it."""
         if self.reward == "rtt":
-            reward = -self.reward_scale * np.minimum(step.delay_ms / MOST_MS, 1.0)
+            reward = -self.reward_scale * np.minimum(step.delay_ms / MAX_MS, 1.0)
             return np.asarray((reward + 8.0) / 8.0, np.float32)
         throughput, wait, loss = self.weights
         delay = np.log1p(step.delay_ms / HALF_MS)
@@ -221,7 +221,7 @@ class Worker(asynchronous.Worker):
         aim = torch.cat(aims[::-1])[busy]
         mean, spread = networks.act(rows)
         value = networks.value(rows)
-        spread = spread.clamp(LEAST_SPREAD, MOST_SPREAD)
+        spread = spread.clamp(MIN_SPREAD, MAX_SPREAD)
         density = -0.5 * ((actions - mean) / spread) ** 2 - spread.log() - 0.5 * math.log(2 * math.pi)
         entropy = spread.log() + 0.5 * math.log(2 * math.pi * math.e)
         policy = -(density * (aim - value.detach()) + chosen.entropy * entropy).sum()

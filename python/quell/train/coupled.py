@@ -28,7 +28,7 @@ Flags: TypeAlias = "NDArray[np.bool_]"
 PERIOD_S = 0.015
 LAW = -1.0
 """A probability that leaves a sub-queue to its own law."""
-MOST_MS = 100.0
+MAX_MS = 100.0
 """A delay of this much, or more, is 1 in a reward."""
 QUEUE = "l4s"
 

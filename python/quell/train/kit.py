@@ -127,7 +127,7 @@ class Session:
     def _events(self, folder: Path) -> Path:
         """Return where the curve goes for TensorBoard, which names a run after its folder: after the model.
 
-        A training that begins anew gets a number behind the name, a resumed one continues the last.
+        A training that starts from the beginning gets a number behind the name, a resumed one continues the last.
         """
         name = self.folder.name.removesuffix("-checkpoints")
         run, last, number = folder / name, folder / name, 1

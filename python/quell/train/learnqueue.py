@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
@@ -13,6 +14,7 @@ from quell import _core
 from quell._core import InputError, LearnQueueTable, Scenario
 from quell.common.console import bar
 from quell.common.files import write_bytes
+from quell.common.text import counted
 from quell.results.stats import Record
 from quell.train import Stopped
 
@@ -82,7 +84,7 @@ def train(
                 judged, _ = episode(scenario, words, scenario.run_seed(JUDGE), which=which, table=table)
                 learned = json.loads(text)
                 point = _point(k + 1, learned, json.loads(judged), json.loads(table.card)["params"])
-                trained_on = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
+                trained_on = f"{counted(k + 1, 'run')} of {scenario.name}, {scenario.duration_s:g} s each: {command}"
                 data = table.save(trained_on, scenario.seed)
                 curve.append(point)
                 # In this order: what a killed process has begun is done again.
@@ -141,9 +143,10 @@ def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTabl
             raise InputError(f"--resume: there is no {file}; leave --resume out to start")
     table = LearnQueueTable(str(last), _core.read_file(last, "model"))
     card = json.loads(table.card)
-    runs, _, of = card["trained_on"].partition(" runs of ")
+    found = re.fullmatch(r"([0-9]{1,9}) runs? of (.*)", card["trained_on"], re.DOTALL)
+    runs, of = found.groups() if found else ("0", "")
     here = f"{scenario.name}, {scenario.duration_s:g} s each: "
-    if not (runs.isdecimal() and len(runs) < 10 and of.startswith(here) and card["seed"] == scenario.seed):
+    if not (of.startswith(here) and card["seed"] == scenario.seed):
         what = f"{card['trained_on'][:200]!r} with seed {card['seed']}"
         raise InputError(f"--resume: {out} was learned in {what}; give the same options or another --out")
     if int(runs) >= episodes:

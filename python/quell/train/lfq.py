@@ -60,7 +60,7 @@ class Arguments:
     replay: int = 0
     """Online: number of further fits of the critic per batch, each to REPLAYED of the last PAST flows."""
     hindsight: bool = False
-    """Online: the critic also reads the link's rate and how long the flow went on, which the queue knows in the end."""
+    """Online: the critic also reads the link's rate and the flow's duration, which are known once it has ended."""
     duration_s: float = 5.0
     """Mean length of a flow; the authors' online code has 10 s."""
     act_within: float = 0.5
@@ -300,8 +300,9 @@ def train(
 ) -> dict[str, Any]:
     """Train, write the model to `out` and checkpoints beside it; return the model card.
 
-    `start` is a model file from whose weights the training continues (online a critic begins anew). Simulations run
-    `on` that executor, steps here. The model is judged by `flows.evaluate` with this many `points`.
+    `start` is a model file from whose weights the training continues (online, the critic starts from the
+    beginning). Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with this many
+    `points`.
     """
     learner = Learner(arguments)
     if start is not None:

@@ -33,7 +33,7 @@ from quell.train import kit
 PERIOD_S = 0.02
 STEPS = (0, 1, -1, 10, -10)
 """What each action adds to the drop probability, in hundredths (Table I)."""
-MOST = 0.5
+MAX_DROP = 0.5
 """Largest drop probability."""
 EMPTY_MS = 1.0
 """Below this delay two rules go before the network."""
@@ -61,7 +61,7 @@ class Arguments:
     utilisation_weight: float = 1.0
     """Times what the reward's utilisation part counts; the paper's is 1."""
     utilisation_power: int = 2
-    """2 as the paper prints it, 1 as its code has it."""
+    """2 as in the paper, 1 as in its code."""
     delay_scale_ms: float = 5.0
     """The delay that costs half of what an endless one does; the paper's is 5 ms."""
     gamma: float = 0.95
@@ -168,7 +168,7 @@ class Learner:
         widths = (3, *arguments.hidden, len(STEPS))
         self.network = Network(widths, softmax=arguments.as_published)
         self.target = copy.deepcopy(self.network)
-        self.scale = (1.0, 1.0, 1.0) if arguments.as_published else (1 / 50, 1.0, 1 / MOST)
+        self.scale = (1.0, 1.0, 1.0) if arguments.as_published else (1 / 50, 1.0, 1 / MAX_DROP)
         self._scale = torch.tensor(self.scale)
         self._moments = torch.zeros(2, len(self.network.flat))
         self._generator = torch.Generator().manual_seed(arguments.seed)
@@ -293,7 +293,7 @@ def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Epis
     chosen = learner.arguments
     rng = random.Random(chosen.seed * 1_000_003 + run)
     env = _core.Environments(
-        scenario, QUEUE, [scenario.run_seed(run)], knob="drop", bounds=(0.0, MOST), initial=0.0, period_s=PERIOD_S,
+        scenario, QUEUE, [scenario.run_seed(run)], knob="drop", bounds=(0.0, MAX_DROP), initial=0.0, period_s=PERIOD_S,
         steps=[step / 100 for step in STEPS], observe=["delay_ms", "utilisation", "knob"],
         reward="rlaqm", vary={}, threads=1,
     )  # fmt: skip

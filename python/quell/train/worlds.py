@@ -230,7 +230,7 @@ class Worlds:
         return np.stack(columns, axis=-1).astype(np.float32)
 
     def step(self, probabilities: Floats) -> None:
-        """Set p' of every sub-queue, (worlds, sub-queues), and go on by a period."""
+        """Set p' of every sub-queue, (worlds, sub-queues), and simulate a period."""
         self._history.append(probabilities)
         self._step(probabilities)
 
@@ -375,7 +375,7 @@ class Worker(asynchronous.Worker):
                 reward = torch.from_numpy(worlds.reward)
                 ended = torch.from_numpy(worlds.ended)[:, None].expand_as(busy)
                 after_rows, after_known = self._inputs()
-                # An episode that is cut off would go on: its value then is the critic's.
+                # An episode that is cut off would continue: its value is then the critic's.
                 after = self._value(after_rows, after_known)
                 held.append((rows, known, actions, busy, value, reward + DISCOUNT * after - value, ended))
                 worlds.renew()
@@ -448,7 +448,7 @@ def train(
 ) -> dict[str, Any]:
     """Train, with a checkpoint after every ten batches; write the model to `out` and return its card.
 
-    `start` is a model file from whose actor the training continues; its critic begins anew.
+    `start` is a model file from whose actor the training continues; the critic starts from the beginning.
     """
     kit.deterministic(arguments.seed)
     scale, weights = (scaling(arguments.seed), None) if start is None else continued(start)
@@ -467,7 +467,7 @@ def train(
         out, options, total=arguments.episodes, unit="episodes", every=10, resume=resume, tensorboard=tensorboard
     )
     with asynchronous.started(Worker, arguments.workers, shared, arguments, scale, on=on) as workers, session:
-        # The worlds of other processes begin anew.
+        # The worlds of other processes start from the beginning.
         alone = workers.alone
         if session.state is not None:
             shared.load_state(session.state["global"])

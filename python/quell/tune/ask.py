@@ -25,7 +25,7 @@ _FRAMINGS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The options that the answers stand for."""
+    """The options that the answers mean."""
 
     rate: str
     rtt: str

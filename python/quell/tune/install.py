@@ -70,7 +70,7 @@ class Side:
         run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
               for place in ("root", "ingress")))  # fmt: skip
         netlink.put_back(dev, self.tree)
-        # Nothing can be redirected to an interface that is gone.
+        # Nothing can be redirected to an interface that no longer exists.
         if to := _name(self.redirect):
             run(targets.redirect(dev, to))
 
@@ -194,7 +194,7 @@ def undo(dev: str, *, replace: bool) -> str:
             raise InputError(f"--undo {dev}: {name} has filters that quell tune has not installed; remove them "
                              f"(`tc filter show dev {name}`), or to have them removed add --replace")  # fmt: skip
         if not state.inner.index and (other := _redirects(inner, now)):
-            # The kernel drops what is redirected to an interface that is gone.
+            # The kernel drops what is redirected to an interface that no longer exists.
             raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
                              f"{other}, or: tc qdisc del dev {other} ingress")  # fmt: skip
         # An undo that is interrupted leaves what is neither: the next one does not compare.
@@ -230,7 +230,7 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         raise InputError(f"--apply: {error}") from None
     for name, side in _named(dev, state):
         if side.existing and not replace:
-            raise InputError(f"--apply {dev}: {name} has a queue that somebody made ({side.existing}); to have it "
+            raise InputError(f"--apply {dev}: {name} has a queue that is not quell's ({side.existing}); to have it "
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
         # What it is steered to would be taken for what was there before.
         _not_steered(f"--apply {dev}", name)
@@ -322,6 +322,6 @@ def _has_others(dev: str, ifb: str) -> str:
 
 
 def _kinds(dev: str, ifb: str) -> list[list[Any]]:
-    """List the queues that there are now, to see later whether somebody changed them."""
+    """List the queues that there are now, to see later whether they were changed."""
     return [[number, node.kind, node.handle] for number, name in enumerate((dev, ifb)) if has_interface(name)
             for node in netlink.tree(name)]  # fmt: skip

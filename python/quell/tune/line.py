@@ -20,7 +20,7 @@ from quell._core import InputError, Scenario
 from quell.inputs import shortcuts
 
 BUFFER = "250ms"
-"""What the FIFOs of a line hold where nobody says: the delay of a modem under DOCSIS's buffer control."""
+"""What the FIFOs of a line hold by default: the delay of a modem under DOCSIS's buffer control."""
 BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that transfer as much as they can."""
 _DURATION, _WARMUP = "20s", "4s"

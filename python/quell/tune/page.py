@@ -1,4 +1,4 @@
-"""`quell tune --html`: the search, the front where two aims conflict, and the tables, as a paper's page has them."""
+"""`quell tune --html`: the search, the front where two aims conflict, and the tables, drawn as on a paper's page."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _search(found: Found, judged: Judged, scores: Scores) -> Figure:
     lines.append(Curve("best so far", best, "steps", len(lines)))
     note = (
         "Each dot is a setting, simulated once with the same seed as all others. The disciplines share the search; "
-        "after each round the better half of them goes on."
+        "after each round the better half of them is kept."
     )
     panel = Panel("Objective of each setting", Axis("setting, in the order of the search"), Axis("objective"), lines)
     good = sorted(found.scores.values())[len(found.scores) // 2]

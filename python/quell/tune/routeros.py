@@ -2,7 +2,7 @@
 
 One simple queue on the interface to the line has a queue type per direction. Of that interface RouterOS calls upload
 what arrives on it, so the download's words come first. All its options are written out: its defaults may differ from
-Linux's.
+those of Linux.
 """
 
 from __future__ import annotations

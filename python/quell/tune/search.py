@@ -2,7 +2,7 @@
 
 Optuna proposes (NSGA-II's evolution: of its samplers that take words as well as numbers the one whose proposals cost
 less than the simulation; TPE's cost 10 to 20 ms each). The disciplines share the budget: after each round the better
-half of them goes on.
+half of them is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RUNGS = ((64, 2), (4, 4))
 in 4, again at least 8, with 4 more."""
 _LEAST = 8
 _FRESH = _BATCH // 2
-"""If fewer of a batch are new, the search begins anew."""
+"""If fewer of a batch are new, the search starts again."""
 _STALE = 4
 """Batches of nothing but known settings after which a discipline has been searched."""
 
@@ -192,7 +192,7 @@ def _study(seed: int) -> Study:
 def _extend(
     bench: Bench, plan: Plan, kind: str, study: Study, count: int, found: Found, on_best: Callable[[Found], object]
 ) -> Study:
-    """Search `count` further settings of a discipline; the study that goes on."""
+    """Search `count` further settings of a discipline; return the study so far."""
     wanted, stale = len(found.scores) + count, 0
     while len(found.scores) < wanted and stale < _STALE:
         before = len(found.scores)

@@ -95,7 +95,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "pfifo": (_number("limit", 1000, 5, 2000),),
     "hush": (_FLOWS,),
 }  # fmt: skip
-"""Every discipline of the search and its options. What simulated lines cannot tell apart stays as it is by default:
+"""Every discipline of the search and its options. What makes no difference on simulated lines keeps its default:
 `nat` and `split-gso` of cake, ECN without flows that negotiate it."""
 
 

@@ -47,7 +47,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure drawn anew, panels side by side."""
+    """A figure drawn from data, panels side by side."""
 
     id: str
     title: str

@@ -41,7 +41,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 """Distinguishable with any color vision (Okabe and Ito, Color Universal Design, 2008)."""
 DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 DOTS = ("o", "s", "^", "D", "v", "P")
-LEAST_MS = 0.01
+MIN_MS = 0.01
 """Shorter times are drawn here: an axis of logarithms has no 0."""
 STYLE: Any = {
     "font.size": 8,
@@ -75,7 +75,7 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
             goodput, delay = row.values["goodput_mbps"], row.values["sojourn_ms.p95"]
             if goodput is None or delay is None:
                 continue
-            x = max(delay.mean, LEAST_MS)
+            x = max(delay.mean, MIN_MS)
             points.append((x, goodput.mean, row))
             bars: dict[str, Any] = {
                 "xerr": [[min(delay.half or 0.0, 0.99 * x)], [delay.half or 0.0]],
@@ -106,7 +106,7 @@ def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         axes = figure.subplots()
         for k, (queue, of_queue) in enumerate(_by_queue(records).items()):
             if (cdf := pooled_cdf([r["sojourn_cdf"] for r in of_queue if r["sojourn_cdf"]])) is not None:
-                times = [max(ms or 0.0, LEAST_MS) for ms in cdf[0]]
+                times = [max(ms or 0.0, MIN_MS) for ms in cdf[0]]
                 shares = [100 * (share or 0.0) for share in cdf[1]]
                 axes.step(times, shares, where="post", color=_color(k), linestyle=_dash(k), label=queue)
         axes.set_xscale("log")
@@ -166,7 +166,7 @@ def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) ->
                 rate.fill_between(times, columns["capacity_mbps"], color="0.9", linewidth=0, label="capacity")
             look = {"color": _color(k), "linestyle": _dash(k), "linewidth": 0.8, "label": queue}
             rate.plot(times, columns["throughput_mbps"], **look)
-            backlog.plot(times, [max(ms, LEAST_MS) for ms in columns["backlog_ms"]], **look)
+            backlog.plot(times, [max(ms, MIN_MS) for ms in columns["backlog_ms"]], **look)
         rate.set(ylabel="rate, Mbit/s")
         rate.set_ylim(bottom=0)
         backlog.set_yscale("log")

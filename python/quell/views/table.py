@@ -42,7 +42,7 @@ _SPARE = (
 
 
 def compare(rows: Sequence[Row], width: int) -> Table:
-    """Lay out the comparison; columns that do not fit into `width` characters are left out, the least telling first."""
+    """Lay out the comparison; the least informative columns are left out if `width` characters are too few."""
     return _lay_out(rows, _fitting(rows, width))
 
 
@@ -51,7 +51,7 @@ def _fitting(rows: Sequence[Row], width: int) -> list[Measure]:
 
 
 def _fitted(measures: list[Measure], lay_out: Callable[[list[Measure]], Table], width: int) -> list[Measure]:
-    """Leave out measures, the least telling first, until the table is no wider than `width` characters."""
+    """Leave out measures, the least informative first, until the table is no wider than `width` characters."""
     # Rich measures a table slowly: the measures' columns, which come last and are never narrowed, are measured by text.
     whole = lay_out(measures)
     columns = whole.columns[len(whole.columns) - len(measures) :]

@@ -74,7 +74,7 @@ def test_a_rebound_name_gets_nothing(target: Target, host: str) -> None:
     [
         "HTTP/1.1\rHost: evil.example\r\n",  # CR alone
         "HTTP/1.1\r\nX: y\rHost: evil.example\r\n",
-        "HTTP/1.1\r\nHost: 127.0.0.1\r\n\tevil.example\r\n",  # a line that goes on in the next one
+        "HTTP/1.1\r\nHost: 127.0.0.1\r\n\tevil.example\r\n",  # a folded line
         "HTTP/1.1\r\nHost:\r\n evil.example\r\n",
         "HTTP/1.1\r\nHo\0st: evil.example\r\n",
         "HTTP/1.1\r\nX: y\0\r\n",
@@ -143,7 +143,7 @@ def test_what_is_no_question_of_its_is_refused(target: Target, question: bytes) 
     assert target.state().startswith(b"HTTP/1.0 200")
 
 
-def test_slow_and_many_clients_keep_nobody_waiting(target: Target) -> None:
+def test_slow_and_many_clients_do_not_delay_others(target: Target) -> None:
     over = threading.Event()
 
     def trickle() -> None:
@@ -178,7 +178,7 @@ def test_slow_and_many_clients_keep_nobody_waiting(target: Target) -> None:
         over.set()
         for thread in threads:
             thread.join(5)
-    # One who asks may lose the place to another who comes at the same time; the page asks again after 250 ms.
+    # A connection may be closed in favour of one that arrives at the same time; the page asks again after 250 ms.
     assert answered >= 40
     assert target.state().startswith(b"HTTP/1.0 200")
 

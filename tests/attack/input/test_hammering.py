@@ -1,4 +1,4 @@
-"""The dashboard and the metrics are hammered: who may ask is answered, packets go on. 10 s; --long: 600 s."""
+"""Floods of requests to the dashboard and the metrics: clients are served, traffic continues. 10 s; --long: 600 s."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_a_table_of_runs_beyond_all_numbers_is_not_continued(tmp_path: Path) -> 
     subprocess.run([QUELL, *train], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     data = (tmp_path / LAST).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
-    header = data[8 : 8 + size].replace(b"1 runs of", b"9" * 5000 + b" runs of")
+    header = data[8 : 8 + size].replace(b"1 run of", b"9" * 5000 + b" runs of")
     (tmp_path / LAST).write_bytes(model(header, rest=data[8 + size :]))
     done = subprocess.run([QUELL, *RESUME], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Clocks that are set anew under `quell live --autorate` with reflectors, as after this machine was suspended."""
+"""Clocks that are set under `quell live --autorate` with reflectors, as after this machine was suspended."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def test_a_clock_that_is_set_back_costs_a_moment(record_property: Callable[[str,
             "| the reflectors' clocks go back an hour | used before | used from 3 s after on |",
             f"| {way} | {one:.0%} | {other:.0%} |",
         )
-        # Downloads were at 15 %, as long as there were uploads, until quell was started anew.
+        # Downloads were at 15 %, as long as there were uploads, until quell was restarted.
         assert other > 0.6 * one

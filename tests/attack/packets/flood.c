@@ -30,7 +30,7 @@ static void noise(unsigned char *to, unsigned length)
         *to++ = word();
 }
 
-/* An IPv4 header, whose checksum nobody on the way out reads, before so many bytes. */
+/* An IPv4 header for so many bytes, without a checksum, which is not verified on output. */
 static unsigned char *four(unsigned char *at, unsigned protocol, unsigned length)
 {
     unsigned char ip[20] = { 0x45, 2, (20 + length) >> 8, 20 + length, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 7, 0, 1, 10, 7, 0, 2 };

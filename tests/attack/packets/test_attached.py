@@ -1,4 +1,4 @@
-"""Queues that `quell attach` has put into a kernel, flooded: a TCP flow goes on, memory comes back, no complaint."""
+"""Queues of `quell attach`, flooded: a TCP flow continues, memory is released, the kernel logs no complaint."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ random.seed(7)
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind(("v0", 0))
 mac = open("/proc/net/arp").read().split(neighbour)[1].split()[2]
-# The source is no host's, so that nobody answers and bridges learn no wrong place.
+# No host has the source address, so that no host answers and bridges learn no wrong port.
 ends = bytes(int(x, 16) for x in mac.split(":")) + b"\\2\\0\\0\\0\\7\\7"
 addresses = bytes([10, 9, 9, 9]) + bytes(map(int, "10.9.2.2".split(".")))
 six = bytes([0xfd] + [0] * 14 + [1]) + bytes([0xfd] + [0] * 14 + [2])
@@ -109,7 +109,7 @@ CASES = [
 ]
 COST_US = 100
 """The highest CPU time per packet, µs. The dearest frame costs 20 on an idle machine, 40 on a busy one."""
-MOST_KIB = (256 + 32) << 10
+MAX_KIB = (256 + 32) << 10
 """A loop holds at most 256 MiB of packets."""
 RATE = ("--rate", "1gbit", "--aqm", "fq_codel", "--tunnels")
 
@@ -176,6 +176,6 @@ def test_crafted_frames_stop_nothing_and_cost_little(
     assert frames > refused
     assert arrived > 0 and gap <= SLACK_S + 4 * usual, (found, usual)
     assert net.rules() == []
-    assert more < MOST_KIB
+    assert more < MAX_KIB
     if packets > frames / 2:  # else they went no further than the kernel
         assert cost < COST_US

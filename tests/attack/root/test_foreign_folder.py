@@ -1,4 +1,4 @@
-"""Commands that root runs in a folder of somebody else: no module and no program comes from there."""
+"""Commands that root runs in another user's folder: no module and no program is loaded from there."""
 
 from __future__ import annotations
 

@@ -420,7 +420,7 @@ def test_forwarding_gives_back_the_settings_that_the_kernel_changes_with_it(tmp_
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 @pytest.mark.skipif(bool(no_tun()), reason=no_tun())
-def test_an_interface_that_forwards_alone_goes_on_forwarding(tmp_path: Path) -> None:
+def test_an_interface_that_forwards_alone_continues_forwarding(tmp_path: Path) -> None:
     refused, kept = lines(tmp_path, FORWARDING.format(forwards=1))
     assert "net.ipv4.conf.v1.forwarding is 1 and ip_forward 0" in refused
     assert kept == "2 0 0 1"

@@ -1,4 +1,4 @@
-"""State files that somebody else planted: root runs nothing of them and follows no link; one line says what to do."""
+"""State files of another user: root executes nothing from them and follows no link; one line names the remedy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AS_UNIT = (
     "env", f"RUNTIME_DIRECTORY={FOLDER_OF_UNIT}",
 )  # fmt: skip
 RATE = ("--dev", "v0", "--rate", "8mbit")
-SOON = (*RATE, "--duration", "300ms")
+BRIEF = (*RATE, "--duration", "300ms")
 
 
 class Place:
@@ -136,7 +136,7 @@ EVIL = {"pid": 1, "rules": [["EVIL", "PREROUTING"]]}
 """As quell 0.2.0 wrote a rule: its first word is a program."""
 
 
-@pytest.mark.parametrize("words", [("--restore",), SOON], ids=["restore", "start"])
+@pytest.mark.parametrize("words", [("--restore",), BRIEF], ids=["restore", "start"])
 def test_a_program_in_a_state_file_is_not_run(place: Place, words: tuple[str, ...]) -> None:
     path = place.plant("live", "v0", EVIL)
     done = place.live(*words)
@@ -155,7 +155,7 @@ def test_a_table_in_a_state_file_is_not_removed(place: Place) -> None:
 def test_a_lock_that_is_a_link_makes_no_file_elsewhere(place: Place) -> None:
     lock = place.plant("live", "v0", EVIL).with_suffix(".lock")
     lock.symlink_to("/run/elsewhere")
-    for words in (("--restore",), SOON):
+    for words in (("--restore",), BRIEF):
         refused(place.live(*words), str(lock.name), "is a link", "delete it")
     assert not (place.run_folder / "elsewhere").exists()
     assert not place.ran.exists()
@@ -165,7 +165,7 @@ def test_a_part_that_is_a_link_overwrites_no_other_file(place: Place) -> None:
     (place.run_folder / "victim").write_text("as it was")
     part = place.plant("live", "v0", EVIL).with_suffix(".part")
     part.symlink_to("/run/victim")
-    done = place.live(*SOON)
+    done = place.live(*BRIEF)
     assert (place.run_folder / "victim").read_text() == "as it was"
     assert (done.returncode, place.rules()) == (0, 0), done.stderr
 
@@ -209,7 +209,7 @@ FOLDERS = {
     a_file: ("Not a directory",),
 }
 COMMANDS: tuple[tuple[str | Path, ...], ...] = (
-    (QUELL_LIVE, *SOON),
+    (QUELL_LIVE, *BRIEF),
     (QUELL_LIVE, "--restore"),
     (QUELL_LIVE, "steer", "v0", "wqm", "--with", "limit", "--rate", "8mbit", "--duration", "300ms"),
     (QUELL_LIVE, "steer", "--restore"),
@@ -268,7 +268,7 @@ def test_what_a_services_user_plants_is_run_by_no_command_of_root(place: Place) 
     }
     done = place.run(*AS_NOBODY, sys.executable, "-c", PLANT, json.dumps(files))
     assert done.returncode == 0, done.stderr
-    for words in ((QUELL_LIVE, "--restore"), (QUELL_LIVE, *SOON), (QUELL, "tune", "--undo", "v0")):
+    for words in ((QUELL_LIVE, "--restore"), (QUELL_LIVE, *BRIEF), (QUELL, "tune", "--undo", "v0")):
         place.run(*words)
     ran = [path.read_text() for path in (place.ran, out / "tune") if path.exists()]
     assert not ran, f"ran as root: {ran}"
@@ -385,11 +385,11 @@ def test_root_and_the_unit_exclude_each_other_on_an_interface(place: Place) -> N
     for first, second in ((root, unit), (unit, root), (unit, unit), (root, root)):
         command = place.start(*first, *RATE)
         hears(command, "what leaves")
-        refused(place.run(*second, *SOON), "--dev v0: another quell live has it; stop that one first")
-        other = place.run(*second, "--dev", "v1", *SOON[2:])
+        refused(place.run(*second, *BRIEF), "--dev v0: another quell live has it; stop that one first")
+        other = place.run(*second, "--dev", "v1", *BRIEF[2:])
         assert other.returncode == 0, other.stderr
         ends(command)
-        done = place.run(*second, *SOON)
+        done = place.run(*second, *BRIEF)
         assert (done.returncode, place.rules()) == (0, 0), done.stderr
 
 
@@ -416,9 +416,9 @@ sys.stdin.read()
 
 
 @pytest.mark.machine_root
-def test_a_stranger_keeps_nobody_from_an_interface(place: Place) -> None:
+def test_a_stranger_cannot_block_an_interface(place: Place) -> None:
     unit_folder(place).chmod(0o700)
-    assert place.live(*SOON).returncode == 0, "makes the locks"
+    assert place.live(*BRIEF).returncode == 0, "makes the locks"
     inside, environment = place.words(
         *AS_NOBODY[:1], "--reuid=12345", "--regid=12345", "--clear-groups", sys.executable
     )
@@ -428,7 +428,7 @@ def test_a_stranger_keeps_nobody_from_an_interface(place: Place) -> None:
         assert stranger.stdout is not None
         assert stranger.stdout.readline() == "took\n"
         for who in ((), AS_UNIT):
-            done = place.run(*who, QUELL_LIVE, *SOON)
+            done = place.run(*who, QUELL_LIVE, *BRIEF)
             assert done.returncode == 0, done.stderr
         stranger.communicate()
 
@@ -455,7 +455,7 @@ def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place
     folder.mkdir()
     os.chown(folder, 12345, 12345)
     script = 'ip link add v0 type veth peer name v1 && ip link set v0 up && exec "$@"'
-    words = ("unshare", "-Urmn", "sh", "-c", script, "sh", "env", "RUNTIME_DIRECTORY=/run/own", QUELL_LIVE, *SOON)
+    words = ("unshare", "-Urmn", "sh", "-c", script, "sh", "env", "RUNTIME_DIRECTORY=/run/own", QUELL_LIVE, *BRIEF)
     done = place.run(*AS_STRANGER, *words)
     assert done.returncode == 0, done.stderr
     assert "what leaves" in done.stderr and [path.suffix for path in folder.iterdir()] == [".lock"]

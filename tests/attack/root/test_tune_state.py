@@ -171,7 +171,7 @@ ip link set lan0 name wan
 
 
 def test_an_interface_that_was_renamed_gets_back_what_it_had(tmp_path: Path) -> None:
-    """Its ifb alone was removed: the kernel drops what a filter redirects to an interface that is gone."""
+    """Its ifb alone was removed: the kernel drops what a filter redirects to a deleted interface."""
     require()
     words = [
         "unshare",
@@ -208,7 +208,7 @@ def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: 
     assert done.stdout == "applied\nwan has again what it had before\nsame\nnothing ran\n", done.stdout + done.stderr
 
 
-MANY = """
+PROGRAMS = """
 import sys
 from quell import InputError
 from quell.linux.programs import Command
@@ -254,7 +254,7 @@ print(json.dumps([applied, shown, undone, again, links]))
 
 def test_of_many_that_apply_at_once_one_does_and_one_undo_gives_back_what_was_there(tmp_path: Path) -> None:
     require()
-    words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", AT_ONCE, MANY, str(QUELL)]
+    words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", AT_ONCE, PROGRAMS, str(QUELL)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     applied, shown, undone, again, links = json.loads(done.stdout)

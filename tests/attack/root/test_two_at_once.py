@@ -18,7 +18,7 @@ from writers import WRITERS
 
 pytestmark = pytest.mark.real_time
 
-MANY = 6
+INSTANCES = 6
 QUEUES = """
 tc qdisc add dev v0 root handle 1: htb default 10
 tc class add dev v0 parent 1: classid 1:10 htb rate 8mbit burst 2k
@@ -50,7 +50,7 @@ def test_of_many_that_start_on_one_interface_one_has_it() -> None:
     require()
     with built(Net) as net:
         words = (QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", "--ingress", "8mbit", "--quiet")
-        live = settled([net.start(net.r, *words) for _ in range(MANY)])
+        live = settled([net.start(net.r, *words) for _ in range(INSTANCES)])
         deadline = time.monotonic() + 20
         while len(net.rules()) != 2:
             assert time.monotonic() < deadline, net.rules()
@@ -68,7 +68,7 @@ def limit(space: Space) -> int:
 
 def test_of_many_that_steer_one_queue_one_has_it_and_gives_back_what_was_there(space: Space) -> None:
     words = ("v0", "1:10", "--with", "limit", "--quiet")
-    steer = settled([space.start(QUELL_LIVE, "steer", *words, str(100 + k)) for k in range(MANY)])
+    steer = settled([space.start(QUELL_LIVE, "steer", *words, str(100 + k)) for k in range(INSTANCES)])
     deadline = time.monotonic() + 20
     while limit(space) == 1000:
         assert time.monotonic() < deadline
@@ -119,12 +119,15 @@ def test_watch_and_steer_live_with_queues_that_come_and_go(space: Space, tmp_pat
     assert "nothing to restore" in space.run(QUELL_LIVE, "steer", "--restore").stderr
 
 
-OFTEN = ("json", "learnqueue")
-FILES = [*OFTEN, *(pytest.param(name, marks=pytest.mark.long) for name in ("html", "parquet", "csv", "flent", "pcap"))]
+REPEATED = ("json", "learnqueue")
+FILES = [
+    *REPEATED,
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("html", "parquet", "csv", "flent", "pcap")),
+]
 
 
 @pytest.mark.parametrize("writer", FILES)
-def test_many_that_write_one_file_leave_one_of_theirs_whole(tmp_path: Path, writer: str) -> None:
+def test_concurrent_writers_of_one_file_leave_one_complete_version(tmp_path: Path, writer: str) -> None:
     *words, name = WRITERS[writer]
     seeds = [*words[:2], "--seed", "1"] if words[0] == "run" else words[:2]
     alone = subprocess.run([QUELL, *seeds, *words[2:], tmp_path / name], capture_output=True, timeout=60)
@@ -136,7 +139,7 @@ def test_many_that_write_one_file_leave_one_of_theirs_whole(tmp_path: Path, writ
         subprocess.Popen(
             [QUELL, *seeds, *words[2:], tmp_path / name], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        for _ in range(MANY)
+        for _ in range(INSTANCES)
     ]
     sizes = set()
     while any(command.poll() is None for command in commands):

@@ -66,7 +66,7 @@ static OWN: Kind<Words> = Kind {
         ),
         opt(
             "period",
-            Field::Time(|w| &mut w.control.period, US, LONG),
+            Field::Time(|w| &mut w.control.period, US, MAX_TIME),
             PERIOD,
         ),
     ],

@@ -70,17 +70,17 @@ static CAKE_AUTORATE: Kind<cake_autorate::Params> = Kind {
         ),
         opt(
             "delay",
-            Field::Time(|p| &mut p.delay, MS, LONG),
+            Field::Time(|p| &mut p.delay, MS, MAX_TIME),
             "an answer counts as late above this",
         ),
         opt(
             "up",
-            Field::Time(|p| &mut p.up, 0, LONG),
+            Field::Time(|p| &mut p.up, 0, MAX_TIME),
             "below this mean delay the rate rises by the largest factor",
         ),
         opt(
             "down",
-            Field::Time(|p| &mut p.down, 0, LONG),
+            Field::Time(|p| &mut p.down, 0, MAX_TIME),
             "above this mean delay it falls by the largest factor",
         ),
         opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
@@ -106,7 +106,7 @@ static SQM_AUTORATE: Kind<sqm_autorate::Params> = Kind {
         ),
         opt(
             "delay",
-            Field::Time(|p| &mut p.delay, MS, LONG),
+            Field::Time(|p| &mut p.delay, MS, MAX_TIME),
             "delay above which the rate falls",
         ),
         opt(
@@ -142,17 +142,17 @@ static PACE: Kind<pace::Params> = Kind {
         ),
         opt(
             "target",
-            Field::MaybeTime(|p| &mut p.target, 0, LONG),
+            Field::MaybeTime(|p| &mut p.target, 0, MAX_TIME),
             "delay above which the rate falls",
         ),
         opt(
             "slack",
-            Field::MaybeTime(|p| &mut p.slack, 0, LONG),
+            Field::MaybeTime(|p| &mut p.slack, 0, MAX_TIME),
             "more of target and drain for the deviation of the estimated capacity",
         ),
         opt(
             "drain",
-            Field::MaybeTime(|p| &mut p.drain, MS, LONG),
+            Field::MaybeTime(|p| &mut p.drain, MS, MAX_TIME),
             "time in which the modem's queue is to empty",
         ),
         opt(
@@ -183,7 +183,7 @@ static PACE: Kind<pace::Params> = Kind {
         opt(
             "least",
             Field::MaybeCount(|p| &mut p.least, 1, 100),
-            "percent of the estimated capacity that it leaves, however long the modem's queue",
+            "the least rate, however long the modem's queue, percent of the estimated capacity",
         ),
         opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
         opt(

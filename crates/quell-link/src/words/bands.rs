@@ -1,6 +1,6 @@
 //! The kinds with bands by priority: `pfifo_fast`, `prio`, `ets`.
 
-use quell_qdisc::bands::{BandClass, MOST, PRIORITIES, Params};
+use quell_qdisc::bands::{BandClass, MAX_BANDS, PRIORITIES, Params};
 use quell_qdisc::disciplines;
 
 use super::class::{self, Class, IN_BANDS};
@@ -50,14 +50,14 @@ fn check(words: &Words) -> Result<(), &'static str> {
 
 const BAND_LIMIT: Opt<Words> = opt(
     "limit",
-    Field::Count(|w| &mut w.params.limit, 1, MANY),
+    Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
     "packets of each band (in tc: the device's txqueuelen)",
 );
 
 fn set_priomap(words: &mut Words, text: &str) -> Result<(), Error> {
     let mut places = words.params.priomap.iter_mut();
     for word in text.split_whitespace() {
-        let band = field::count(word, 0, u64::from(MOST) - 1)? as u8;
+        let band = field::count(word, 0, u64::from(MAX_BANDS) - 1)? as u8;
         let Some(place) = places.next() else {
             let what = format!("there are {PRIORITIES} priorities, not more");
             return Err(Error::new(what).remedy("write at most so many bands"));
@@ -121,7 +121,7 @@ static PRIO: Kind<Words> = Kind {
     options: &[
         opt(
             "bands",
-            Field::MaybeCount8(|w| &mut w.params.bands, 2, MOST),
+            Field::MaybeCount8(|w| &mut w.params.bands, 2, MAX_BANDS),
             "how many there are",
         ),
         PRIORITY_MAP,
@@ -139,12 +139,12 @@ static ETS: Kind<Words> = Kind {
     options: &[
         opt(
             "bands",
-            Field::MaybeCount8(|w| &mut w.params.bands, 1, MOST),
+            Field::MaybeCount8(|w| &mut w.params.bands, 1, MAX_BANDS),
             "how many there are (default: strict ones and quanta together, or 3)",
         ),
         opt(
             "strict",
-            Field::MaybeCount8(|w| &mut w.params.strict, 0, MOST),
+            Field::MaybeCount8(|w| &mut w.params.strict, 0, MAX_BANDS),
             "how many of them, from the first on, are strict",
         ),
         opt(

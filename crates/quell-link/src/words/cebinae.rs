@@ -53,7 +53,7 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::Count(|p| &mut p.params.limit, 2, MANY),
+            Field::Count(|p| &mut p.params.limit, 2, MAX_COUNT),
             "packets in both queues, half of them in each",
         ),
         opt(
@@ -68,12 +68,12 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
         ),
         opt(
             "vdt",
-            Field::Time(|p| &mut p.params.vdt, 1, LONG),
+            Field::Time(|p| &mut p.params.vdt, 1, MAX_TIME),
             "step of the clock within a round",
         ),
         opt(
             "l",
-            Field::Time(|p| &mut p.params.l, 0, LONG),
+            Field::Time(|p| &mut p.params.l, 0, MAX_TIME),
             "time before a round's end at which rates are computed and the next round's packets go first",
         ),
         opt(

@@ -105,7 +105,7 @@ pub(super) static CHOKE: Kind<Words> = Kind {
         ),
         opt(
             "burst",
-            Field::MaybeCount(|p| &mut p.burst, 1, MANY),
+            Field::MaybeCount(|p| &mut p.burst, 1, MAX_COUNT),
             "packets that may arrive in a burst (default: (2 min + max) / 3)",
         ),
         opt(

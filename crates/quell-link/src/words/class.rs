@@ -7,7 +7,7 @@ use quell_qdisc::htb;
 use quell_qdisc::parts::filter::{Filter, Host};
 
 use super::option::Opt;
-use super::rows::{MUCH, QUANTUM, opt};
+use super::rows::{MAX_BYTES, QUANTUM, opt};
 use super::{Field, Kind, Queue};
 use crate::dscp;
 use crate::error::Error;
@@ -133,13 +133,13 @@ pub const CEIL: Row = Row(
 /// Its burst.
 pub const BURST: Row = Row(
     "burst",
-    Field::MaybeBytes(|c| &mut c.burst, 1, MUCH),
+    Field::MaybeBytes(|c| &mut c.burst, 1, MAX_BYTES),
     "in `htb`: bytes that it may send at once at its rate",
 );
 /// Its burst at its ceiling.
 pub const CBURST: Row = Row(
     "cburst",
-    Field::MaybeBytes(|c| &mut c.cburst, 1, MUCH),
+    Field::MaybeBytes(|c| &mut c.cburst, 1, MAX_BYTES),
     "in `htb`: bytes that it may send at once at its ceiling",
 );
 /// Its priority.

@@ -34,7 +34,7 @@ static FIXED: Kind<fixed::Params> = Kind {
     options: &[
         opt(
             "limit",
-            Field::MaybeCount(|p| &mut p.limit, 1, MANY),
+            Field::MaybeCount(|p| &mut p.limit, 1, MAX_COUNT),
             "packets (default: pfifo's 1000)",
         ),
         opt(
@@ -54,22 +54,22 @@ static WQM: Kind<wqm::Params> = Kind {
     options: &[
         opt(
             "target",
-            Field::Time(|p| &mut p.target, 0, LONG),
+            Field::Time(|p| &mut p.target, 0, MAX_TIME),
             "time within which the backlog should drain",
         ),
         opt(
             "low",
-            Field::MaybeTime(|p| &mut p.low, 0, LONG),
+            Field::MaybeTime(|p| &mut p.low, 0, MAX_TIME),
             "a backlog that drains faster than this allows a larger limit (default: half of target)",
         ),
         opt(
             "arrt",
-            Field::Time(|p| &mut p.arrt, 0, LONG),
+            Field::Time(|p| &mut p.arrt, 0, MAX_TIME),
             "the first limit is the rate times this",
         ),
         opt(
             "interval",
-            Field::Time(|p| &mut p.interval, US, LONG),
+            Field::Time(|p| &mut p.interval, US, MAX_TIME),
             PERIOD,
         ),
         opt(
@@ -89,17 +89,17 @@ static WQM: Kind<wqm::Params> = Kind {
         ),
         opt(
             "min",
-            Field::MaybeCount(|p| &mut p.min, 1, MANY),
+            Field::MaybeCount(|p| &mut p.min, 1, MAX_COUNT),
             "smallest limit, packets (default: ampdu)",
         ),
         opt(
             "max",
-            Field::Count(|p| &mut p.max, 1, MANY),
+            Field::Count(|p| &mut p.max, 1, MAX_COUNT),
             "largest limit, packets",
         ),
         opt(
             "step",
-            Field::MaybeCount(|p| &mut p.step, 1, MANY),
+            Field::MaybeCount(|p| &mut p.step, 1, MAX_COUNT),
             "packets by which an alarm changes the limit (default: ampdu)",
         ),
         opt(

@@ -1,6 +1,6 @@
 //! `drr`: classes that a hash of the flow chooses, or those that are named.
 
-use quell_qdisc::bands::{self, BandClass, MOST_CLASSES};
+use quell_qdisc::bands::{self, BandClass, MAX_CLASSES};
 use quell_qdisc::{disciplines, drr};
 
 use super::class::{self, Class, IN_DRR};
@@ -20,7 +20,7 @@ impl Words {
         let quantum = |class: &Class| class.quantum.unwrap_or(self.params.quantum);
         let band = |(i, class): (usize, &Class)| BandClass {
             id: class.id.0,
-            band: i.min(MOST_CLASSES) as u8,
+            band: i.min(MAX_CLASSES) as u8,
             filter: class.filter(),
             queue: class.built(rate_bps),
         };
@@ -79,7 +79,7 @@ pub(super) static DRR: Kind<Words> = Kind {
         ),
         opt(
             "limit",
-            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
             "packets of each class that is a FIFO (in tc: the device's txqueuelen)",
         ),
         opt::<Words>(

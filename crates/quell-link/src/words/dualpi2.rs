@@ -48,12 +48,12 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
             "packets in both queues",
         ),
         opt(
             "memlimit",
-            Field::MaybeBytes(|w| &mut w.params.memlimit, 1, MUCH),
+            Field::MaybeBytes(|w| &mut w.params.memlimit, 1, MAX_BYTES),
             "bytes in both queues (default: limit full-size packets, twice)",
         ),
         // Before the options that they set, so that the canonical words put them there too.
@@ -62,7 +62,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
             Field::Other {
                 syntax: "TIME",
                 set: |w, text| {
-                    w.max_rtt = Some(field::time(text, MS, LONG)?);
+                    w.max_rtt = Some(field::time(text, MS, MAX_TIME)?);
                     w.tune();
                     Ok(())
                 },
@@ -75,7 +75,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
             Field::Other {
                 syntax: "TIME",
                 set: |w, text| {
-                    w.typical_rtt = Some(field::time(text, US, LONG)?);
+                    w.typical_rtt = Some(field::time(text, US, MAX_TIME)?);
                     w.tune();
                     Ok(())
                 },
@@ -85,12 +85,12 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, LONG),
+            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
             "target delay of the classic queue",
         ),
         opt(
             "tupdate",
-            Field::Time(|w| &mut w.params.tupdate, US, LONG),
+            Field::Time(|w| &mut w.params.tupdate, US, MAX_TIME),
             TUPDATE,
         ),
         opt(
@@ -115,7 +115,9 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                 set: |w, text| {
                     w.params.step_thresh = match text.strip_suffix("pkt").or(text.strip_suffix('p'))
                     {
-                        Some(n) => Step::Packets(units::parse_count(n)?.min(MANY.into()) as u32),
+                        Some(n) => {
+                            Step::Packets(units::parse_count(n)?.min(MAX_COUNT.into()) as u32)
+                        }
                         None => Step::Time(
                             units::parse_time(text)
                                 .map_err(|e| e.remedy("write it as 1ms, or in packets as 5pkt"))?,
@@ -132,7 +134,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         ),
         opt(
             "min_qlen_step",
-            Field::Count(|w| &mut w.params.min_qlen_step, 0, MANY),
+            Field::Count(|w| &mut w.params.min_qlen_step, 0, MAX_COUNT),
             "the step spares packets that found fewer in the low-latency queue",
         ),
         opt(

@@ -25,10 +25,14 @@ pub(super) static FQ: Kind<fq::Params> = Kind {
     source: "Linux sch_fq",
     default: fq::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MAX_COUNT),
+            LIMIT_ALL,
+        ),
         opt(
             "flow_limit",
-            Field::Count(|p| &mut p.flow_limit, 1, MANY),
+            Field::Count(|p| &mut p.flow_limit, 1, MAX_COUNT),
             "packets of each flow",
         ),
         opt(
@@ -43,12 +47,12 @@ pub(super) static FQ: Kind<fq::Params> = Kind {
         ),
         opt(
             "refill_delay",
-            Field::Time(|p| &mut p.refill_delay, 0, LONG),
+            Field::Time(|p| &mut p.refill_delay, 0, MAX_TIME),
             "a flow idle for longer starts with at least a quantum",
         ),
         opt(
             "ce_threshold",
-            Field::Time(|p| &mut p.ce_threshold, 0, LONG),
+            Field::Time(|p| &mut p.ce_threshold, 0, MAX_TIME),
             CE_THRESHOLD,
         ),
         opt(
@@ -66,16 +70,20 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
     source: "RFC 8290, Linux sch_fq_codel",
     default: fq_codel::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MAX_COUNT),
+            LIMIT_ALL,
+        ),
         opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
         opt(
             "target",
-            Field::Time(|p| &mut p.codel.target, 0, LONG),
+            Field::Time(|p| &mut p.codel.target, 0, MAX_TIME),
             TARGET,
         ),
         opt(
             "interval",
-            Field::Time(|p| &mut p.codel.interval, US, LONG),
+            Field::Time(|p| &mut p.codel.interval, US, MAX_TIME),
             INTERVAL,
         ),
         opt(
@@ -86,7 +94,7 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
         opt("ecn", Field::Flag(|p| &mut p.codel.ecn, "noecn"), ECN),
         opt(
             "ce_threshold",
-            Field::MaybeTime(|p| &mut p.codel.ce_threshold, 0, LONG),
+            Field::MaybeTime(|p| &mut p.codel.ce_threshold, 0, MAX_TIME),
             CE_THRESHOLD,
         ),
         opt(
@@ -109,12 +117,12 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
         ),
         opt(
             "memory_limit",
-            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            Field::Bytes(|p| &mut p.memory_limit, 1, MAX_BYTES),
             MEMORY,
         ),
         opt(
             "drop_batch",
-            Field::Count(|p| &mut p.drop_batch, 1, MANY),
+            Field::Count(|p| &mut p.drop_batch, 1, MAX_COUNT),
             "largest number of packets dropped at once from the longest flow of a full queue",
         ),
     ],

@@ -52,27 +52,27 @@ static SFB: Kind<SfbWords> = Kind {
     options: &[
         opt(
             "rehash",
-            Field::Count(|p| &mut p.params.rehash, 0, MANY),
+            Field::Count(|p| &mut p.params.rehash, 0, MAX_COUNT),
             "milliseconds after which the hash of flows changes; 0: never",
         ),
         opt(
             "db",
-            Field::Count(|p| &mut p.params.db, 0, MANY),
+            Field::Count(|p| &mut p.params.db, 0, MAX_COUNT),
             "milliseconds before that in which the next bins learn",
         ),
         opt(
             "limit",
-            Field::Count(|p| &mut p.params.limit, 1, MANY),
+            Field::Count(|p| &mut p.params.limit, 1, MAX_COUNT),
             LIMIT_ALL,
         ),
         opt(
             "max",
-            Field::MaybeCount(|p| &mut p.max, 1, MANY),
+            Field::MaybeCount(|p| &mut p.max, 1, MAX_COUNT),
             "packets of a flow's emptiest bin at which it is dropped (default: 5/4 target, or 25)",
         ),
         opt(
             "target",
-            Field::MaybeCount(|p| &mut p.target, 1, MANY),
+            Field::MaybeCount(|p| &mut p.target, 1, MAX_COUNT),
             "packets of a bin at which its probability rises (default: 4/5 max)",
         ),
         opt(
@@ -87,12 +87,12 @@ static SFB: Kind<SfbWords> = Kind {
         ),
         opt(
             "penalty_rate",
-            Field::Count(|p| &mut p.params.penalty_rate, 0, MANY),
+            Field::Count(|p| &mut p.params.penalty_rate, 0, MAX_COUNT),
             "packets per second of all flows that do not respond",
         ),
         opt(
             "penalty_burst",
-            Field::Count(|p| &mut p.params.penalty_burst, 0, MANY),
+            Field::Count(|p| &mut p.params.penalty_burst, 0, MAX_COUNT),
             "packets that these may send at once",
         ),
     ],
@@ -105,7 +105,11 @@ static HHF: Kind<hhf::Params> = Kind {
     source: "Estan and Varghese 2002, Linux sch_hhf",
     default: hhf::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MAX_COUNT),
+            LIMIT_ALL,
+        ),
         opt(
             "quantum",
             Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
@@ -113,12 +117,12 @@ static HHF: Kind<hhf::Params> = Kind {
         ),
         opt(
             "hh_limit",
-            Field::Count(|p| &mut p.hh_limit, 1, MANY),
+            Field::Count(|p| &mut p.hh_limit, 1, MAX_COUNT),
             "heavy hitters that may be known at once",
         ),
         opt(
             "reset_timeout",
-            Field::Time(|p| &mut p.reset_timeout, 1, LONG),
+            Field::Time(|p| &mut p.reset_timeout, 1, MAX_TIME),
             "time within which a flow's bytes are counted",
         ),
         opt(
@@ -128,7 +132,7 @@ static HHF: Kind<hhf::Params> = Kind {
         ),
         opt(
             "evict_timeout",
-            Field::Time(|p| &mut p.evict_timeout, 1, 100 * LONG),
+            Field::Time(|p| &mut p.evict_timeout, 1, 100 * MAX_TIME),
             "a heavy hitter that was idle for longer is none",
         ),
         opt(

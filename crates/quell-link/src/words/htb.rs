@@ -57,12 +57,12 @@ pub(super) static HTB: Kind<Words> = Kind {
         ),
         opt(
             "r2q",
-            Field::Count(|w| &mut w.params.r2q, 1, MANY),
+            Field::Count(|w| &mut w.params.r2q, 1, MAX_COUNT),
             "bytes of a class's rate per byte of its quantum",
         ),
         opt(
             "direct_qlen",
-            Field::Count(|w| &mut w.params.direct_qlen, 0, MANY),
+            Field::Count(|w| &mut w.params.direct_qlen, 0, MAX_COUNT),
             "packets that wait to pass unshaped",
         ),
         opt::<Words>(

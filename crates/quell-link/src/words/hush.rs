@@ -79,7 +79,7 @@ pub(super) static HUSH: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
             LIMIT_ALL,
         ),
         opt(

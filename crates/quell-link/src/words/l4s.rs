@@ -19,7 +19,11 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
     source: "A3C-L4S (FreeBSD dn_sched_l4s), RFC 8033, RFC 9332",
     default: l4s::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MAX_COUNT),
+            LIMIT_ALL,
+        ),
         opt(
             "pairs",
             Field::Count(|p| &mut p.pairs, 1, 1024),
@@ -30,15 +34,19 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
             Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
             QUANTUM_MEANS,
         ),
-        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.target, 0, MAX_TIME),
+            TARGET,
+        ),
         opt(
             "tupdate",
-            Field::Time(|p| &mut p.tupdate, US, LONG),
+            Field::Time(|p| &mut p.tupdate, US, MAX_TIME),
             TUPDATE,
         ),
         opt(
             "max_burst",
-            Field::Time(|p| &mut p.max_burst, 0, LONG),
+            Field::Time(|p| &mut p.max_burst, 0, MAX_TIME),
             "time without drops after a sub-queue becomes active",
         ),
         opt(

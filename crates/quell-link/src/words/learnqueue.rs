@@ -111,7 +111,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, LONG),
+            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
             "mean delay to hold (with published_reward it only weighs losses)",
         ),
         opt(
@@ -131,7 +131,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         ),
         opt(
             "period",
-            Field::Time(|w| &mut w.params.period, US, LONG),
+            Field::Time(|w| &mut w.params.period, US, MAX_TIME),
             PERIOD,
         ),
         opt(

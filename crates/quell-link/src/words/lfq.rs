@@ -172,7 +172,7 @@ pub(super) static LFQ: Kind<Words> = Kind {
         ),
         opt(
             "limit",
-            Field::MaybeCount(|w| &mut w.limit, 1, MANY),
+            Field::MaybeCount(|w| &mut w.limit, 1, MAX_COUNT),
             "constant limit of every flow in packets, instead of the network's",
         ),
         opt(
@@ -187,17 +187,17 @@ pub(super) static LFQ: Kind<Words> = Kind {
         ),
         opt(
             "every",
-            Field::Count(|w| &mut w.control.every, 1, MANY),
+            Field::Count(|w| &mut w.control.every, 1, MAX_COUNT),
             "packets of a flow between two limits",
         ),
         opt(
             "ceiling",
-            Field::Time(|w| &mut w.control.ceiling, 0, LONG),
+            Field::Time(|w| &mut w.control.ceiling, 0, MAX_TIME),
             "upper bound of a limit: what its flow sends in this time; 0s: no bound",
         ),
         opt(
             "idle",
-            Field::Time(|w| &mut w.queue.idle, 0, 1000 * LONG),
+            Field::Time(|w| &mut w.queue.idle, 0, 1000 * MAX_TIME),
             "a bucket without packets for longer is reset for another flow",
         ),
         opt(

@@ -75,17 +75,17 @@ pub(super) static PIE: Kind<Words> = Kind {
         ),
         opt(
             "limit",
-            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
             LIMIT,
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, LONG),
+            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
             TARGET,
         ),
         opt(
             "tupdate",
-            Field::Time(|w| &mut w.params.tupdate, MS, LONG),
+            Field::Time(|w| &mut w.params.tupdate, MS, MAX_TIME),
             TUPDATE,
         ),
         opt("alpha", Field::Count(|w| &mut w.params.alpha, 0, 32), ALPHA),
@@ -122,16 +122,20 @@ pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
     source: "Linux sch_fq_pie",
     default: fq_pie::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MAX_COUNT),
+            LIMIT_ALL,
+        ),
         opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
         opt(
             "target",
-            Field::Time(|p| &mut p.pie.target, 0, LONG),
+            Field::Time(|p| &mut p.pie.target, 0, MAX_TIME),
             TARGET,
         ),
         opt(
             "tupdate",
-            Field::Time(|p| &mut p.pie.tupdate, MS, LONG),
+            Field::Time(|p| &mut p.pie.tupdate, MS, MAX_TIME),
             TUPDATE,
         ),
         opt("alpha", Field::Count(|p| &mut p.pie.alpha, 0, 32), ALPHA),
@@ -143,7 +147,7 @@ pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
         ),
         opt(
             "memory_limit",
-            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            Field::Bytes(|p| &mut p.memory_limit, 1, MAX_BYTES),
             MEMORY,
         ),
         opt(

@@ -103,7 +103,7 @@ pub(super) static RED: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::MaybeBytes(|p| &mut p.limit, 1, MUCH),
+            Field::MaybeBytes(|p| &mut p.limit, 1, MAX_BYTES),
             "limit in bytes (default: 4 max)",
         ),
         opt(
@@ -123,7 +123,7 @@ pub(super) static RED: Kind<Words> = Kind {
         ),
         opt(
             "burst",
-            Field::MaybeCount(|p| &mut p.burst, 1, MANY),
+            Field::MaybeCount(|p| &mut p.burst, 1, MAX_COUNT),
             "packets that may arrive in a burst (default: (2 min + max) / (3 avpkt))",
         ),
         opt(

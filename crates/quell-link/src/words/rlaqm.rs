@@ -101,12 +101,12 @@ pub(super) static RLAQM: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            Field::Count(|w| &mut w.params.limit, 1, MAX_COUNT),
             LIMIT,
         ),
         opt(
             "period",
-            Field::Time(|w| &mut w.params.period, US, LONG),
+            Field::Time(|w| &mut w.params.period, US, MAX_TIME),
             PERIOD,
         ),
         opt(
@@ -116,7 +116,7 @@ pub(super) static RLAQM: Kind<Words> = Kind {
         ),
         opt(
             "ceiling",
-            Field::Time(|w| &mut w.params.ceiling, 0, LONG),
+            Field::Time(|w| &mut w.params.ceiling, 0, MAX_TIME),
             "delay above which the probability is 0.5, whatever a network of probabilities answers (0: none)",
         ),
         opt("ecn", Field::Flag(|w| &mut w.ecn, "noecn"), ECN),

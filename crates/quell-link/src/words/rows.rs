@@ -4,12 +4,12 @@ use quell_qdisc::{Nanos, SEC};
 
 use super::{Field, Opt};
 
-/// Packets that any queue may be told to hold.
-pub(super) const MANY: u32 = 1_000_000_000;
+/// The largest number of packets, flows or buckets that an option takes.
+pub(super) const MAX_COUNT: u32 = 1_000_000_000;
 /// Bytes that any queue may be told to hold.
-pub(super) const MUCH: u64 = 1 << 40;
+pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// Longest target or interval.
-pub(super) const LONG: Nanos = 10 * SEC;
+pub(super) const MAX_TIME: Nanos = 10 * SEC;
 /// Largest quantum, bytes.
 pub(super) const QUANTUM: u32 = 1 << 20;
 

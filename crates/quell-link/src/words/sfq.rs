@@ -80,7 +80,7 @@ pub(super) static SFQ: Kind<Words> = Kind {
     options: &[
         opt(
             "limit",
-            Field::MaybeCount(|p| &mut p.params.limit, 2, MANY),
+            Field::MaybeCount(|p| &mut p.params.limit, 2, MAX_COUNT),
             "packets in the whole queue, at most flows times depth (default: 127)",
         ),
         opt(
@@ -135,7 +135,7 @@ pub(super) static SFQ: Kind<Words> = Kind {
         ),
         opt(
             "burst",
-            Field::MaybeCount(|p| &mut p.burst, 1, MANY),
+            Field::MaybeCount(|p| &mut p.burst, 1, MAX_COUNT),
             "packets that may arrive in a burst (default: (2 min + max) / (3 avpkt))",
         ),
         opt(

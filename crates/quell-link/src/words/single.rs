@@ -35,7 +35,7 @@ impl Spec for cobalt::Params {
 
 const FIFO_LIMIT: Opt<fifo::Params> = opt(
     "limit",
-    Field::Count(|p| &mut p.limit_packets, 1, MANY),
+    Field::Count(|p| &mut p.limit_packets, 1, MAX_COUNT),
     LIMIT,
 );
 
@@ -59,7 +59,7 @@ static BFIFO: Kind<fifo::Params> = Kind {
     },
     options: &[opt(
         "limit",
-        Field::Bytes(|p| &mut p.limit_bytes, 1, MUCH),
+        Field::Bytes(|p| &mut p.limit_bytes, 1, MAX_BYTES),
         "limit in bytes (1000 full-size packets)",
     )],
     check: |_| Ok(()),
@@ -87,17 +87,21 @@ static CODEL: Kind<codel::Params> = Kind {
     source: "RFC 8289, Linux sch_codel",
     default: codel::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
-        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.target, 0, MAX_TIME),
+            TARGET,
+        ),
         opt(
             "interval",
-            Field::Time(|p| &mut p.interval, US, LONG),
+            Field::Time(|p| &mut p.interval, US, MAX_TIME),
             INTERVAL,
         ),
         opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
         opt(
             "ce_threshold",
-            Field::MaybeTime(|p| &mut p.ce_threshold, 0, LONG),
+            Field::MaybeTime(|p| &mut p.ce_threshold, 0, MAX_TIME),
             CE_THRESHOLD,
         ),
     ],
@@ -110,7 +114,7 @@ static COBALT: Kind<cobalt::Params> = Kind {
     source: "Linux sch_cake",
     default: cobalt::Params::default,
     options: &[
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT),
         opt("target", Field::Time(|p| &mut p.target, 0, 4 * SEC), TARGET),
         opt(
             "interval",

@@ -35,7 +35,7 @@ pub struct Row {
     pub parent: u32,
     /// Its kind.
     pub kind: String,
-    /// Its options, as the kernel has them.
+    /// Its options in the kernel's format.
     pub options: Vec<u8>,
 }
 

@@ -49,10 +49,11 @@ impl Options {
     }
 }
 
-/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name, says what is attached.
+/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name, reports what is attached.
 ///
 /// # Errors
-/// If an option is wrong, the kernel or a right lacks, its verifier refuses the program, or there is a discipline that somebody chose.
+/// If an option is wrong, the kernel lacks support, a capability is missing, the verifier rejects the program, or another program
+/// configured the present discipline.
 pub fn run(options: &Options) -> Result<(), Error> {
     let dev = options.dev.as_str();
     let device = host::existing(dev)?;
@@ -112,7 +113,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     attach(options, &object, &chosen, &plan, &rows, hooks, &file)
 }
 
-/// Carries a plan out. `hooks`: filters of ours that are there by now.
+/// Carries out a plan. `hooks`: quell's filters that are already attached.
 fn attach(
     options: &Options,
     object: &Registered,

@@ -32,7 +32,7 @@ impl Plan {
     /// Decides what is replaced: the root, or the queues of `mq` unless a rate is given, which is one for all of a device.
     ///
     /// # Errors
-    /// If somebody has chosen what is there, or it could not be put back later.
+    /// If another program configured the present discipline, or quell could not restore it later.
     pub fn new(
         dev: &str,
         device: u32,
@@ -159,7 +159,7 @@ fn check(dev: &str, rows: &[Row], root: Option<&Found>, replace: bool) -> Result
     }
     match replace {
         true => Ok(()),
-        false => Err(error("somebody has chosen it")
+        false => Err(error("another program configured it")
             .remedy("--replace puts quell's in its place; quell detach then brings it back")),
     }
 }

@@ -94,8 +94,8 @@ impl Saved {
         }
     }
 
-    /// Whether the root of its device still is one of ours: also that which was there before this one, where a process was killed
-    /// between the two.
+    /// Whether the root of its device is still one of quell's disciplines. This includes the previous one, in case a process was killed
+    /// while it replaced that.
     pub fn is_there(&self, rows: &[Found]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }
@@ -173,7 +173,7 @@ impl Saved {
     }
 }
 
-/// Takes filters of ours at clsact away, and clsact with them unless others use it or made it.
+/// Removes quell's filters at clsact, and clsact itself unless other programs use it or created it.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -191,7 +191,7 @@ pub fn unhook(hooks: &[Hook], changer: &mut Changer) -> Result<(), Error> {
 /// If the kernel refuses.
 pub fn undo(saved: &Saved) -> Result<String, Error> {
     let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-    // Some kernels list nothing of a device that is gone, others refuse.
+    // For a deleted device, some kernels list nothing and others return an error.
     if host::name(saved.device).is_none() {
         return Ok("is gone".to_owned());
     }
@@ -199,7 +199,7 @@ pub fn undo(saved: &Saved) -> Result<String, Error> {
     let mut changer = Changer::new().map_err(no)?;
     if !saved.is_there(&rows) {
         unhook(&saved.hooks, &mut changer)?;
-        return Ok("somebody else has replaced it; that stays".to_owned());
+        return Ok("another program has replaced it; the replacement stays".to_owned());
     }
     saved.put_back(&mut changer)?;
     let back = match saved.before.rows.first() {

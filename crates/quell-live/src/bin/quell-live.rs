@@ -36,7 +36,7 @@ mod linux {
 
 quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
 quell-live steer DEV CONTROLLER --with KNOB turns their knobs: quell-live steer --help
-quell-live attach DEV NAME puts a queue of quell's into the kernel: quell-live attach --help
+quell-live attach DEV NAME puts one of quell's queues into the kernel: quell-live attach --help
 
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
 ",
@@ -60,7 +60,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
     const ATTACH: Page = Page {
         command: "quell-live attach",
         about: "\
-Puts a queue of quell's into the kernel, as BPF: no process stays, and no packet leaves the kernel. Linux 6.16 or newer.",
+Puts one of quell's queues into the kernel, as BPF: no process remains, and no packet leaves the kernel. Linux 6.16 or newer.",
         examples: options::attach::EXAMPLES,
         more: "
 Given again with the same name, attach changes the rate and the limit of what is attached.

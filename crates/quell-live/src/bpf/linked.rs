@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_of_ours_is_refused() {
+    fn other_object_files_are_refused() {
         assert!(Object::new(b"no object").is_none());
         let whole = DISCIPLINES[0].object;
         for length in (0..whole.len()).step_by(997) {

@@ -89,7 +89,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody has a reference into it.
+        // SAFETY: the mapping belongs to `self`, and no reference into it exists.
         unsafe { libc::munmap(self.at.cast(), self.length) };
     }
 }
@@ -178,7 +178,7 @@ pub fn array(
     opened(MAP_CREATE, &words)
 }
 
-/// A map with these bytes, which nobody can change.
+/// A map with these bytes, read-only for programs and frozen for user space.
 pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
     let map = array("constants", bytes.len() as u32, 1, CONSTANT, None)?;
     update(&map, 0, bytes)?;

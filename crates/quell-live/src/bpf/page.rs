@@ -277,7 +277,7 @@ fn refused(error: &io::Error) -> Error {
                 .remedy("write sudo before it")
         }
         Some(libc::ENOENT) => {
-            Error::new("it is gone: somebody else has taken it away").remedy("quell detach")
+            Error::new("it no longer exists: another program has removed it").remedy("quell detach")
         }
         _ => Error::new(format!("BPF: {}", host::reason(error))),
     }
@@ -291,7 +291,7 @@ pub struct Slot<'a> {
 
 impl Slot<'_> {
     fn long(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: within the part, aligned as C has it; it is shared, and only used as atomics.
+        // SAFETY: within the part and aligned as in the C structure; this shared memory is only accessed as atomics.
         unsafe { AtomicU64::from_ptr(self.page.memory.at.add(self.at + at).cast()) }
     }
 

@@ -155,7 +155,7 @@ impl Changes {
         Ok(made)
     }
 
-    /// Whether the kernel says when somebody changes them: nf_tables does, the tables of older iptables do not.
+    /// Whether the kernel sends notifications of changes: nf_tables does, the tables of older iptables do not.
     pub fn noticed(&self) -> bool {
         let new = |rule: &Rule| {
             command::run(rule.program, &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
@@ -215,7 +215,7 @@ fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
     matching.chain(action).map(str::to_owned).collect()
 }
 
-/// Whether a rule is one of quell's on this interface.
+/// Whether this is a rule that quell made on this interface.
 fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
     let numbers = rule
         .iter()
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_leaves_out_our_own_packets_and_passes_when_nobody_reads() {
+    fn every_rule_excludes_quells_packets_and_passes_packets_without_a_reader() {
         let Ok(made) = Changes::iptables("eth0", Some(7..=7), Some(8..=11)) else {
             return;
         };

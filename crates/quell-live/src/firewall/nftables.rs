@@ -15,7 +15,7 @@ fn name(dev: &str) -> Option<String> {
         return None;
     }
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    // Two names may become one: the sum of the bytes tells them apart.
+    // Different names may become equal: the sum of the bytes distinguishes them.
     let sum: u32 = dev.bytes().zip(1..).map(|(b, k)| u32::from(b) * k).sum();
     let letters: String = dev.chars().map(clean).collect();
     Some(format!("quell_live_{letters}_{sum}"))
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_its_own_name_and_passes_when_nobody_reads() {
+    fn a_table_has_its_own_name_and_passes_packets_without_a_reader() {
         let table = Table::new("eth0.5", Some(&(7..=7)), Some(&(8..=9))).unwrap();
         assert_eq!(table.text.matches("flags bypass").count(), 2);
         assert!(table.text.contains(

@@ -71,7 +71,7 @@ fn print_drop_in(options: &Options) -> Result<(), Error> {
     written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
 }
 
-/// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.
+/// Runs until SIGTERM, Ctrl-C or the end of its time; then sends all held packets and restores the previous state.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used.
@@ -119,7 +119,7 @@ fn run(options: &Options) -> Result<(), Error> {
             tell(line);
         }
     };
-    // Also where nothing else is told: nobody can guess it.
+    // Even with --quiet: its token cannot be guessed.
     server
         .dashboard
         .iter()
@@ -138,7 +138,7 @@ fn run(options: &Options) -> Result<(), Error> {
 }
 
 fn table(plan: &Plan, looks: &[(&'static str, Snapshot)]) -> String {
-    let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
+    let titles = ["", "rate", "packets", "sent", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
     for direction in &plan.directions {
         let Some((name, look)) = looks.iter().find(|(name, _)| *name == direction.name) else {

@@ -1,4 +1,4 @@
-//! `quell live` on its interfaces: taken, watched over, given back.
+//! `quell live` on its interfaces: opening, monitoring and releasing them.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::system::sys;
 use crate::system::systemd::Systemd;
 use crate::system::watchdog::Watchdog;
 
-/// How often all is looked at of which nobody says that it has changed.
+/// Interval of the checks for changes of which the kernel sends no notification.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an interface may be away that is deleted and made anew.
+/// How long an interface that is deleted and created again may be missing.
 const GRACE: Duration = Duration::from_secs(1);
 /// The directions that can be managed.
 const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
@@ -41,7 +41,7 @@ pub struct Running {
     held: Vec<Held>,
     watchdog: Watchdog,
     rules: Option<Rules>,
-    /// Rules that somebody else removed and that were put back.
+    /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
     workers: Vec<(&'static str, Worker)>,
     /// Of both directions, whether managed or not, as long as this lives.
@@ -61,7 +61,7 @@ pub struct Running {
 struct Following {
     /// Since when one is not there.
     missing: Option<Instant>,
-    /// Why they could not be taken anew.
+    /// Why they could not be opened again.
     trouble: Option<String>,
 }
 
@@ -176,7 +176,7 @@ impl Running {
         Ok(())
     }
 
-    /// Both ways between two interfaces; one that is not managed goes on at once.
+    /// Both directions between two interfaces; packets of an unmanaged one are forwarded immediately.
     fn between(&mut self, plan: &Plan, dev: &Interface, to: &str) -> Result<(), Error> {
         let other = Interface::find("--to", to)?;
         if other.index == dev.index {
@@ -192,8 +192,8 @@ impl Running {
         if plan.xdp() {
             let packets = [most_packets(plan, "ingress"), most_packets(plan, "egress")];
             let most = packets[0].max(packets[1]);
-            if most > af_xdp::MOST {
-                let room = af_xdp::MOST;
+            if most > af_xdp::MAX_PACKETS {
+                let room = af_xdp::MAX_PACKETS;
                 tell(&format!(
                     "AF_XDP holds at most {room} packets in each direction: a queue that may hold {most} is limited to that"
                 ));
@@ -265,7 +265,7 @@ impl Running {
         Ok(())
     }
 
-    /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
+    /// Sends all held packets, then removes the rules, so that no packet is lost. Returns the final snapshots.
     pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
         self.release()?;
         Ok(self.watches.iter().map(|(n, w)| (*n, w.look())).collect())
@@ -293,7 +293,7 @@ impl Running {
         undone.map(|_| self.held.clear())
     }
 
-    /// Takes the interfaces anew, as they are now.
+    /// Opens the interfaces again in their present state.
     fn again(&mut self, plan: &Plan) -> Result<(), Error> {
         let mut plan = plan.clone();
         let mut names = self.interfaces.iter().map(|i| i.name.clone());
@@ -328,14 +328,14 @@ impl Running {
         match self.again(plan) {
             Ok(()) => {
                 state.trouble = None;
-                tell(&format!("{why}: taken anew"));
+                tell(&format!("{why}: reopened"));
             }
             Err(error) if !self.held.is_empty() => return Err(error),
             Err(error) => {
                 let what = error.to_string();
                 if state.trouble.as_ref() != Some(&what) {
                     tell(&format!(
-                        "{why}: traffic passes unmanaged until this is mended: {what}"
+                        "{why}: traffic passes unmanaged until this is fixed: {what}"
                     ));
                 }
                 state.trouble = Some(what);

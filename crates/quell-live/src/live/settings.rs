@@ -18,13 +18,13 @@ use crate::system::host;
 use crate::system::sys;
 
 /// Most bytes of a configuration file.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Most loops of a direction.
-const MOST_LOOPS: usize = 32;
+const MAX_LOOPS: usize = 32;
 /// The rate of a line that is no limit, bit/s: loops set rates below it.
 const NO_LIMIT: u64 = 100_000_000_000;
 /// Most bytes that count with a packet.
-const MOST_OVERHEAD: u32 = 1000;
+const MAX_OVERHEAD: u32 = 1000;
 
 /// An error whose key is the option that is to blame.
 fn wrong<T>(key: &str, what: &str, remedy: &str) -> Result<T, Error> {
@@ -250,7 +250,7 @@ impl Plan {
                 "cake {word}: the kernel has no connections and no marks of what passes between two interfaces; without effect"
             ));
         }
-        // What leaves is looked at before its addresses are translated.
+        // Outgoing packets are classified before address translation.
         let lacks = nat && direction.name == "ingress" && !backend::tells_connections();
         lacks.then(|| {
             "cake nat: this kernel does not tell the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT); of what arrives, hosts are the addresses in the packets".to_owned()
@@ -269,7 +269,7 @@ impl Plan {
     /// This plan after `old`, if it changes only what can change.
     pub fn after(self, old: &Self, path: &Path) -> Result<Self, Error> {
         let at = |error: Error| error.at(&path.display().to_string(), None);
-        // What runs is better than what stands in for a model that cannot be read.
+        // The running queue is better than the substitute for a model that cannot be read.
         if let Some(error) = self.directions.iter().find_map(|d| d.broken.clone()) {
             return Err(at(error.under("aqm")));
         }
@@ -330,8 +330,8 @@ impl Direction {
             }
         }
         let overhead = options.overhead.unwrap_or(link::ETHERNET);
-        if overhead > MOST_OVERHEAD {
-            let what = format!("{overhead} is more than {MOST_OVERHEAD} bytes");
+        if overhead > MAX_OVERHEAD {
+            let what = format!("{overhead} is more than {MAX_OVERHEAD} bytes");
             return Err(Error::new(what).key("overhead"));
         }
         let params = Params {
@@ -371,7 +371,7 @@ impl Direction {
     }
 }
 
-/// A queue of these words, and what is wrong with its model if another one stands in.
+/// The queue of these words; for a substitute, the error of the model that cannot be read.
 fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
     // On a real link no learned controller is without a guard. Other queues do not know the word.
     let guarded = Queue::parse(&format!("{aqm} guard"));
@@ -432,8 +432,8 @@ fn processors(text: &str) -> Result<Vec<usize>, Error> {
             if cpus.contains(&cpu) {
                 return Err(wrong(format!("names processor {cpu} twice")));
             }
-            if cpus.len() == MOST_LOOPS {
-                return Err(wrong(format!("names more than {MOST_LOOPS} processors")));
+            if cpus.len() == MAX_LOOPS {
+                return Err(wrong(format!("names more than {MAX_LOOPS} processors")));
             }
             cpus.push(cpu);
         }
@@ -457,7 +457,7 @@ fn with_file(given: &Options) -> Result<Options, Error> {
 fn read(path: &Path) -> Result<Options, Error> {
     let name = path.display().to_string();
     let no = |error: Error| error.key(format!("--config {name}"));
-    let text = host::read_regular(path, MOST_BYTES).map_err(no)?;
+    let text = host::read_regular(path, MAX_BYTES).map_err(no)?;
     toml::from_str(&text).map_err(|e| {
         let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
         Error::new(e.message().replace('\n', "; ")).at(&name, line)

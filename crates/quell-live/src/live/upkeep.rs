@@ -1,4 +1,4 @@
-//! What is looked at while `quell live` runs: whether its rules are still there, its loops turn, its interfaces are what they were.
+//! Checks while `quell live` runs: whether its rules still exist, its loops run, and its interfaces are unchanged.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -21,9 +21,9 @@ pub struct Interface {
 
 /// What became of interfaces.
 pub enum Links {
-    /// They are what they were.
+    /// They are unchanged.
     Same,
-    /// They have to be taken anew: why.
+    /// They have to be opened again: why.
     Changed(String),
     /// One is not there.
     Missing(String),
@@ -46,7 +46,7 @@ impl Interface {
     fn look(&mut self) -> Links {
         let name = &self.name;
         match host::name(self.index) {
-            None if host::index(name).is_some() => Links::Changed(format!("{name} was made anew")),
+            None if host::index(name).is_some() => Links::Changed(format!("{name} was recreated")),
             None => Links::Missing(name.clone()),
             Some(now) if now != *name => {
                 let why = format!("{name} is now called {now}");
@@ -80,18 +80,18 @@ pub fn look(interfaces: &mut [Interface]) -> Links {
     }
 }
 
-/// Rules that were made, and what tells of others' changes.
+/// Rules that were made, and notifications of changes by other programs.
 pub struct Rules {
     changes: Changes,
     notices: Notices,
-    /// Whether the kernel tells of changes; if not, they are looked at every second.
+    /// Whether the kernel sends notifications of changes; if not, the rules are checked every second.
     noticed: bool,
     /// Why they could not be put back.
     trouble: Option<String>,
 }
 
 impl Rules {
-    /// Rules that were made; `notices` were heard of from before.
+    /// Rules that were made; `notices` were subscribed to before that.
     pub fn new(changes: Changes, notices: Notices) -> Self {
         Self {
             noticed: changes.noticed(),
@@ -101,12 +101,12 @@ impl Rules {
         }
     }
 
-    /// Can be read when somebody has changed rules.
+    /// Readable when another program has changed rules.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
 
-    /// Puts back what somebody else removed, and says so; how many rules.
+    /// Puts back rules that another program removed, and reports it. Returns their number.
     pub fn keep(&mut self, dev: &str) -> usize {
         if !self.notices.came() && self.noticed && self.trouble.is_none() {
             return 0;
@@ -166,14 +166,14 @@ impl Progress {
         .collect()
     }
 
-    /// Says that loops stood still meanwhile, where they did.
+    /// Reports loops that stalled meanwhile.
     pub fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
         let stalls: u64 = workers.iter().map(|(_, w)| w.watch().look().stalls).sum();
         let new = stalls.saturating_sub(self.stalls);
         self.stalls = self.stalls.max(stalls);
         if new > 0 {
             tell(&format!(
-                "{new} loops stood still: meanwhile traffic passed unmanaged"
+                "{new} loops stalled: meanwhile traffic passed unmanaged"
             ));
         }
     }

@@ -21,7 +21,7 @@ super::options! {
     command {
         rate: Option<String>, "RATE", "shape to this rate; without it, queues of an interface with several (mq) get one each", "";
         limit: Option<u32>, "N", "packets at most", "";
-        replace: bool, "", "replace a discipline that somebody has chosen; detach brings it back", "";
+        replace: bool, "", "replace a discipline that another program configured; detach restores it", "";
         dry_run: bool, "", "print what would be done; change nothing", "";
         quiet: bool, "", "print only errors", "";
     }

@@ -33,8 +33,8 @@ super::options! {
         min: Option<String>, "VALUE", "set no less: packets, a time, a rate or a probability", "";
         max: Option<String>, "VALUE", "set no more", "";
         valid: Option<String>, "TIME", "what a line on standard input sets holds for this time", "10s";
-        hands_off: bool, "", "end if somebody else changes the queue (default)", "";
-        insist: bool, "", "put back what somebody else changes", "";
+        hands_off: bool, "", "end if another program changes the queue (default)", "";
+        insist: bool, "", "put back what another program changes", "";
         dry_run: bool, "", "print what would be set; change nothing", "";
         json: bool, "", "samples as JSON lines on standard output", "";
         duration: Option<String>, "TIME", "stop after this time: 60s", "";

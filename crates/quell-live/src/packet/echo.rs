@@ -1,8 +1,8 @@
 //! Echo requests to reflectors and what their answers say, without sockets or clock.
 //!
-//! A reflector gets ICMP timestamp requests (RFC 792), whose answers tell both directions apart, until it leaves several without an
-//! answer; then, and where it has an IPv6 address, echo requests (RFC 792, RFC 4443), which give the round trip alone. An answer
-//! counts once, and only if it carries the number of a request under way and the random word that this was sent with.
+//! A reflector gets ICMP timestamp requests (RFC 792), whose answers give the delay of each direction. After several without an
+//! answer, and for an IPv6 address, it gets echo requests (RFC 792, RFC 4443), which give only the round trip. An answer counts
+//! once, and only if it carries the number of an outstanding request and the random word that was sent with it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -18,14 +18,15 @@ const REST: Nanos = 200 * MS;
 const LATE: Nanos = 2 * SEC;
 /// Requests for timestamps without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
-/// One way cannot have grown by so much more than the round trip: a clock is wrong, and the answer is none. So many in a row show that
-/// it was set anew, as this machine's is behind after it was suspended. Set again within this time, it is not used any more.
+/// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is ignored. This many consecutive
+/// answers show that the clock was set (this machine's is late after a suspension). A clock that is set again within this time is no
+/// longer used.
 const WRONG: Nanos = 100 * MS;
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Nanos = 60 * SEC;
-/// A round trip does not say which way is slow: it is no evidence beside so many reflectors that did within this time. They are as many
-/// as have to agree.
-const ENOUGH: usize = 2;
+/// A round trip does not show which way is slow: it is no evidence beside this many reflectors whose answers did within this time, the
+/// number that must agree.
+const MIN_AGREEING: usize = 2;
 const LATELY: Nanos = SEC;
 /// Milliseconds of a day, after which timestamps begin again.
 const DAY_MS: i64 = 86_400_000;
@@ -58,7 +59,7 @@ struct Reflector {
     /// Timestamp requests since the last answer to one.
     tries: u32,
     wrong: u32,
-    /// What is added to the ways since a clock was set anew, and when that was.
+    /// What is added to the ways since a clock was set, and when that was.
     moved: [Nanos; 2],
     set: Option<Nanos>,
     /// When it last told of both ways.
@@ -252,7 +253,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
                 reflector.told = Some(now);
                 at
             }
-            None if others >= ENOUGH => return None,
+            None if others >= MIN_AGREEING => return None,
             None => at + count,
         };
         Some(Answer {
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_tell_the_directions_apart_over_midnight_and_with_clocks_that_differ() {
+    fn timestamps_distinguish_the_directions_over_midnight_and_with_clocks_that_differ() {
         for ahead in [0, -40_000_000, 3_600_000] {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut ways = Vec::new();
@@ -434,7 +435,7 @@ mod tests {
         let (_, request) = asked(&mut prober, 0);
         let answer = answered(&request, 0, 5 * MS, 0);
         assert!(prober.take(MS, TWO, &answer).is_none(), "of another");
-        assert!(prober.take(MS, SIX, &answer).is_none(), "of nobody");
+        assert!(prober.take(MS, SIX, &answer).is_none(), "of no reflector");
         for k in 0..answer.len() {
             // All but the checksum, which the kernel looks at, and the times.
             if matches!(k, 0 | 1 | 4..=11) {
@@ -513,7 +514,7 @@ mod tests {
         assert!(!dated);
         let answers: Vec<_> = told.iter().flatten().collect();
         assert!(answers.iter().all(|answer| answer.round_trip == 30 * MS));
-        // At first; when it is taken for set anew.
+        // At first, and when its clock counts as set.
         let ways = answers.iter().filter(|answer| answer.ways.is_some());
         assert!(ways.count() <= 3);
         assert!(answers.len() > 25, "{}", answers.len());

@@ -37,7 +37,7 @@ pub struct Class {
     pub labels: Labels,
     /// What a TCP segment acknowledges, where the queue wants that.
     pub acknowledgment: Option<Acknowledgment>,
-    /// The timestamps of a TCP segment, where somebody wants them.
+    /// The timestamps of a TCP segment, if requested.
     pub stamps: Option<Stamps>,
     /// The flow's name.
     pub tuple: Tuple,
@@ -164,10 +164,10 @@ const ETHERTYPE_IP: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_BRIDGED: u16 = 0x6558;
 const VXLAN_PORT: u16 = 4789;
-/// Deeper tunnels in tunnels are not looked into.
-const MOST_TUNNELS: usize = 4;
-/// Longer chains of extension headers have no ports for us: nobody makes the loop spin.
-const MOST_EXTENSIONS: usize = 8;
+/// Tunnels nested more deeply are not parsed.
+const MAX_TUNNELS: usize = 4;
+/// Ports behind longer chains of extension headers are ignored, which bounds the work per packet.
+const MAX_EXTENSIONS: usize = 8;
 
 /// Where an IP header ends and what it announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,14 +177,14 @@ pub(crate) struct Ip {
     dscp: u8,
     /// Offset of what follows all IP headers.
     pub(crate) transport: usize,
-    /// The packet's length as the header has it, at most what is there.
+    /// The packet's length according to the header, at most what is there.
     end: usize,
     fragment: bool,
     /// The packet is longer than what is there.
     cut: bool,
 }
 
-/// How packets are looked at.
+/// How packets are parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Parser {
     /// Of the flow hash.
@@ -216,7 +216,7 @@ impl Parser {
             return self.unknown();
         };
         let (mut ip, mut packet) = (outer, packet);
-        let depth = if self.tunnels { MOST_TUNNELS } else { 0 };
+        let depth = if self.tunnels { MAX_TUNNELS } else { 0 };
         for _ in 0..depth {
             let Some(within) = within(&ip, packet) else {
                 break;
@@ -417,7 +417,7 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
         cut: length > 0 && 40 + length > packet.len(),
     };
     let mut next = header[6];
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         // The first 8 bytes of every extension header: next header, length.
         let Some(extension) = packet[..end].get(ip.transport..ip.transport + 8) else {
             break;
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_tell_flows_apart_and_payload_does_not() {
+    fn ports_distinguish_flows_and_payload_does_not() {
         let hash = |a, b, n| classify(&v4(TCP, 0, 0, &tcp(a, b, n)), KEY).hash;
         assert_eq!(hash(1, 2, 0), hash(1, 2, 100));
         assert_ne!(hash(1, 2, 0), hash(1, 3, 0));
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_in_tunnels_are_told_apart_when_asked_for_and_the_ecn_field_is_the_outer_one() {
+    fn flows_in_tunnels_are_distinguished_on_request_and_the_ecn_field_is_the_outer_one() {
         let deep = Parser {
             key: KEY,
             tunnels: true,

@@ -330,7 +330,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn taken_apart_again_each_flow_has_the_same_packets_in_the_same_order(
+        fn after_segmentation_each_flow_has_the_same_packets_in_the_same_order(
             frames in proptest::collection::vec(
                 (any::<bool>(), 0..20u8, 0..6000usize, 1..1400u16, any::<u8>()), 1..40),
             shuffle in any::<u64>(),
@@ -344,12 +344,12 @@ mod tests {
                 flows.push((keep(&mut large, &f), packets));
             }
             // Mixed as a fair queue does: frames of one flow do not overtake each other; some packets are dropped.
-            let (mut dice, mut left) = (shuffle | 1, flows.len());
+            let (mut rng, mut left) = (shuffle | 1, flows.len());
             let mut next = vec![0; flows.len()];
             let (mut order, mut expected) = (Vec::new(), Vec::new());
             while left > 0 {
-                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let pick = (dice >> 33) as usize % flows.len();
+                rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let pick = (rng >> 33) as usize % flows.len();
                 let same = |f: usize| flows[f].0[0].1 == flows[pick].0[0].1;
                 let pick = (0..=pick).find(|&f| next[f] < flows[f].0.len() && same(f));
                 let Some(pick) = pick else {
@@ -357,7 +357,7 @@ mod tests {
                     continue;
                 };
                 let (places, packets) = &flows[pick];
-                if dice >> 60 == 0 {
+                if rng >> 60 == 0 {
                     large.give(places[next[pick]].0);
                 } else {
                     order.push(places[next[pick]]);

@@ -514,7 +514,7 @@ impl LiveLink {
     }
 
     /// The record up to `now`. Goodput counts what is behind the transport headers, retransmissions included: a queue cannot
-    /// tell them apart. What only end points know (flows, RTT) is empty, and so are the run's name and cost.
+    /// distinguish them. What only end points can measure (flows, RTT) is empty, as are the run's name and cost.
     pub fn record(&mut self, now: Nanos) -> Run {
         let run = self.bottleneck.record(now, std::iter::empty());
         let span = now - self.bottleneck.queue.probe.meter.since();
@@ -569,7 +569,7 @@ impl LiveLink {
         }
     }
 
-    /// Forgets the series but for its last bin: a link that runs for months must not remember all of them.
+    /// Discards all bins of the series except the last, so that memory stays bounded on a link that runs for months.
     pub fn forget(&mut self) {
         fn last<T>(v: &mut Vec<T>) {
             v.drain(..v.len().saturating_sub(1));

@@ -25,13 +25,13 @@ pub struct Snapshot {
     pub link: View,
     /// Packets that came so far.
     pub read: u64,
-    /// Packets that went on so far.
+    /// Packets sent so far.
     pub sent: u64,
     /// Packets that the discipline gave up so far.
     pub dropped: u64,
-    /// Packets that went on with a mark written by us so far.
+    /// Packets sent so far with a mark that quell wrote.
     pub marked: u64,
-    /// Packets that passed by the discipline, because it was being switched off or the loop stood still.
+    /// Packets that bypassed the discipline, because it was being switched off or the loop had stalled.
     pub passed: u64,
     /// Packets held now.
     pub held: u64,
@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub refused: u64,
     /// Of `sent`, those that the other side's device did not take.
     pub unsent: u64,
-    /// Times that the loop stood still and a watchdog let packets pass.
+    /// Times that the loop stalled and the watchdog let packets pass.
     pub stalls: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
@@ -138,7 +138,7 @@ impl Shared {
     }
 }
 
-/// Looks at a loop, also after its end. A loop that takes the place of an earlier one goes on with its counts.
+/// Reads the state of a loop, also after its end. A loop that replaces an earlier one continues its counts.
 #[derive(Clone, Default)]
 pub struct Watch(pub Arc<Shared>);
 
@@ -148,8 +148,8 @@ impl Watch {
         lock(&self.0.look).clone()
     }
 
-    /// Tells its controller of a reflector's answer, and whether packets of its direction come back with it. A loop that stands still
-    /// misses what is more than [`HEARD`].
+    /// Passes a reflector's answer to its controller, and whether packets of its direction come back with it. While the loop is
+    /// stalled, answers beyond [`HEARD`] are discarded.
     pub fn hear(&self, answer: &Answer, back: bool) {
         self.tell(Heard::Answer(*answer, back));
     }

@@ -1,5 +1,5 @@
-//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as bytes. No message is trusted: what
-//! is cut short or contradicts itself is passed over.
+//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as bytes. No message is trusted:
+//! a truncated or inconsistent one is ignored.
 
 /// NFNL_SUBSYS_QUEUE.
 const SUBSYSTEM: u16 = 3;
@@ -193,7 +193,7 @@ pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
     finish(out, message);
 }
 
-/// Asks for packets of a queue of ours with their connections; answered.
+/// Requests the connections of this queue's packets, with an acknowledgement.
 pub fn with_connections(out: &mut Vec<u8>, queue: u16, sequence: u32) {
     let message = begin(out, CONFIG, ACK, queue, sequence);
     attribute(out, CFG_MASK, &CONNECTIONS.to_be_bytes());
@@ -201,7 +201,7 @@ pub fn with_connections(out: &mut Vec<u8>, queue: u16, sequence: u32) {
     finish(out, message);
 }
 
-/// Sets how many packets a queue of ours keeps.
+/// Sets how many packets this queue keeps.
 pub fn resize(out: &mut Vec<u8>, queue: u16, length: u32) {
     let message = begin(out, CONFIG, 0, queue, 0);
     attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());

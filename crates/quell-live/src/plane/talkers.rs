@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_without_packets_has_nobody() {
+    fn a_second_without_packets_has_no_flows() {
         let mut talkers = Talkers::default();
         talkers.heard(SEC / 2, flow(1), 1000);
         assert_eq!(talkers.loudest(SEC / 2), Loudest::default(), "not yet full");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bounds of Space-Saving: nobody is shown with more than it sent, and who sent more than a 64th is counted.
+        /// The bounds of Space-Saving: no key is shown with more than it sent, and each that sent more than a 64th is counted.
         #[test]
         fn no_count_is_too_high_and_no_heavy_key_is_missed(
             sent in prop::collection::vec((0_u32..200, 1_u64..1500), 1..2000)

@@ -1,10 +1,10 @@
-//! A loop of one direction of an interface: the kernel holds its packets, and the link says when each goes on, or that it does not.
+//! A loop of one direction of an interface: the kernel holds its packets, and the link decides when to send or drop each.
 //!
 //! A direction has one loop, or one per processor that was named. Each flow stays at one of them, each has a queue of its own, and all
 //! send on one line, whose rate they share exactly.
 //!
-//! Whatever happens to this process, packets go on: its rule passes them when nobody reads the queue, and the queue itself passes what
-//! finds no room. Only the packets that the kernel holds at that moment are lost.
+//! If this process ends, traffic continues: the rule accepts packets when no program reads the queue, and a full queue accepts what
+//! exceeds its length. Only the packets that the kernel holds at that moment are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ use crate::plane::report::LATE;
 use crate::system::watchdog::Post;
 use crate::system::{sandbox, sys};
 
-/// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
-const LEAST: u32 = 65_536;
+/// The kernel's queue holds at least this many packets, so that the discipline is what drops.
+const MIN_KERNEL_LENGTH: u32 = 65_536;
 
 /// Where a loop runs and is seen from.
 pub struct Seat {
@@ -47,7 +47,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts to decide on the packets of a backend. One that is `free` lets every packet go on at once.
+    /// Starts to decide on the packets of a backend. `free`: send every packet immediately.
     pub fn start(
         backend: impl InterfaceBackend,
         task: Task,
@@ -119,7 +119,7 @@ impl Worker {
         *lock(&self.shared.change) = Some(task);
     }
 
-    /// Lets all packets that are held go on, in the order in which they arrived, and from now on every packet that comes.
+    /// Sends all held packets in the order in which they arrived, and from now on every packet immediately.
     pub fn open(&self) {
         self.shared.open.store(true, Ordering::Relaxed);
     }
@@ -149,7 +149,9 @@ impl Worker {
 
 /// How many packets the kernel may keep: more than the discipline does.
 pub fn kernel_length(params: &Params) -> u32 {
-    most_packets(params).saturating_add(1).max(LEAST)
+    most_packets(params)
+        .saturating_add(1)
+        .max(MIN_KERNEL_LENGTH)
 }
 
 /// How many packets a link's queue may hold.
@@ -174,7 +176,7 @@ struct Loop<D> {
     /// Packets that were refused and unsent before this loop began.
     refused: u64,
     unsent: u64,
-    /// Packets that went on later than they should.
+    /// Packets that were sent more than [`LATE`] after they were due.
     missed: u64,
 }
 
@@ -266,7 +268,7 @@ impl<D: InterfaceBackend> Loop<D> {
         }
     }
 
-    /// Lets go on what is due, and gives up what the discipline has given up.
+    /// Sends packets that are due, and drops those that the discipline has dropped.
     fn send(&mut self) {
         let now = self.pace.now();
         let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
@@ -433,7 +435,7 @@ mod tests {
         }
         let until = Instant::now() + Duration::from_secs(20);
         while lock(&traffic).1.len() < 500 {
-            assert!(Instant::now() < until, "{} went on", lock(&traffic).1.len());
+            assert!(Instant::now() < until, "{} sent", lock(&traffic).1.len());
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(kept);

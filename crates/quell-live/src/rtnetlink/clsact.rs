@@ -161,7 +161,7 @@ impl Hook {
         parent == CLSACT_EGRESS && filter.priority == self.priority && same
     }
 
-    /// Takes away what is there of ours; whether there was anything.
+    /// Removes quell's filter, and clsact if quell created it and no filter is left. Returns whether anything was removed.
     ///
     /// # Errors
     /// If the kernel cannot be asked, or refuses.

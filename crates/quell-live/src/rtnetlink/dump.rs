@@ -16,8 +16,8 @@ const FLAGS: u16 = 1 | 0x300;
 const REQUEST: usize = 36;
 /// The kernel fills at most 32 KiB at once (`netlink_dump`).
 const BUFFER: usize = 64 << 10;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the kernel for lists.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Dump {
         loop {
             match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if !sys::readable(self.fd.as_fd(), PATIENCE) {
+                    if !sys::readable(self.fd.as_fd(), ANSWER_TIMEOUT) {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }

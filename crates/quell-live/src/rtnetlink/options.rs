@@ -108,14 +108,14 @@ pub struct Kind {
     knobs: &'static [(Knob, Form)],
 }
 
-/// Down to this interval changes were measured and had no effect but the wanted one.
-const LEAST: Nanos = 2 * MS;
+/// The shortest interval at which changes were measured to have no other effect than the wanted one.
+const MIN_INTERVAL: Nanos = 2 * MS;
 
 const fn row(name: &'static str, knobs: &'static [(Knob, Form)]) -> Kind {
     Kind {
         name,
         class: false,
-        least: LEAST,
+        least: MIN_INTERVAL,
         knobs,
     }
 }
@@ -152,10 +152,10 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "htb",
         class: true,
-        least: LEAST,
+        least: MIN_INTERVAL,
         knobs: &[(Knob::Rate, Form::HtbRate)],
     },
-    // Each change fills the bucket anew: 7.5 % more than the rate at 100 ms, 1.5 % at 500 ms.
+    // Each change refills the bucket: 7.5 % more than the rate at 100 ms, 1.5 % at 500 ms.
     Kind {
         name: "tbf",
         class: false,
@@ -342,7 +342,7 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
         (HTB_BUFFER, before, now),
         (HTB_BUFFER + 4, ceil_before, ceil),
     ] {
-        // Times: neither these nor the bytes that they stand for become less.
+        // Both fields are times. Neither they nor the corresponding numbers of bytes may decrease.
         let time = u128::from(u32_at(&parms, at));
         let same_bytes = time * u128::from(before) / u128::from(now.max(1));
         write_u32(

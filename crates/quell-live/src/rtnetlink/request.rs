@@ -20,8 +20,8 @@ pub const NESTED: u16 = 0x8000;
 pub const REPLACE: u16 = 0x400 | 0x100;
 /// struct nlmsghdr and struct tcmsg.
 const HEADER: usize = 36;
-/// How long the kernel may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that the kernel may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A discipline or class as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Changer {
         while outcomes.iter().any(Option::is_none) {
             let length = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if !sys::readable(self.fd.as_fd(), PATIENCE) {
+                    if !sys::readable(self.fd.as_fd(), ANSWER_TIMEOUT) {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     continue;
@@ -221,7 +221,7 @@ pub fn change<'a>(found: &'a Found, options: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// Messages that nobody waits for the answers of.
+/// Messages that need no acknowledgement.
 pub fn unanswered<'a>(requests: impl IntoIterator<Item = Request<'a>>) -> Vec<u8> {
     let mut out = Vec::new();
     for request in requests {

@@ -1,4 +1,4 @@
-//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; who asks needs the token of its address.
+//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; a request needs the token in its address.
 
 use serde_json::json;
 
@@ -12,8 +12,8 @@ const PAGE: &str = include_str!("dashboard.html");
 const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
     img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n";
-/// Most queues that the page gets: `quell watch --flows` has thousands.
-const MOST: usize = 64;
+/// Queues in the page's state at most: `quell watch --flows` has thousands.
+const MAX_QUEUES: usize = 64;
 
 /// A random token.
 pub fn token() -> String {
@@ -44,8 +44,8 @@ pub fn answer(line: &str, token: &str, state: &dyn Told) -> String {
         ("GET", "/", true) => reply("200 OK", "text/html; charset=utf-8", HEADERS, PAGE),
         ("GET", "/state", true) => {
             let mut looks = state.looks();
-            let hidden = looks.len().saturating_sub(MOST);
-            looks.truncate(MOST);
+            let hidden = looks.len().saturating_sub(MAX_QUEUES);
+            looks.truncate(MAX_QUEUES);
             let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "queues": looks, "hidden": hidden});
             reply("200 OK", "application/json", HEADERS, &body.to_string())
         }

@@ -29,13 +29,13 @@ use crate::serve::http::{refusal, reply};
 use crate::serve::source::{Look, Told};
 use crate::system::{host, sandbox, sys};
 
-/// How long who asks may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Most who are served at a time; one more takes the place of the one that came first.
-const MOST: usize = 32;
-/// Most bytes of a question.
+/// The time that a client may take.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Clients served at a time; one more replaces the oldest.
+const MAX_CLIENTS: usize = 32;
+/// Maximum size of a request.
 const QUESTION: usize = 4096;
-/// How often the time of those who ask is looked at, and how long is waited where nobody does.
+/// Interval of the check of timeouts while there are clients, and the longest wait without clients.
 const TICK: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -45,15 +45,15 @@ type Metric = (&'static str, &'static str, &'static str, &'static str);
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
     ("/read", "counter", "packets_total", "Packets that came."),
-    ("/sent", "counter", "sent_packets_total", "Packets that went on."),
+    ("/sent", "counter", "sent_packets_total", "Packets that were sent."),
     ("/bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
     ("/dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
-    ("/marked", "counter", "marked_packets_total", "Packets that went on with a mark of ours."),
-    ("/passed", "counter", "passed_packets_total", "Packets that passed by the discipline: at its end, or while its loop stood still."),
+    ("/marked", "counter", "marked_packets_total", "Packets that were sent with a mark set by quell."),
+    ("/passed", "counter", "passed_packets_total", "Packets that bypassed the discipline: at its end, or while its loop was stalled."),
     ("/refused", "counter", "refused_packets_total", "Packets that found no memory and never reached the discipline."),
     ("/unsent", "counter", "unsent_packets_total", "Packets that the other side's device did not take."),
-    ("/stalls", "counter", "stalls_total", "Times that the loop stood still and a watchdog let packets pass."),
-    ("/missed", "counter", "late_packets_total", "Packets that went on more than 1 ms late."),
+    ("/stalls", "counter", "stalls_total", "Times that the loop stalled and a watchdog let packets pass."),
+    ("/missed", "counter", "late_packets_total", "Packets that were sent more than 1 ms late."),
     ("/decisions/asked", "counter", "decisions_total", "Decisions that a learned controller was asked for."),
     ("/decisions/taken", "counter", "decisions_taken_total", "Of these, decisions that its guard accepted."),
     ("/decisions/late", "counter", "decisions_late_total", "Of these, decisions that came too late."),
@@ -81,16 +81,16 @@ const SOJOURN: Family = Family {
 const RESTORED: Family = Family {
     kind: "counter",
     name: "rules_restored_total",
-    about: "Rules that somebody else removed and that were put back.",
+    about: "Rules that another program removed and that were put back.",
 };
 
-/// What is told of `quell live`: an interface and its directions.
+/// What is reported of `quell live`: an interface and its directions.
 pub struct State {
     /// The interface.
     pub dev: String,
     /// Names and looks of the directions.
     pub directions: Vec<(&'static str, Watches)>,
-    /// Rules that somebody else removed and that were put back.
+    /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
     /// The reflectors, where loops set the rates.
     pub reflectors: Option<Known>,
@@ -322,17 +322,17 @@ fn file(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// Somebody who asks.
+/// A connected client.
 struct Client {
     fd: OwnedFd,
     asks: Asks,
-    /// What came so far; None where nothing is waited for.
+    /// The request as far as received; None if none is expected.
     question: Option<Vec<u8>>,
     answer: Vec<u8>,
     until: Instant,
 }
 
-/// All who ask are served by one thread, none of whom keeps another waiting.
+/// One thread serves all clients without blocking on any of them.
 struct Answering {
     stop: Arc<AtomicBool>,
     state: Box<dyn Told>,
@@ -367,7 +367,7 @@ impl Answering {
     }
 
     fn admit(&mut self, fd: OwnedFd, asks: Asks) {
-        if self.clients.len() >= MOST {
+        if self.clients.len() >= MAX_CLIENTS {
             self.clients.remove(0);
         }
         let (question, answer) = match asks {
@@ -379,7 +379,7 @@ impl Answering {
             asks,
             question,
             answer,
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + CLIENT_TIMEOUT,
         });
     }
 }

@@ -10,7 +10,7 @@ use crate::exposition::Exposition;
 use crate::plane::link::View;
 use crate::plane::talkers::Largest;
 
-/// What those who ask are told.
+/// A source of status for clients.
 pub trait Told: Send {
     /// As JSON.
     fn json(&self) -> Value;
@@ -32,7 +32,7 @@ pub struct Look {
     /// What it does.
     #[serde(flatten)]
     pub view: View,
-    /// How many packets waited up to each bound, as the view has them.
+    /// The number of packets that waited up to each bound, as in the view.
     pub sojourns: Vec<u64>,
     /// The flows that send most: names and Mbit/s.
     pub flows: Vec<(String, f64)>,

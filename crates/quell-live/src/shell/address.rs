@@ -108,8 +108,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// The blocks that a new shell may take, given this namespace's interfaces (name, address, mask) and routes: those in which
-    /// nobody else is (carriers and VPNs use the same addresses). Empty if shells are nested too deeply.
+    /// The blocks that a new shell may take, given this namespace's interfaces (name, address, mask) and routes: those that
+    /// no other network uses (carriers and VPNs use the same addresses). Empty if shells are nested too deeply.
     pub fn candidates(interfaces: &[(String, u32, u32)], routes: &[Route]) -> Vec<Block> {
         let mut blocks = Self::all(interfaces);
         blocks.retain(|block| {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_in_which_somebody_else_is_stays_theirs() {
+    fn a_block_that_another_network_uses_is_not_taken() {
         // A carrier's address of a large network, its gateway, a VPN's own address and the route to one of its peers.
         let interfaces = [
             ("wan0".into(), POOL + 5, u32::MAX << 22),

@@ -95,7 +95,7 @@ pub enum Kind {
     Outer = 1,
     /// The command's device.
     Inner,
-    /// All is set up; it waits for a message to go on.
+    /// All is set up; it waits for a message before it continues.
     Ready,
     /// A step failed; the value is the error's number.
     Failed,
@@ -146,7 +146,7 @@ impl Report {
         [self.kind as u8, self.step as u8, v[0], v[1], v[2], v[3]]
     }
 
-    /// What travelled; None if it is none of ours.
+    /// A received report; None if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [kind, step, value @ ..] = <[u8; 6]>::try_from(bytes).ok()?;
         let kinds = [
@@ -216,7 +216,7 @@ impl Init<'_> {
             value,
         };
         if sys::send(self.socket, &report.bytes(), fd).is_err() {
-            exit(1); // Nobody is there any more.
+            exit(1); // The engine has ended.
         }
     }
 
@@ -330,7 +330,7 @@ impl Init<'_> {
     }
 
     fn fork(&self, child: impl FnOnce() -> c_int) -> c_int {
-        // SAFETY: this process has one thread; the child goes on to `exec` or `_exit`.
+        // SAFETY: this process has one thread; the child ends in `exec` or `_exit`.
         match unsafe { libc::fork() } {
             -1 => self.fail(Step::Fork, &std::io::Error::last_os_error()),
             0 => exit(child()),

@@ -31,8 +31,8 @@ use crate::system::sys;
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// IPv6 needs so much (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
-/// How long the first process may take to set all up (a server that does not listen takes 2 s of it).
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time that the first process may take to set everything up (a server that does not listen takes 2 s of it).
+const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What to run, and behind what.
 pub struct Config {
@@ -328,7 +328,7 @@ impl Shell {
         }
     }
 
-    /// True once, when somebody has deleted a device: there is no link any more, and both loops have ended or are about to.
+    /// True once, after a device was deleted: the link no longer exists, and both loops have ended or are about to.
     pub fn link_lost(&mut self) -> bool {
         let lost = self.gone.load(Ordering::Relaxed);
         lost && !std::mem::replace(&mut self.gone_told, true)
@@ -390,7 +390,7 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
     let init = Init { pid, socket: ours };
     let (mut outer, mut inner, mut six) = (None, None, true);
     loop {
-        if !sys::readable(init.socket.as_fd(), PATIENCE) {
+        if !sys::readable(init.socket.as_fd(), SETUP_TIMEOUT) {
             return Err(Failure {
                 step: Step::None,
                 errno: libc::ETIMEDOUT,

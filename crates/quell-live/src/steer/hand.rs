@@ -100,7 +100,7 @@ impl Hand {
             .as_ref()
             .and_then(|dropping| dropping.lever.page());
         if page.is_some_and(|page| !page.slots().any(|slot| slot.is_present())) {
-            let error = Error::new("the queue was attached anew").key(&wanted.dev);
+            let error = Error::new("the queue was attached again").key(&wanted.dev);
             return Err(error.remedy("start quell steer again"));
         }
         let changed = || queues.iter().filter(|queue| queue.has_options());

@@ -44,7 +44,7 @@ struct Row {
     handle: u32,
     parent: u32,
     kind: String,
-    /// Its options, as the kernel has them.
+    /// Its options in the kernel's format.
     options: Vec<u8>,
 }
 
@@ -137,7 +137,7 @@ pub fn is_changed(device: u32) -> Result<bool, Error> {
     STEER.find(is).map(|found| found.is_some())
 }
 
-/// Brings back what a state file says, then deletes it; how many disciplines that concerned. Those that are gone are left out.
+/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned; deleted ones are skipped.
 ///
 /// # Errors
 /// If the file cannot be read, or the kernel refuses.

@@ -29,7 +29,7 @@ use crate::system::{sandbox, sys};
 
 /// The longest time between two turns, which the watchdog counts.
 const TURN: Nanos = 100_000_000;
-/// How often the watchdog is looked after.
+/// Interval of the checks of the watchdog and the reflectors.
 const LOOK: Nanos = 1_000_000_000;
 /// The header of Ethernet, which limits in bytes count.
 const HEADER: u64 = 14;
@@ -38,9 +38,9 @@ const HEADER: u64 = 14;
 enum Seen {
     /// All queues are there.
     All,
-    /// The device is gone, or what is steered on it, which somebody else took away: how, in words.
+    /// The device no longer exists, or another program removed what is steered on it: a description.
     Gone(String),
-    /// Somebody else has set a knob: what.
+    /// Another program changed what is steered: a description.
     Theirs(String),
 }
 
@@ -65,9 +65,9 @@ pub struct Session {
     changes: u64,
     left_out: u64,
     fallbacks: u64,
-    /// Somebody else has changed something of ours, which is to be looked at.
+    /// Another program has changed a steered queue or a filter: look again.
     again: bool,
-    /// Filters are to be looked at, too.
+    /// Filters have to be checked, too.
     filters: bool,
 }
 
@@ -286,7 +286,7 @@ impl Session {
         }
     }
 
-    /// Reads notifications: whether somebody else has changed something of ours.
+    /// Reads notifications of changes that other programs made to the steered queues.
     fn notice(&mut self) {
         let Some(hand) = &self.hand else {
             return;
@@ -357,7 +357,7 @@ impl Session {
             }
             Seen::Theirs(what) => {
                 return Ok(Some(format!(
-                    "{what}: steering has ended, and that stays (--insist puts it back)"
+                    "{what}: steering has ended, and the change stays (--insist undoes it)"
                 )));
             }
             Seen::Gone(what) => {
@@ -491,7 +491,7 @@ impl Session {
             hand.keep(device, &self.wanted, &self.queues, &rows, &mut self.dump)?;
         }
         Ok(Seen::Theirs(format!(
-            "somebody else has taken away quell's filter at clsact of {}",
+            "another program has removed quell's filter at clsact of {}",
             self.wanted.dev
         )))
     }
@@ -504,14 +504,14 @@ impl Session {
         }
         let mut gone = self.queues.iter().filter(|queue| !queue.seen);
         let name = gone.next().map_or(dev, |queue| &queue.name);
-        let what = format!("somebody else has taken {name} away");
+        let what = format!("another program has removed {name}");
         match self.wanted.insist {
             true => Seen::Gone(what),
             false => Seen::Theirs(what),
         }
     }
 
-    /// What somebody else has set.
+    /// Changes by other programs.
     fn others(&mut self, looks: Vec<(usize, Look)>) -> Seen {
         let Some(hand) = &self.hand else {
             return Seen::All;
@@ -521,21 +521,18 @@ impl Session {
             let queue = &mut self.queues[at];
             match look {
                 Look::Same => {}
-                // The watchdog restored it: we stood still.
+                // The watchdog restored it, because this loop had stalled.
                 Look::Other(..) if hand.posts.get(at).is_some_and(Post::acted) => {}
                 Look::Other(knob, value) => {
                     queue.found_other(knob, value);
                     queue.ours = self.wanted.insist;
                     let value = queue.text(knob, value);
-                    let what = format!("{}: somebody else has set {}", queue.name, knob.name());
+                    let what = format!("{}: another program has set {}", queue.name, knob.name());
                     theirs = Some(format!("{what} to {value}"));
                 }
                 Look::Replaced => {
                     queue.ours = false;
-                    let what = format!(
-                        "somebody else has put another discipline in the place of {}",
-                        queue.name
-                    );
+                    let what = format!("another program has replaced {}", queue.name);
                     match self.wanted.insist {
                         true => return Seen::Gone(what),
                         false => theirs = Some(what),
@@ -642,7 +639,7 @@ impl Session {
     /// Brings back what was before, where it is still as it was set; of how many queues.
     fn restore(&mut self) -> Result<usize, Error> {
         let now = sys::monotonic();
-        // Somebody else may have changed something a moment ago.
+        // Another program may have changed something a moment ago.
         if !self.queues.is_empty() && self.look(now).is_err() {
             // Those that were not listed may be there nevertheless.
             self.queues.iter_mut().for_each(|queue| queue.seen = true);

@@ -130,7 +130,7 @@ impl Source {
         matches!(self, Self::Words(_) | Self::Own(_))
     }
 
-    /// Whether a loop goes on from the rate that a queue has: unless it is given its first one.
+    /// Whether a loop starts from the queue's present rate, which it does unless its words give a first rate.
     pub fn goes_on(&self) -> bool {
         match self {
             Self::Words(queue) => queue
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_goes_on_from_the_rate_of_its_queue_unless_it_is_given_its_first_one() {
+    fn a_loop_starts_from_the_rate_of_its_queue_unless_it_is_given_its_first_one() {
         let source = |words| Source::parse(words, &[Knob::Rate]).expect("a source");
         for words in [
             "pace",

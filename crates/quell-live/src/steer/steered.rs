@@ -32,7 +32,7 @@ pub struct Steered {
     pub kind: &'static Kind,
     /// What it is called in messages.
     pub name: String,
-    /// What was set by us is ours to restore; not what somebody else has set since.
+    /// Whether its present options were set by quell. Only those are restored, not what another program has set since.
     pub ours: bool,
     /// It was there at the last look.
     pub seen: bool,
@@ -94,7 +94,7 @@ impl Steered {
         self.was.without(Knob::Drop) != Values::default()
     }
 
-    /// Gives it a controller, which sets its first knobs; a loop over a rate may go on from the one that it has.
+    /// Gives it a controller, which sets its first knobs; with `goes_on`, a loop over a rate starts from the present rate.
     pub fn employ(
         &mut self,
         mut controller: Box<dyn Control>,
@@ -154,7 +154,7 @@ impl Steered {
 
     fn read(&mut self, now: Nanos, counters: &Counters, rates: &Rates) {
         let g = &mut self.gauges;
-        // Fewer bytes than before: it was made anew.
+        // Fewer bytes than before: it was recreated.
         let last = self.last.replace((now, *counters));
         if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
             g.departed_bytes += counters.bytes - last.bytes;
@@ -254,7 +254,7 @@ impl Steered {
         self.kind.write(out, &self.found.options, &all);
     }
 
-    /// The options that bring back what was; `None` if nothing was changed, or what there is now is somebody else's.
+    /// The options that restore the previous state; `None` if nothing was changed, or another program has set the present options.
     pub fn restoring(&self) -> Option<Vec<u8>> {
         let changed = self.set.without(Knob::Drop) != self.was.without(Knob::Drop);
         (self.ours && changed).then(|| self.before())
@@ -279,7 +279,7 @@ impl Steered {
         self.changes += 1;
     }
 
-    /// Its options have the values that they had: somebody restored them for us.
+    /// The watchdog has restored its previous options.
     pub fn was_restored(&mut self) {
         let drop = self.set.get(Knob::Drop);
         self.set = self.was;
@@ -288,7 +288,7 @@ impl Steered {
         }
     }
 
-    /// A knob has this value now, which somebody else has set.
+    /// Another program has set a knob to this value.
     pub fn found_other(&mut self, knob: Knob, value: u64) {
         self.set.set(knob, value);
     }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::{host, sys};
 
-/// How long a program may take, the wait for another one's lock included.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that a program may take, including the wait for another program's lock.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a program that has closed its output is asked whether it has ended.
 const NAP: Duration = Duration::from_millis(5);
-/// Most bytes that are read of what a program says.
-const MOST: u64 = 16 << 20;
+/// Bytes that are read of a program's output.
+const MAX_OUTPUT: u64 = 16 << 20;
 
 /// Runs a program with this standard input; what it said, or why it failed: in the last line of what it said, if it said anything.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
@@ -47,7 +47,7 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         // What is written is shorter than a pipe.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut text = Vec::new();
     let ended = listen(&mut output, &mut text, deadline) && ends(&mut child, deadline);
     if !ended {
@@ -58,7 +58,7 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         true => Ok((status, String::from_utf8_lossy(&text).into_owned())),
         false => Err(format!(
             "{program}: no answer within {} s",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         )),
     }
 }
@@ -68,7 +68,7 @@ fn listen(output: &mut io::PipeReader, text: &mut Vec<u8>, deadline: Instant) ->
     let mut piece = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || text.len() as u64 > MOST {
+        if left.is_zero() || text.len() as u64 > MAX_OUTPUT {
             return false;
         }
         if sys::readable(output.as_fd(), left) {

@@ -61,7 +61,7 @@ impl Frame {
     }
 }
 
-/// The characters of bars, as this locale has them.
+/// The characters of bars in this locale.
 #[derive(Clone, Copy, Debug)]
 pub struct Bars([char; 8]);
 

@@ -185,7 +185,7 @@ pub fn names() -> Vec<String> {
     found
 }
 
-/// The largest packet of an interface, as the kernel has it (/sys may be another namespace's).
+/// The MTU of an interface. It comes from an ioctl, because /sys may be that of another namespace.
 pub fn mtu(dev: &str) -> io::Result<u32> {
     let name = CString::new(dev)?;
     let socket = sys::socket(libc::AF_INET)?;
@@ -208,7 +208,7 @@ pub fn speed(dev: &str) -> Option<u64> {
         .map(|m| m * 1_000_000)
 }
 
-/// Whether two interfaces are in one bridge. Where /sys is another namespace's, nobody is.
+/// Whether two interfaces are in one bridge. False if /sys is that of another namespace.
 pub fn bridged(one: &str, other: &str) -> bool {
     let master = |dev: &str| std::fs::read_link(format!("/sys/class/net/{dev}/master")).ok();
     master(one).is_some_and(|bridge| Some(bridge) == master(other))
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_nobody_looked_at_does_not_kill_at_the_end() {
+    fn a_signal_that_was_not_read_does_not_kill_at_the_end() {
         let signals = Signals::hold().expect("signalfd");
         // SAFETY: no pointers; to this thread, which holds it back.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };

@@ -142,13 +142,13 @@ const WATCHDOG: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// For those who answer questions: no rights at all.
+/// For threads that serve clients: no capabilities.
 pub fn server() {
     sys::limit_capabilities(&[]);
     allow(SERVER);
 }
 
-/// For who asks reflectors: answers come from outside, at open sockets. No rights at all.
+/// For the thread that probes reflectors: it receives from remote hosts at open sockets. No capabilities.
 pub fn reflectors() {
     sys::limit_capabilities(&[]);
     allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);
@@ -165,7 +165,7 @@ fn allow(calls: &[c_long]) {
     filter(&all[..count], true);
 }
 
-/// The architecture as seccomp has it (linux/audit.h); on others there is no filter.
+/// The architecture's number for seccomp (linux/audit.h); on others there is no filter.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]

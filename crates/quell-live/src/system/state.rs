@@ -259,7 +259,7 @@ impl Command {
 }
 
 impl Folder {
-    /// Opens a folder that belongs to root or this user and that nobody else can write to.
+    /// Opens a folder that belongs to root or this user and that no other user can write to.
     ///
     /// # Errors
     /// The outer one if it cannot be opened, the inner one if others can write to it.

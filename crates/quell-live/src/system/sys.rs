@@ -92,7 +92,7 @@ pub fn ioctl_number(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u32) -> 
     Ok(())
 }
 
-/// Sends one message to the kernel's routing netlink; nobody waits for an answer.
+/// Sends one message to the kernel's routing netlink, without waiting for an answer.
 pub fn netlink(message: &[u32]) {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers; then a buffer that is valid for its length.
@@ -504,7 +504,7 @@ pub fn which_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     timeout: Duration,
 ) -> [bool; N] {
-    // One with a negative number is passed over (poll(2)).
+    // Entries with a negative descriptor are ignored (poll(2)).
     let mut polls = fds.map(|fd| libc::pollfd {
         fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
         events: libc::POLLIN,
@@ -538,11 +538,11 @@ fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> bool {
     unsafe { libc::ppoll(polls.as_mut_ptr(), count, &time, std::ptr::null()) > 0 }
 }
 
-/// Takes in who connects to a listening socket, without blocking now or later.
+/// Accepts a connection to a listening socket, without blocking now or later.
 pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let null = std::ptr::null_mut();
-    // SAFETY: nobody wants to know the address.
+    // SAFETY: both pointers may be null: the address is not needed.
     owned(unsafe { libc::accept4(fd.as_raw_fd(), null, null.cast(), flags) })
 }
 
@@ -565,7 +565,7 @@ pub fn capable(bits: &[u32]) -> bool {
 /// `_LINUX_CAPABILITY_VERSION_3`, the calling thread.
 const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
 
-/// Capabilities as the kernel has them: effective, permitted, inheritable of bits 0 to 31, then of 32 to 63.
+/// Capabilities in the kernel's layout: effective, permitted, inheritable of bits 0 to 31, then of 32 to 63.
 fn capget(data: &mut [u32; 6]) {
     let mut header = CAPABILITY_HEADER;
     // SAFETY: version 3 has a header of two words and data of six.
@@ -658,7 +658,7 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
-/// Keeps this thread on one processor. One that is gone by now leaves it where it is.
+/// Pins this thread to one processor. No effect if that is offline by now.
 pub fn pin(cpu: usize) {
     // SAFETY: zero is a valid set, which outlives the call; the number comes from `processors`.
     unsafe {

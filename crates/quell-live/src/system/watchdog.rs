@@ -1,4 +1,4 @@
-//! What lets packets pass when a loop stands still: stopped (SIGSTOP, a debugger), hung, or without a processor.
+//! Lets packets pass when a loop stalls: stopped (SIGSTOP, a debugger), hung, or without a processor.
 //!
 //! It is a process of its own, forked before there are threads: nothing that stops `quell live` stops it. Each loop counts its turns in
 //! memory that both see. Where a count stays the same for [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that
@@ -74,7 +74,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody has a reference into it.
+        // SAFETY: the mapping belongs to `self`, and no reference into it exists.
         unsafe { libc::munmap(self.0.cast(), MAX_LOOPS * size_of::<Seen>()) };
     }
 }
@@ -87,8 +87,8 @@ pub struct Post {
 }
 
 impl Post {
-    /// Says that the loop has come round once more; whether its packets were let through meanwhile, so that it has to begin afresh.
-    /// `tail` takes the place of the last four bytes of what is written when it stands still.
+    /// Reports one more turn of the loop. Returns whether its packets were let through meanwhile, so that it has to start again.
+    /// `tail` replaces the last four bytes of what is written when the loop stalls.
     pub fn turn(&self, tail: u32) -> bool {
         let seen = self.shared.seen(self.place);
         seen.tail.store(tail, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Post {
 /// In the place of a charge: it is written at the end of the process only.
 const AT_END: u8 = 0x80;
 
-/// What is written, and where, when a loop stands still.
+/// What is written, and where, when a loop stalls.
 struct Charge {
     place: u8,
     fd: OwnedFd,
@@ -173,12 +173,12 @@ impl Watchdog {
         }
     }
 
-    /// Writes `bytes` to a copy of `fd` when the loop of this post stands still.
+    /// Writes `bytes` to a copy of `fd` when the loop of this post stalls.
     pub fn guard(&mut self, post: &Post, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
         self.charge(post.place as u8, fd, bytes)
     }
 
-    /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stands still.
+    /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stalls.
     pub fn guard_at_end(
         &mut self,
         post: &Post,
@@ -315,7 +315,7 @@ impl Looked {
         }
     }
 
-    /// Looks are counted, not seconds: a machine that was suspended is no loop that stands still.
+    /// Counts looks, not seconds: a loop on a machine that was suspended has not stalled.
     fn look(&mut self, seen: &Seen) {
         let turns = seen.turns.load(Ordering::Relaxed);
         if self.at_end || turns != self.turns {

@@ -40,7 +40,7 @@ impl Attached {
         }
     }
 
-    /// A new sample begins: pages of devices that had no queue of ours in the last one are let go.
+    /// Begins a new sample. Pages of devices without one of quell's queues in the last sample are released.
     pub fn begin(&mut self) {
         self.devices
             .retain(|_, device| std::mem::take(&mut device.seen));
@@ -136,12 +136,12 @@ mod tests {
             "its page is not looked for all the time"
         );
         assert!(has(AGAIN, 1, "quell_codel"));
-        assert!(!has(AGAIN, 1, "quell_hush"), "that is gone");
+        assert!(!has(AGAIN, 1, "quell_hush"), "it was replaced");
         assert_eq!(OPENED.get(), 3);
     }
 
     #[test]
-    fn the_page_of_a_device_without_a_queue_of_ours_is_let_go() {
+    fn the_page_of_a_device_without_an_attached_queue_is_released() {
         OPENED.set(0);
         let mut attached = Attached::new(open);
         for _ in 0..3 {

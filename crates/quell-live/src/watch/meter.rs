@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_32_bits_wrap_and_a_new_queue_starts_anew() {
+    fn counters_of_32_bits_wrap_and_a_new_queue_starts_from_zero() {
         let mut meter = Meter::default();
         let mut before = counters(1 << 40, 0);
         (before.packets, before.drops) = (u64::from(u32::MAX), u32::MAX - 1);

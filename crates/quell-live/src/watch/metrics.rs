@@ -79,10 +79,10 @@ const LAW: [(&str, &str, f64); 8] = [
     ("sojourn_p95_ns", "running p95, ms", 1e-6),
 ];
 
-/// Where samples are left for those who ask.
+/// The latest samples, for clients of the status server.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
-    /// Those of one round, until it is whole.
+    /// The samples of one round, until it is complete.
     next: Vec<Row>,
     shown: Arc<Mutex<Vec<Row>>>,
 }

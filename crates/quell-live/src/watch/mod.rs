@@ -1,5 +1,5 @@
-//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes nothing and needs no privileges, but for the
-//! gauges of attached queues.
+//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes nothing. Needs no privileges, except
+//! for the gauges of attached queues.
 
 mod attached;
 pub mod lines;
@@ -240,7 +240,7 @@ impl<'a> Watch<'a> {
             Err(error) => {
                 if self.partial == 0 {
                     let why = host::reason(&error);
-                    self.say(&format!("a sample is not whole: {why}; sampling goes on"));
+                    self.say(&format!("a sample is not whole: {why}; sampling continues"));
                 }
                 self.partial += 1;
             }

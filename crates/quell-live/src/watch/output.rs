@@ -1,4 +1,4 @@
-//! Where lines go: standard output, or a file that is begun anew at a size or an age. A file only ever ends in a whole line.
+//! Output of lines: standard output, or a file that is rotated at a size or an age. A file always ends in a whole line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::system::host;
 /// Bytes that are written at once.
 const ROOM: usize = 64 << 10;
 /// How long a line waits at most, nanoseconds.
-const PATIENCE: u64 = 1_000_000_000;
+const MAX_AGE: u64 = 1_000_000_000;
 
 /// When a file is finished and the next one begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Rotate {
                 .remedy("write a size from 64kb, as 100mb, or a time from 1s, as 600s")
         };
         match (parse_time(text), parse_size(text)) {
-            (Ok(age), _) if age >= PATIENCE => Ok(Self::Age(age)),
+            (Ok(age), _) if age >= MAX_AGE => Ok(Self::Age(age)),
             (Err(_), Ok(size)) if size >= ROOM as u64 => Ok(Self::Size(size)),
             _ => Err(wrong()),
         }
@@ -140,7 +140,7 @@ impl<'a> Output<'a> {
         let age = now.saturating_sub(since);
         let due = match &self.target {
             Target::Standard => true,
-            Target::File(_) => self.buffer.len() >= ROOM || age >= PATIENCE,
+            Target::File(_) => self.buffer.len() >= ROOM || age >= MAX_AGE,
         };
         if due {
             self.flush()?;
@@ -223,7 +223,7 @@ impl Files<'_> {
 
     fn next(&mut self, now: u64) -> io::Result<()> {
         self.number += 1;
-        // Files of an earlier run stay. With `--keep` they do not begin at 1, so that each number is looked at.
+        // Files of an earlier run are kept. With `--keep` they do not begin at 1, so that each number is tried.
         while self.piece(self.number).exists() {
             self.number += 1;
         }
@@ -237,7 +237,7 @@ impl Files<'_> {
             && self.done.len() > keep
             && let Some(oldest) = self.done.pop_front()
         {
-            // One that somebody has moved is theirs.
+            // It may have been moved or deleted by the operator.
             let _ = std::fs::remove_file(oldest);
         }
         Ok(())

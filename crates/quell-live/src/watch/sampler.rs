@@ -18,7 +18,7 @@ use crate::system::host;
 const CLASSFUL: [&str; 5] = ["htb", "hfsc", "drr", "qfq", "ets"];
 /// Kinds whose classes are flows.
 const FLOWS: [&str; 4] = ["fq_codel", "fq_pie", "cake", "sfq"];
-/// Samples after which names are looked up again and queues that are gone are forgotten.
+/// Samples after which names are looked up again and deleted queues are forgotten.
 const SWEEP: u32 = 256;
 
 /// One sample of one queue.

@@ -72,7 +72,7 @@ impl Screen {
 
     /// Makes room for a line that is printed where the table is.
     pub fn clear(&mut self) {
-        // A terminal that is gone is an error of the next drawing.
+        // The next drawing reports it if the terminal no longer exists.
         let _ = self.frame.clear(&mut io::stdout().lock());
     }
 
@@ -85,7 +85,7 @@ impl Screen {
             return Ok(());
         }
         self.drawn = now;
-        // Queues that are gone since the last drawing.
+        // Queues that were deleted since the last drawing.
         self.order.retain(|key| self.queues[key].seen);
         self.queues.retain(|_, shown| shown.seen);
         for shown in self.queues.values_mut() {

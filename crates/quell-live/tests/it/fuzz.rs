@@ -1,4 +1,4 @@
-//! Every backend's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
+//! Every backend's reader on invalid packets: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
 //! `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for more.
 
 use crate::random::Random;
@@ -80,30 +80,30 @@ fn honest() -> Vec<Vec<u8>> {
 }
 
 /// The next packet into `packet`: an honest one with a few bytes changed and an end cut off, or chance alone.
-fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Random) {
+fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], rng: &mut Random) {
     packet.clear();
-    match dice.below(1000) {
+    match rng.below(1000) {
         // Large, as the kernel hands them over.
         0 => {
-            packet.extend(&honest[dice.below(honest.len())]);
-            packet.resize(packet.len() + dice.below(65_536), 1);
+            packet.extend(&honest[rng.below(honest.len())]);
+            packet.resize(packet.len() + rng.below(65_536), 1);
         }
         1..100 => {
-            packet.resize(dice.below(160), 0);
-            dice.fill(packet);
+            packet.resize(rng.below(160), 0);
+            rng.fill(packet);
         }
-        _ => packet.extend(&honest[dice.below(honest.len())]),
+        _ => packet.extend(&honest[rng.below(honest.len())]),
     }
-    for _ in 0..dice.below(6) {
+    for _ in 0..rng.below(6) {
         if !packet.is_empty() {
             // Headers more than the rest.
-            let most = packet.len().min(1 << (3 + dice.below(6)));
-            let (at, change) = (dice.below(most), dice.next() as u8);
+            let most = packet.len().min(1 << (3 + rng.below(6)));
+            let (at, change) = (rng.below(most), rng.next() as u8);
             packet[at] = change;
         }
     }
-    if dice.below(3) == 0 {
-        packet.truncate(dice.below(packet.len() + 1));
+    if rng.below(3) == 0 {
+        packet.truncate(rng.below(packet.len() + 1));
     }
 }
 
@@ -111,7 +111,7 @@ fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Random) {
 fn read(
     packet: &mut [u8],
     deep: &Parser,
-    dice: &mut Random,
+    rng: &mut Random,
     buffer: &mut [u8],
     message: &mut Vec<u8>,
 ) {
@@ -129,10 +129,10 @@ fn read(
     message.extend((4 + size as u16).to_ne_bytes());
     message.extend([10, 0]);
     message.extend(&packet[..size]);
-    if dice.below(2) == 0 {
-        let at = dice.below(message.len().min(40));
-        message[at] = dice.next() as u8;
-        message.truncate(dice.below(message.len() + 60));
+    if rng.below(2) == 0 {
+        let at = rng.below(message.len().min(40));
+        message[at] = rng.next() as u8;
+        message.truncate(rng.below(message.len() + 60));
     }
     for found in nfqueue::messages(message) {
         if let Message::Packet(held) = found {
@@ -140,12 +140,12 @@ fn read(
         }
     }
     // A frame of a device with offloads: virtio's header is random, or fits a TCP packet.
-    if dice.below(4) == 0 && packet.len() + HEADER <= buffer.len() / 2 {
+    if rng.below(4) == 0 && packet.len() + HEADER <= buffer.len() / 2 {
         let (frame, out) = buffer.split_at_mut(HEADER + packet.len());
-        dice.fill(&mut frame[..HEADER]);
-        if dice.below(2) == 0 {
+        rng.fill(&mut frame[..HEADER]);
+        if rng.below(2) == 0 {
             frame[..2].copy_from_slice(&[1, if packet.first() == Some(&0x45) { 1 } else { 4 }]);
-            frame[4..6].copy_from_slice(&(1 + dice.below(1500) as u16).to_ne_bytes());
+            frame[4..6].copy_from_slice(&(1 + rng.below(1500) as u16).to_ne_bytes());
             let start = if frame[1] == 1 { 20u16 } else { 40 };
             frame[6..8].copy_from_slice(&start.to_ne_bytes());
             frame[8..10].copy_from_slice(&16u16.to_ne_bytes());
@@ -168,7 +168,7 @@ fn no_packet_makes_a_reader_panic() {
     let each = |seed: u64| {
         let honest = &honest;
         move || {
-            let mut dice = Random(0x9e37_79b9_7f4a_7c15 + seed);
+            let mut rng = Random(0x9e37_79b9_7f4a_7c15 + seed);
             let deep = Parser {
                 key: (1, seed),
                 tunnels: true,
@@ -182,8 +182,8 @@ fn no_packet_makes_a_reader_panic() {
             let (mut packet, mut message) = (Vec::new(), Vec::new());
             let mut buffer = vec![0; 200_000];
             for _ in 0..count / 2 {
-                make(&mut packet, honest, &mut dice);
-                read(&mut packet, &deep, &mut dice, &mut buffer, &mut message);
+                make(&mut packet, honest, &mut rng);
+                read(&mut packet, &deep, &mut rng, &mut buffer, &mut message);
             }
         }
     };

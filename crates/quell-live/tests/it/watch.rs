@@ -179,7 +179,7 @@ fn fields_and_attributes_of_a_newer_kernel_are_skipped() {
         ..codel
     };
     assert_eq!(reported(&newer), reported(&codel));
-    // An attribute of a type that nobody knows yet.
+    // An attribute of an unknown type.
     let cake = one(&found, "cake", false);
     let mut more = vec![8, 0, 0xFF, 0x3F, 1, 2, 3, 4];
     more.extend(cake.xstats);

@@ -5,7 +5,7 @@
 //!
 //! There are three [`Observation`]s; the names of a card's inputs say which of them its network reads:
 //! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of day.
-//! - `Linear`: packets, bytes and drops of the last period, as table 1 has them.
+//! - `Linear`: packets, bytes and drops of the last period (table 1).
 //! - `Logarithmic`: logarithms of those, because useful p' and delays span factors of 1000, without the burst allowance, the
 //!   probability in force and its accumulator, in which an actor mainly reads its own past noise.
 //!

@@ -165,7 +165,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Guards `learned`; `classic` stands in.
+    /// Guards `learned`, with `classic` as the fallback.
     pub fn new(params: Params, learned: Box<dyn Control>, classic: Box<dyn Control>) -> Self {
         Self {
             trusted: !params.dry_run,
@@ -342,7 +342,7 @@ fn value(knobs: &Knobs) -> f64 {
 
 impl Control for Guard {
     fn period(&self) -> Nanos {
-        // One that decides on packets alone is looked after as often as the classic one decides.
+        // A controller that decides on packets alone is checked as often as the classic one decides.
         let periods = [self.learned.period(), self.classic.period(), LOOK];
         let known = periods.into_iter().find(|p| *p != NEVER);
         known.unwrap_or(LOOK)
@@ -713,7 +713,7 @@ mod tests {
         }
     }
 
-    /// LFQ, whose network always gives `output`, under guard; a limit of 50 stands in.
+    /// LFQ under guard, with a network that always gives `output`; the fallback is a limit of 50.
     fn flows(output: f32) -> Guard {
         let policy = lfq::tests::constant(output);
         let learned = lfq::Lfq::new(lfq::Params::default(), policy).unwrap();

@@ -12,7 +12,7 @@
 //! - First gaps, and the time since the last loss, run from the flow's first packet; in the code from time 0, when the one flow
 //!   that it has starts.
 //!
-//! Somebody outside may answer in the network's place, after [`Control::ask_outside`].
+//! An outside controller may answer instead of the network, after [`Control::ask_outside`].
 
 use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
@@ -33,7 +33,7 @@ const RATE: f64 = 10_000.0;
 /// Weight of the latest gap in the average that `ceiling` goes by.
 const SERVICE_WEIGHT: f64 = 1.0 / 32.0;
 /// Packets that `ceiling` leaves to every flow.
-const LEAST_BOUND: u32 = 2;
+const MIN_BOUND: u32 = 2;
 /// Times since a loss in this many seconds.
 const SINCE_LOSS: f64 = 10.0;
 
@@ -287,7 +287,7 @@ impl Lfq {
             return limit;
         }
         let sent = seconds(self.params.ceiling) / flow.service_gap;
-        limit.min((sent as u32).max(LEAST_BOUND))
+        limit.min((sent as u32).max(MIN_BOUND))
     }
 }
 
@@ -778,7 +778,7 @@ pub(crate) mod tests {
                     len: 1514,
                 };
                 let Decision::Set(knobs) = self.c.on_arrival(&arrival) else {
-                    panic!("nobody is outside");
+                    panic!("there is no outside controller");
                 };
                 self.q.set_sub_knobs(admission.sub_queue, &knobs);
                 let before = drops.len();

@@ -90,7 +90,7 @@ pub struct Delay {
     pub down: Nanos,
     /// How far the least round trip of a connection has fallen.
     pub fell: Nanos,
-    /// The directions are told apart; else each has the delay of both.
+    /// The directions are distinguished; else each has the delay of both.
     pub apart: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Delay {
 pub enum Decision {
     /// Set these knobs of the arrival's sub-queue (of the queue, where it has no sub-queues), then offer the packet.
     Set(Knobs),
-    /// Somebody outside decides. The packet waits, and all that come after it; [`Control::answered`] takes the answer.
+    /// An outside controller decides. The packet and all later ones wait; [`Control::answered`] takes the answer.
     Ask,
 }
 
@@ -186,7 +186,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a discipline has.
     fn knobs(&self) -> (KnobSet, KnobSet);
 
-    /// Somebody outside decides in its place every `period`: the driver asks there instead of calling `decide`.
+    /// An outside controller decides every `period`: the driver asks it instead of calling `decide`.
     fn is_outside(&self) -> bool {
         false
     }

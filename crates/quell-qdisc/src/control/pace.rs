@@ -1,4 +1,4 @@
-//! quell's own loop over a shaper's rate, for a line whose rate nobody knows: no least rate, no largest rate, no list of reflectors.
+//! quell's own loop over a shaper's rate, for a line of unknown rate: no least rate, no largest rate, no list of reflectors.
 //!
 //! - **Delay**: what an answer took above the least that its reflector took lately. The smaller of the last answers of two reflectors
 //!   counts, so that neither a late answer nor a lying reflector is evidence; of a lone reflector, the smaller of its last two. A third
@@ -9,13 +9,13 @@
 //!   A delay that goes faster than such a queue leaves no trace.
 //! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
 //!   and the longer nothing was in the way.
-//! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
-//!   stopped to fall, so that the least delay is that of an empty line.
-//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show takes their place, far
-//!   hosts that of reflectors. Who answers was not chosen then, so the rate stays above a tenth of the highest capacity, which is
+//! - **Beginning**: the line may already be full. From the first answer on the rate is the least until delays have
+//!   stopped falling, so that the least delay is that of an empty line.
+//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show replaces theirs, and
+//!   far hosts replace reflectors. These hosts were not chosen, so the rate stays above a tenth of the highest capacity, which is
 //!   forgotten in minutes.
-//! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
-//!   a second of silence of both the rate stays at the capacity less its deviation.
+//! - **Silence**: answers that stop for a moment mean that the line is stalled, so a shaper before the modem holds back. After
+//!   a second without answers and timestamps the rate stays at the capacity less its deviation.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
 
@@ -101,9 +101,9 @@ pub struct Law {
     pub doubt: f64,
     /// Growth per second, at most.
     pub most: f64,
-    /// The share of the capacity with which it goes on when the modem's queue is empty.
+    /// The rate once the modem's queue is empty, as a share of the capacity.
     pub back: f64,
-    /// The share of the capacity that it leaves, however long the queue, and of the rate while the line stands still.
+    /// The least rate, however long the queue, as a share of the capacity; while the line is stalled, as a share of the rate.
     pub least: f64,
 }
 
@@ -216,7 +216,7 @@ impl Base {
 struct Beginning {
     /// The first answer.
     since: Nanos,
-    /// The rate with which to go on.
+    /// The rate after it.
     rate: f64,
     sources: Vec<Falling>,
 }

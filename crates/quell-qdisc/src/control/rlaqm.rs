@@ -22,9 +22,9 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, US};
 /// The steps of p in hundredths, in the order of the network's outputs (Table I).
 pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
 /// Largest p, in hundredths.
-pub const MOST: i32 = 50;
+pub const MAX_HUNDREDTHS: i32 = 50;
 /// Largest p.
-const MAX_DROP: f64 = MOST as f64 / 100.0;
+const MAX_DROP: f64 = MAX_HUNDREDTHS as f64 / 100.0;
 /// Below this delay, ms, the queue counts as empty (both rules).
 const EMPTY_MS: f64 = 1.0;
 /// Bytes of a packet, for [`Reading::Load`].
@@ -312,7 +312,7 @@ impl RlAqm {
         if self.form.outputs == Outputs::Steps {
             let action = self.choose_step(delay_ms, rng);
             let hundredths = libm::round(self.drop * 100.0) as i32 + STEPS[action];
-            self.drop = f64::from(hundredths.clamp(0, MOST)) / 100.0;
+            self.drop = f64::from(hundredths.clamp(0, MAX_HUNDREDTHS)) / 100.0;
             return action as f32;
         }
         let random = self.explores(rng);
@@ -407,7 +407,9 @@ impl Control for RlAqm {
     fn adopt(&mut self, knobs: &Knobs) {
         if let Some(p) = knobs.drop {
             self.drop = match self.form.outputs {
-                Outputs::Steps => f64::from((libm::round(p * 100.0) as i32).clamp(0, MOST)) / 100.0,
+                Outputs::Steps => {
+                    f64::from((libm::round(p * 100.0) as i32).clamp(0, MAX_HUNDREDTHS)) / 100.0
+                }
                 _ => p.clamp(0.0, MAX_DROP),
             };
         }

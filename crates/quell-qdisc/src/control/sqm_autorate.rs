@@ -3,7 +3,7 @@
 //! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`, `lib/baseliner.lua`,
 //! `lib/settings.lua`). Its probes are ICMP timestamps in whole ms. Deviations:
 //! - one instance sets one direction's rate; the program holds both, and decides about each as here;
-//! - reflectors are not selected anew;
+//! - reflectors are not reselected;
 //! - a round trip without timestamps counts half in each direction, where the program would see no answer.
 
 use super::{Control, Echo, SubQueue};
@@ -14,8 +14,9 @@ const TICK: Nanos = 500 * MS;
 /// Half-lives of the two averages of a reflector's delay: baseline and recent.
 const SLOW: f64 = 135.0 * SEC as f64;
 const FAST: f64 = 0.4 * SEC as f64;
-/// A reflector that was silent for so long starts anew; one that is later than the baseline by so much is not heard.
+/// A reflector that was silent for longer is treated as new.
 const OUT_OF_DATE: Nanos = 30 * SEC;
+/// An answer that is later than the baseline by more is ignored, in ns.
 const NO_GOOD: f64 = 5.0 * SEC as f64;
 /// Rates that are remembered (`speed_hist_size`).
 const HISTORY: usize = 100;

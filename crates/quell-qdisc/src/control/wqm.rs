@@ -7,7 +7,7 @@
 //! All numbers, and how thresholds, counters and steps work together, are reconstruction, so every one is an option:
 //! - R is smoothed with weight 1/8; F is the measured share of the airtime, or 1/N for a given N, at least 0.05.
 //! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if the queue overflowed
-//!   meanwhile, put one on. An answered alarm starts counting anew.
+//!   meanwhile, put one on. After either step the count restarts.
 //! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
 //! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses its newest packet.
 

@@ -17,10 +17,10 @@ use crate::{
     disciplines, fifo,
 };
 
-/// Most bands that there may be.
-pub const MOST: u8 = 16;
-/// Most classes of `drr` that there may be.
-pub const MOST_CLASSES: usize = 255;
+/// Bands that there may be at most.
+pub const MAX_BANDS: u8 = 16;
+/// Classes of `drr` that there may be at most.
+pub const MAX_CLASSES: usize = 255;
 /// Priorities (`TC_PRIO_MAX` + 1).
 pub const PRIORITIES: usize = 16;
 /// Bands without any word about them.
@@ -124,10 +124,10 @@ impl Params {
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         let count = self.count();
-        if self.drr && count > MOST_CLASSES {
+        if self.drr && count > MAX_CLASSES {
             return Err("there may be at most 255 classes");
         }
-        if !self.drr && (count == 0 || count > MOST.into()) {
+        if !self.drr && (count == 0 || count > MAX_BANDS.into()) {
             return Err("there may be 1 to 16 bands");
         }
         let beyond = |class: &BandClass| usize::from(class.band) >= count;
@@ -152,7 +152,7 @@ impl Params {
     }
 }
 
-const NAMES: [&str; MOST as usize] = [
+const NAMES: [&str; MAX_BANDS as usize] = [
     "Band 0", "Band 1", "Band 2", "Band 3", "Band 4", "Band 5", "Band 6", "Band 7", "Band 8",
     "Band 9", "Band 10", "Band 11", "Band 12", "Band 13", "Band 14", "Band 15",
 ];
@@ -182,7 +182,7 @@ impl<P: Packet> Bands<P> {
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
-        let count = params.count().clamp(1, MOST_CLASSES);
+        let count = params.count().clamp(1, MAX_CLASSES);
         let strict = params.strict.map_or(count, usize::from);
         let credit = |band: usize| {
             let given = band.checked_sub(strict).and_then(|i| params.quanta.get(i));

@@ -6,13 +6,13 @@
 //!
 //! Time goes in rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate for the present round and one for
 //! the next: what fits into the present round joins the head queue, what fits into the next joins the tail queue, the rest is
-//! dropped. At a round's end the queues change roles. Every `p` rounds the top flows and both rates are chosen anew.
+//! dropped. At a round's end the queues change roles. Every `p` rounds the top flows and both rates are chosen again.
 //!
 //! In the model a bucket also counts packets that are dropped, so that a flow which does not respond and sends more than the
 //! link carries shuts out its whole group for good. Here it does so only with `count_drops`. Further deviations:
 //! - the model knows which packets are acknowledgements and counts none of them; here a flow is its hash, as in a switch;
 //! - lengths have the link layer's bytes, because they are compared with the link's rate;
-//! - the changes of a round are made at the next packet, each with its own time; nothing can be seen of that;
+//! - the changes of a round are made at the next packet, each with its own time, which has no visible effect;
 //! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares a number of the flow.
 
 use crate::parts::hash::rehash;

@@ -1,8 +1,8 @@
-//! CoDel: RFC 8289 as Linux has it (`include/net/codel_impl.h`, `net/sched/sch_codel.c`).
+//! CoDel: RFC 8289 as in Linux (`include/net/codel_impl.h`, `net/sched/sch_codel.c`).
 //!
 //! The law ([`dequeue`]) works on anything that packets can be popped from, so that FQ-CoDel runs it once per flow.
 //!
-//! Where Linux and the RFC differ, this is Linux: a drop needs `now` strictly after `first_above_time`; 1/sqrt(count) is a
+//! Where Linux and the RFC differ, this follows Linux: a drop needs `now` strictly after `first_above_time`; 1/sqrt(count) is a
 //! 16-bit number corrected by one Newton step per drop; a restart resumes `count - lastcount` rather than `count - 2`.
 //! Deviation from Linux: times are 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
 

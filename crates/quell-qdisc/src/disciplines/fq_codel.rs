@@ -1,7 +1,7 @@
 //! FQ-CoDel: deficit round robin over flows, each with a CoDel of its own.
 //!
 //! Sources: RFC 8290; Linux `net/sched/sch_fq_codel.c`. Deviations:
-//! - memory is each packet's length and [`PACKET_MEMORY`], which stands for `truesize`;
+//! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
 //! - the fattest of equally fat flows is the one first used, not the one of the lowest bucket;
 //! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then drops a batch.
 
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn flows_do_not_share_their_codels() {
-        // A stands in its queue for seconds; B's packets leave at once and are never touched.
+        // The packets of A wait for seconds; those of B leave at once and are never dropped.
         let mut q = FqCodel::new(Params::default());
         put(&mut q, 0, A, 2000, 1514);
         let mut drops = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `net/sched/sch_fq_pie.c` (RFC 8033 for the law). Deviations:
 //! - `memory_limit` is enforced, as tc-fq_pie(8) promises; Linux only counts the arrivals beyond it. Memory is each packet's
-//!   length and [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY), which stands for `truesize`;
+//!   length plus [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY), instead of `truesize`;
 //! - the timer updates only flows that were ever used: an update leaves an unused one as it was created. It does them all at
 //!   once, where Linux takes 2048 at a time with no time in between.
 

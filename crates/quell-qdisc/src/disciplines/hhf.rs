@@ -116,7 +116,7 @@ impl<P: Packet> Hhf<P> {
         self.admitted
     }
 
-    /// Is the flow a known heavy hitter? Forgets those of its place that were idle for long, but for the last.
+    /// Whether the flow is a known heavy hitter. Also removes idle entries before it in its place, except the last entry.
     #[inline]
     fn knows(&mut self, now_ms: u64, hash: u32) -> bool {
         let known = &mut self.known[hash as usize % PLACES];

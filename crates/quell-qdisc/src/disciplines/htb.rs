@@ -15,14 +15,14 @@ use crate::{
     Discipline, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
 };
 
-/// Most classes that there may be.
-pub const MOST: usize = 128;
+/// Classes that there may be at most.
+pub const MAX_CLASSES: usize = 128;
 /// `TC_HTB_NUMPRIO`: priorities.
 const PRIORITIES: usize = 8;
 /// `TC_HTB_MAXDEPTH`: levels; leaves are on the lowest, roots with children on the highest.
 const LEVELS: usize = 8;
 /// Time that a bucket fills at most, and the deepest debt.
-const MOST_DEBT: i64 = 60 * SEC as i64;
+const MAX_DEBT: i64 = 60 * SEC as i64;
 /// `tc`'s bursts without a word about them: the packet that it takes for the largest.
 const LARGEST: u64 = 1600;
 /// `tc` counts time in such units, ns.
@@ -83,7 +83,7 @@ impl Params {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.classes.len() > MOST {
+        if self.classes.len() > MAX_CLASSES {
             return Err("there may be at most 128 classes");
         }
         if self.r2q == 0 {
@@ -248,7 +248,7 @@ impl<P: Packet> Htb<P> {
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
-        let mut sorted: Vec<&Class> = params.classes.iter().take(MOST).collect();
+        let mut sorted: Vec<&Class> = params.classes.iter().take(MAX_CLASSES).collect();
         sorted.sort_by_key(|class| class.id);
         let place = |id: u32| sorted.iter().position(|c| c.id == id).map(|i| i as u8);
         let above = |class: &Class| {
@@ -446,12 +446,12 @@ impl<P: Packet> Htb<P> {
             let since = node.since(now);
             if node.level >= level {
                 node.tokens = (node.tokens + since).min(node.buffer) - node.rate.ns(bytes);
-                node.tokens = node.tokens.max(1 - MOST_DEBT);
+                node.tokens = node.tokens.max(1 - MAX_DEBT);
             } else {
                 node.tokens += since;
             }
             node.ctokens = (node.ctokens + since).min(node.cbuffer) - node.ceil.ns(bytes);
-            node.ctokens = node.ctokens.max(1 - MOST_DEBT);
+            node.ctokens = node.ctokens.max(1 - MAX_DEBT);
             node.checked = now;
             let (old, row) = (node.mode, node.level);
             let wait = self.change_mode(at, 0);
@@ -598,7 +598,7 @@ impl Node {
     /// The time since its tokens were brought up to date.
     #[inline]
     fn since(&self, now: Nanos) -> i64 {
-        ((now - self.checked) as i64).min(MOST_DEBT)
+        ((now - self.checked) as i64).min(MAX_DEBT)
     }
 }
 
@@ -1071,14 +1071,14 @@ mod tests {
             classes.push(leaf);
         }
         let mut bed = Bed::new(tree(classes));
-        let mut dice = Rng::new(3, "leaves");
+        let mut rng = Rng::new(3, "leaves");
         let mut put = [0u64; 8];
         for _ in 0..3000 {
-            let leaf = 2 + (dice.f64() * 6.0) as u32;
-            let n = 1 + (dice.f64() * 4.0) as u64;
-            bed.put(leaf, n, 100 + (dice.f64() * 1400.0) as u32);
+            let leaf = 2 + (rng.f64() * 6.0) as u32;
+            let n = 1 + (rng.f64() * 4.0) as u64;
+            bed.put(leaf, n, 100 + (rng.f64() * 1400.0) as u32);
             put[leaf as usize] += n;
-            bed.now += (dice.f64() * 4e6) as u64;
+            bed.now += (rng.f64() * 4e6) as u64;
             while let Got::Packet(_) = bed.take() {}
         }
         while let Got::NotBefore(t) | Got::Packet(TestPacket { enqueued: t, .. }) = bed.take() {

@@ -79,7 +79,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// These parameters as the published kernel file has them: every ECN-capable packet to the L4S half, marks below 10 %, and
+    /// These parameters, changed as in the published kernel file: every ECN-capable packet to the L4S half, marks below 10 %, and
     /// a coupling without effect.
     pub fn as_published(self) -> Self {
         Self {

@@ -14,7 +14,7 @@ use crate::{
     Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
 };
 
-/// The packet of a discipline from outside. It stands for a packet of the owner's, which gets its mark back.
+/// A packet as an outside discipline holds it: a handle to one of the owner's packets, to which its mark is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     enqueued: Nanos,
@@ -336,7 +336,7 @@ struct Inner<P> {
 }
 
 /// Times in a row that a discipline may name before it counts as stuck: one that looks again every millisecond has 100 s.
-const MOST_WAITS: u32 = 100_000;
+const MAX_WAITS: u32 = 100_000;
 
 impl<P: Packet> Outside<P> {
     /// An empty queue.
@@ -408,7 +408,7 @@ impl<P: Packet> Inner<P> {
             ),
             Fault::Past => "let its packets wait for a time that is not in the future".into(),
             Fault::Waits => format!(
-                "let its packets wait {MOST_WAITS} times in a row, and none left; the time that it names is to be the one at which the next may leave"
+                "let its packets wait {MAX_WAITS} times in a row, and none left; the time that it names is to be the one at which the next may leave"
             ),
             Fault::Timer => "has a timer that stays due after it has run".into(),
         };
@@ -468,7 +468,7 @@ impl<P: Packet> Discipline<P> for Outside<P> {
             Got::Packet(handle) => inner.held.take(&handle).map(Got::Packet),
             Got::Empty if inner.held.len() > 0 => Err(Fault::Nothing),
             Got::NotBefore(time) if time <= now => Err(Fault::Past),
-            Got::NotBefore(_) if inner.waits == MOST_WAITS => Err(Fault::Waits),
+            Got::NotBefore(_) if inner.waits == MAX_WAITS => Err(Fault::Waits),
             Got::Empty => Ok(Got::Empty),
             Got::NotBefore(time) => Ok(Got::NotBefore(time)),
         };

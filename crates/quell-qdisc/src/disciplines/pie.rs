@@ -44,7 +44,7 @@ pub struct Params {
     pub ecn_prob: u32,
     /// Scale the probability by packet size (default off).
     pub bytemode: bool,
-    /// Delay from queue length and an estimated rate, as RFC 8033 has it, instead of from the last sojourn (default off).
+    /// Delay from queue length and an estimated rate, as in RFC 8033, instead of from the last sojourn (default off).
     pub dq_rate_estimator: bool,
     /// Bytes of the largest packet: nothing is dropped below two of them (default 1514).
     pub mtu: u32,
@@ -283,7 +283,7 @@ impl Vars {
         shift
     }
 
-    /// The burst allowance is given anew; delays and probability stay (they are low and 0).
+    /// Resets the burst allowance and the estimator; delays and probability stay (they are low and 0).
     fn restart(&mut self) {
         self.burst_time = MAX_BURST;
         self.dq_tstamp = None;
@@ -564,7 +564,7 @@ mod tests {
                 "{old}, {delay}, {prob}"
             );
         }
-        // With the estimator also once a rate is known, which then is measured anew.
+        // With the estimator only once a rate is known; the rate is then measured again.
         let params = Params {
             dq_rate_estimator: true,
             ..Params::default()
@@ -904,7 +904,7 @@ mod tests {
         assert!((v.qdelay as f64 / want - 1.0).abs() < 0.02, "{}", v.qdelay);
     }
 
-    /// Any memory of the law that has run on a clock of ours.
+    /// Any state that the law may have after a run.
     fn vars() -> impl Strategy<Value = Vars> {
         let delay = prop_oneof![Just(0), 0..SEC, 0..u64::MAX / 4];
         (

@@ -8,7 +8,7 @@
 //! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up to the cap of 2 %;
 //! - adds 2 % per update above 200 ms;
 //! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without congestion, during which
-//!   updates hold the probability at 0 (but for the 2 % of a high delay).
+//!   updates hold the probability at 0 (except for the 2 % of a high delay).
 //!
 //! Deviation: the byte counter of a measurement that is thrown away restarts at 0, not at -1.
 
@@ -388,7 +388,7 @@ mod tests {
         }
         // One to see the quiet, 50 of 30 ms to count to the limit, one to pass it.
         assert_eq!(updates, 52);
-        // Congestion starts the count anew.
+        // Congestion restarts the count.
         v.burst = Burst::Quiet(49);
         v.rate = 1e6;
         v.calculate_probability(&params, 50_000);

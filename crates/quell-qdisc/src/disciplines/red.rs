@@ -1,8 +1,8 @@
-//! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as Linux has it
+//! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as in Linux
 //! (`net/sched/sch_red.c`, `include/net/red.h`; the defaults of tc-red(8)).
 //!
 //! As in Linux, an idle period begins when a dequeue finds the queue empty (so never below a shaper that does not ask an empty
-//! queue, as HTB does not), and the average decays 15.625 times slower in it than the paper has it, since `tc` computes
+//! queue, as HTB does not), and in it the average decays 15.625 times slower than in the paper, since `tc` computes
 //! the table in units of 64 ns and the kernel looks it up in microseconds.
 //! Deviations from Linux: the table is computed when needed, not stored. `gentle` (Floyd 2000, "Recommendation on using the
 //! gentle variant of RED") is an option that Linux lacks.

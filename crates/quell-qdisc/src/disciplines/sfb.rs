@@ -19,9 +19,9 @@ pub const ONE: u32 = 0xffff;
 /// Parameters, named as in tc-sfb(8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Time after which flows are hashed anew, ms; 0 for never (default 600000).
+    /// Time after which the hash of flows changes, ms; 0 for never (default 600000).
     pub rehash: u32,
-    /// So long before that the second set of bins learns, ms (default 60000).
+    /// The second set of bins learns for this time before that, ms (default 60000).
     pub db: u32,
     /// Packets in the whole queue (default 1000, a device's `txqueuelen`).
     pub limit: u32,
@@ -98,7 +98,7 @@ impl Bins {
         }
     }
 
-    /// A flow's bins, never 0, which stands for none.
+    /// The hash that selects a flow's bins; never 0, which means none.
     #[inline]
     fn hash<P: Packet>(&self, packet: &P) -> u32 {
         rehash(packet.flow_hash(), self.key).max(1)

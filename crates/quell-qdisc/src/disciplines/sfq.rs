@@ -2,8 +2,8 @@
 //!
 //! Sources: McKenney, "Stochastic Fairness Queueing" (1990); Linux 7.x `net/sched/sch_sfq.c`, tc-sfq(8). Deviations:
 //! - the longest flow is found by a walk over the flows ever used, not by lists of flows of equal length;
-//! - `perturb` acts at the first call after its time, not at its time: nothing can be told apart;
-//! - after that, flows stand in the round in the order of their first packets ever, not in that of the kernel's slots.
+//! - `perturb` acts at the first call after its time, not at its time, which makes no observable difference;
+//! - after that, flows are in the round in the order of their first packets ever, not in the order of the kernel's slots.
 
 use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
 use crate::parts::hash::rehash;
@@ -15,8 +15,8 @@ pub const MAX_DEPTH: u32 = 127;
 /// Flows that there may be at once at most.
 pub const MAX_FLOWS: u32 = 65_408;
 
-/// Room for at most so many packets is made before a perturbation needs it.
-const MOST_RESERVED: u32 = 4096;
+/// Packets for which room is reserved before a perturbation, at most.
+const MAX_RESERVED: u32 = 4096;
 
 /// RED on each flow, in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Red {
 pub struct Params {
     /// Packets in the whole queue, at least 2 (default 127), at most `flows` times `depth`.
     pub limit: Option<u32>,
-    /// Time after which flows are hashed anew; 0 for never (default).
+    /// Time after which the hash of flows changes; 0 for never (default).
     pub perturb: Nanos,
     /// Bytes per flow and round, up to 2^20; at least 256 hold (default 1514, one full-size packet).
     pub quantum: u32,
@@ -178,10 +178,10 @@ impl<P: Packet> Sfq<P> {
                 0 => NEVER,
                 period => period,
             },
-            // So that no perturbation allocates, but for a clone's first and those of queues beyond all measure.
+            // Reserved, so that perturbations do not allocate, except the first of a clone and those of longer queues.
             moving: Vec::with_capacity(match params.perturb {
                 0 => 0,
-                _ => limit.min(MOST_RESERVED) as usize,
+                _ => limit.min(MAX_RESERVED) as usize,
             }),
             marks: 0,
             params,
@@ -245,16 +245,16 @@ impl<P: Packet> Sfq<P> {
         }
     }
 
-    /// Hashes all flows anew when it is time; what finds no place then is dropped.
+    /// Changes the hash of all flows when it is time; packets that find no place then are dropped.
     #[inline]
     fn perturb<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
         if now >= self.next_perturb {
-            self.hash_anew(now, rng, drops);
+            self.rehash(now, rng, drops);
         }
     }
 
     #[cold]
-    fn hash_anew<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
+    fn rehash<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
         let periods = (now - self.next_perturb) / self.params.perturb + 1;
         self.next_perturb += periods * self.params.perturb;
         let mut moving = std::mem::take(&mut self.moving);

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has [`Card::origin`], and tensors for
-/// a training that goes on (`file.rs`).
+/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has [`Card::origin`], and the tensors
+/// from which a training resumes (`file.rs`).
 pub const FORMAT: u32 = 2;
 /// Most hidden layers or heads in one policy.
 const MAX_LAYERS: usize = 32;
@@ -108,7 +108,7 @@ pub enum Activation {
     LeakyRelu,
     /// Hyperbolic tangent.
     Tanh,
-    /// `ln(1 + exp(x))`; `x` itself above 20, as torch has it.
+    /// `ln(1 + exp(x))`; `x` itself above 20, as in torch.
     Softplus,
     /// `exp(x)` over the sum of all outputs' `exp`.
     Softmax,

@@ -5,9 +5,9 @@
 //! | `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, ... | `[outputs, inputs]`, `[outputs]`: the hidden layers, in order, as torch's `nn.Linear` holds them |
 //! | `heads.0.weight`, `heads.0.bias`, ... | the same, each reading the last hidden layer |
 //!
-//! | `critic.*`, `moments.*`, from format 2 on | any: what a training that goes on needs beside the policy, which does not read it |
+//! | `critic.*`, `moments.*`, from format 2 on | any: what a training needs to resume; the policy does not read it |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and none other be left over.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and there may be no others.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,8 @@
 //! The order of additions is the same in all, so the bits are. In a panel, the sum of an output starts at its bias and takes the
 //! inputs in order, each by one fused multiply-add. Row by row, 64 partial sums start at zero, sum k takes inputs k, k + 64, ... in
 //! order, fused; then halves are added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
-//! as IEEE 754 has it, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. What bounds one row is reading
-//! the weights from the L2 cache, so vectors of 16 gain nothing there; what bounds several is multiplying, and they do.
+//! as in IEEE 754, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. One row is bound by reading the
+//! weights from the L2 cache, so vectors of 16 gain nothing; several rows are bound by multiplying, and gain.
 
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 

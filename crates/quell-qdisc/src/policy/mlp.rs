@@ -12,8 +12,8 @@ use super::card::{Activation, MAX_WIDTH};
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use super::{Error, forward, forward::Cpu};
 
-/// Layers with no more outputs than this lie row by row.
-const FEW: usize = 8;
+/// Layers with at most this many outputs are stored row by row.
+const BY_ROW: usize = 8;
 /// Slope of the leaky ReLU where x is negative: torch's default, and LFQ's.
 const LEAK: f32 = 0.01;
 /// Above this torch's softplus is the identity.
@@ -58,7 +58,7 @@ impl Layer {
         let mut bias = affine.bias.clone();
         bias.resize(padded(outputs), 0.0);
         let zero = Lanes([[0.0; 8]; 8]);
-        let few = outputs <= FEW;
+        let few = outputs <= BY_ROW;
         let mut lines = if few {
             vec![zero; outputs * inputs.div_ceil(LANES)]
         } else {
@@ -211,7 +211,7 @@ pub(super) fn derive(activation: Activation, outputs: &[f32], slopes: &mut [f32]
     };
     match activation {
         Activation::Linear => {}
-        // 0 at 0, as torch has it.
+        // 0 at 0, as in torch.
         Activation::Relu => each(|y| f32::from(u8::from(y > 0.0))),
         Activation::LeakyRelu => each(|y| if y > 0.0 { 1.0 } else { LEAK }),
         Activation::Tanh => each(|y| 1.0 - y * y),

@@ -171,7 +171,7 @@ impl Policy {
         }
     }
 
-    /// One pass over the layers for `rows` rows, 1, 2, 4 or [`BATCH`].
+    /// Runs the layers once for `rows` rows, 1, 2, 4 or [`BATCH`].
     fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
         let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
         assert_eq!(inputs.len(), rows * self.inputs(), "a policy's inputs");

@@ -144,7 +144,7 @@ fn orthogonal(inputs: usize, outputs: usize, gain: f64, rng: &mut Rng) -> Vec<f3
             }
         }
         let norm = libm::sqrt(dot(&v, &v));
-        // A vector that the others span, but for rounding, is drawn again.
+        // A vector in the span of the others, within rounding errors, is drawn again.
         if norm > 1e-6 {
             v.iter_mut().for_each(|x| *x /= norm);
             vectors.push(v);

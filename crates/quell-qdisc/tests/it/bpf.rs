@@ -138,7 +138,7 @@ fn assert_same(ours: &str, theirs: &str, what: &str) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// Some 20 s of a link with phases of overload, lull and pause, each with a rate and a number of flows of its own. With odd seeds
+/// About 20 s of a link with phases of overload, lull and pause, each with a rate and a number of flows of its own. With odd seeds
 /// times are whole milliseconds, so that some packets leave when the delay has been above target for exactly an interval.
 fn events(seed: u64, ecn: bool) -> Vec<Event> {
     let mut rng = Rng::new(seed, "arrivals");
@@ -369,7 +369,7 @@ fn network() -> Vec<u8> {
     std::fs::read(models.join("rl-aqm.safetensors")).unwrap()
 }
 
-/// Its weights as the C has them: each layer's weights, row by row, and then its biases.
+/// Its weights in the order of the C source: each layer's weights, row by row, and then its biases.
 fn rlaqm_numbers() -> String {
     let bytes = network();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();

@@ -1,6 +1,6 @@
-//! What the queue disciplines of Linux 7.2.12 did with a flood, and ours with the same.
+//! The same flood through the queue disciplines of Linux 7.2.12 and through quell's.
 //!
-//! The flood does not respond, so it tells the disciplines apart and nothing else: one UDP sender of 20 Mbit/s and three of
+//! The flood does not respond, so results differ by the disciplines alone. It is one UDP sender of 20 Mbit/s and three of
 //! 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and one ping a second, into 10 Mbit/s, for 20 s of which the
 //! first five are left out. Linux's figures are the mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000,
 //! HTB with burst 1600 over the discipline, cake with its own shaper). There, the discipline was made about 0.2 s before
@@ -194,6 +194,6 @@ fn cake() {
         bandwidth: cake::Bandwidth::Shaped(RATE_BPS),
         ..cake::Params::default()
     });
-    // BLUE's dice decide when the flood's backlog starts to fall; Linux's own seeds differ by 12 %.
+    // BLUE's random draws decide when the flood's backlog starts to fall; Linux's own seeds differ by 12 %.
     like_linux(q, 16, [18_585.0, 428.2, 1564.0, 6.722], 0.2);
 }

@@ -132,7 +132,7 @@ enum Misdeed {
     SaysSo,
 }
 
-/// A FIFO that does what it should but for one thing.
+/// A FIFO with one fault.
 #[derive(Clone, Debug)]
 struct Rogue {
     misdeed: Misdeed,

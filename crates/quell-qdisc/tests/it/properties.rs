@@ -207,7 +207,7 @@ impl World {
         }
         let flow = (0..6u32)
             .position(|f| hash(f) == packet.hash)
-            .expect("a hash of ours");
+            .expect("a hash of the test's");
         let ecn = if every::parts_flows(&self.q) {
             self.offered[packet.id as usize].ecn as usize
         } else {

@@ -33,7 +33,7 @@ pub fn disciplines() -> Vec<Shared> {
     read(DISCIPLINES)
 }
 
-/// The wide set. Its datagrams have the rate of their payload, as Linux's sender has it; the goodput is that of all flows.
+/// The wide set. Its datagrams have the rate of their payload, as in Linux's sender; the goodput is that of all flows.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn wide() -> Vec<Shared> {
     of_payload(WIDE)
@@ -97,7 +97,7 @@ impl Shared {
             && self.apart(shares) <= 3.0
     }
 
-    /// The same of one run of quell's; the pings, which come first, are in no group.
+    /// Each group's share in one run of quell; the pings, which come first, are in no group.
     pub fn shares(&self, run: &Run) -> Vec<f64> {
         let mut flows = run.flows[1..].iter();
         let groups = self.cell.flows.split('+').map(|words| {

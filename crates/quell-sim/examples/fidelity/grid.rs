@@ -72,7 +72,7 @@ impl Cell {
             .unwrap_or(&self.queue)
     }
 
-    /// The cell as a scenario of quell's; the pings are a sparse flow of their own, as they were in Linux.
+    /// The cell as a quell scenario; the pings are a sparse flow of their own, as in Linux.
     pub fn scenario(&self) -> Scenario {
         let one_way_us = self.rtt_ms * 500;
         let (duration, warmup) = self.span_s;
@@ -115,7 +115,7 @@ impl Cell {
                 }
             }
             let kind = match cc {
-                // A full-size packet, as Linux's sender of datagrams has it.
+                // A full-size packet, as in Linux's sender of datagrams.
                 "udp" => "kind = \"cbr\"\nsize = 1500".to_owned(),
                 cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
             };
@@ -186,7 +186,7 @@ pub fn read(table: &str) -> Vec<Cell> {
     cells
 }
 
-/// The measures of one run of quell's.
+/// The measures of one run of quell.
 pub fn measures(run: &Run) -> Measures {
     let tcp = run.flows.iter().filter(|flow| flow.kind == "tcp");
     Measures {

@@ -67,7 +67,7 @@ pub fn pairs() -> Vec<Pair> {
     measured.chain(prague).collect()
 }
 
-/// The measures of one run of quell's.
+/// The measures of one run of quell.
 pub fn measures(run: &Run) -> Measures {
     let tcp: Vec<&Flow> = run.flows.iter().filter(|f| f.kind == "tcp").collect();
     let (low, classic): (Vec<&Flow>, Vec<&Flow>) = tcp.iter().partition(|f| f.cc != "cubic");
@@ -89,7 +89,7 @@ pub fn measures(run: &Run) -> Measures {
 /// How a pair compares.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// Ratio of rates: within 20 % of Linux's, or without Linux within 1.5 either way.
+    /// Ratio of rates: within 20 % of the ratio in Linux; without Linux, within 1.5 either way.
     pub ratio: Compared,
     /// Mean delay and its bar: 1 ms from 40 Mbit/s on, below 20 Mbit/s one packet's time more than Linux.
     pub delay: (Compared, f64),

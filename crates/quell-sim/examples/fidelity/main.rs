@@ -1,4 +1,4 @@
-//! Does quell tell the truth? Compares it with theory, with real Linux and with published logs, and writes `docs/lab/fidelity.md`.
+//! Fidelity: compares quell with theory, with real Linux and with published logs, and writes `docs/lab/fidelity.md`.
 //!
 //! `make fidelity`, or
 //! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART]
@@ -31,7 +31,7 @@ struct Options {
     cells: Option<String>,
     /// Only this part of the document.
     only: Option<String>,
-    /// The document whose marked parts are written anew.
+    /// The document whose marked parts are rewritten.
     markdown: Option<String>,
 }
 

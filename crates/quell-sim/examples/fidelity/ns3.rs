@@ -83,7 +83,7 @@ fn measures(run: &Run, direction: &str) -> Measures {
     (run.delivered_in_order_mbps.unwrap_or(0.0), ms / mbps)
 }
 
-/// Every cell, with so many seeds of quell's.
+/// Every cell, with this number of quell runs for each.
 pub fn all(seeds: u64) -> Vec<Row> {
     let figures: Vec<Vec<&str>> = FIGURES
         .lines()

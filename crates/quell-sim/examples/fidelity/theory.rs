@@ -7,7 +7,7 @@ use quell_qdisc::MS;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// One quantity: as theory has it and as measured.
+/// One quantity, in theory and as measured.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Which quantity.
@@ -18,7 +18,7 @@ pub struct Row {
     pub expected: f64,
     /// What quell does.
     pub measured: f64,
-    /// How far the two may lie apart, in the quantity's unit.
+    /// The largest difference allowed, in the quantity's unit.
     pub tolerance: f64,
 }
 
@@ -138,7 +138,7 @@ pub fn md1() -> Vec<Row> {
     ]
 }
 
-/// M/M/1/K: a buffer of K - 1 packets behind the one in service (Kleinrock, section 3.6).
+/// M/M/1/K: at most K packets in the system, the one in service among them (Kleinrock, section 3.6).
 pub fn mm1k() -> Vec<Row> {
     let limit = 9;
     let k = f64::from(limit) + 1.0;

@@ -152,9 +152,9 @@ pub fn refined() -> Vec<Row> {
     let mut rows = rows_of("finite retries, EDCA", "", |n| {
         throughput(n, solve(n, Some(7), 0.0), 1.0, success, collision)
     });
-    // By DCF's rule nobody but the last sender can use the first slot after a success: it draws 0 one time in 16 and sends again
-    // at once, and for all others that slot belongs to the success. What else it draws counts from the slot after: 0 to 14
-    // instead of 1 to 15. Nobody uses the slot after a collision.
+    // By DCF's rule only the last sender can use the first slot after a success: it draws 0 one time in 16 and sends again
+    // at once; for all others that slot belongs to the success. Its other draws count from the slot after: 0 to 14
+    // instead of 1 to 15. The slot after a collision is not used.
     let again = 1.0 / 16.0;
     rows.extend(rows_of("finite retries, DCF", "countdown = \"dcf\"", |n| {
         throughput(

@@ -15,8 +15,8 @@ const PAST: f64 = 0.998002;
 const DEVIATIONS: f64 = 4.0;
 /// Packets between two changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
 const SPURT: u32 = 50;
-/// The longest playout delay: what arrives later is no conversation any more.
-const MOST: Nanos = 1000 * MS;
+/// The longest playout delay: with more, a conversation is impossible.
+const MAX_PLAYOUT: Nanos = 1000 * MS;
 
 /// The E-model's values of a codec.
 fn equipment(codec: Codec) -> Equipment {
@@ -94,7 +94,7 @@ impl Listener {
         if first || serial.wrapping_sub(self.change_at) as i32 >= 0 {
             // One frame is always there to be played.
             let wait = (DEVIATIONS * self.deviation).max(FRAME as f64);
-            self.playout = ((self.mean + wait) as Nanos).min(MOST);
+            self.playout = ((self.mean + wait) as Nanos).min(MAX_PLAYOUT);
             self.change_at = serial.wrapping_add(SPURT);
         }
         if !measuring {
@@ -190,7 +190,7 @@ mod tests {
             l.arrived(serial, delay * MS, true);
         }
         let r = l.result(1000).expect("packets");
-        // 10 late and 9 * 2 lost of 998 (what is lost at the end nobody knows yet).
+        // 10 late and 9 * 2 lost of 998 (the losses at the end are not known yet).
         assert_eq!((l.late, l.lost, l.bursts), (10, 18, 19));
         assert!((r.late_loss.expect("packets") - 28.0 / 998.0).abs() < 1e-12);
     }

@@ -24,8 +24,8 @@ pub const HELLO: u32 = 569;
 pub const REQUEST: u32 = 500;
 /// Segments of a TLS server's answer, certificates included.
 pub const CERTIFICATES: u64 = 3;
-/// An answer is awaited so long before there is a round-trip time (RFC 6298, section 2).
-pub const PATIENCE: Nanos = SEC;
+/// The retransmission timeout before the first round-trip sample (RFC 6298, section 2).
+pub const INITIAL_TIMEOUT: Nanos = SEC;
 
 /// What decides.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use quell_qdisc::{MS, Nanos};
 
 /// What players of fast games notice.
 const FAST: Nanos = 50 * MS;
-/// States under way at once that are told apart: 4 s of them.
+/// States in flight at once that are distinguished: 4 s of them.
 const HELD: usize = 256;
 
 /// A player and a server.

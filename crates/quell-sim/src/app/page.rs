@@ -43,11 +43,11 @@ const CLASSES: [Class; 5] = [
     },
 ];
 /// Headers alone.
-const LEAST: u64 = 100;
+const MIN_BYTES: u64 = 100;
 /// Standard deviation of the logarithm of a page's weight.
 const SPREAD: f64 = 1.0;
-/// A reader gives up.
-const PATIENCE: Nanos = 60 * SEC;
+/// After this time a reader gives up.
+const READER_TIMEOUT: Nanos = 60 * SEC;
 /// Connections of a browser to a server with HTTP/1.1.
 const PARALLEL: usize = 6;
 
@@ -130,7 +130,7 @@ impl Reader {
     fn begin(&mut self, now: Nanos, todo: &mut Vec<Action>) {
         self.began = now;
         self.started = true;
-        self.wake_at = now + PATIENCE;
+        self.wake_at = now + READER_TIMEOUT;
         self.open = 0;
         self.idle.clear();
         self.waiting.clear();
@@ -142,7 +142,7 @@ impl Reader {
     fn draw(&mut self) {
         let weight = libm::exp(SPREAD * normal(&mut self.rng));
         let rng = &mut self.rng;
-        let mut size = |mean: f64| (rng.exp(mean * weight) as u64).max(LEAST);
+        let mut size = |mean: f64| (rng.exp(mean * weight) as u64).max(MIN_BYTES);
         self.waiting.push_back(size(HTML));
         self.later.iter_mut().for_each(Vec::clear);
         for class in &CLASSES {
@@ -241,7 +241,7 @@ mod tests {
         let waiting = reader.result().expect("a reader");
         assert_eq!((waiting.page_load_ms, waiting.pages), (None, Some(0)));
         // Nothing came for 60 s.
-        reader.on(PATIENCE, Event::Wake, true, &mut Vec::new());
+        reader.on(READER_TIMEOUT, Event::Wake, true, &mut Vec::new());
         let over = reader.result().expect("a reader");
         assert_eq!((over.pages, over.given_up), (Some(1), Some(1)));
         assert_eq!(over.page_load_ms.map(|s| s.max), Some(60_000.0));

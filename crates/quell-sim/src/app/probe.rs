@@ -1,4 +1,4 @@
-//! Responsiveness under working conditions: new connections that fetch a byte, beside whatever else is going on
+//! Responsiveness under working conditions: new connections that fetch a byte, beside all other traffic
 //! (draft-ietf-ippm-responsiveness-09, "foreign probes").
 
 use quell_link::hist::Hist;
@@ -8,7 +8,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 use super::{Action, Event};
 
 /// Foreign probes per second: half of MPS.
-const MOST: u64 = 50;
+const MAX_PER_SECOND: u64 = 50;
 /// Bytes of a foreign and a self probe together.
 const BYTES: u64 = 6000;
 /// Share of the capacity that they may take, one over it (PTC is 5 %).
@@ -37,7 +37,7 @@ impl Prober {
     pub fn new(capacity: u64, start: Nanos) -> Self {
         let per_second = capacity as f64 / (8 * BYTES * SHARE) as f64;
         Self {
-            period: (SEC as f64 / per_second.min(MOST as f64)) as Nanos,
+            period: (SEC as f64 / per_second.min(MAX_PER_SECOND as f64)) as Nanos,
             wake_at: start,
             next: 0,
             open: Vec::new(),

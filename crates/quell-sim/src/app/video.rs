@@ -109,7 +109,7 @@ impl Player {
         }
     }
 
-    /// Brings the buffer up to now; where it runs empty the picture stands still.
+    /// Plays from the buffer up to now; where it runs empty, playback stalls.
     fn play(&mut self, now: Nanos, measuring: bool) {
         let time = now - self.as_of;
         self.as_of = now;

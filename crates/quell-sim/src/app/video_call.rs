@@ -20,7 +20,7 @@ use sender::Sender;
 /// IP, UDP, RTP, its extension with the transport-wide number (RFC 8285: 8 bytes), SRTP's tag (RFC 3711).
 const HEADERS: u32 = 28 + 12 + 8 + 10;
 /// IP bytes of a packet at most: 1200 of RTP (`kDefaultMaxPacketSize`).
-const MOST_BYTES: u32 = 1228;
+const MAX_PACKET_BYTES: u32 = 1228;
 /// IP, UDP, SRTCP's index and tag.
 const CONTROL: u32 = 28 + 14;
 
@@ -153,7 +153,7 @@ impl Peer {
     fn read(&mut self, now: Nanos, serial: u32, other: &Sender) {
         self.receiver.note(now, serial);
         let Some(sent) = other.sent(serial) else {
-            return; // older than anybody remembers
+            return; // no longer in the sender's history
         };
         match &sent.content {
             Content::Media { number, frame } => {

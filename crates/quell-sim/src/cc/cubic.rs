@@ -262,7 +262,7 @@ impl Ops for Cubic {
 
     fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
         if new == CaState::Loss {
-            // RFC 9438, section 4.8: after a timeout all is learned anew.
+            // RFC 9438, section 4.8: a timeout resets the state.
             let plain = matches!(self.slow_start, SlowStart::Plain);
             *self = Self::new(self.params);
             if !plain {

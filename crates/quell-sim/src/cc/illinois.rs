@@ -17,7 +17,7 @@ const BETA_UNIT: u32 = 64;
 const BETA_MIN: u32 = BETA_UNIT / 8;
 const BETA_MAX: u32 = BETA_UNIT / 2;
 /// Smaller windows are Reno's (`win_thresh`).
-const LEAST_WINDOW: u32 = 15;
+const MIN_WINDOW: u32 = 15;
 /// Rounds with little delay before α may be largest again (`theta`).
 const LOW_ROUNDS: u8 = 5;
 /// Longest RTT that is believed, µs: products with α fit 32 bits in Linux.
@@ -68,7 +68,7 @@ impl Illinois {
 
     /// α and β for the coming round.
     fn update(&mut self, s: &Sock) {
-        if s.cwnd < LEAST_WINDOW {
+        if s.cwnd < MIN_WINDOW {
             self.alpha = ALPHA_UNIT;
             self.beta = BETA_MAX;
         } else if self.samples > 0 {

@@ -1,4 +1,4 @@
-//! LEDBAT (RFC 6817): a transfer in the background, whose window aims at 100 ms of queuing delay and gives way to others.
+//! LEDBAT (RFC 6817): a background transfer, whose window aims at 100 ms of queuing delay and yields to other traffic.
 //!
 //! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's ACKs have no time of arrival in
 //! enough precision; so a queue on the way back counts too. The retransmission timeout is the sender's, in place of the RFC's

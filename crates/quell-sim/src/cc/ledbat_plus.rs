@@ -17,7 +17,7 @@ const TARGET: Nanos = 60 * MS;
 /// The first slow start ends at three quarters of it.
 const SLOW_START_LIMIT: Nanos = TARGET * 3 / 4;
 /// The least gain is 1/16 of Reno's.
-const MOST_ROUNDS: u64 = 16;
+const MAX_ROUNDS: u64 = 16;
 /// Round trips from the end of slow start to the first slowdown, and that a slowdown lasts.
 const SLOWDOWN_ROUNDS: u64 = 2;
 /// From one slowdown to the next: so many times as long as it took to come back.
@@ -57,7 +57,7 @@ impl LedbatPlus {
     /// The inverse of the gain: min(16, ceil(2 TARGET / base)), "Slower than Reno increase".
     fn rounds_per_packet(&self) -> u32 {
         let base = self.delays.base().unwrap_or(TARGET).max(1);
-        (2 * TARGET).div_ceil(base).min(MOST_ROUNDS) as u32
+        (2 * TARGET).div_ceil(base).min(MAX_ROUNDS) as u32
     }
 
     /// One packet per `divisor` acknowledged.

@@ -38,9 +38,9 @@ pub use vegas::Vegas;
 pub use westwood::Westwood;
 
 /// The largest burst, bytes: 64 KiB with room for headers.
-pub const MOST_BYTES: u64 = 65_536 - 321;
+pub const MAX_GSO_BYTES: u64 = 65_536 - 321;
 
-/// A window that stands for "no limit yet" (`TCP_INFINITE_SSTHRESH`).
+/// The slow-start threshold that means "no limit yet" (`TCP_INFINITE_SSTHRESH`).
 pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// The sender's state (`tcp_ca_state` of Linux).
@@ -313,7 +313,7 @@ pub trait Ops {
 pub enum CongestionControl {
     /// RFC 5681.
     NewReno(NewReno),
-    /// RFC 9438 as Linux has it.
+    /// RFC 9438 as in Linux.
     Cubic(Cubic),
     /// Binary increase.
     Bic(Bic),
@@ -520,8 +520,12 @@ impl CongestionControl {
         };
         // 64 KiB, halved for each half millisecond of the lowest RTT.
         let short = (s.min_rtt / quell_qdisc::US) >> 9;
-        let extra = if short < 32 { MOST_BYTES >> short } else { 0 };
-        ((((bytes + extra).min(MOST_BYTES)) as u32) / s.mss).max(least)
+        let extra = if short < 32 {
+            MAX_GSO_BYTES >> short
+        } else {
+            0
+        };
+        ((((bytes + extra).min(MAX_GSO_BYTES)) as u32) / s.mss).max(least)
     }
 
     /// Of `tso_segs`: it is never one.

@@ -31,7 +31,7 @@ impl Default for Params {
 }
 
 /// Fewer samples than this in a round may all be of delayed ACKs.
-const LEAST_SAMPLES: u32 = 3;
+const MIN_SAMPLES: u32 = 3;
 
 /// One sender's Vegas.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl Ops for Vegas {
             }
             return;
         }
-        if self.samples < LEAST_SAMPLES {
+        if self.samples < MIN_SAMPLES {
             newreno::cong_avoid(s, acked);
         } else {
             self.adjust(s, acked);

@@ -10,7 +10,7 @@ use quell_qdisc::{MS, Nanos};
 use super::{Event, Ops, Sock, jiffies, newreno};
 
 /// Shortest sample of the bandwidth, ms (`TCP_WESTWOOD_RTT_MIN`).
-const LEAST_SAMPLE_MS: u32 = 50;
+const MIN_SAMPLE_MS: u32 = 50;
 /// The RTT before the first sample, ms (`TCP_WESTWOOD_INIT_RTT`).
 const INITIAL_RTT_MS: u32 = 20_000;
 
@@ -56,7 +56,7 @@ impl Westwood {
     #[inline]
     fn update_bandwidth(&mut self, now_ms: u32) {
         let since = now_ms.wrapping_sub(self.sample_start_ms);
-        if self.rtt_ms == 0 || since <= self.rtt_ms.max(LEAST_SAMPLE_MS) {
+        if self.rtt_ms == 0 || since <= self.rtt_ms.max(MIN_SAMPLE_MS) {
             return;
         }
         let sample = (self.acked_bytes / u64::from(since)) as u32;
@@ -71,7 +71,7 @@ impl Westwood {
         self.sample_start_ms = now_ms;
     }
 
-    /// Bytes that arrived: a duplicate ACK stands for one segment, which the cumulative ACK does not count again.
+    /// Bytes that arrived: a duplicate ACK counts as one segment, which the cumulative ACK does not count again.
     #[inline]
     fn newly_arrived(&mut self, s: &Sock) -> u64 {
         let mss = u64::from(s.mss);

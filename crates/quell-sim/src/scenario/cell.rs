@@ -4,7 +4,7 @@ use quell_link::Error;
 
 use super::key::Keys;
 use super::keys::{
-    self, AIR, BETWEEN, Between, CELL_QUEUE, MEMBER, MEMBERS, MOST_NODES, Member, Members, NOISE,
+    self, AIR, BETWEEN, Between, CELL_QUEUE, MAX_NODES, MEMBER, MEMBERS, Member, Members, NOISE,
     RADIO, ROUTES,
 };
 use super::model::Link;
@@ -108,7 +108,7 @@ fn nodes(table: &Table, members: &Members, wifi: &mut Wifi) -> Result<(), Error>
     Ok(())
 }
 
-/// The nodes' tables, those that `stations` stands for among them, each with what it takes from `[wifi]`.
+/// The nodes' tables, including those that `stations` abbreviates, each with what it takes from `[wifi]`.
 fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     let fail = |what: String, remedy: &str| table.error("node", Error::new(what).remedy(remedy));
     let few = || {
@@ -139,9 +139,9 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     if tables.len() < 2 {
         return Err(few());
     }
-    if tables.len() > MOST_NODES as usize {
+    if tables.len() > MAX_NODES as usize {
         let what = format!("{} nodes are too many", tables.len());
-        return Err(fail(what, &format!("at most {MOST_NODES} share a channel")));
+        return Err(fail(what, &format!("at most {MAX_NODES} share a channel")));
     }
     let radio = keys::names(&[&RADIO as &dyn Keys]);
     for node in &mut tables {
@@ -150,7 +150,7 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Where the flows of a table go: `*` stands for every other node, so that one table may be several.
+/// Where the flows of a table go: `*` means every other node, so that one table may be several.
 pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     let between = BETWEEN.read_new(table)?;
     let all: Vec<u16> = (0..wifi.nodes.len() as u16).collect();

@@ -19,11 +19,11 @@ use super::tree::Table;
 
 pub(super) use class::{CLASS, SIDE};
 pub(super) use file::FILE;
-pub(super) use flow::{BETWEEN, Between, FLOW, MOST_FLOWS, WAY, Way, not_in_a_cell};
+pub(super) use flow::{BETWEEN, Between, FLOW, MAX_FLOWS, WAY, Way, not_in_a_cell};
 pub(super) use link::{CELL_QUEUE, LINK, check_queue};
 pub(super) use node::{MEMBER, Member, RADIO};
 pub(super) use traffic::{KINDS, Kind, walk};
-pub(super) use wifi::{AIR, MEMBERS, MOST_NODES, Members, NOISE, ROUTES};
+pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 
 /// The simulator's longest time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Nanos = 1 << 47;

@@ -44,7 +44,7 @@ pub struct FramingWords {
 }
 
 impl FramingWords {
-    /// Reads keywords, and what they stand for: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As in `cake`, keywords add to
+    /// Reads keywords and what they mean: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As in `cake`, keywords add to
     /// an overhead before them, and an overhead replaces what is before it.
     ///
     /// # Errors

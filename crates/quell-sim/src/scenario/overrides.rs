@@ -193,7 +193,7 @@ fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     table
 }
 
-/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as a file would have it, of a scenario that lasts for
+/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as in a file, of a scenario that lasts for
 /// `duration`.
 fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
     let fail = |e: Error| e.under(&format!("flow `{text}`"));

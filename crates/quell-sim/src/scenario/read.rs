@@ -9,7 +9,7 @@ use quell_qdisc::{MS, Nanos};
 
 use super::cell;
 use super::key::{Keys, Reader};
-use super::keys::{self, BETWEEN, CLASS, FILE, FLOW, LINK, MOST_FLOWS, SIDE, WAY, Way};
+use super::keys::{self, BETWEEN, CLASS, FILE, FLOW, LINK, MAX_FLOWS, SIDE, WAY, Way};
 use super::model::{Direction, Flow, Link, Scenario};
 use super::traffic::FlowKind;
 use super::tree::Table;
@@ -149,9 +149,9 @@ fn flows(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     for table in file.tables("flow")?.unwrap_or_default() {
         let (flow, ends) = flow(table, scenario)?;
         total += u64::from(flow.count) * ends.len() as u64;
-        if total > MOST_FLOWS.into() {
+        if total > MAX_FLOWS.into() {
             let error = Error::new(format!("{total} flows in all are too many"))
-                .remedy(format!("at most {MOST_FLOWS} can be simulated at once"));
+                .remedy(format!("at most {MAX_FLOWS} can be simulated at once"));
             return Err(table.error("", error));
         }
         let with = |ends| Flow {

@@ -314,7 +314,7 @@ impl Default for VideoCall {
     }
 }
 
-/// Web pages that somebody reads.
+/// Web pages, with time to read each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// How they are sent.

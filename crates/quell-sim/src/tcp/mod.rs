@@ -1,4 +1,4 @@
-//! TCP as Linux has it, by segments of one MSS. Sender and receiver are independent of queues: the world passes them what
+//! TCP as in Linux, in segments of one MSS. Sender and receiver are independent of queues: the world passes them what
 //! arrives and asks when they want to be called again.
 
 pub mod output;

@@ -5,7 +5,7 @@ use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Egress, Rexmit, Sender, Timer, timestamp};
-use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES};
+use crate::cc::{CaState, CongestionControl, Event, MAX_GSO_BYTES};
 use crate::packet::{Kind, Pkt};
 
 /// A SYN with its options: 20 bytes of IP, 40 of TCP.
@@ -127,7 +127,7 @@ impl Sender {
                 quota = 1;
             }
             while self.s.nxt >= self.buffer_end {
-                self.buffer_end += u64::from((MOST_BYTES as u32 / self.c.mss).max(1));
+                self.buffer_end += u64::from((MAX_GSO_BYTES as u32 / self.c.mss).max(1));
             }
             let room = u64::from(self.c.window.saturating_sub(self.packets_out()));
             let room = room.min(offered - self.s.nxt) as u32;

@@ -82,7 +82,7 @@ impl Sender {
         self.c.ect
     }
 
-    /// When a segment in flight was sent; `None` if it is not, or was sent again: nobody knows which copy arrived.
+    /// When a segment in flight was sent; `None` if it is not, or was sent again: which copy arrived is unknown.
     pub fn sent_once(&self, low: u32) -> Option<Nanos> {
         let seq = expand(self.s.una, low);
         let in_flight = (self.s.una..self.s.nxt).contains(&seq);
@@ -147,7 +147,7 @@ impl Sender {
         }
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
-        // Without SACK an ACK that moves nothing stands for a segment that left.
+        // Without SACK a duplicate ACK means that a segment has left the network.
         // What is marked lost may be acknowledged before pacing or the window let it be resent.
         let clean = a.count == 0
             && self.s.sacked_out == 0
@@ -275,7 +275,7 @@ impl Sender {
         if a.count > 0 {
             self.sacktag(now, a, f, rs, &mut sack);
         } else if !self.c.sack && !f.acked {
-            // RFC 6582: each duplicate ACK stands for a segment that left; after a timeout only if new data were sent since, and
+            // RFC 6582: each duplicate ACK means that a segment left; after a timeout only if new data were sent since, and
             // not while the end of a recovery is awaited (`tcp_process_loss`, `tcp_try_undo_recovery`).
             let counts = match self.s.state {
                 CaState::Loss => self.s.nxt > self.high_seq,

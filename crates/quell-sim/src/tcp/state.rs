@@ -121,7 +121,7 @@ pub(super) struct Flags {
     pub dsack_tlp: bool,
     /// A retransmission was lost.
     pub lost_retrans: bool,
-    /// The timer is to be set anew.
+    /// The timer must be set again.
     pub set_timer: bool,
     pub prior_una: u64,
     pub tsecr: u32,

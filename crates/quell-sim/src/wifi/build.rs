@@ -15,7 +15,7 @@ use crate::scenario::wifi::{Category, Ends, Wifi};
 use crate::scenario::{self, FlowKind, Scenario};
 
 /// 8 bits number the queues.
-const MOST_QUEUES: usize = 254;
+const MAX_QUEUES: usize = 254;
 
 /// A way from queue to queue, by sender, receiver and category.
 type Way = Vec<(u16, u16, Category)>;
@@ -55,10 +55,10 @@ pub(crate) fn build(
             keys.push(*key);
         }
     }
-    if keys.len() > MOST_QUEUES {
+    if keys.len() > MAX_QUEUES {
         let error = Error::new(format!("{} queues in one cell are too many", keys.len()));
         return Err(error.remedy(format!(
-            "let flows go between fewer nodes: at most {MOST_QUEUES} queues"
+            "let flows go between fewer nodes: at most {MAX_QUEUES} queues"
         )));
     }
     let place = |key: &(u16, u16, Category)| keys.iter().position(|k| k == key).unwrap_or(0);

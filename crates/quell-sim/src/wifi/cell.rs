@@ -392,7 +392,7 @@ impl Cell {
         }
     }
 
-    /// A node senses a frame: its contenders stop, but for those that start before they can know.
+    /// A node senses a frame: its contenders stop, except those that start before they can sense it.
     #[inline]
     fn freeze(&mut self, node: usize, now: Nanos) {
         let sending = self.nodes[node].sending;

@@ -75,7 +75,7 @@ pub struct Contender {
     pub params: Params,
     /// What the hardware has been given.
     pub hardware: VecDeque<Claim>,
-    /// What is going on.
+    /// The exchange in progress.
     pub exchange: Option<Exchange>,
     /// The links that it serves.
     pub links: Vec<u16>,

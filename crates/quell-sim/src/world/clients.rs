@@ -63,7 +63,7 @@ impl World {
         };
         if let Slot::Tcp(c) = &mut self.slots[id.index()] {
             c.owner = Some((client.id.slot, number));
-            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2)); // every segment is looked at
+            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2)); // every segment is sampled
         }
         client.links.push(Link {
             number,
@@ -119,7 +119,7 @@ impl World {
         };
         let timeout = match timeout.map(|slot| &self.slots[slot]) {
             Some(Slot::Tcp(c)) => c.sender.rtt.rto,
-            _ => PATIENCE,
+            _ => INITIAL_TIMEOUT,
         };
         client.messages.push(Message {
             serial,

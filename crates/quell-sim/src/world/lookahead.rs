@@ -38,7 +38,7 @@ struct Sent {
     count: u32,
 }
 
-/// Where something sent stands in the order of events.
+/// The place of something sent in the order of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Time since the start of the stretch, then what made the sender send: an ACK's class and rank, or a timer's source.
@@ -217,9 +217,9 @@ impl World {
         bits >= u128::from(PACKETS * PACKET_BITS) * self.slots.len() as u128
     }
 
-    /// Until when there is one queue, on a link that takes its time for each packet, and endless connections alone, none of which
-    /// begins or ends, with ACKs that meet no queue and nobody who watches packets. `None`: there is something else, or was, so that
-    /// packets of it may be under way.
+    /// Until when the world is steady: one queue, on a link with a service time for each packet, and endless connections
+    /// only, none of which begins or ends; their ACKs pass no queue, and no observer watches packets. `None`: there is
+    /// something else, or was, so that packets of it may be in flight.
     fn steady(&self) -> Option<Nanos> {
         let (port, more) = self.net.ports.split_first()?;
         let reused = self.generations.iter().any(|number| *number > 0);

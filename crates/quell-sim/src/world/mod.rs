@@ -29,14 +29,14 @@ use crate::wifi;
 use lookahead::Lookahead;
 
 /// Queues on the way down: 8 bits number them, the way up, and the end of each way.
-const MOST_PORTS: usize = 254;
+const MAX_PORTS: usize = 254;
 
 /// Why `run_until` came back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
     /// The time asked for is reached.
     Done,
-    /// Somebody outside is to set knobs and go on. Where a packet waits for that, the world goes on only with an answer.
+    /// An outside controller must set the knobs. Where a packet waits for that, the world continues only with an answer.
     Decide {
         /// Of which queue (0: the bottleneck).
         queue: usize,
@@ -131,12 +131,12 @@ impl World {
                 &format!("hop{i}"),
             ));
         }
-        if ports.len() > MOST_PORTS {
+        if ports.len() > MAX_PORTS {
             return Err(Error::new(format!(
                 "a path of {} hops is too long",
                 scenario.hops.len()
             ))
-            .remedy(format!("give it at most {}", MOST_PORTS - 1)));
+            .remedy(format!("give it at most {}", MAX_PORTS - 1)));
         }
         if let Some(up) = &scenario.up {
             let words = words_of(up, &scenario, "link.up")?;
@@ -716,7 +716,7 @@ impl World {
         }
     }
 
-    /// The time noted for an end is there. A connection that is gone may have left it, which `pending` tells.
+    /// The time noted for an end has come. It may be that of a closed connection: `pending` then differs.
     fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {

@@ -54,7 +54,7 @@ fn both_leave_the_link_to_a_transfer_that_fills_the_queue() {
 
 #[test]
 fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer() {
-    // LEDBAT measures nothing there that it could give way to (measured here: 63 % of the link); LEDBAT++ still grows more slowly (31 %).
+    // LEDBAT measures no delay there to which it could yield (63 % of the link here); LEDBAT++ still grows more slowly (31 %).
     let share = |cc: &str| {
         let r = measure(&(flow("newreno") + &flow(cc)), "codel");
         r.flows[1].goodput_mbps / r.goodput_mbps

@@ -146,7 +146,7 @@ _TIMES = {"T": "target", "wait": "wait", "hold": "hold", "cap": "cap", "R": "rtt
 
 
 def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Shorten a time series; a knob that stands still all the time is left out."""
+    """Shorten a time series; a knob that never changes is left out."""
     if series is None:
         return None
     limit, probability = series["limit_packets"], series["probability"]

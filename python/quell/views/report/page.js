@@ -1,4 +1,4 @@
-// The report's charts, drawn anew at every width. The page calls this with its data, and again where they change; it returns the
+// The report's charts, drawn for every width. The page calls this with its data, and again where they change; it returns the
 // queues that are shown, as a set of indices.
 const report = D => {
 const Q = D.queues;
@@ -246,7 +246,7 @@ const ride = () => {
   });
   svg.addEventListener("dblclick", () => { zoom = null; ride(); });
 };
-// The times of a policy on one scale; each curve's name stands at its end, and names that would touch give way downwards.
+// The times of a policy on one scale; each curve's name is at its end, and names that would touch are moved down.
 const times = (svg, box, x, drawn, bin, k0, k1, xTitle, title) => {
   const curves = drawn.flatMap(i => Object.entries(Q[i].series.times).map(([name, values]) => ({ i, name, values })));
   const seen = curves.flatMap(c => c.values.slice(k0, k1)).filter(v => v > 0), [lo, hi] = seen.length ? extent(seen) : [1, 10];

@@ -32,7 +32,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         '<section id="people">\n<h2>What people experience</h2>\n'
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
         "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
-        "picture. Page: median time to load. Stalls: share of the time in which a stream stands still. "
+        "picture. Page: median time to load. Stalls: share of the time in which a stream stalls. "
         "Game: 99th percentile of the round trip. Grade: growth of latency under load, without down or up that of the "
         "worse direction. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
         + "\n".join(rows)

@@ -69,7 +69,7 @@ pub struct PacketSocket {
     /// Where what exceeds a place lies.
     beyond: Vec<u8>,
     large: Vec<u8>,
-    /// Places of what goes on.
+    /// Places of packets to send.
     going: Vec<u32>,
     refused: u64,
     unsent: u64,

@@ -1,6 +1,6 @@
-//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire: a small program hands them over before the
-//! kernel's own forwarding, and is gone with this process; a bridge below then forwards. So it does while a loop stands still: the
-//! program looks when the loop last came round.
+//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire. A small XDP program redirects them before the
+//! kernel's own forwarding. When this process ends, the program is detached and the bridge below forwards. The bridge also forwards
+//! while a loop is stalled: the program checks when the loop last ran.
 //!
 //! Every receive queue of an interface has a socket. All loops share one memory of frames, each with its own part: a frame is received,
 //! held and sent in the same place. Of the rings (linux/if_xdp.h), a loop has those for receiving of its queues of one interface and those
@@ -22,12 +22,12 @@ use crate::packet::header::{self, Change, Parser};
 use crate::plane::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
 use crate::system::{sys, watchdog};
 
-/// The kernel lets go of a socket that was closed some time later; until then an interface's queue is taken.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The kernel releases a closed socket with a delay; until then the interface's queue is in use.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Entries of each ring.
 const RING: u32 = 2048;
-/// Most packets that a queue can hold: 64 or 128 MiB of memory.
-pub const MOST: u32 = 32_768;
+/// Packets that a queue can hold at most: 64 or 128 MiB of memory.
+pub const MAX_PACKETS: u32 = 32_768;
 /// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
 /// Ethernet's head with two VLAN tags.
@@ -241,7 +241,7 @@ pub struct Device {
 
 /// Both directions between two interfaces (from the first to the second, then back), each for so many loops at most, and their hooks: not
 /// set yet. There are no more loops than either interface has receive queues. The queue of each loop holds at most `packets`, up to
-/// [`MOST`].
+/// [`MAX_PACKETS`].
 pub fn open(
     devices: [Device; 2],
     mtu: u32,
@@ -265,7 +265,7 @@ pub fn open(
     // For each loop what its queue holds, and what waits in the rings for filling and receiving of its ports, and in that for sending.
     let part = |way: usize, number: usize| {
         let ports = (devices[way].queues as usize - number).div_ceil(loops) as u32;
-        packets[way].min(MOST) + (2 * ports + 1) * RING
+        packets[way].min(MAX_PACKETS) + (2 * ports + 1) * RING
     };
     let parts = [0, 1].map(|way| {
         (0..loops)
@@ -319,7 +319,7 @@ pub fn open(
                 chunk,
                 first,
                 frames: *frames,
-                capacity: packets[way].min(MOST),
+                capacity: packets[way].min(MAX_PACKETS),
                 held: vec![(0, 0); *frames as usize],
                 free: (0..*frames).rev().collect(),
                 going: Vec::new(),
@@ -395,7 +395,7 @@ impl XdpSocket {
         }
     }
 
-    /// The frame in which an address lies; None if it is not one of ours.
+    /// The frame that contains an address; None if it is not one of this loop's.
     fn place(&self, address: u64) -> Option<u32> {
         let frame = u32::try_from(address / u64::from(self.chunk)).ok()?;
         let place = frame.checked_sub(self.first)?;
@@ -630,7 +630,7 @@ fn side(
             return Ok(made);
         }
         let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EBUSY) || started.elapsed() > PATIENCE {
+        if error.raw_os_error() != Some(libc::EBUSY) || started.elapsed() > CLOSE_TIMEOUT {
             return Err(error);
         }
         thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Where a direction's packets come from and go on: what every backend can do, and the kernel's packet queue and copies as such.
+//! Backends, which receive and send the packets of a direction: their common trait, the kernel's packet queue, and copies.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -25,14 +25,14 @@ pub const ROOM: i32 = 16 << 20;
 pub const MEMORY: usize = 128 << 20;
 /// Queue numbers that are tried.
 const TRIES: u16 = 256;
-/// How long the kernel may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that the kernel may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Enough of a packet for its headers.
 const HEADERS: usize = 256;
 /// Many messages of the kernel, or one large packet.
 const BUFFER: usize = 128 << 10;
 
-/// A packet that came in; its place is the backend's until it goes on or is given up.
+/// A packet that arrived; its place stays valid until the packet is sent or dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
     /// What the backend calls it.
@@ -43,13 +43,13 @@ pub struct Arrived {
     pub class: Class,
 }
 
-/// Where packets come from and go on.
+/// Receives and sends packets.
 pub trait InterfaceBackend: Send + 'static {
     /// Can be read when packets wait.
     fn fd(&self) -> BorrowedFd<'_>;
     /// Takes in what waits, not much more than a batch; true if there may be more.
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
-    /// Lets a packet go on, changed like this; whether a mark was written.
+    /// Sends a packet with these changes. Returns whether a mark was written.
     fn accept(&mut self, place: u32, change: Change) -> bool;
     /// Gives a packet up.
     fn give_up(&mut self, place: u32);
@@ -69,20 +69,19 @@ pub trait InterfaceBackend: Send + 'static {
     fn last(&self) -> u32 {
         0
     }
-    /// Says that the loop runs; whether packets passed meanwhile because it had stood still.
+    /// Reports that the loop runs. Returns whether packets bypassed it because it had stalled.
     fn beat(&mut self) -> bool {
         false
     }
-    /// Lets a packet go that has possibly gone on without us.
+    /// Releases a packet that may already have been sent by the watchdog.
     fn let_go(&mut self, place: u32) {
         self.accept(place, Change::NONE);
     }
-    /// Takes packets in again after they passed without us: how many those were, as far as they can be counted.
+    /// Takes packets in again after a bypass. Returns how many packets bypassed the loop, as far as they can be counted.
     fn retake(&mut self) -> u64 {
         0
     }
-    /// Packets so far that found no memory, the kernel's or ours, and never came; packets that went on but were not taken at the other
-    /// side.
+    /// Packets so far that were lost for want of memory, the kernel's or quell's, and packets that the other interface did not accept.
     fn lost(&mut self) -> (u64, u64) {
         (0, 0)
     }
@@ -141,7 +140,7 @@ impl PacketQueue {
         Err(Error::new(what).remedy("see /proc/net/netfilter/nfnetlink_queue"))
     }
 
-    /// Opens the queue with this number; None if somebody else reads it.
+    /// Opens the queue with this number; None if another program has bound it.
     fn open(number: u16, length: u32, mtu: u32) -> Result<Option<Self>, Error> {
         let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
         match bind(&fd, number, length) {
@@ -235,7 +234,7 @@ fn ask<const N: usize>(fd: &OwnedFd, requests: &[u8], sequence: u32) -> io::Resu
     let mut buffer = [0; 1024];
     let mut answers = [None; N];
     while answers.contains(&None) {
-        if !sys::readable(fd.as_fd(), PATIENCE) {
+        if !sys::readable(fd.as_fd(), ANSWER_TIMEOUT) {
             return Err(ErrorKind::TimedOut.into());
         }
         let n = sys::receive_bytes(fd.as_fd(), &mut buffer)?;
@@ -260,7 +259,7 @@ impl InterfaceBackend for PacketQueue {
 
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
         if parser.wants.translated && self.arriving && !self.asked {
-            // A kernel that cannot says so in a message that nobody needs: `tells_connections` has asked it.
+            // The error of a kernel without this feature is ignored: `tells_connections` has tested for it.
             nfqueue::with_connections(&mut self.out, self.number, 0);
             self.asked = true;
             self.flush();

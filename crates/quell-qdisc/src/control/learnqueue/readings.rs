@@ -1,6 +1,6 @@
 //! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default first.
 //!
-//! In a table's file each is a boolean, true for the second reading, but for [`Credit`]: true is [`Credit::Cause`].
+//! In a table's file each is a boolean, true for the second reading. [`Credit`] is an exception: true is [`Credit::Cause`].
 
 use serde::{Deserialize, Serialize};
 

@@ -166,14 +166,14 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
     if let Some(row) = (0..size).find(|row| !(0..2).all(|action| q.ms(*row, action).is_finite())) {
         return Err(
             Error::new(format!("Q at limit {} is no number", limits.at(row)))
-                .remedy(ANEW)
+                .remedy(RETRAIN)
                 .under("q"),
         );
     }
     Ok(Table { card, q, visits })
 }
 
-const ANEW: &str = "make it anew with quell train learnqueue";
+const RETRAIN: &str = "make a new one with quell train learnqueue";
 
 /// The version and the kind are checked first: cards of other versions or kinds may have another form.
 fn read_card(text: &str) -> Result<Card, Error> {
@@ -183,21 +183,21 @@ fn read_card(text: &str) -> Result<Card, Error> {
         #[serde(default)]
         kind: String,
     }
-    let bad = |e: serde_json::Error| Error::new(e.to_string()).remedy(ANEW).under("card");
+    let bad = |e: serde_json::Error| Error::new(e.to_string()).remedy(RETRAIN).under("card");
     let head: Head = serde_json::from_str(text).map_err(bad)?;
     if head.kind != KIND {
-        return Err(Error::new("not a table of LearnQueue's").remedy(ANEW));
+        return Err(Error::new("not a LearnQueue table").remedy(RETRAIN));
     }
     if !(1..=FORMAT).contains(&head.format) {
         return Err(Error::new(format!("format {} is not known", head.format))
             .remedy(format!(
-                "this quell ({}) reads formats 1 to {FORMAT}; {ANEW}",
+                "this quell ({}) reads formats 1 to {FORMAT}; {RETRAIN}",
                 env!("CARGO_PKG_VERSION")
             ))
             .under("card: format"));
     }
     let card: Card = serde_json::from_str(text).map_err(bad)?;
-    let wrong = |e: &str, key: &str| Error::new(e).remedy(ANEW).under(key);
+    let wrong = |e: &str, key: &str| Error::new(e).remedy(RETRAIN).under(key);
     card.params.check().map_err(|e| wrong(e, "card: params"))?;
     if !(1..=card.params.max_size).contains(&card.limit) {
         return Err(wrong("must be 1 to max_size packets", "card: limit"));
@@ -208,7 +208,7 @@ fn read_card(text: &str) -> Result<Card, Error> {
 fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, Error> {
     tensors.tensor(name).map_err(|_| {
         Error::new("this tensor is missing")
-            .remedy(ANEW)
+            .remedy(RETRAIN)
             .under(name)
     })
 }
@@ -226,7 +226,7 @@ fn pairs<T: Copy, const BYTES: usize>(
         return Err(Error::new(format!(
             "{found} {shape:?} where {dtype} [{size}, 2] is due"
         ))
-        .remedy(ANEW)
+        .remedy(RETRAIN)
         .under(name));
     }
     let (numbers, _) = tensor.data().as_chunks::<BYTES>();
@@ -310,7 +310,7 @@ mod tests {
             let again = Table::load("t", &bytes).unwrap();
             prop_assert_eq!(&again, &table);
             prop_assert_eq!(again.save().unwrap(), bytes);
-            // It decides as the one that went on, but for the counters of its own queue.
+            // It decides as the uninterrupted one does; only the counters of its own queue differ.
             let mut after = LearnQueue::resume(again.params(), &again);
             prop_assert_eq!(after.limit(), before.limit());
             prop_assert_eq!(after.epsilon(), before.epsilon());
@@ -375,7 +375,7 @@ mod tests {
         );
         let e = error(&with_card(|c| c.replace(KIND, "something")));
         assert!(
-            e.ends_with("not a table of LearnQueue's; make it anew with quell train learnqueue"),
+            e.ends_with("not a LearnQueue table; make a new one with quell train learnqueue"),
             "{e}"
         );
         let e = error(&with_card(|c| {
@@ -450,7 +450,7 @@ mod tests {
                 visits(),
             ]));
             assert!(
-                e.contains("q: Q at limit 1 is no number; make it anew"),
+                e.contains("q: Q at limit 1 is no number; make a new one"),
                 "{e}"
             );
         }
@@ -460,6 +460,6 @@ mod tests {
     fn a_network_is_no_table() {
         let model = include_bytes!("../../../tests/data/policy/torch.safetensors");
         let e = error(model);
-        assert!(e.contains("not a table of LearnQueue's"), "{e}");
+        assert!(e.contains("not a LearnQueue table"), "{e}");
     }
 }

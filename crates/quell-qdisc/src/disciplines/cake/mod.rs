@@ -5,8 +5,8 @@
 //! Deviations:
 //! - without `bandwidth` the link behind is the shaper, and its rate tunes what `bandwidth` would ([`Bandwidth::Link`]);
 //! - the longest flow is found by a walk over the flows ever used, not by a heap;
-//! - memory is each packet's length and [`PACKET_MEMORY`], which stands for `truesize`;
-//! - filters and priorities of the kernel's cannot override the classification; a mark can (`fwmark`);
+//! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
+//! - the kernel's filters and priorities cannot override the classification; a mark can (`fwmark`);
 //! - `split-gso` and `wash` are up to the packets' owner, who also clears the DSCP behind the queue.
 
 mod ack;

@@ -47,7 +47,7 @@ pub enum Tins {
 /// Among whom the bandwidth of a tin is shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Nobody: one queue.
+    /// It is not: one queue.
     Flowblind,
     /// Source addresses.
     SourceHost,

@@ -318,7 +318,7 @@ fn a_decaying_flow_that_gets_a_packet_is_sparse_again() {
     assert_eq!(take(&mut q, 0, &mut Vec::new()).hash, 1);
 }
 
-/// Knows what packets' hashes stand for.
+/// Maps packets' hashes to labels.
 struct Owner {
     /// The labels of a hash.
     labels: fn(u32) -> Labels,

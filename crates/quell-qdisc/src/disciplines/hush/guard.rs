@@ -30,7 +30,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Rates at the ends of what the measurement allows are no rates, and nobody waits ten minutes.
+    /// A rate at either end of the measured range is no measurement, and no packet waits for ten minutes.
     fn is_impossible(&self) -> bool {
         self.rate <= super::link::SLOWEST
             || self.rate >= super::link::FASTEST

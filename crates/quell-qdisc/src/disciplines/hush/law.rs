@@ -51,8 +51,8 @@ pub struct Law {
     pub peak: u64,
 }
 
-/// Beyond this many actions in a row their distance stays.
-const MOST: u64 = 1 << 20;
+/// Beyond this many consecutive actions their spacing no longer changes.
+const MAX_COUNT: u64 = 1 << 20;
 
 impl Default for Law {
     /// Without settings it never acts.
@@ -122,7 +122,7 @@ impl Law {
         } else if now < self.next {
             return Verdict::Pass;
         } else {
-            self.count = (self.count + 1).min(MOST);
+            self.count = (self.count + 1).min(MAX_COUNT);
         }
         let slower = (s.power * fixed::ln(self.count)) >> fixed::Q;
         self.next = now

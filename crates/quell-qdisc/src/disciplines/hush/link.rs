@@ -16,7 +16,7 @@ const SMALL: u32 = 100;
 pub const SLOWEST: u64 = 100;
 /// See [`SLOWEST`].
 pub const FASTEST: u64 = 1 << 40;
-/// A flow that was silent for longer may begin anew.
+/// A flow that was silent for longer may be a new connection.
 const SILENCE: Nanos = SEC;
 
 /// What is known of a flow.

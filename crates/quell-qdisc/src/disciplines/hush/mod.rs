@@ -318,7 +318,7 @@ impl<P: Packet> Hush<P> {
                 packets += 1;
             }
         }
-        // A queue that nobody serves must not collect turns.
+        // A queue that is not served must not collect turns.
         if self.arrivals.turns.len() > 2 * self.flows.len() + 64 {
             for _ in 0..self.arrivals.turns.len() {
                 let Some(flow) = self.arrivals.turns.pop() else {
@@ -452,7 +452,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The packet that leaves as the law has it, and the queue that it lay in.
+    /// The next packet by hush's law, and the queue that it was in.
     #[inline]
     fn next<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
         if !self.flows.is_empty() {

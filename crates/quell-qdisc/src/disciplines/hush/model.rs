@@ -47,8 +47,8 @@ const NUMBERS: [(&str, f64, f64); 4] = [
     ("window", 0.0, 1000.0),
     ("service", 0.0, 1.0),
 ];
-/// No weight is larger.
-const MOST: f64 = 100.0;
+/// The largest weight.
+const MAX_WEIGHT: f64 = 100.0;
 
 impl Model {
     /// The one that quell ships.
@@ -86,7 +86,7 @@ impl Model {
             let twice = || format!("line {n}: {word} is given twice; give it once");
             let values: Vec<&str> = words.collect();
             if let Some(i) = ROWS.iter().position(|row| *row == word) {
-                let row = read::<FEATURES>(n, word, &values, -MOST, MOST)?;
+                let row = read::<FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
                 if rows[i].replace(row).is_some() {
                     return Err(twice());
                 }

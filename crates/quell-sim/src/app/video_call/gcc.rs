@@ -23,8 +23,8 @@ const LONGEST_BURST: Nanos = 100 * MS;
 const WINDOW: usize = 20;
 const SMOOTHING: f64 = 0.9;
 const GAIN: f64 = 4.0;
-/// The slope counts as often as there were groups, at most so often (the same).
-const MOST_GROUPS: u32 = 60;
+/// The slope is weighted by the number of groups, at most by this (the same).
+const MAX_GROUPS: u32 = 60;
 /// The threshold at first, ms (draft, table 1), its range (section 5.4), and how it adapts (`trendline_estimator.cc`).
 const THRESHOLD: f64 = 12.5;
 const THRESHOLDS: (f64, f64) = (6.0, 600.0);
@@ -32,7 +32,7 @@ const K_UP: f64 = 0.0087;
 const K_DOWN: f64 = 0.039;
 /// It does not adapt to what is so far above it, ms (section 5.4), and to at most so much time at once, ms.
 const OUTLIER: f64 = 15.0;
-const MOST_TIME: f64 = 100.0;
+const MAX_TIME: f64 = 100.0;
 /// How long over-use lasts until it is signalled, ms (draft, table 1).
 const OVERUSE_TIME: f64 = 10.0;
 /// The receive rate is measured over this time (draft, table 1: 0.5 to 1 s).
@@ -41,7 +41,7 @@ const RATE_WINDOW: Nanos = 500 * MS;
 const ETA: f64 = 1.08;
 const BETA: f64 = 0.85;
 /// The estimate stays below this multiple of the receive rate (section 5.5), plus bit/s (`aimd_rate_control.cc`).
-const MOST_OVER_RECEIVED: f64 = 1.5;
+const MAX_OVER_RECEIVED: f64 = 1.5;
 const SLACK: f64 = 10_000.0;
 /// Standard deviations around the mean rate at decreases within which increases are additive (section 5.5).
 const DEVIATIONS: f64 = 3.0;
@@ -57,7 +57,7 @@ const RISE: f64 = 1.05;
 const JUDGED: u32 = 20;
 const LOSS_WAIT: Nanos = 300 * MS;
 /// The least rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
-const LEAST: f64 = 30_000.0;
+const MIN_RATE: f64 = 30_000.0;
 
 /// What the delay says of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl Gcc {
         if self.groups < 2 {
             return;
         }
-        let trend = f64::from(self.groups.min(MOST_GROUPS)) * self.slope * GAIN;
+        let trend = f64::from(self.groups.min(MAX_GROUPS)) * self.slope * GAIN;
         if trend > self.threshold {
             // The first time, the path has been over-used half of the time.
             let over = self.over_ms.map_or(sent / 2.0, |ms| ms + sent);
@@ -259,7 +259,7 @@ impl Gcc {
             return;
         }
         let k = if trend < self.threshold { K_DOWN } else { K_UP };
-        self.threshold += k * (trend - self.threshold) * time.min(MOST_TIME);
+        self.threshold += k * (trend - self.threshold) * time.min(MAX_TIME);
         self.threshold = self.threshold.clamp(THRESHOLDS.0, THRESHOLDS.1);
     }
 
@@ -275,7 +275,7 @@ impl Gcc {
         if let Some(received) = self.receive_rate() {
             self.control(now, received);
         }
-        self.by_delay = self.by_delay.clamp(LEAST, self.most);
+        self.by_delay = self.by_delay.clamp(MIN_RATE, self.most);
         self.heed_loss(now, lost, all);
     }
 
@@ -315,7 +315,7 @@ impl Gcc {
                     Some(_) => self.additive(since),
                     None => self.by_delay * (libm::pow(ETA, seconds) - 1.0),
                 };
-                let most = MOST_OVER_RECEIVED * received + SLACK;
+                let most = MAX_OVER_RECEIVED * received + SLACK;
                 if self.by_delay < most {
                     self.by_delay = (self.by_delay + more.max(1000.0)).min(most);
                 }
@@ -348,7 +348,7 @@ impl Gcc {
             self.by_loss *= 1.0 - 0.5 * loss;
             self.decreased_for_loss = now;
         }
-        self.by_loss = self.by_loss.clamp(LEAST, self.most);
+        self.by_loss = self.by_loss.clamp(MIN_RATE, self.most);
     }
 }
 

@@ -11,9 +11,9 @@ use super::{Content, Report};
 
 /// Time between two reports (`remote_estimator_proxy.cc`).
 const REPORTS: Nanos = 100 * MS;
-/// How often a packet is asked for, and how many at once before the picture starts anew (`nack_requester.cc`).
+/// How often a packet is requested, and how many may be missing, before a key frame is requested (`nack_requester.cc`).
 const RETRIES: u32 = 10;
-const MOST_MISSING: usize = 1000;
+const MAX_MISSING: usize = 1000;
 /// The round trip before it is known (the same).
 const FIRST_RTT: Nanos = 100 * MS;
 /// A key frame is asked for again after this (`video_receive_stream2.cc`).
@@ -104,7 +104,7 @@ impl Receiver {
         } else {
             return; // a copy, or given up
         }
-        if self.missing.len() > MOST_MISSING {
+        if self.missing.len() > MAX_MISSING {
             self.missing.clear();
             self.want_key(now);
         }
@@ -209,7 +209,7 @@ impl Receiver {
     }
 }
 
-/// What somebody sees.
+/// What the viewer sees.
 #[derive(Clone, Debug, Default)]
 struct Watch {
     /// When measuring began, the end of the second that runs, and frames in it.

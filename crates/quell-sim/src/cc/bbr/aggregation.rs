@@ -8,7 +8,7 @@ use super::BW_SCALE;
 
 /// Rounds of each half of the maximum's window.
 const ROUNDS: u8 = 5;
-/// An epoch of this many packets is begun anew.
+/// An epoch restarts at this many packets.
 const EPOCH_MAX: u32 = 1 << 20;
 /// The longest silence provided for, µs.
 const SILENCE_US: u64 = 100_000;

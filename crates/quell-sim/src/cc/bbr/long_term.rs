@@ -1,5 +1,5 @@
 //! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop all above their rate. Two
-//! lossy intervals of like throughput look like one; its rate then stands for the bandwidth for a while, without probing.
+//! lossy intervals of like throughput indicate one; its rate is then used as the bandwidth for a while, without probing.
 
 use quell_qdisc::Nanos;
 

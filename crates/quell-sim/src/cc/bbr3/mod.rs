@@ -1,9 +1,9 @@
-//! BBR, version 3, as draft-ietf-ccwg-bbr (its repository's state of 3 August 2026, after revision 06) has it: the model of version 1
-//! with bounds on rate and volume that losses teach. Names are the draft's; sections are cited by their titles. Bandwidth is in packets
-//! per µs, times 2^24; gains are of 256; volumes count packets.
+//! BBR, version 3, by draft-ietf-ccwg-bbr (its repository's state of 3 August 2026, after revision 06): the model of version 1
+//! with bounds on rate and volume learned from losses. Names are the draft's; sections are cited by their titles. Bandwidth is in
+//! packets per µs, times 2^24; gains are of 256; volumes count packets.
 //!
-//! Where the draft leaves room or quell deviates: ACKs that bring losses stand for the discontiguous ranges that end Startup, as in the
-//! authors' code; all connections count as having SACK; without a valid delivery rate no round begins. ECN ("ECN": any mark must be
+//! Where the draft leaves room or quell deviates: ACKs that bring losses count as the discontiguous ranges that end Startup, as in
+//! the authors' code; all connections count as having SACK; without a valid delivery rate no round begins. ECN ("ECN": any mark must be
 //! treated as congestion): a round with marks is one whose losses exceed the limit. The window in flight when the pacer lets go is not
 //! estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
 

@@ -6,12 +6,12 @@ use super::{Bbr3, INFINITE, MIN_CWND, Sample, State, UNIT};
 /// Headroom, per cent of the long-term volume, left to others.
 const HEADROOM_PERCENT: u32 = 15;
 /// Rounds between probes at most, for coexistence with Reno ("Time Scale for Bandwidth Probing").
-const MOST_ROUNDS: u32 = 63;
+const MAX_ROUNDS: u32 = 63;
 /// Between probes pass 2 s and up to 1 s more, µs.
-const LEAST_WAIT_US: u64 = 2_000_000;
+const MIN_WAIT_US: u64 = 2_000_000;
 const WAIT_SPREAD_US: u64 = 1_000_000;
 /// Growth of the long-term volume doubles each round up to 2^30.
-const MOST_DOUBLINGS: u8 = 30;
+const MAX_DOUBLINGS: u8 = 30;
 
 /// What the ACKs that come in tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Bbr3 {
         self.random = draw(self.random);
         self.rounds_since_probe_up = self.random >> 31;
         self.random = draw(self.random);
-        self.probe_wait_us = LEAST_WAIT_US + ((u64::from(self.random) * WAIT_SPREAD_US) >> 32);
+        self.probe_wait_us = MIN_WAIT_US + ((u64::from(self.random) * WAIT_SPREAD_US) >> 32);
     }
 
     /// UpdateProbeBWCyclePhase.
@@ -101,7 +101,7 @@ impl Bbr3 {
 
     /// IsTimeToProbeBW: the wait is over, or Reno would have grown by as much as a probe takes.
     fn probe_if_due(&mut self, s: &Sock, now_us: u64) -> bool {
-        let rounds = self.target_inflight(s).min(MOST_ROUNDS);
+        let rounds = self.target_inflight(s).min(MAX_ROUNDS);
         let due = now_us > self.cycle_stamp_us + self.probe_wait_us
             || self.rounds_since_probe_up >= rounds;
         if due {
@@ -146,7 +146,7 @@ impl Bbr3 {
     /// RaiseInflightLongtermSlope.
     fn raise_slope(&mut self, s: &Sock) {
         let growth = 1u32 << self.bw_probe_up_rounds;
-        self.bw_probe_up_rounds = (self.bw_probe_up_rounds + 1).min(MOST_DOUBLINGS);
+        self.bw_probe_up_rounds = (self.bw_probe_up_rounds + 1).min(MAX_DOUBLINGS);
         self.probe_up_acked_per_inc = (s.cwnd / growth).max(1);
     }
 

@@ -13,7 +13,7 @@ use crate::scenario::tree::{Node, Table};
 use crate::scenario::wifi::Category;
 
 /// The simulator names a flow in 16 bits.
-pub(in crate::scenario) const MOST_FLOWS: u32 = 65_535;
+pub(in crate::scenario) const MAX_FLOWS: u32 = 65_535;
 
 pub(in crate::scenario) static FLOW: Section<Flow> = Section {
     keys: &[
@@ -49,7 +49,7 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
         .or("none"),
         key::<Flow>(
             "count",
-            Field::Count(|f| &mut f.count, 1, MOST_FLOWS),
+            Field::Count(|f| &mut f.count, 1, MAX_FLOWS),
             "number of such flows; at most 65,535 in all tables together",
         )
         .or("4 for `tcp`, 1 for the others"),

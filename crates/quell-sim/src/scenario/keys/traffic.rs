@@ -13,9 +13,9 @@ use crate::scenario::traffic::{
 };
 
 /// With TCP's headers and every overhead, 16 bits hold it.
-const MOST_BYTES: u32 = 64_000;
+const MAX_BYTES: u32 = 64_000;
 /// Headers alone.
-const LEAST_BYTES: u32 = 28;
+const MIN_BYTES: u32 = 28;
 /// What units can express, bit/s.
 const FASTEST: u64 = 1 << 53;
 
@@ -241,7 +241,7 @@ static TCP: Section<Tcp> = Section {
         .or("0; 1 for `prague`"),
         key(
             "mss",
-            Field::Count(|t| &mut t.mss, 88, MOST_BYTES),
+            Field::Count(|t| &mut t.mss, 88, MAX_BYTES),
             "payload bytes per segment",
         ),
         key(
@@ -350,7 +350,7 @@ static CBR: Section<Cbr> = Section {
         ),
         key(
             "size",
-            Field::Bytes32(|c| &mut c.size, LEAST_BYTES, MOST_BYTES),
+            Field::Bytes32(|c| &mut c.size, MIN_BYTES, MAX_BYTES),
             "IP bytes per packet",
         ),
         key("ecn", Field::Flag(|c| &mut c.ecn, ""), SENT_AS_ECT0),
@@ -369,7 +369,7 @@ static PING: Section<Ping> = Section {
         ),
         key(
             "size",
-            Field::Bytes32(|p| &mut p.size, LEAST_BYTES, MOST_BYTES),
+            Field::Bytes32(|p| &mut p.size, MIN_BYTES, MAX_BYTES),
             "IP bytes per packet",
         ),
         key(
@@ -407,7 +407,7 @@ static POISSON: Section<Poisson> = Section {
             Field::Other {
                 syntax: "BYTES|exp:BYTES",
                 set: |p, text| {
-                    p.size = size(text, LEAST_BYTES.into(), MOST_BYTES.into())?;
+                    p.size = size(text, MIN_BYTES.into(), MAX_BYTES.into())?;
                     Ok(())
                 },
                 get: |p| size_text(p.size),
@@ -445,7 +445,7 @@ static ONOFF: Section<OnOff> = Section {
         ),
         key(
             "size",
-            Field::Bytes32(|o| &mut o.size, LEAST_BYTES, MOST_BYTES),
+            Field::Bytes32(|o| &mut o.size, MIN_BYTES, MAX_BYTES),
             "IP bytes per packet",
         ),
         key("ecn", Field::Flag(|o| &mut o.ecn, ""), SENT_AS_ECT0),

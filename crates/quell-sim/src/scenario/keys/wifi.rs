@@ -11,7 +11,7 @@ use crate::scenario::wifi::{Countdown, Noise, Serve, Wifi};
 use crate::wifi::phy::LARGEST_AMPDU;
 
 /// Nodes that a cell may have.
-pub(in crate::scenario) const MOST_NODES: u32 = 100;
+pub(in crate::scenario) const MAX_NODES: u32 = 100;
 
 /// Who is in the cell, as far as [wifi] itself says it.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub(in crate::scenario) static MEMBERS: Section<Members> = Section {
     keys: &[
         key::<Members>(
             "stations",
-            Field::MaybeCount(|m| &mut m.stations, 1, MOST_NODES - 1),
+            Field::MaybeCount(|m| &mut m.stations, 1, MAX_NODES - 1),
             "number of stations (`sta1` and so on) at an access point `ap`; in a mesh, of nodes",
         )
         .or("required, or `[[wifi.node]]`"),

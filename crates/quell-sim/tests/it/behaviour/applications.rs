@@ -403,13 +403,13 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
         );
         assert_eq!(fast.switches, Some(0));
         assert!(fast.startup_ms.expect("a start").max < 500.0, "{fast:?}");
-        // Too little for that: a rate between, and no standstill.
+        // Too little for that: a rate between, and no stall.
         let slow = run("2mbit", adaptation);
         let rate = slow.rate_mbps.expect("segments");
         assert!(rate > 1.0 && rate < 2.0, "{adaptation}: {slow:?}");
         assert_eq!(slow.rebuffer_ratio, Some(0.0), "{adaptation}: {slow:?}");
     }
-    // Less than the lowest quality, 235 kbit/s: it stands still about a third of the time.
+    // Less than the lowest quality, 235 kbit/s: playback stalls for about a third of the time.
     let poor = run("170kbit", "buffer");
     assert!(
         poor.rebuffer_ratio > Some(0.25) && poor.rebuffer_ratio < Some(0.45),

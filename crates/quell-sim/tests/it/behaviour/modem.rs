@@ -204,7 +204,7 @@ fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_lin
     let by_traffic = format!("{}{}", &probed[..start], hosts.concat());
     for text in [probed, by_traffic] {
         let lied = lied_to(&text, "liar");
-        for (way, honest) in lied_to(&text, "nobody").into_iter().enumerate() {
+        for (way, honest) in lied_to(&text, "absent").into_iter().enumerate() {
             // A lying reflector lies in both.
             let least = if text.contains("ping") {
                 0.85 * [20e6, 5e6][way] / 8.0 * 25.0 * 0.9

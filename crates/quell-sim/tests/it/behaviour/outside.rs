@@ -144,7 +144,7 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
     {
         asked += 1;
         let sub = sub_queue.expect("a flow's limit");
-        // Nothing goes on without an answer, and knobs of another flow are none.
+        // The world does not continue without an answer, and knobs of another flow are none.
         let still = |w: &mut World| match w.run_until(2 * SEC) {
             Status::Decide { sub_queue, .. } => (sub_queue, w.now()),
             Status::Done => panic!("a packet waits"),
@@ -250,15 +250,15 @@ fn answers_from_outside_work_in_a_cell_too() {
 }
 
 #[test]
-fn a_session_ends_where_a_packet_waits_for_nobody() {
+fn a_session_fails_where_a_packet_waits_and_no_decision_comes() {
     let mut w = world("duration = \"2s\"\n[link]\nrate = \"5mbit\"\nqueue = \"lfq\"\n[[flow]]\n");
     assert!(w.ask_outside(0), "lfq asks its network at packets");
     let session = |w: &World| Session::new(w.clone(), &RunOptions::default()).expect("a session");
     let stop = AtomicBool::new(false);
-    let wanted = "a packet waits for a decision about queue 0; set its knobs before you go on";
+    let wanted = "a packet waits for a decision about queue 0; set its knobs before you continue";
     let e = session(&w).complete(&stop).expect_err("no decision");
     assert_eq!(e.to_string(), wanted);
-    // With an answer it goes on to the next question.
+    // With an answer it runs to the next question.
     let mut session = session(&w);
     for _ in 0..5 {
         let asked = session.go_on(&mut || Ok(())).expect("a question");

@@ -1,4 +1,4 @@
-//! Hundreds of scenarios that nobody would write, drawn from the whole of what the file format allows.
+//! Hundreds of random scenarios, drawn from all that the file format allows.
 
 use std::sync::Arc;
 
