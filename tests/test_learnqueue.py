@@ -17,6 +17,7 @@ from conftest import QUELL, ROOT, Quell
 from quell import _core
 from quell._core import InputError
 from quell.cli import show
+from quell.common.text import counted
 from quell.experiments import experiment
 from quell.train import learnqueue
 
@@ -54,7 +55,9 @@ def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, wo
     assert [row["run"] for row in curve] == ["1", "2", "3"]
     best = min(curve, key=lambda row: float(row["score"]))["run"]
     card = json.loads(quell("show", TABLE, "--json", "-").stdout)["card"]
-    assert card["trained_on"].startswith(f"{best} runs of home, 5 s each: quell train learnqueue home --aqm")
+    assert card["trained_on"].startswith(
+        f"{counted(int(best), 'run')} of home, 5 s each: quell train learnqueue home --aqm"
+    )
     shown = quell("show", str(last(Path(TABLE))), "--json", "-")
     plain = json.loads(shown.stdout)
     largest, size = plain["card"]["params"]["max_size"], len(plain["limits"])
