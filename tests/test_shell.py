@@ -13,7 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -405,11 +407,16 @@ def user_can_run(*command: str) -> bool:
     return subprocess.run([*USER, "sh", "-c", 'exec "$@"', "sh", *command], capture_output=True).returncode == 0
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Make a folder that other users can reach. Those of pytest become private whenever another pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="quell-shell-") as name:
+        yield Path(name)
+
+
 def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `quell shell` without root's rights, with a device file that users may open, seen by it alone."""
     os.chown(folder, 12345, 12345)
-    for parent in folder.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
     device = 'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", device, "sh", *USER, str(QUELL), "shell", "--rate", "20mbit", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
@@ -419,31 +426,31 @@ def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.real_time
-def test_a_user_who_is_not_root_gets_a_world_of_their_own(tmp_path: Path) -> None:
+def test_a_user_who_is_not_root_gets_a_world_of_their_own(open_folder: Path) -> None:
     if (interpreter := next(filter(lambda p: user_can_run(p, "-c", ""), [sys.executable, "python3"]), None)) is None:
         pytest.skip("no Python here that others than root may run")
-    (tmp_path / "file").write_bytes(bytes(100_000))
-    fetch = python(tmp_path, "fetch.py", FETCH)
+    (open_folder / "file").write_bytes(bytes(100_000))
+    fetch = python(open_folder, "fetch.py", FETCH)
     serve = f"{interpreter} -m http.server 8000 --bind ::"
     script = f"id -u; {interpreter} {fetch} QUELL_SERVER"
-    done = as_user(tmp_path, "--json", "run.json", "--server", serve, "--", "sh", "-c", script)
+    done = as_user(open_folder, "--json", "run.json", "--server", serve, "--", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "12345\n", "the user stays who they were"
-    assert (tmp_path / "got").stat().st_size == 100_000
-    assert_nothing_is_lost_or_made(tmp_path)
+    assert (open_folder / "got").stat().st_size == 100_000
+    assert_nothing_is_lost_or_made(open_folder)
 
 
-def test_a_user_without_a_server_is_told_so(tmp_path: Path) -> None:
-    done = as_user(tmp_path, "--", "true")
+def test_a_user_without_a_server_is_told_so(open_folder: Path) -> None:
+    done = as_user(open_folder, "--", "true")
     assert done.returncode == 0
     assert "not root: the other side is an empty namespace without network access" in done.stderr
 
 
 @pytest.mark.real_time
-def test_a_user_s_shells_nest(tmp_path: Path) -> None:
+def test_a_user_s_shells_nest(open_folder: Path) -> None:
     if not user_can_run(str(QUELL), "--version"):
         pytest.skip(f"others than root may not run {QUELL} here")
-    done = as_user(tmp_path, "--", str(QUELL), "shell", "--rate", "5mbit", "--", "id", "-u")
+    done = as_user(open_folder, "--", str(QUELL), "shell", "--rate", "5mbit", "--", "id", "-u")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "12345\n"
     assert "the other side is this machine" in done.stderr, "the inner one may change the outer one's namespace"
