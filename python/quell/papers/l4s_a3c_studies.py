@@ -68,7 +68,7 @@ CLAIMS = [
           kind="aim"),
     *(
         Claim(f"F27.{scale}", f"reward scale {scale}, tables: delay looked up over the tables' own", "", 1.0, -1,
-              kind="claim", source="section 5.2.1, Figure 26", quote="already very low after training")
+              kind="claim", source="section 5.2.2, Figure 26", quote="already very low after training")
         for scale in SCALES
     ),
 ]  # fmt: skip
