@@ -17,7 +17,7 @@ PRINTED = {
     "LQ6.*": "Figure 6e",
     "LQ7.*": "Figure 6f",
     "LQ8.*": "Figure 9a",
-    "LQ9.*": "section 4.3",
+    "LQ9.*": "section 4.2",
     "LQ10.*": "Figure 9c",
     "LQ11.thr": "Figure 11b",
     "LQ11.*": "Figure 11a",
