@@ -35,7 +35,7 @@ def watch(
         return 0
     keep = options.pop("keep")
     if keep is not None and not keep.isdecimal():
-        raise InputError(f'--keep: "{keep}" is not such a number')
+        raise InputError(f'--keep: "{keep}" is not a whole number')
     files.check_target("--out", to)
     if keep is not None and options["rotate"] is None:
         raise InputError("--keep: needs --rotate")

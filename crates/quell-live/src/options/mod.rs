@@ -7,6 +7,7 @@ pub mod steer;
 pub mod watch;
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use quell_link::Error;
@@ -67,16 +68,19 @@ impl Row {
 pub trait Field: PartialEq + Sized {
     /// Whether each use adds a value.
     const REPEATS: bool = false;
-    /// Takes a value as it is typed; false if it is none.
-    fn fill(&mut self, text: &str) -> bool;
+    /// Takes a value as it is typed.
+    ///
+    /// # Errors
+    /// What a value is, if this is none.
+    fn fill(&mut self, text: &str) -> Result<(), &'static str>;
     /// Whether it has a value.
     fn given(&self) -> bool;
 }
 
 impl Field for bool {
-    fn fill(&mut self, _: &str) -> bool {
+    fn fill(&mut self, _: &str) -> Result<(), &'static str> {
         *self = true;
-        true
+        Ok(())
     }
 
     fn given(&self) -> bool {
@@ -87,9 +91,9 @@ impl Field for bool {
 impl Field for Vec<String> {
     const REPEATS: bool = true;
 
-    fn fill(&mut self, text: &str) -> bool {
+    fn fill(&mut self, text: &str) -> Result<(), &'static str> {
         self.push(text.to_owned());
-        true
+        Ok(())
     }
 
     fn given(&self) -> bool {
@@ -97,10 +101,31 @@ impl Field for Vec<String> {
     }
 }
 
-impl<T: FromStr + PartialEq> Field for Option<T> {
-    fn fill(&mut self, text: &str) -> bool {
-        *self = text.parse().ok();
-        self.is_some()
+/// A value that is typed.
+pub trait Value: FromStr + PartialEq {
+    /// What it is, for types that do not take every text.
+    const WHAT: &'static str = "a text";
+}
+
+impl Value for String {}
+impl Value for PathBuf {}
+
+impl Value for u16 {
+    const WHAT: &'static str = "a whole number up to 65535";
+}
+
+impl Value for u32 {
+    const WHAT: &'static str = "a whole number up to 4294967295";
+}
+
+impl Value for usize {
+    const WHAT: &'static str = "a whole number";
+}
+
+impl<T: Value> Field for Option<T> {
+    fn fill(&mut self, text: &str) -> Result<(), &'static str> {
+        *self = Some(text.parse().map_err(|_| T::WHAT)?);
+        Ok(())
     }
 
     fn given(&self) -> bool {
@@ -115,8 +140,11 @@ pub trait Table: Default {
     /// What is typed without an option's name, and what it is.
     const WORDS: &'static [(&'static str, &'static str)];
 
-    /// Fills the field of a row; false if the value is none of its kind.
-    fn put(&mut self, name: &str, text: &str) -> bool;
+    /// Fills the field of a row.
+    ///
+    /// # Errors
+    /// What its value is, if this is none.
+    fn put(&mut self, name: &str, text: &str) -> Result<(), &'static str>;
 
     /// Whether the option or key has been given.
     fn given(&self, name: &str) -> bool;
@@ -126,10 +154,8 @@ pub trait Table: Default {
     /// # Errors
     /// If the value is none of its kind.
     fn set(&mut self, row: &Row, text: &str) -> Result<(), Error> {
-        match self.put(row.name, text) {
-            true => Ok(()),
-            false => Err(Error::new(format!("\"{text}\" is not such a number")).key(row.flag())),
-        }
+        self.put(row.name, text)
+            .map_err(|what| Error::new(format!("\"{text}\" is not {what}")).key(row.flag()))
     }
 
     /// Reads the command line of `command`: options, and the words that are none. None: it asks for help.
@@ -237,12 +263,12 @@ macro_rules! options {
                 },)*
             ];
 
-            fn put(&mut self, name: &str, text: &str) -> bool {
+            fn put(&mut self, name: &str, text: &str) -> Result<(), &'static str> {
                 use $crate::options::Field;
                 match name {
                     $($(stringify!($key) => self.$key.fill(text),)*)?
                     $(stringify!($name) => self.$name.fill(text),)*
-                    _ => false,
+                    _ => Err("a value of this command"),
                 }
             }
 
@@ -326,7 +352,7 @@ mod tests {
             ("--rate", "--rate: needs a value"),
             (
                 "--metrics 70000",
-                "--metrics: \"70000\" is not such a number",
+                "--metrics: \"70000\" is not a whole number up to 65535",
             ),
             ("--frob", "--frob: unknown option; see quell-live --help"),
         ] {
