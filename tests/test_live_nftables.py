@@ -74,4 +74,4 @@ def test_one_table_of_its_own_is_made_kept_and_removed_whole(tmp_path: Path) -> 
         assert ours not in parts[name], said
         assert "table inet strangers" in parts[name], said
     assert ours in parts["killed"], said
-    assert "2 rules were gone and have been put back" in parts["errors"], said
+    assert "2 rules put back that another program had removed" in parts["errors"], said

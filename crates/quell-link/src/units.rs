@@ -281,6 +281,11 @@ pub fn sizes() -> Vec<&'static str> {
     SIZES.iter().map(|(unit, _)| *unit).collect()
 }
 
+/// A number of things: `1 queue`, `2 queues`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// As `tc` would take it, exactly: `15mbit`, `1.5gbit`.
 pub fn format_rate(bps: u64) -> String {
     shortest(

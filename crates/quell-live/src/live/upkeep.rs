@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use quell_link::Error;
+use quell_link::units::counted;
 
 use crate::firewall::Changes;
 use crate::plane::looks::Watches;
@@ -116,7 +117,8 @@ impl Rules {
             Ok(made) => {
                 self.trouble = None;
                 tell(&format!(
-                    "{dev}: {made} rules were gone and have been put back; meanwhile traffic passed unmanaged"
+                    "{dev}: {} put back that another program had removed; meanwhile traffic passed unmanaged",
+                    counted(made as u64, "rule")
                 ));
                 return made;
             }
@@ -173,7 +175,8 @@ impl Progress {
         self.stalls = self.stalls.max(stalls);
         if new > 0 {
             tell(&format!(
-                "{new} loops stalled: meanwhile traffic passed unmanaged"
+                "{} stalled: meanwhile traffic passed unmanaged",
+                counted(new, "loop")
             ));
         }
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use quell_link::Error;
+use quell_link::units::counted;
 
 use super::Wanted;
 use super::dropper::{Dropper, Lever};
@@ -66,7 +67,8 @@ impl Hand {
         let left = undo(&file)? + undo_left(host::existing(&wanted.dev)?);
         if left > 0 {
             wanted.say(&format!(
-                "{name}: {left} queues restored that a killed quell steer left"
+                "{name}: {} restored that a killed quell steer left",
+                counted(left as u64, "queue")
             ));
         }
         let changer = Changer::new().map_err(no)?;

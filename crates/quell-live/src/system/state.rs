@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quell_link::Error;
+use quell_link::units::counted;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -571,8 +572,7 @@ pub fn report(
     let nothing = done.is_empty();
     for (dev, outcome) in done {
         let line = match outcome {
-            Restored::Undone(1) => format!("{dev}: 1 {noun} {done_to}"),
-            Restored::Undone(count) => format!("{dev}: {count} {noun}s {done_to}"),
+            Restored::Undone(count) => format!("{dev}: {} {done_to}", counted(count as u64, noun)),
             Restored::Runs if devs.is_empty() => {
                 format!("{dev}: quell {command} still runs on it; left as it is")
             }

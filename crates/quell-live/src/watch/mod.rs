@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use quell_link::Error;
-use quell_link::units::parse_time;
+use quell_link::units::{counted, parse_time};
 
 pub use self::sampler::Sample;
 pub use crate::bpf::page::Gauges;
@@ -283,7 +283,8 @@ impl<'a> Watch<'a> {
             output.end()?;
         }
         if !self.quiet {
-            let mut line = format!("{} samples of {} queues", self.samples, self.queues);
+            let samples = counted(self.samples, "sample");
+            let mut line = format!("{samples} of {}", counted(self.queues as u64, "queue"));
             if self.left_out > 0 {
                 line += &format!(", {} left out: their time had passed", self.left_out);
             }
