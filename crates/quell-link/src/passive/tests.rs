@@ -1,0 +1,444 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A connection between two hosts, whose clocks tick at these rates and begin just before they wrap.
+struct Pair {
+    passive: Passive,
+    ticks: [u64; 2],
+}
+
+impl Pair {
+    fn new(near: u64, far: u64) -> Self {
+        Self {
+            passive: Passive::default(),
+            ticks: [near, far],
+        }
+    }
+
+    fn clock(&self, side: usize, now: Nanos) -> u32 {
+        let ticks = u128::from(now) * u128::from(self.ticks[side]) / u128::from(SEC);
+        (u32::MAX - 1000).wrapping_add(ticks as u32)
+    }
+
+    /// Data leaves each 5 ms for `span`, is acknowledged after these delays of the ways up and down; what is told.
+    fn run(&mut self, from: Nanos, span: Nanos, ways: [Nanos; 2]) -> Vec<(Nanos, Delay)> {
+        let mut told = Vec::new();
+        let mut under_way = std::collections::VecDeque::new();
+        for now in (from..from + span).step_by(MS as usize) {
+            if now % (5 * MS) == 0 {
+                let value = self.clock(0, now);
+                let segment = stamped(value, 0, true);
+                self.passive.left(now, now, &segment);
+                under_way.push_back((now + ways[0], value));
+            }
+            while let Some((at, echo)) = under_way.front().copied()
+                && at + ways[1] <= now
+            {
+                under_way.pop_front();
+                let ack = stamped(self.clock(1, at), echo, false);
+                told.extend(self.passive.came(now, &ack).map(|delay| (now, delay)));
+            }
+        }
+        told
+    }
+}
+
+fn first(passive: &Passive) -> &Connection {
+    let host = passive.hosts.iter().flatten().next().unwrap();
+    host.connections.iter().flatten().next().unwrap()
+}
+
+fn stamped(value: u32, echo: u32, asks: bool) -> Stamped {
+    Stamped {
+        host: 3,
+        connection: 7,
+        value,
+        echo,
+        asks,
+    }
+}
+
+#[test]
+fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond() {
+    for (near, known) in [(100, 5), (1000, 0)] {
+        let mut pair = Pair::new(near, 1000);
+        pair.run(0, 9 * SEC, [10 * MS, 20 * MS]);
+        let (_, up) = *pair
+            .run(9 * SEC, 3 * SEC, [50 * MS, 20 * MS])
+            .last()
+            .unwrap();
+        let (_, down) = *pair
+            .run(12 * SEC, 3 * SEC, [10 * MS, 90 * MS])
+            .last()
+            .unwrap();
+        // As many ms are not known for sure.
+        let is = |told: Nanos, ms: i64| {
+            (-known - 2..=2).contains(&((told as i64 - ms * MS as i64) / MS as i64))
+        };
+        assert!(
+            up.apart && is(up.up, 40) && is(up.down, 0),
+            "{near}: {up:?}"
+        );
+        assert!(is(down.up, 0) && is(down.down, 70), "{near}: {down:?}");
+    }
+}
+
+#[test]
+fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
+    // Ways of a local network: nothing but delay from the third round trip on.
+    let mut pair = Pair::new(1000, 1000);
+    pair.run(0, 20 * MS, [MS, MS]);
+    let told = pair.run(20 * MS, 9 * SEC, [13 * MS, MS]);
+    let late = told.iter().filter(|(now, _)| *now > 5 * SEC);
+    assert!(late.clone().count() > 100);
+    for (now, delay) in late {
+        assert!(
+            delay.apart && delay.down <= MS && delay.up >= 11 * MS,
+            "{now}: {delay:?}"
+        );
+    }
+}
+
+#[test]
+fn other_clocks_tell_the_delay_of_both_directions_together() {
+    for far in [1, 10, 100, 250] {
+        let mut pair = Pair::new(1000, far);
+        pair.run(0, 9 * SEC, [10 * MS, 20 * MS]);
+        let (_, told) = *pair
+            .run(9 * SEC, 3 * SEC, [50 * MS, 20 * MS])
+            .last()
+            .unwrap();
+        assert_eq!(
+            (told.up, told.down, told.apart),
+            (40 * MS, 40 * MS, false),
+            "{far}"
+        );
+    }
+}
+
+#[test]
+fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
+    let mut passive = Passive::default();
+    for now in [10, 11, 12] {
+        passive.left(now * MS, now * MS, &stamped(5, 0, true));
+    }
+    passive.left(30 * MS, 30 * MS, &stamped(6, 0, true));
+    assert!(passive.came(40 * MS, &stamped(1, 5, false)).is_some());
+    let connection = first(&passive);
+    assert_eq!(connection.base.unwrap().least(), 30 * MS);
+    let waits = connection.waiting;
+    assert!(
+        passive.came(200 * MS, &stamped(1, 5, false)).is_none(),
+        "again"
+    );
+    let connection = first(&passive);
+    assert_eq!((waits, connection.waiting), (1, 1));
+}
+
+#[test]
+fn a_timestamp_that_leaves_twice_makes_no_host_late() {
+    // A host of the local network lets each TSval leave, with too few hops to live, long before the segment that is answered.
+    for twice in [0, 5, 200, 1000] {
+        let mut passive = Passive::default();
+        let mut told = Vec::new();
+        for value in 1..200_u32 {
+            let at = Nanos::from(value) * 2 * SEC;
+            let lead = if value > 10 { twice * MS } else { 0 };
+            for at in [at - lead, at] {
+                passive.left(at, at, &stamped(value, 0, true));
+            }
+            told.extend(passive.came(at + 20 * MS, &stamped(1, value, false)));
+        }
+        let most = told.iter().map(|delay| delay.up).max();
+        assert_eq!(most, Some(0), "{twice}");
+    }
+}
+
+#[test]
+fn a_near_clock_that_ticks_slowly_tells_no_delay() {
+    for near in [1, 10] {
+        let mut pair = Pair::new(near, 1000);
+        pair.run(0, 9 * SEC, [10 * MS, 20 * MS]);
+        let told = pair.run(9 * SEC, 3 * SEC, [50 * MS, 20 * MS]);
+        let new = told.iter().filter(|(now, _)| *now > 9 * SEC + 50 * MS);
+        assert!(new.clone().count() < 5, "{near}: {told:?}");
+    }
+}
+
+#[test]
+fn an_echo_of_what_has_not_left_forgets_nothing() {
+    let mut passive = Passive::default();
+    for round in 1..100_u32 {
+        let at = Nanos::from(round) * 100 * MS;
+        passive.left(at, at, &stamped(round, 0, true));
+        assert_eq!(
+            passive.came(at + MS, &stamped(1, round + 1000, false)),
+            None
+        );
+        assert!(
+            passive
+                .came(at + 20 * MS, &stamped(1, round, false))
+                .is_some()
+        );
+    }
+}
+
+#[test]
+fn unanswered_segments_do_not_replace_answered_connections() {
+    let (mut passive, mut answered) = (Passive::default(), 0);
+    for round in 1..100_u32 {
+        let begin = Nanos::from(round) * 2 * SEC;
+        // Answers to a flood of SYN with forged ports and addresses: those of one of two hosts, and any.
+        for k in 0..3800 {
+            let at = begin + k * MS / 2;
+            let forged = Stamped {
+                host: if k % 2 == 0 { 3 } else { 1000 + k },
+                connection: 1_000_000 + k,
+                ..stamped(round, 0, true)
+            };
+            passive.left(at, at, &forged);
+            let honest = match k {
+                0 => 4,
+                1400 => 3,
+                _ => continue,
+            };
+            let own = Stamped {
+                host: honest,
+                ..stamped(round, 0, true)
+            };
+            passive.left(at, at, &own);
+            let ack = Stamped {
+                echo: round,
+                asks: false,
+                ..own
+            };
+            answered += usize::from(passive.came(at + MS / 2, &ack).is_some());
+        }
+        assert!(passive.place(4).is_some(), "{round}");
+    }
+    assert!(answered > 190, "{answered}");
+}
+
+#[test]
+fn a_sender_with_nothing_to_send_is_no_delay() {
+    let mut passive = Passive::default();
+    passive.left(MS, MS, &stamped(1, 0, true));
+    assert!(passive.came(31 * MS, &stamped(1, 1, true)).is_some());
+    passive.left(32 * MS, 32 * MS, &stamped(2, 1, false));
+    // The next piece of a film comes five seconds later.
+    assert_eq!(passive.came(5 * SEC, &stamped(2, 2, true)), None);
+    passive.left(5 * SEC, 5 * SEC, &stamped(3, 2, false));
+    assert_eq!(passive.came(5 * SEC + 20 * MS, &stamped(3, 2, true)), None);
+    let delay = passive
+        .came(5 * SEC + 31 * MS, &stamped(4, 3, true))
+        .unwrap();
+    assert_eq!((delay.up, delay.down), (MS, MS));
+}
+
+#[test]
+fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
+    let mut passive = Passive::default();
+    passive.left(MS, MS, &stamped(1, 0, true));
+    assert!(passive.came(11 * MS, &stamped(1, 1, true)).is_some());
+    // Each ACK lets one segment come, and nothing comes in between.
+    let mut told = |at: Nanos, value: u32, takes: Nanos| {
+        passive.left(at, at, &stamped(value, 1, false));
+        passive.came(at + takes, &stamped(value, value, true))
+    };
+    let delay = told(100 * MS, 2, 12 * MS).unwrap();
+    assert_eq!((delay.up, delay.down, delay.fell), (2 * MS, 2 * MS, 0));
+    assert_eq!(told(200 * MS, 3, 20 * MS), None);
+    let delay = told(300 * MS, 4, 8 * MS).unwrap();
+    assert_eq!((delay.up, delay.fell), (0, 2 * MS));
+}
+
+#[test]
+fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
+    let mut passive = Passive::default();
+    let two = |connection, value, echo| Stamped {
+        connection,
+        ..stamped(value, echo, true)
+    };
+    let mut told = Vec::new();
+    for round in 1..20_u32 {
+        let now = Nanos::from(round) * 60 * MS;
+        for connection in [1, 2] {
+            passive.left(now, now, &two(connection, round, 0));
+        }
+        let delayed = if round > 5 { 40 * MS } else { 0 };
+        told.extend(passive.came(now + 10 * MS + delayed, &two(1, 1, round)));
+        told.extend(passive.came(now + 51 * MS, &two(2, 1, round)));
+    }
+    // Of two in a row the smaller one is what `pace` goes by.
+    let late = |two: &[Delay]| two[0].up.min(two[1].up) > 0;
+    assert!(told.len() > 15 && !told.windows(2).any(late), "{told:?}");
+}
+
+#[test]
+fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
+    let mut pair = Pair::new(1000, 250);
+    pair.run(0, 2 * SEC, [10 * MS, 20 * MS]);
+    let begins = |pair: &mut Pair, at: Nanos, takes: Nanos| {
+        let new = Stamped {
+            connection: 8,
+            ..stamped((at / MS) as u32, 0, true)
+        };
+        pair.passive.left(at, at, &new);
+        let echo = Stamped {
+            echo: new.value,
+            ..new
+        };
+        pair.passive.came(at + takes, &echo);
+        let of = pair
+            .passive
+            .hosts
+            .iter()
+            .flatten()
+            .flat_map(|host| &host.connections);
+        let of = of.flatten().find(|c| c.name == 8).unwrap();
+        of.base.map(|base| base.least())
+    };
+    pair.run(2 * SEC, SEC, [210 * MS, 20 * MS]);
+    assert_eq!(begins(&mut pair, 3 * SEC - 260 * MS, 260 * MS), None);
+    pair.run(3 * SEC, SEC, [10 * MS, 20 * MS]);
+    let least = begins(&mut pair, 4 * SEC - 60 * MS, 60 * MS);
+    assert_eq!(least, Some(60 * MS));
+}
+
+/// Round trips of hosts whose clocks tell nothing: host, connection, when it begins, how long it takes; what is told, and when.
+fn trips(passive: &mut Passive, all: &[(u64, u64, Nanos, Nanos)]) -> Vec<(Nanos, Delay)> {
+    let events = all.iter().flat_map(|&(host, connection, at, takes)| {
+        let value = (at / MS) as u32 + 1;
+        let left = Stamped {
+            host,
+            connection,
+            ..stamped(value, 0, true)
+        };
+        let came = Stamped {
+            value: 5,
+            echo: value,
+            ..left
+        };
+        [(at, true, left), (at + takes, false, came)]
+    });
+    let mut events: Vec<_> = events.collect();
+    events.sort_by_key(|(at, ..)| *at);
+    let mut told = Vec::new();
+    for (at, leaves, segment) in events {
+        match leaves {
+            true => passive.left(at, at, &segment),
+            false => told.extend(passive.came(at, &segment).map(|delay| (at, delay))),
+        }
+    }
+    told
+}
+
+#[test]
+fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_most() {
+    let mut all = vec![(1, 1, 0, 20 * MS)];
+    for at in (SEC..9 * SEC).step_by(40 * MS as usize) {
+        all.push((1, 1, at, 320 * MS));
+        all.extend((at >= 2 * SEC).then_some((2, 2, at, 30 * MS)));
+    }
+    let told = trips(&mut Passive::default(), &all);
+    let judged = told.iter().find(|(_, told)| told.source == 2);
+    let late = |at: Nanos| (2 * SEC + NEWCOMER_TIMEOUT..3 * SEC + NEWCOMER_TIMEOUT).contains(&at);
+    assert!(judged.is_some_and(|(at, _)| late(*at)), "{judged:?}");
+    // From then on what the first one says does not count alone.
+    let last = told.iter().rev().take(20);
+    assert!(
+        last.clone()
+            .any(|(_, told)| told.source == 2 && told.up < MS)
+    );
+}
+
+#[test]
+fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source() {
+    let mut all = Vec::new();
+    for round in 0..100 {
+        let at = round * 80 * MS;
+        all.extend((0..300).map(|c| (9, 100 + c, at + c * MS / 10, 10 * MS)));
+        all.extend([1, 2].map(|host| (host, host, at + 40 * MS, 30 * MS)));
+    }
+    let told = trips(&mut Passive::default(), &all);
+    let mut sources: Vec<_> = told.iter().map(|(_, delay)| delay.source).collect();
+    let honest = sources.iter().filter(|source| **source < 9).count();
+    assert!(honest > 40, "{honest}");
+    assert!(told.iter().all(|(_, delay)| delay.up == 0));
+    sources.sort_unstable();
+    sources.dedup();
+    assert!(sources.contains(&9) && sources.len() <= 3, "{sources:?}");
+}
+
+/// A round trip of 20 ms to a host whose clock ticks each millisecond, from `at` on.
+fn precise_trip(passive: &mut Passive, host: u64, at: Nanos) {
+    let left = Stamped {
+        host,
+        ..stamped((at / MS) as u32, 0, true)
+    };
+    passive.left(at, at, &left);
+    let came = Stamped {
+        value: ((at + 10 * MS) / MS) as u32,
+        echo: left.value,
+        ..left
+    };
+    passive.came(at + 20 * MS, &came);
+}
+
+#[test]
+fn one_host_whose_clock_tells_the_directions_apart_does_not_silence_others() {
+    let mut passive = Passive::default();
+    let mut heard = 0;
+    for at in (SEC..20 * SEC).step_by(100 * MS as usize) {
+        precise_trip(&mut passive, 1, at);
+        let told = trips(&mut passive, &[(2, 2, at + 25 * MS, 40 * MS)]);
+        heard += told.iter().filter(|(_, told)| told.source == 2).count();
+    }
+    let tells = |name| {
+        let host = passive
+            .hosts
+            .iter()
+            .flatten()
+            .find(|host| host.name == name);
+        host.is_some_and(|host| host.apart.is_some())
+    };
+    assert!(tells(1) && !tells(2));
+    assert!(heard > 100, "{heard}");
+}
+
+#[test]
+fn two_hosts_whose_clocks_distinguish_the_directions_do_not_silence_many() {
+    let mut passive = Passive::default();
+    let mut heard = 0;
+    for at in (SEC..20 * SEC).step_by(100 * MS as usize) {
+        precise_trip(&mut passive, 1, at);
+        precise_trip(&mut passive, 2, at);
+        for host in 3..13 {
+            let told = trips(&mut passive, &[(host, host, at + 25 * MS, 40 * MS)]);
+            heard += told.iter().filter(|(_, told)| told.source > 2).count();
+        }
+    }
+    assert!(heard > 100, "{heard}");
+}
+
+proptest! {
+    #[test]
+    fn any_segments_are_read_in_bounded_memory(
+        segments in proptest::collection::vec((any::<bool>(), 0..2000_u64, any::<u32>(), any::<u32>(), any::<bool>(), 0..SEC), 0..600)
+    ) {
+        let (mut passive, mut now) = (Passive::default(), 0);
+        for (left, connection, value, echo, asks, later) in segments {
+            now += later;
+            let segment = Stamped { host: connection % 300, connection, value: value % 64, echo: echo % 64, asks };
+            let segment = if value % 3 == 0 { Stamped { value, echo, ..segment } } else { segment };
+            match left {
+                true => passive.left(now, now, &segment),
+                false => {
+                    let told = passive.came(now, &segment);
+                    prop_assert!(told.is_none_or(|delay| delay.up <= now && delay.down <= now));
+                }
+            }
+            prop_assert_eq!(passive.hosts.len(), SETS * WAYS);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+use super::*;
+
+/// A line of this rate that a queue of bytes waits before, loaded as much as the loop lets; answers come each 50 ms.
+struct Line {
+    pace: Pace,
+    now: Nanos,
+    sent: f64,
+    queue: f64,
+    /// What the sender sends at most, Mbit/s.
+    demand: f64,
+}
+
+impl Line {
+    fn new(ingress: bool) -> Self {
+        let params = Params {
+            ingress,
+            ..Params::default()
+        };
+        Self {
+            pace: Pace::new(&params),
+            now: 0,
+            sent: 0.0,
+            queue: 0.0,
+            demand: f64::INFINITY,
+        }
+    }
+
+    /// Runs for a time on a line of this rate; the mean delay in the modem, ms.
+    fn run(&mut self, span: Nanos, mbps: f64, answers: bool) -> f64 {
+        let mut rng = Rng::new(1, "test");
+        let (mut sum, ticks) = (0.0, span / TICK);
+        for _ in 0..ticks {
+            self.now += TICK;
+            let line = mbps * 1e6 / 8.0 / 20.0;
+            let offered = self.pace.rate.min(self.demand * 1e6) / 8.0 / 20.0;
+            // Behind the modem the shaper sends what comes through.
+            let out = (self.queue + offered).min(line);
+            self.queue += offered - out;
+            self.sent += if self.pace.ingress {
+                out.min(offered)
+            } else {
+                offered
+            };
+            let gauges = Gauges {
+                now: self.now,
+                departed_bytes: self.sent as u64,
+                backlog_bytes: if self.demand.is_finite() { 0 } else { 10_000 },
+                ..Gauges::default()
+            };
+            self.pace.decide(&gauges, &mut [], &mut rng);
+            let delay = self.queue / line * TICK as f64;
+            sum += delay / MS as f64;
+            if answers {
+                let echo = Echo {
+                    now: self.now,
+                    reflector: 0,
+                    round_trip: 30 * MS + delay as Nanos,
+                    one_way: Some(15 * MS + delay as Nanos),
+                };
+                self.pace.on_probe(&echo, &gauges);
+            }
+        }
+        sum / ticks as f64
+    }
+
+    /// Answers before there is any load.
+    fn idle(&mut self) {
+        for _ in 0..20 {
+            self.now += TICK;
+            let echo = Echo {
+                now: self.now,
+                reflector: 0,
+                round_trip: 30 * MS,
+                one_way: Some(15 * MS),
+            };
+            self.pace.on_probe(&echo, &Gauges::default());
+        }
+    }
+
+    fn mbps(&self) -> f64 {
+        self.pace.rate / 1e6
+    }
+}
+
+#[test]
+fn it_finds_rates_far_above_and_far_below_its_first() {
+    for ingress in [true, false] {
+        for mbps in [2.0, 200.0] {
+            let mut line = Line::new(ingress);
+            line.idle();
+            line.run(20 * SEC, mbps, true);
+            let delay = line.run(10 * SEC, mbps, true);
+            let share = line.mbps() / mbps;
+            assert!((0.5..1.6).contains(&share), "{ingress} {mbps}: {share}");
+            assert!(delay < 60.0, "{ingress} {mbps}: {delay} ms");
+        }
+    }
+}
+
+#[test]
+fn a_fall_of_the_rate_by_half_is_followed_within_a_second() {
+    let mut line = Line::new(false);
+    line.run(20 * SEC, 20.0, true);
+    line.run(SEC, 10.0, true);
+    let delay = line.run(2 * SEC, 10.0, true);
+    assert!(delay < 60.0, "{delay} ms");
+}
+
+#[test]
+fn one_late_answer_is_no_evidence() {
+    let mut pace = Pace::new(&Params::default());
+    let echo = |now: Nanos, late: Nanos| Echo {
+        now,
+        reflector: 0,
+        round_trip: 30 * MS + late,
+        one_way: None,
+    };
+    for i in 1..10 {
+        let late = if i == 5 { 200 * MS } else { 0 };
+        pace.on_probe(&echo(i * TICK, late), &Gauges::default());
+    }
+    assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
+}
+
+/// Two answers in a row are late by 200 ms, the next ones are not, or become so by 20 ms each, on a line that carries 1 Mbit/s.
+#[test]
+fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
+    let rate_after = |falls: bool| {
+        let mut pace = Pace::new(&Params::default());
+        let mut rng = Rng::new(1, "test");
+        for i in 1..30 {
+            let now = i * TICK;
+            let gauges = Gauges {
+                now,
+                departed_bytes: i * 6250,
+                ..Gauges::default()
+            };
+            pace.decide(&gauges, &mut [], &mut rng);
+            let late = match i {
+                15 | 16 => 200 * MS,
+                17.. if falls => (200 * MS).saturating_sub((i - 16) * 20 * MS),
+                _ => 0,
+            };
+            let echo = Echo {
+                now,
+                reflector: 0,
+                round_trip: 30 * MS + late,
+                one_way: None,
+            };
+            pace.on_probe(&echo, &gauges);
+        }
+        assert!(pace.congested > 0);
+        (pace.rate, pace.estimate().0)
+    };
+    assert_eq!(rate_after(false), (START as f64, 0.0));
+    let (rate, capacity) = rate_after(true);
+    assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
+}
+
+/// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and it says 300 ms.
+fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
+    let mut pace = Pace::new(params);
+    let mut kept = Vec::new();
+    for i in 1..400 {
+        let (now, reflector) = (Nanos::from(i) * TICK, i % reflectors);
+        let lies = reflector == reflectors - 1 && i > 100;
+        let echo = |now: Nanos| Echo {
+            now,
+            reflector,
+            round_trip: if lies { 330 * MS } else { 30 * MS },
+            one_way: None,
+        };
+        match lies {
+            true => kept.push(echo(now)),
+            false => drop(pace.on_probe(&echo(now), &Gauges::default())),
+        }
+        if kept.len() == 2 {
+            for echo in kept.drain(..) {
+                pace.on_probe(&Echo { now, ..echo }, &Gauges::default());
+            }
+        }
+    }
+    pace
+}
+
+#[test]
+fn one_reflector_that_lies_is_no_evidence() {
+    let pace = with_a_liar(3, &Params::default());
+    assert_eq!((pace.congested, pace.draining), (0, None));
+    assert!(with_a_liar(1, &Params::default()).congested > 0);
+}
+
+#[test]
+fn one_source_that_falls_does_not_prolong_the_beginning() {
+    let mut pace = Pace::new(&Params::default());
+    for i in 1..20 {
+        let reflector = i % 3;
+        let late = if reflector == 0 { 2000 - 20 * i } else { 30 };
+        let echo = Echo {
+            now: Nanos::from(i) * TICK,
+            reflector,
+            round_trip: Nanos::from(late) * MS,
+            one_way: None,
+        };
+        pace.on_probe(&echo, &Gauges::default());
+    }
+    assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
+}
+
+/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the least rate meanwhile, Mbit/s.
+fn lied_to(params: &Params, lie: Nanos) -> f64 {
+    let mut line = Line::new(params.ingress);
+    line.pace = Pace::new(params);
+    let mut least = f64::MAX;
+    for now in (0..30 * SEC + lie).step_by(TICK as usize) {
+        let lies = now > 30 * SEC;
+        line.run(TICK, 20.0, false);
+        let queue = (line.queue * 8.0 / 20e6 * SEC as f64) as Nanos;
+        let shown = queue + if lies { 500 * MS } else { 0 };
+        let delay = Delay {
+            source: 7,
+            up: shown,
+            down: shown,
+            ..Delay::default()
+        };
+        let gauges = Gauges {
+            now: line.now,
+            departed_bytes: line.sent as u64,
+            backlog_bytes: 10_000,
+            ..Gauges::default()
+        };
+        line.pace.on_delay(&delay, &gauges);
+        if lies {
+            least = least.min(line.mbps());
+        }
+    }
+    least
+}
+
+#[test]
+fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_lies() {
+    let least = lied_to(&Params::default(), 30 * SEC);
+    assert!((1.8..5.0).contains(&least), "{least}");
+    let params = Params {
+        min: Some(200_000),
+        ..Params::default()
+    };
+    let least = lied_to(&params, 30 * SEC);
+    assert!((0.2..0.5).contains(&least), "{least}");
+}
+
+#[test]
+fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
+    for ingress in [true, false] {
+        let params = Params {
+            ingress,
+            ..Params::default()
+        };
+        let least = lied_to(&params, 180 * SEC);
+        assert!(least > 1.0, "{ingress}: {least}");
+    }
+}
+
+#[test]
+fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
+    let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
+    for step in 1..2000_u64 {
+        let now = step * 25 * MS;
+        let gauges = Gauges {
+            now,
+            departed_bytes: step * 30_000,
+            backlog_bytes: 10_000,
+            ..Gauges::default()
+        };
+        if step % 2 == 0 {
+            pace.decide(&gauges, &mut [], &mut rng);
+        }
+        // Each of the ten once in a second.
+        let (source, up) = match step % 4 {
+            0 => (step / 4 % 10, 0),
+            at => (10 + at % 2, 300 * MS * Nanos::from(step > 100)),
+        };
+        let delay = Delay {
+            source,
+            up,
+            ..Delay::default()
+        };
+        pace.on_delay(&delay, &gauges);
+    }
+    assert_eq!((pace.congested, pace.draining), (0, None));
+    assert!(pace.rate > 10e6, "{}", pace.rate);
+}
+
+#[test]
+fn an_upload_that_its_acks_clock_is_followed_although_it_does_not_load_the_shaper() {
+    let mut line = Line::new(false);
+    line.idle();
+    line.run(20 * SEC, 20.0, true);
+    // The line carries a tenth, its queue is full, and the sender sends what is acknowledged.
+    line.queue = 300_000.0;
+    line.demand = 2.0;
+    line.run(10 * SEC, 2.0, true);
+    let delay = line.run(10 * SEC, 2.0, true);
+    assert!(delay < 60.0, "{delay} ms");
+}
+
+#[test]
+fn the_rate_stays_between_those_that_an_operator_sets() {
+    let params = Params {
+        min: Some(6_000_000),
+        max: Some(12_000_000),
+        ..Params::default()
+    };
+    let mut line = Line::new(true);
+    line.pace = Pace::new(&params);
+    line.run(20 * SEC, 50.0, true);
+    assert!((line.mbps() - 12.0).abs() < 1e-6, "{}", line.mbps());
+    line.run(20 * SEC, 2.0, true);
+    assert!((line.mbps() - 6.0).abs() < 1e-6, "{}", line.mbps());
+    let first = |start, min, max| {
+        let params = Params {
+            start,
+            min,
+            max,
+            ..Params::default()
+        };
+        params.check().map(|()| params.first())
+    };
+    assert_eq!(first(None, None, Some(4_000_000)), Ok(4_000_000));
+    assert_eq!(first(None, Some(40_000_000), None), Ok(40_000_000));
+    assert!(first(Some(1_000_000), Some(2_000_000), None).is_err());
+    assert!(first(None, Some(2_000_000), Some(1_000_000)).is_err());
+}
+
+#[test]
+fn a_line_that_is_full_at_the_start_is_emptied_first() {
+    for ingress in [true, false] {
+        let mut line = Line::new(ingress);
+        // Two seconds' worth.
+        line.queue = 2.5e6;
+        line.run(10 * SEC, 10.0, true);
+        let delay = line.run(10 * SEC, 10.0, true);
+        assert!(delay < 60.0, "{ingress}: {delay} ms");
+        let share = line.mbps() / 10.0;
+        assert!((0.5..1.6).contains(&share), "{ingress}: {share}");
+    }
+}
+
+#[test]
+fn reflectors_that_are_lost_while_the_queue_empties_leave_no_lower_rate() {
+    let mut line = Line::new(false);
+    line.run(20 * SEC, 20.0, true);
+    line.run(400 * MS, 5.0, true);
+    assert!(line.pace.draining.is_some(), "the line has slowed down");
+    let drained = line.pace.rate;
+    line.run(5 * SEC, 5.0, false);
+    let (capacity, _) = line.pace.estimate();
+    assert!(line.pace.rate > drained && line.pace.rate >= 0.5 * capacity);
+}
+
+#[test]
+fn lost_reflectors_leave_a_rate_below_the_estimated_capacity() {
+    let mut line = Line::new(false);
+    line.run(20 * SEC, 20.0, true);
+    line.run(30 * SEC, 20.0, false);
+    let (capacity, deviation) = line.pace.estimate();
+    assert!(deviation > 0.0);
+    assert!(line.pace.rate <= capacity && line.pace.rate >= 0.5 * capacity);
+}
