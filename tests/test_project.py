@@ -176,6 +176,14 @@ def test_no_file_is_a_symbolic_link() -> None:
     assert listed and [line for line in listed if line.startswith("120000")] == []
 
 
+def test_long_tests_are_beside_their_module() -> None:
+    inline = re.compile(r"^#\[cfg\(test\)\]\n[\w() ]*mod \w+ \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
+    sources = {path: inline.findall(path.read_text("utf-8")) for path in ROOT.glob("crates/*/src/**/*.rs")}
+    assert sum(map(len, sources.values())) > 100
+    long = [str(path) for path, modules in sources.items() if any(text.count("\n") > 300 for text in modules)]
+    assert not long, "move the tests to tests.rs in a folder of the module's name"
+
+
 def test_uv_is_installed_by_version_and_hash() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     (installs,) = re.findall(r"pip install (?:.*\\\n)*.*uv-bin(?:.*\\\n)*.*", makefile)
