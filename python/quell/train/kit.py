@@ -14,8 +14,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -228,6 +229,12 @@ class Session:
         if not self.done:
             return f"{why}; no checkpoint had been written yet"
         return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): continue with --resume"
+
+
+def options(arguments: Any, start: bytes | None, without: Collection[str]) -> dict[str, Any]:
+    """Give what a resumed training must share with its beginning: arguments (a dataclass), and the first weights."""
+    common = {name: value for name, value in asdict(arguments).items() if name not in without}
+    return common | {"from": None if start is None else origin.weights_sha256(start)}
 
 
 def write_model(

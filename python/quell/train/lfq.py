@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from quell import _core
 from quell._core import InputError
-from quell.common import origin
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit, lfq_reward
 from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
@@ -307,8 +306,7 @@ def train(
     learner = Learner(arguments)
     if start is not None:
         learner.start_from(start)
-    options = {k: v for k, v in asdict(arguments).items() if k not in ("flows", "checkpoint_every")}
-    options["from"] = None if start is None else origin.weights_sha256(start)
+    options = kit.options(arguments, start, without=("flows", "checkpoint_every"))
     session = kit.Session(
         out, options, total=arguments.flows, unit="flows", every=arguments.checkpoint_every, resume=resume,
         tensorboard=tensorboard,

@@ -13,7 +13,7 @@ import json
 import math
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from torch import nn
 
 from quell import _core
 from quell._core import InputError, Scenario
-from quell.common import origin
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit
@@ -371,9 +370,8 @@ def train(
         learner.start_from(start)
     model = as_file(learner)
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
-    options = {k: v for k, v in asdict(arguments).items() if k not in ("episodes", "command")}
+    options = kit.options(arguments, start, without=("episodes", "command"))
     options["scenario"] = load(arguments).toml()
-    options["from"] = None if start is None else origin.weights_sha256(start)
     session = kit.Session(
         out, options, total=arguments.episodes, unit="episodes", every=1, resume=resume, tensorboard=tensorboard
     )

@@ -7,7 +7,7 @@ Why the paper's decision process is left: docs/lab/rl-aqm.md. Links are simulate
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,7 @@ def train(
         square=chosen.utilisation_power == 2, scale_ms=chosen.delay_scale_ms, gamma=chosen.gamma,
         horizon=chosen.horizon, batch=chosen.batch, replay=chosen.replay, follow=chosen.follow,
     )  # fmt: skip
-    options = {k: v for k, v in asdict(chosen).items() if k not in ("rounds", "command")}
-    options["from"] = None if start is None else origin.weights_sha256(start)
+    options = kit.options(chosen, start, without=("rounds", "command"))
     session = kit.Session(
         out, options, total=chosen.rounds, unit="rounds", every=1, resume=resume, tensorboard=tensorboard
     )

@@ -20,7 +20,7 @@ import random
 import tempfile
 from collections import deque
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from quell import _core
 from quell._core import CoupledQueues, InputError
-from quell.common import origin
 from quell.experiments.executor import HERE, Executor
 from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
@@ -461,8 +460,7 @@ def train(
     kept: list[tuple[int, Tensor]] = []
     first_kept = arguments.episodes * 3 // 5
     every = max(1, (arguments.episodes - first_kept) // CANDIDATES)
-    options = {k: v for k, v in asdict(arguments).items() if k != "command"}
-    options["from"] = None if start is None else origin.weights_sha256(start)
+    options = kit.options(arguments, start, without=("command",))
     session = kit.Session(
         out, options, total=arguments.episodes, unit="episodes", every=10, resume=resume, tensorboard=tensorboard
     )
