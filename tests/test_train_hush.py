@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,18 +14,62 @@ import pytest
 from quell import _core
 from quell._core import InputError
 from quell.cli import dispatch as cli
-from quell.train import links
+from quell.train import judge, kinds, links
 
 
-def test_links_are_drawn_from_the_seed_alone() -> None:
-    drawn = links.draw(5, 30)
-    assert [x.scenario.toml() for x in drawn] == [x.scenario.toml() for x in links.draw(5, 30)]
-    assert [x.scenario.toml() for x in drawn[:7]] == [x.scenario.toml() for x in links.draw(5, 7)]
-    assert drawn[0].scenario.toml() != links.draw(6, 1)[0].scenario.toml()
-    assert all(1 <= x.rate_mbps <= 1000 and 1 <= x.rtt_ms <= 300 and 1 <= x.flows <= 100 for x in drawn)
-    assert all(x.rate_mbps * x.rtt_ms * 1e3 <= links.LARGEST_BDP_BITS for x in drawn)
-    for kind in ("newreno", "cubic", "bbr", "prague", "ecn", "web", "changing", "slow-up", "udp"):
-        assert any(kind in x.what for x in drawn + links.draw(6, 60)), kind
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_links_are_drawn_from_the_seed_alone(kind: str) -> None:
+    drawn = kinds.draw(5, 30, kind=kind)
+    texts = [x.scenario.toml() for x in drawn]
+    assert texts == [x.scenario.toml() for x in kinds.draw(5, 30, kind=kind)]
+    assert texts[:7] == [x.scenario.toml() for x in kinds.draw(5, 7, kind=kind)]
+    assert texts[0] != kinds.draw(6, 1, kind=kind)[0].scenario.toml()
+    assert all(1 <= x.rate_mbps <= 1000 and 1 <= x.rtt_ms <= 600 and 1 <= x.flows <= 100 for x in drawn)
+    assert {x.kind for x in drawn} == {kind}
+
+
+def test_a_set_of_mixed_links_is_that_of_version_0_2() -> None:
+    """The links of figures that were published before there were kinds."""
+    texts = "".join(x.scenario.toml() + x.what for x in kinds.draw(119144620, 100, 3))
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "fc538b3ad1b23a00"
+
+
+def test_each_kind_has_what_it_is_named_for() -> None:
+    drawn = {kind: kinds.draw(6, 90, kind=kind) for kind in kinds.KINDS}
+    assert all(x.rate_mbps * x.rtt_ms * 1e3 <= kinds.LARGEST_BDP_BITS for kind in drawn for x in drawn[kind])
+    for kind, words in {
+        "mixed": ("newreno", "cubic", "bbr", "prague", "ecn", "web", "changing", "slow-up", "udp"),
+        "settled": ("newreno", "cubic", "bbr", "prague", "ecn"),
+        "far": ("newreno", "cubic", "bbr", "prague", "loss", "udp"),
+        "moving": ("cellular", "satellite", "wifi", "web"),
+        "busy": ("web", "call", "video_call", "game", "page", "video", "upload"),
+    }.items():
+        for word in words:
+            assert any(word in x.what for x in drawn[kind]), (kind, word)
+    assert all(150 <= x.rtt_ms <= 600 and len(x.ccs) >= 2 for x in drawn["far"])
+    assert all(30 <= x.scenario.duration_s <= 90 for x in drawn["settled"])
+    assert {x.senders for x in drawn["settled"]} == {*kinds.SENDERS.values(), kinds.SEVERAL} - {"Prague"}
+
+
+def test_a_span_shortens_runs_and_changes_nothing_else() -> None:
+    for kind in kinds.KINDS:
+        whole, half, few = (
+            kinds.draw(6, 8, kind=kind, span=span) for span in (None, kinds.Span(0.5), kinds.Span(packets=50_000.0))
+        )
+        for a, b, c in zip(whole, half, few, strict=True):
+            assert (a.rate_mbps, a.rtt_ms, a.what) == (b.rate_mbps, b.rtt_ms, b.what) == (c.rate_mbps, c.rtt_ms, c.what)
+            assert b.scenario.duration_s < a.scenario.duration_s
+            if kind != "mixed":  # whose warm-up stays as long as slow start takes
+                packets = c.scenario.duration_s * c.rate_mbps * 1e6 / kinds.PACKET_BITS
+                assert packets < 50_000 * 1.01
+                assert b.scenario.duration_s == pytest.approx(a.scenario.duration_s / 2, abs=1e-3)
+
+
+def test_kinds_are_known_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kinds.known(["busy", "mixed"]) == ["mixed", "busy"]
+    assert kinds.known([]) == list(kinds.KINDS)
+    assert cli.call(["train", "hush", "--judge", "--kind", "near"]) == 2
+    assert "--kind near: write one of mixed, settled, far, moving, busy" in capsys.readouterr().err.replace("\n", " ")
 
 
 def run(goodput: float, p95: float, loss: float = 0.0, jain: float = 1.0) -> links.Run:
@@ -38,8 +85,31 @@ def test_g_p_and_wins_are_what_the_definitions_say() -> None:
     assert links.Score.of([run(9.9, 20.0)], [bar]).wins == [1.0]
     assert links.Score.of([run(9.89, 20.0)], [bar]).wins == [0.0]
     assert links.Score.of([run(9.9, 20.1)], [bar]).wins == [0.0]
-    [row] = [r for r in links.table(links.draw(1, 1), classics) if r["queue"] == "cake"]
-    assert (row["g"][0], row["p"][0], row["p95/codel"]) == pytest.approx((1.0, 1.5, 6.0))
+    [row] = [r for r in judge.table(kinds.draw(1, 1), classics, []) if r["queue"] == "cake"]
+    assert (row["g"][0], row["p"][0]) == pytest.approx((1.0, 1.5))
+    [row] = [r for r in judge.beside(kinds.draw(1, 1), classics) if r["queue"] == "cake"]
+    assert row["p95/codel"] == pytest.approx(6.0)
+
+
+def test_a_row_has_what_its_heads_say() -> None:
+    drawn = [*kinds.draw(1, 2, kind="settled"), *kinds.draw(1, 2, kind="busy")]
+    against = [links.Bar(10.0, 10.0, 0.0, 1.0, 1.0)] * 4
+    mine = [run(10.0, 2.5), run(9.9, 5.0, jain=0.9), run(9.8, 5.0), run(10.1, 20.0, jain=0.8)]
+    found = judge.summary(drawn, mine, [run(10.0, 1.0)] * 4, against)
+    assert found["wins"][0] == found["half"][0] == 0.5
+    assert found["p"][0] == pytest.approx((0.25 * 0.5 * 0.5 * 2) ** 0.25)
+    assert (found["p_95"], found["p_worst"], found["g_1"]) == pytest.approx((2.0, 2.0, 0.98))
+    assert (found["unfair"], found["very_unfair"], found["jain"]) == pytest.approx((0.5, 0.25, 0.925))
+    names = judge.groups(drawn)
+    assert names["all"] == [0, 1, 2, 3] and (names["settled"], names["busy"]) == ([0, 1], [2, 3])
+    assert sorted(i for name in names if name not in ("all", *kinds.KINDS) for i in names[name]) == [0, 1, 2, 3]
+
+
+def test_links_are_drawn_again_within_their_kind() -> None:
+    mean, low, high = judge.pooled([0.0] * 9 + [1.0] * 9, ["a"] * 9 + ["b"] * 9)
+    assert mean == low == high == 0.5
+    assert judge.pooled([1.0, 2.0, 4.0], ["a"] * 3) == links.interval([1.0, 2.0, 4.0], fmean)
+    assert [judge.percentile(range(1, 101), p) for p in (0, 1, 95, 100)] == [1, 1, 95, 100]
 
 
 def test_the_interval_holds_the_figure() -> None:
@@ -51,14 +121,28 @@ def test_the_interval_holds_the_figure() -> None:
 
 
 def test_judging_prints_a_row_per_queue_and_one_per_link(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "hush", "--judge", "--links", "2", "--seeds", "1", "--set", "3", "--aqm", "hush single", "--each"]
+    words = ["train", "hush", "--judge", "--links", "1", "--seeds", "1", "--set", "3", "--aqm", "hush single", "--each"]
+    assert cli.call([*words, "--kind", "mixed", "--kind", "moving"]) == 0
+    first, second, each = capsys.readouterr().out.split("\n\n", 2)
+    [senders] = {x.senders for kind in ("mixed", "moving") for x in kinds.draw(3, 1, kind=kind)}
+    queues = [*links.CLASSICS, "hush single"]
+    assert [line.split(" | ")[0].strip("| `") for line in second.splitlines()[2:]] == queues
+    rows = [line.split(" | ")[:3] for line in first.splitlines()[2:]]
+    expected = [*(f"{queue} all 2" for queue in queues), "hush single mixed 1", "hush single moving 1"]
+    assert [" ".join(row).replace("| ", "").replace("`", "") for row in rows] == [*expected, f"hush single {senders} 2"]
+    assert sum(line.startswith(("| link-0 |", "| moving-0 |")) for line in each.splitlines()) == 2
+
+
+def test_judging_gives_the_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "hush", "--judge", "--links", "1", "--seeds", "1", "--kind", "mixed", "--aqm", "hush", "--json"]
     assert cli.call(words) == 0
-    out = capsys.readouterr().out
-    assert [line.split("`")[1] for line in out.splitlines() if line.startswith("| `")] == [
-        *links.CLASSICS,
-        "hush single",
-    ]
-    assert sum(line.startswith(("| 0 |", "| 1 |")) for line in out.splitlines()) == 2
+
+    def refuse(word: str) -> float:
+        raise AssertionError(word)  # NaN is no JSON
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert [row["queue"] for row in found["beside"]] == [*links.CLASSICS, "hush"]
+    assert len(found["rows"][-1]["p"]) == 3 and "each" not in found
 
 
 @pytest.mark.parametrize("text", ["", "hush 1\n", "hush 1\npower NaN\nend\n", "hush 1\npower 1e9\nend\n", "\0"])
@@ -123,7 +207,7 @@ def ablation(hush: Any) -> Any:
 
 @pytest.mark.torch
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
-    whole, drawn = hush.shipped(), links.draw(5, 3)
+    whole, drawn = hush.shipped(), kinds.draw(5, 3)
     whole["hold"][4] = 0.0
     # As if a constant were all that there is: the settings' level is the constant's, less 1 without the idle share.
     level = dict.fromkeys(ablation.SETTINGS, 0.0)
@@ -156,7 +240,7 @@ def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush:
 
 @pytest.mark.torch
 def test_an_ablation_prints_both_tables(hush: Any, ablation: Any) -> None:
-    [link] = [x for x in links.draw(3, 40, length=0.1) if x.rate_mbps < 20][:1]
+    [link] = [x for x in kinds.draw(3, 40, span=kinds.Span(0.1)) if x.rate_mbps < 20][:1]
     text = ablation.ablate(hush.shipped(), [link])
     first, second = text.split("\n\n")
     assert first.splitlines()[2].startswith("| as shipped |")

@@ -523,6 +523,7 @@ def train_learnqueue(
     "hush",
     epilog="Examples:\n\n  quell train hush --judge\n\n  quell train hush --generations 100 --out mine.txt\n\n"
     "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5\n\n"
+    "  quell train hush --judge --kind far --kind busy --each\n\n"
     "  quell train hush --judge --ablate --links 20 --seeds 1",
 )
 def train_hush(
@@ -536,7 +537,9 @@ def train_hush(
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the search and its links.")] = 1,
     links: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=10_000, help="Random links: 300 to learn from, 60 to judge on."),
+        typer.Option(
+            metavar="N", min=1, max=10_000, help="Random links: 300 to learn from; to judge on, 20 of each kind."
+        ),
     ] = None,
     judge: Annotated[
         bool, typer.Option("--judge", help="Train nothing: print how queues do on random links beside the classics.")
@@ -551,7 +554,16 @@ def train_hush(
     which: Annotated[
         int, typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from.")
     ] = 1001,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="mixed|settled|far|moving|busy",
+            help="Judging: kind of links; repeatable. Default: all kinds.",
+        ),
+    ] = None,
     each: Annotated[bool, typer.Option("--each", help="Judging: a row for every link too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Judging: the tables' rows as JSON.")] = False,
     ablate: Annotated[
         bool,
         typer.Option("--ablate", help="Judging: take each part of --model away, and vary each of its numbers by 20 %."),
@@ -565,8 +577,10 @@ def train_hush(
 ) -> int:
     """Search for hush's numbers by CMA-ES on random links, or judge queues on links that nothing was chosen by."""
     if judge:
-        from quell.train import links as random_links
+        from quell.train import judge as judging
+        from quell.train import kinds
 
+        drawn = kinds.draw_each(which, links or 20, seeds, kinds=kinds.known(kind or []))
         if ablate:
             train.need_torch("cma")
             from quell.train import ablate as ablation
@@ -574,11 +588,11 @@ def train_hush(
 
             whole = hush.shipped() if model is None else hush.read(model)
             with executor(ray) as on:
-                print(ablation.ablate(whole, random_links.draw(which, links or 60, seeds), on))
+                print(ablation.ablate(whole, drawn, on))
             return 0
         queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
         with executor(ray) as on:
-            print(random_links.judge(random_links.draw(which, links or 60, seeds), queues, each_link=each, on=on))
+            print(judging.judge(drawn, queues, each_link=each, as_json=as_json, on=on))
         return 0
     files.check_target("--out", out)
     train.need_torch("cma")

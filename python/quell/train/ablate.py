@@ -20,7 +20,8 @@ from quell.common.console import bar
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.experiment import Job, run_each
 from quell.train.hush import Model, cost, write
-from quell.train.links import CLASSICS, Bar, Link, Run, Score, bars, geometric, interval, simulate
+from quell.train.kinds import Link
+from quell.train.links import CLASSICS, Bar, Run, Score, bars, geometric, interval, simulate
 
 FEATURES = (
     "round trip", "packet time", "flows", "idle share", "actions per round trip", "trough", "peak",

@@ -24,7 +24,9 @@ from quell import _core
 from quell.common import files
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit
-from quell.train.links import CLASSICS, Bar, Link, Run, bars, draw, simulate, table, text
+from quell.train.judge import table, text
+from quell.train.kinds import Link, Span, draw
+from quell.train.links import CLASSICS, Bar, Run, bars, simulate
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it misses matplotlib, which nothing here needs
@@ -150,10 +152,9 @@ def train(
     options = asdict(arguments) | {"first": write(space.first)}
     for free in ("generations", "command", "held_out"):
         options.pop(free)
-    pool = [
-        x for x in draw(arguments.seed, arguments.pool, length=arguments.length) if x.rate_mbps <= arguments.most_mbps
-    ]
-    validation = draw(arguments.seed + 1, arguments.validation, length=arguments.length)
+    span = Span(arguments.length)
+    pool = [x for x in draw(arguments.seed, arguments.pool, span=span) if x.rate_mbps <= arguments.most_mbps]
+    validation = draw(arguments.seed + 1, arguments.validation, span=span)
     session = kit.Session(
         out, options, total=arguments.generations, unit="generations", every=1, resume=resume, tensorboard=tensorboard
     )
@@ -198,7 +199,7 @@ def _finish(arguments: Arguments, out: Path, model: Model, validation: float, on
     files.write_whole(out, lambda part: part.write_text(write(model)))
     links = draw(seed, arguments.held_out, 3)
     words = f"hush model {out}"
-    rows = table(links, simulate(links, [*CLASSICS, words], on=on))
+    rows = table(links, simulate(links, [*CLASSICS, words], on=on), [])
     [mine] = [row | {"queue": "hush"} for row in rows if row["queue"] == words]
     card = [
         f"Trained with {arguments.command}", f"Mean cost on {arguments.validation} validation links: {validation:.3f}",
