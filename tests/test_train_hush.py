@@ -14,6 +14,7 @@ import pytest
 from quell import _core
 from quell._core import InputError
 from quell.cli import dispatch as cli
+from quell.experiments.experiment import run_each
 from quell.train import judge, kinds, links
 
 
@@ -184,18 +185,23 @@ def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_pat
 
 @pytest.mark.torch
 def test_the_cost_rises_with_delay_loss_and_unfairness_and_steeply_with_lost_goodput(hush: Any) -> None:
-    bar = links.Bar(10.0, 10.0, 0.01, 1.0, 1.0)
+    bar = links.Bar(10.0, 10.0, 0.01, 0.9, 1.0)
     half = hush.cost(run(10.0, 5.0), bar)
     # The edges of a win at g = 1 and 0.98, and at p = 0.5: 1 / (1 + e^-2.5), 1 / (1 + e^2.5), 1 / (1 + 2^(-1 / 0.15)).
     enough, too_little, short = 0.924142, 0.075858, 0.990254
     assert half == pytest.approx(math.log(0.5) + 1.5 * (1 - enough * short), abs=1e-5)
     assert hush.cost(run(10.0, 5.0, 0.01, 0.99), bar) == half
-    assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(-0.9 + 1.5 * (1 - enough), abs=1e-5)
-    lost = 100 * math.log(0.997 / 0.98) + 1.5 * (enough - too_little) * short
+    assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(math.log(0.3) + 1.5 * (1 - enough * 1.0), abs=1e-3)
+    assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(hush.cost(run(10.0, 2.0), bar), abs=1e-3)
+    lost = 100 * math.log(0.994 / 0.98) + 1.5 * (enough - too_little) * short
     assert hush.cost(run(9.8, 5.0), bar) == pytest.approx(half + lost, abs=1e-5)
-    assert hush.cost(run(1.0, 50.0), bar) == pytest.approx(math.log(5) + 6 + 1.5, abs=1e-5)
-    assert hush.cost(run(10.0, 5.0, 0.11), bar) == pytest.approx(half + 0.3)
-    assert hush.cost(run(10.0, 5.0, jain=0.49), bar) == pytest.approx(half + 2.0)
+    # Delay above 2 P costs twice: ln 2.5 + ln 1.25 with hardly a win; at most 4.
+    assert hush.cost(run(10.0, 25.0), bar) == pytest.approx(math.log(2.5) + math.log(1.25) + 1.5, abs=0.01)
+    assert hush.cost(run(1.0, 500.0), bar) == pytest.approx(4 + 6 + 1.5, abs=1e-5)
+    beyond = math.log(0.115 / 0.019)
+    assert hush.cost(run(10.0, 5.0, 0.11), bar) == pytest.approx(half + 3 * 0.1 + 0.5 * beyond)
+    assert hush.cost(run(10.0, 5.0, jain=0.89), bar) == pytest.approx(half + 4 * 0.1)
+    assert hush.cost(run(10.0, 5.0, jain=0.77), bar) == pytest.approx(half + 4 * 0.22 + 20 * 0.1)
 
 
 @pytest.fixture
@@ -250,15 +256,30 @@ def test_an_ablation_prints_both_tables(hush: Any, ablation: Any) -> None:
     assert "| service | " in second
 
 
+def short(hush: Any, **more: Any) -> Any:
+    return hush.Arguments(
+        **{"generations": 3, "population": 4, "pool": 2, "batch": 1, "validation": 1, "held_out": 1,
+           "validate_every": 1, "length": 0.1, "packets": 2e4, "most_mbps": 50.0, "sigma": 0.3, **more}
+    )  # fmt: skip
+
+
+@pytest.fixture
+def small_card(hush: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the card's sets be short runs, too."""
+    from quell.train import kinds
+
+    monkeypatch.setattr(
+        hush, "draw_each",
+        lambda seed, count, seeds: kinds.draw_each(seed, count, seeds, span=kinds.Span(0.1, 2e4)),
+    )  # fmt: skip
+
+
 @pytest.mark.torch
+@pytest.mark.usefixtures("small_card")
 def test_a_resumed_search_ends_with_the_same_model(hush: Any, tmp_path: Path) -> None:
     def train(name: str, generations: int, resume: bool = False) -> str:
-        arguments = hush.Arguments(
-            generations=generations, population=4, pool=2, batch=2, validation=2, held_out=2, validate_every=1,
-            length=0.1, most_mbps=50.0, sigma=0.3,
-        )  # fmt: skip
-        row = hush.train(arguments, tmp_path / name, resume=resume)
-        assert 0.5 < row["g"][0] < 1.5
+        row = hush.train(short(hush, generations=generations), tmp_path / name, resume=resume)
+        assert 0.3 < row["g"][0] < 1.5
         text = (tmp_path / name).read_text()
         assert "of seed" in text and _core.queue(f"hush model {tmp_path / name}")
         return text
@@ -266,3 +287,66 @@ def test_a_resumed_search_ends_with_the_same_model(hush: Any, tmp_path: Path) ->
     whole = train("whole.txt", 3)
     train("parts.txt", 1)
     assert train("parts.txt", 3, resume=True) == whole
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_card")
+def test_a_kind_that_is_left_out_is_only_judged(hush: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+
+    def watched(drawn: Any, queues: Any, **more: Any) -> Any:
+        seen.append({link.kind for link in drawn})
+        return links.simulate(drawn, queues, **more)
+
+    monkeypatch.setattr(hush, "simulate", watched)
+    hush.train(short(hush, generations=1, leave_out="moving"), tmp_path / "fold.txt")
+    *training, own, common = seen
+    assert own == common == set(kinds.KINDS)
+    assert all("moving" not in of for of in training) and set.union(*training) == set(kinds.KINDS) - {"moving"}
+    card = (tmp_path / "fold.txt").read_text()
+    assert "# Kind of links left out of the training: moving" in card
+    assert card.count("# | `hush` | moving | 1 |") == 2
+
+
+@pytest.mark.torch
+def test_no_run_of_the_training_has_more_packets_than_its_bound(hush: Any) -> None:
+    arguments = hush.Arguments()
+    for kind in kinds.KINDS:
+        drawn = hush._drawn(arguments, 5, kind, 30)
+        assert len(drawn) == 30
+        assert all(x.rate_mbps * 1e6 * x.scenario.duration_s / kinds.PACKET_BITS < 1.01e6 for x in drawn)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "1", '{"version": 1}', "\0", "[" * 100_000,
+             '{"quell runs": "VERSION"}', '{"quell runs": "VERSION", "runs": {"a": [1, 2]}}',
+             '{"quell runs": "VERSION", "runs": {"a": ["x", 1, 1, 1, 1, 1, 1]}}'],
+)  # fmt: skip
+def test_a_file_that_is_no_cache_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "classics.json"
+    file.write_text(text.replace("VERSION", links.version()))
+    assert cli.call(["train", "hush", "--judge", "--links", "1", "--kind", "mixed", "--cache", str(file)]) == 2
+    assert "classics.json: is no cache of runs; remove it" in capsys.readouterr().err.replace("\n", "")
+    assert file.read_text() == text.replace("VERSION", links.version())
+
+
+def test_runs_of_the_classics_are_taken_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, file = kinds.draw(3, 2, 2, span=kinds.Span(0.1)), tmp_path / "classics.json"
+    queues = ["codel", "fq_codel", "hush"]
+    counts: list[int] = []
+
+    def counted(runs: Any, *args: Any, **more: Any) -> Any:
+        counts.append(len(runs))
+        return run_each(runs, *args, **more)
+
+    monkeypatch.setattr(links, "run_each", counted)
+    plain = links.simulate(drawn, queues)
+    first = links.simulate(drawn, queues, cache=links.Cache(file))
+    again = links.simulate(drawn, queues, cache=links.Cache(file))
+    more = links.simulate(kinds.draw(3, 3, 2, span=kinds.Span(0.1)), queues, cache=links.Cache(file))
+    assert counts == [12, 12, 4, 4 + 4 + 2 - 2 + 2]
+    assert repr(plain) == repr(first) == repr(again)
+    assert repr(more["codel"][:2]) == repr(plain["codel"])
+    monkeypatch.setattr(links, "version", lambda: "another")
+    links.simulate(drawn, queues, cache=links.Cache(file))
+    assert counts[-1] == 12, "runs of another quell do not count"

@@ -529,7 +529,17 @@ def train_learnqueue(
 def train_hush(
     generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 100,
     population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 16,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Links that a generation meets, of --links.")] = 120,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Links of each kind that a generation meets, of --links.")
+    ] = 16,
+    leave_out: Annotated[
+        str | None,
+        typer.Option(
+            "--leave-out",
+            metavar="mixed|settled|far|moving|busy",
+            help="Kind of links that training does not see; the card has its figures.",
+        ),
+    ] = None,
     sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.1,
     model: Annotated[
         Path | None, typer.Option("--model", metavar="FILE", help="Start from this model, not from quell's own.")
@@ -538,7 +548,7 @@ def train_hush(
     links: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=10_000, help="Random links: 300 to learn from; to judge on, 20 of each kind."
+            metavar="N", min=1, max=10_000, help="Random links of each kind: 60 to learn from, 20 to judge on."
         ),
     ] = None,
     judge: Annotated[
@@ -564,6 +574,14 @@ def train_hush(
     ] = None,
     each: Annotated[bool, typer.Option("--each", help="Judging: a row for every link too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Judging: the tables' rows as JSON.")] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            metavar="FILE",
+            help="Keep the classics' runs in this file, and take them from it. Training: by default one beside --out.",
+        ),
+    ] = None,
     ablate: Annotated[
         bool,
         typer.Option("--ablate", help="Judging: take each part of --model away, and vary each of its numbers by 20 %."),
@@ -576,9 +594,12 @@ def train_hush(
     ] = Path("hush.txt"),
 ) -> int:
     """Search for hush's numbers by CMA-ES on random links, or judge queues on links that nothing was chosen by."""
+    from quell.train import kinds
+
+    files.check_target("--cache", cache)
     if judge:
         from quell.train import judge as judging
-        from quell.train import kinds
+        from quell.train.links import Cache
 
         drawn = kinds.draw_each(which, links or 20, seeds, kinds=kinds.known(kind or []))
         if ablate:
@@ -591,22 +612,25 @@ def train_hush(
                 print(ablation.ablate(whole, drawn, on))
             return 0
         queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
+        kept = None if cache is None else Cache(cache)
         with executor(ray) as on:
-            print(judging.judge(drawn, queues, each_link=each, as_json=as_json, on=on))
+            print(judging.judge(drawn, queues, each_link=each, as_json=as_json, cache=kept, on=on))
         return 0
     files.check_target("--out", out)
+    if leave_out is not None:
+        kinds.known([leave_out], "--leave-out")
     train.need_torch("cma")
     from quell.train import hush
 
     arguments = hush.Arguments(
-        generations=generations, population=population, batch=batch, pool=links or 300, sigma=sigma, seed=seed,
-        command=command(),
+        generations=generations, population=population, batch=batch, pool=links or 60, sigma=sigma, seed=seed,
+        leave_out=leave_out or "", command=command(),
     )  # fmt: skip
     first = None if model is None else hush.read(model)
     with executor(ray) as on:
-        row = hush.train(arguments, out, first=first, resume=resume, tensorboard=tensorboard, on=on)
+        row = hush.train(arguments, out, first=first, resume=resume, tensorboard=tensorboard, cache=cache, on=on)
     err.print(
-        f"{out}: on {arguments.held_out} other links g {row['g'][0]:.3f} (worst {row['g_worst']:.3f}), "
+        f"{out}: on {row['count']} other links g {row['g'][0]:.3f} (worst {row['g_worst']:.3f}), "
         f"p {row['p'][0]:.2f} (worst {row['p_worst']:.1f}), wins {100 * row['wins'][0]:.0f} %; "
         f"use it as `hush model {out}`",
         soft_wrap=True,

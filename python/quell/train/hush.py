@@ -1,8 +1,9 @@
-"""Hush: CMA-ES over the numbers of the policy, on random links beside the classics.
+"""Hush: CMA-ES over the numbers of the policy, on random links of several kinds beside the classics.
 
-Every candidate of a generation meets the same links with the same seeds (common random numbers), drawn from a pool for
-each generation. Links of another seed choose the snapshot; links of a third give the figures on the model's
-card.
+Every candidate of a generation meets the same links with the same seeds (common random numbers), as many of each kind,
+drawn from a pool for each generation. Links of another seed choose the snapshot. The figures on the model's card are
+from two sets that nothing was chosen by, with links of all kinds, also of one that was left out of the training: a set
+whose seed is the hash of the numbers, and one that is the same for all models.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -25,8 +27,8 @@ from quell.common import files
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 from quell.train.judge import table, text
-from quell.train.kinds import Link, Span, draw
-from quell.train.links import CLASSICS, Bar, Run, bars, simulate
+from quell.train.kinds import KINDS, Link, Span, draw, draw_each
+from quell.train.links import CLASSICS, Bar, Cache, Run, bars, simulate
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it misses matplotlib, which nothing here needs
@@ -39,6 +41,8 @@ SPREAD = {"power": 0.5, "longest": 0.01}
 """How far a step goes, in units of `sigma`, where not 1; ln would do for `longest`, but 25 ms is far from 0."""
 RANGES = {"power": (0.0, 2.0), "longest": (0.0001, 1.0)}
 WEIGHTS_WITHIN = 20.0
+COMMON = 1001
+"""Seed of the links on which all models are judged; `quell train hush --judge` takes it by default, too."""
 
 Model = dict[str, list[float]]
 
@@ -49,20 +53,26 @@ class Arguments:
 
     generations: int = 100
     population: int = 16
-    pool: int = 300
-    """Links to learn from."""
-    batch: int = 120
+    pool: int = 60
+    """Links of each kind to learn from."""
+    batch: int = 16
     """Of them, in a generation."""
-    validation: int = 150
-    held_out: int = 60
+    validation: int = 20
+    """Links of each kind that choose the snapshot."""
+    held_out: int = 20
+    """Links of each kind in each of the card's sets."""
     validate_every: int = 4
     sigma: float = 0.1
     """First step, of a weight."""
     seed: int = 1
-    length: float = 0.5
-    """Of a link's measured time, in training and validation."""
+    leave_out: str = ""
+    """A kind of links that training and validation do not have."""
+    length: float = 1.0
+    """Of a run, in training and validation."""
+    packets: float = 1e6
+    """At most so many can pass in a run of training and validation."""
     most_mbps: float = 300.0
-    """Faster links of the pool are left out: they cost most and teach what slower ones do."""
+    """Faster links are not in the pool: so many packets would pass before the classics have settled."""
     command: str = "quell train hush"
 
 
@@ -108,18 +118,24 @@ class Space:
 
 
 def cost(run: Run, bar: Bar) -> float:
-    """Charge for delay, and steeply for lost goodput; for loss beyond cake's, unfairness beyond fq_codel's, no win.
+    """Charge for delay, lost goodput, unfairness, loss, and for a link that is not won.
 
-    Below 0.4 times the best delay there is nothing to gain: the last of it would be bought with goodput. No link costs
-    more than 2.5 for its delay and 6 for its goodput, so that a few on which chance decides do not drown the others. A
-    win (g >= 0.99 and p <= 1) has soft edges, so that a step towards it counts.
+    - Delay: ln p. Below 0.3 P there is nothing to gain, since the last of it would be bought with goodput; above 2 P,
+      the worst cases, it costs twice. No link costs more than 4 for it, so that a few do not drown the others.
+    - Goodput below 0.994 G: steeply, at most 6.
+    - Jain's index more than 0.01 below fq_codel's: moderately; more than 0.03 below codel's, which no user expects of
+      queues of their own: steeply.
+    - Loss beyond cake's: the difference, and the ratio beyond 1.4.
+    - A win (g >= 0.99 and p <= 1) has soft edges, so that a step towards it counts.
     """
     g, p = max(run.goodput / bar.goodput, 1e-6), max(run.p95, 1e-3) / bar.p95
-    delay = min(max(math.log(p), -0.9), 2.5)
-    goodput = min(100 * max(0.0, math.log(0.997 / g)), 6.0)
+    delay = min(max(math.log(p), math.log(0.3)) + max(math.log(p / 2), 0.0), 4.0)
+    goodput = min(100 * max(0.0, math.log(0.994 / g)), 6.0)
     win = _edge((g - 0.99) / 0.004) * _edge(-math.log(p) / 0.15)
-    loss, jain = max(0.0, run.loss - bar.cake_loss), max(0.0, bar.fq_codel_jain - 0.01 - run.jain)
-    return delay + goodput + 3 * loss + 4 * jain + 1.5 * (1 - win)
+    unfair = 4 * max(0.0, bar.fq_codel_jain - 0.01 - run.jain) + 20 * max(0.0, bar.codel_jain - 0.03 - run.jain)
+    beyond = math.log((run.loss + 0.005) / (1.4 * bar.cake_loss + 0.005))
+    loss = 3 * max(0.0, run.loss - bar.cake_loss) + 0.5 * max(0.0, beyond)
+    return delay + goodput + unfair + loss + 1.5 * (1 - win)
 
 
 def _edge(x: float) -> float:
@@ -141,20 +157,20 @@ def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar]
 
 def train(
     arguments: Arguments, out: Path, *, first: Model | None = None, resume: bool = False,
-    tensorboard: Path | None = None, on: Executor = HERE,
+    tensorboard: Path | None = None, cache: Path | None = None, on: Executor = HERE,
 ) -> dict[str, Any]:  # fmt: skip
-    """Learn from `first` (the shipped model) on; write the model with its card; return the held-out figures.
+    """Learn from `first` (the shipped model) on; write the model with its card; return the first set's pooled figures.
 
-    A resumed training asks again for the generations that it has, which gives the same state bit for bit.
-    Raises InputError, Stopped.
+    A resumed training asks again for the generations that it has, which gives the same state bit for bit. The classics'
+    runs are kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
     """
     space = Space(first or shipped())
     options = asdict(arguments) | {"first": write(space.first)}
     for free in ("generations", "command", "held_out"):
         options.pop(free)
-    span = Span(arguments.length)
-    pool = [x for x in draw(arguments.seed, arguments.pool, span=span) if x.rate_mbps <= arguments.most_mbps]
-    validation = draw(arguments.seed + 1, arguments.validation, span=span)
+    kinds = [kind for kind in KINDS if kind != arguments.leave_out]
+    pool = {kind: _drawn(arguments, arguments.seed, kind, arguments.pool) for kind in kinds}
+    validation = [x for kind in kinds for x in _drawn(arguments, arguments.seed + 1, kind, arguments.validation)]
     session = kit.Session(
         out, options, total=arguments.generations, unit="generations", every=1, resume=resume, tensorboard=tensorboard
     )
@@ -163,21 +179,24 @@ def train(
         {"popsize": arguments.population, "seed": arguments.seed + 1, "verbose": -9, "CMA_diagonal": True},
     )  # fmt: skip
     with session:
+        kept = Cache(cache or session.folder / "classics.json")
         state: dict[str, Any] = session.state or {"losses": [], "best": [0.0] * len(space.at), "best_cost": math.inf}
-        against = bars(simulate(pool, CLASSICS, on=on))
-        against_validation = bars(simulate(validation, CLASSICS, on=on))
+        against = {kind: bars(simulate(links, CLASSICS, on=on, cache=kept)) for kind, links in pool.items()}
+        against_validation = bars(simulate(validation, CLASSICS, on=on, cache=kept))
         for losses in state["losses"]:
             search.tell(search.ask(), losses)
         if not state["losses"]:
             [state["best_cost"]] = costs([space.first], validation, against_validation, on)
             session.point(0, validation=state["best_cost"])
         for generation in range(len(state["losses"]), arguments.generations):
-            chosen = random.Random(f"hush {arguments.seed} {generation}").sample(
-                range(len(pool)), min(arguments.batch, len(pool))
-            )
+            rng = random.Random(f"hush {arguments.seed} {generation}")
+            chosen = [
+                (kind, i) for kind, links in pool.items()
+                for i in rng.sample(range(len(links)), min(arguments.batch, len(links)))
+            ]  # fmt: skip
             candidates = search.ask()
             models = [space.model(x) for x in candidates]
-            losses = costs(models, [pool[i] for i in chosen], [against[i] for i in chosen], on)
+            losses = costs(models, [pool[kind][i] for kind, i in chosen], [against[kind][i] for kind, i in chosen], on)
             search.tell(candidates, losses)
             state["losses"].append(losses)
             done = generation + 1
@@ -190,21 +209,35 @@ def train(
             session.point(done, **{name: session.finite(name, value) for name, value in values.items()})
             session.advance(done, f"cost {values['loss']:.3f}, validation {state['best_cost']:.3f}", lambda: state)
     best = space.model(state["best"])
-    return _finish(arguments, out, best, state["best_cost"], on)
+    return _finish(arguments, out, best, state["best_cost"], kept, on)
 
 
-def _finish(arguments: Arguments, out: Path, model: Model, validation: float, on: Executor) -> dict[str, Any]:
-    """Judge the chosen model on links of a seed that its own text gives, and write it."""
+def _drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
+    """Draw links of a kind that are not too fast to learn from."""
+    span = Span(arguments.length, arguments.packets)
+    drawn = draw(seed, 4 * count, kind=kind, span=span)
+    return list(islice((link for link in drawn if link.rate_mbps <= arguments.most_mbps), count))
+
+
+def _finish(
+    arguments: Arguments, out: Path, model: Model, validation: float, cache: Cache, on: Executor
+) -> dict[str, Any]:
+    """Judge the chosen model on a set of a seed that its own text gives, and on the common one; write it."""
     seed = int.from_bytes(hashlib.sha256(write(model).encode()).digest()[:4])
     files.write_whole(out, lambda part: part.write_text(write(model)))
-    links = draw(seed, arguments.held_out, 3)
     words = f"hush model {out}"
-    rows = table(links, simulate(links, [*CLASSICS, words], on=on), [])
-    [mine] = [row | {"queue": "hush"} for row in rows if row["queue"] == words]
     card = [
-        f"Trained with {arguments.command}", f"Mean cost on {arguments.validation} validation links: {validation:.3f}",
-        f"On {arguments.held_out} links of seed {seed} (the hash of the numbers), 3 runs each:",
-        *text([mine]).splitlines(),
-    ]  # fmt: skip
+        f"Trained with {arguments.command}",
+        f"Kind of links left out of the training: {arguments.leave_out or 'none'}",
+        f"Mean cost on {arguments.validation} validation links of each kind: {validation:.3f}",
+    ]
+    found = []
+    for which, why in ((seed, "the hash of the numbers"), (COMMON, "the same for all models")):
+        links = draw_each(which, arguments.held_out, 3)
+        rows = table(links, simulate(links, [*CLASSICS, words], on=on, cache=cache), [words])
+        mine = [row | {"queue": "hush"} for row in rows if row["queue"] == words]
+        card += [f"{arguments.held_out} links of each kind of seed {which} ({why}), 3 runs each:"]
+        card += text(mine).splitlines()
+        found.append(mine[0])
     files.write_whole(out, lambda part: part.write_text(write(model, card)))
-    return mine
+    return found[0]

@@ -16,7 +16,7 @@ from typing import Any
 from quell.common.console import bar
 from quell.experiments.executor import HERE, Executor
 from quell.train.kinds import SENDERS, SEVERAL, Link
-from quell.train.links import CLASSICS, RESAMPLES, SLACK, Bar, Run, Score, bars, geometric, simulate
+from quell.train.links import CLASSICS, RESAMPLES, SLACK, Bar, Cache, Run, Score, bars, geometric, simulate
 
 FEW_PACKETS = 2.0
 """Bandwidth-delay product per flow below which loss is counted apart."""
@@ -211,12 +211,13 @@ def _finite(value: Any) -> Any:
 
 
 def judge(
-    links: Sequence[Link], queues: Sequence[str], *, each_link: bool = False, as_json: bool = False, on: Executor = HERE
-) -> str:
+    links: Sequence[Link], queues: Sequence[str], *, each_link: bool = False, as_json: bool = False,
+    cache: Cache | None = None, on: Executor = HERE,
+) -> str:  # fmt: skip
     """Judge queues beside the classics; give the tables, or with `as_json` their rows."""
     words = list(dict.fromkeys([*CLASSICS, *queues]))
     with bar("Judging", len(words) * len(links) * links[0].scenario.seeds, "runs") as update:
-        runs = simulate(links, words, on_done=lambda done: update(done, ""), on=on)
+        runs = simulate(links, words, on_done=lambda done: update(done, ""), on=on, cache=cache)
     rows, others = table(links, runs, queues), beside(links, runs)
     found = {queue: each(links, runs, queue) for queue in queues} if each_link else {}
     if as_json:

@@ -6,15 +6,21 @@ within 2 % of G. Of a queue, g is its goodput / G, p its 95th percentile / P; it
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from quell import _core
+from quell._core import InputError
+from quell.common import files
 from quell.experiments.executor import HERE, Executor
-from quell.experiments.experiment import Job, run_each
+from quell.experiments.experiment import Job, fingerprint, run_each
 from quell.train.kinds import Link
 
 CLASSICS = ("codel", "cobalt", "pie", "fq_codel", "fq_pie", "cake", "dualpi2")
@@ -49,14 +55,52 @@ def _reduce(record: dict[str, Any]) -> Run:
     )  # fmt: skip
 
 
+def version() -> str:
+    """Return the hash of the compiled quell: any change of it may change what a run gives."""
+    return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()
+
+
+class Cache:
+    """The classics' runs, kept in a file: by link, seed, queue and compiled quell. Raises InputError."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._version = version()
+        self._runs: dict[str, Run] = {}
+        if not file.exists():
+            return
+        try:
+            found = json.loads(_core.read_file(file, "records"))
+            if found["quell runs"] == self._version:
+                for key, values in found["runs"].items():
+                    self._runs[key] = Run(*(math.nan if x is None else float(x) for x in values))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise InputError(f"{file}: is no cache of runs; remove it, or name another file") from None
+
+    def get(self, key: str) -> Run | None:
+        """Return a run, None if it is not there."""
+        return self._runs.get(key)
+
+    def add(self, runs: Mapping[str, Run]) -> None:
+        """Keep runs, and write the file."""
+        if runs:
+            self._runs |= runs
+            plain = {key: [None if math.isnan(x) else x for x in astuple(run)] for key, run in self._runs.items()}
+            files.write_text(self._file, json.dumps({"quell runs": self._version, "runs": plain}))
+
+
 def simulate(
     links: Sequence[Link],
     queues: Sequence[str],
     *,
     on_done: Callable[[int], object] = lambda _: None,
     on: Executor = HERE,
+    cache: Cache | None = None,
 ) -> dict[str, list[Run]]:
-    """Run every queue on every link with each of its seeds; give each queue's mean of the seeds, link by link."""
+    """Run every queue on every link with each of its seeds; give each queue's mean of the seeds, link by link.
+
+    The classics' runs are taken from `cache`, and kept there.
+    """
     seeds = links[0].scenario.seeds
     runs = [
         (link.scenario, Job(queue, link.scenario.run_seed(k)))
@@ -64,7 +108,27 @@ def simulate(
         for link in links
         for k in range(seeds)
     ]
-    done = run_each(runs, _reduce, on_done=on_done, on=on)
+    keys: dict[int, str] = {}
+    if cache is not None:
+        prints = [fingerprint(link.scenario) for link in links]
+        keys = {
+            i: f"{prints[i // seeds % len(links)]} {job.seed} {job.queue}"
+            for i, (_, job) in enumerate(runs)
+            if job.queue in CLASSICS
+        }
+    known = {i: run for i, key in keys.items() if cache is not None and (run := cache.get(key)) is not None}
+    on_done(len(known))
+    left = [i for i in range(len(runs)) if i not in known]
+    made = dict(
+        zip(
+            left,
+            run_each([runs[i] for i in left], _reduce, on_done=lambda n: on_done(len(known) + n), on=on),
+            strict=True,
+        )
+    )
+    if cache is not None:
+        cache.add({key: made[i] for i, key in keys.items() if i in made})
+    done = [known[i] if i in known else made[i] for i in range(len(runs))]
     fields = Run.__dataclass_fields__
     groups = [done[k : k + seeds] for k in range(0, len(done), seeds)]
     means = [Run(**{f: fmean(getattr(run, f) for run in group) for f in fields}) for group in groups]
