@@ -99,6 +99,14 @@ def shipped() -> Model:
     return parse(_core.hush_model())
 
 
+def scaled(model: Model, word: str, factor: float) -> Model:
+    """Multiply what a row of the model sets; no target is longer than the longest, which follows."""
+    row = list(model[word])
+    row[0] += math.log(factor)
+    longest = [min(1.0, model["longest"][0] * (factor if word == "target" else 1.0))]
+    return model | {word: row, "longest": longest}
+
+
 class Space:
     """The numbers that are learned, as a vector."""
 

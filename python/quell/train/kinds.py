@@ -37,6 +37,9 @@ PHY_MBPS = (6.5, 13.0, 19.5, 26.0, 39.0, 52.0, 58.5, 65.0)
 """802.11n, one stream, 20 MHz, by MCS."""
 PER_MCS_DB = 3.0
 """Signal that each further MCS needs, about; the first needs 5 dB."""
+WARMUP = 0.5
+"""Part of a run, of kinds other than `mixed`. With a sixth, the delay of cobalt, whose BLUE takes a minute to find its
+probability, would depend on the run's length (`benches/hush-length`)."""
 ON_AIR = 0.7
 """Part of the PHY rate that is left of it with aggregation, about."""
 
@@ -187,7 +190,7 @@ def _settled(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     # All at once, but not in step with each other: else most queues would have the same run with every seed.
     tables, what = _bulk(rng, names, flows, rtt, stagger=rtt)
     scenario = _scenario(
-        f"settled-{index}", duration, duration / 6, seeds, rng, {"link": {"rate": _bps(rate)}, "flow": tables}
+        f"settled-{index}", duration, duration * WARMUP, seeds, rng, {"link": {"rate": _bps(rate)}, "flow": tables}
     )
     return Link(scenario, rate / 1e6, rtt * 1e3, flows, what, "settled", frozenset(names))
 
@@ -206,7 +209,7 @@ def _far(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     if rng.random() < 1 / 4:
         tables.append(_udp(rng, rate))
         what += " udp"
-    scenario = _scenario(f"far-{index}", duration, duration / 6, seeds, rng, {"link": link, "flow": tables})
+    scenario = _scenario(f"far-{index}", duration, duration * WARMUP, seeds, rng, {"link": link, "flow": tables})
     return Link(scenario, rate / 1e6, rtt * 1e3, flows, what, "far", frozenset(names))
 
 
@@ -231,7 +234,7 @@ def _moving(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
         own["flow"].append(_web(rng, rate, rtt, (0.05, 0.3)))
         what += " web"
     seconds = min(seconds, span.packets * PACKET_BITS / rate)
-    scenario = _scenario(f"moving-{index}", seconds, seconds / 6, seeds, rng, own)
+    scenario = _scenario(f"moving-{index}", seconds, seconds * WARMUP, seeds, rng, own)
     return Link(scenario, rate / 1e6, rtt * 1e3, flows, f"{where} {what}", "moving", frozenset(names))
 
 
@@ -291,7 +294,7 @@ def _busy(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     if rng.random() < 1 / 4:
         tables.append({"kind": "upload", "count": 1, "rtt": _us(rtt), "stagger": "2s"})
         what += " upload"
-    scenario = _scenario(f"busy-{index}", duration, duration / 6, seeds, rng, {"link": link, "flow": tables})
+    scenario = _scenario(f"busy-{index}", duration, duration * WARMUP, seeds, rng, {"link": link, "flow": tables})
     return Link(scenario, rate / 1e6, rtt * 1e3, flows, what, "busy", frozenset(names))
 
 
