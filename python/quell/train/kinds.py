@@ -196,8 +196,8 @@ def _settled(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
 
 
 def _far(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
-    rate, rtt = _rate_and_rtt(rng, (1e6, 200e6), (0.15, 0.6))
-    duration = span.of(120, rate)
+    rate, rtt = _rate_and_rtt(rng, (1e6, 100e6), (0.15, 0.6))
+    duration = span.of(240, rate)
     names = rng.sample(("newreno", "cubic", "bbr", "prague"), rng.randint(2, 4))
     flows = max(round(_log(rng, 2, 20)), len(names))
     # The usual receive window, 6 MB, would be the bottleneck.
@@ -276,7 +276,7 @@ def _cell(
 
 def _busy(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng, (3e6, 300e6), (5e-3, 0.12))
-    duration = span.of(60, rate)
+    duration = span.of(90, rate)
     flows = round(_log(rng, 1, 10))
     names = _senders(rng, flows)
     flows = max(flows, len(names))
