@@ -24,6 +24,10 @@ step quell-live detach va
 step quell-live detach vb
 
 tc qdisc replace dev va root handle 7: fq_codel limit 77 target 9ms
+tc filter add dev va parent 7: prio 5 u32 match u32 0 0 classid 7:1
+step quell-live attach va hush --rate 8mbit --replace
+step tc filter show dev va parent 7:
+tc filter del dev va parent 7:
 step quell-live attach va hush --rate 8mbit
 step quell-live attach va hush --rate 8mbit --replace
 step quell-live attach va fq_codel --rate 8mbit
@@ -35,6 +39,7 @@ step quell-live attach va hush --rate 8mbit --replace
 tc qdisc del dev va root
 
 step quell-live attach va hush --rate 8mbit
+step sh -c 'quell-live attach va >/dev/full'
 tc qdisc replace dev va root handle 5: pfifo limit 9
 step quell-live attach va
 step quell-live detach va

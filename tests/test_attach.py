@@ -51,6 +51,9 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect("quell-live detach va", "quell has attached nothing to it", failed=True)
     expect("quell-live detach vb", "quell_codel is detached")
     # A discipline that another program configured.
+    refused = "va fq_codel 7: at root: has filters, which quell could not put back later; tc filter del dev va"
+    expect(f"{attach} hush --rate 8mbit --replace", f"{refused} parent 7:", failed=True)
+    expect("tc filter show dev va parent 7:", "u32")
     expect(f"{attach} hush --rate 8mbit", "another program configured it; --replace", failed=True)
     expect(f"{attach} hush --rate 8mbit --replace", "quell_hush in place of fq_codel 7:")
     expect(f"{attach} fq_codel --rate 8mbit", "quell_fq_codel in place of quell_hush")
@@ -60,6 +63,7 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect(f"{attach} hush --rate 8mbit --replace", "quell could not put htb back later", failed=True)
     # Another program removes it.
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
+    expect(f"sh -c {attach} >/dev/full", "quell: standard output: No space left on device", failed=True)
     expect(attach, "quell has attached nothing to it", failed=True)
     expect("quell-live detach va", "another program has replaced it; the replacement stays")
     expect(f"{show} va", "qdisc pfifo 5: root")

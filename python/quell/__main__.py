@@ -28,6 +28,9 @@ def open_streams() -> None:
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     open_streams()
+    if hasattr(signal, "SIGCHLD"):
+        # Where a caller ignores it, which is inherited, commands that fail would count as done.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     words = sys.argv[1:]
     try:
         # A shell that asks for completions gives no arguments; what it asks is in the environment.

@@ -25,6 +25,8 @@ from quell.train import Stopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full or fails."""
+_FEW = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process or a system that may open no more files."""
 _FILES = {"detach": "attach"}
 """Commands whose file has another name than theirs."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
@@ -144,6 +146,9 @@ def _call(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if error.errno in _FEW:
+            err.print(f"quell: {error.strerror}; raise the limit (`ulimit -n` shows it)", markup=False, soft_wrap=True)
+            return FAILED
         if error.errno not in _FULL:
             return _bug(error)
         where = error.filename or "standard output"

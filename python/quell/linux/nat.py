@@ -76,10 +76,11 @@ def translated(device: str, network: str) -> Iterator[None]:
     try:
         for rule in rules:
             _iptables(*rule)
-        _FORWARDING.write_text("1")
+        try:
+            _FORWARDING.write_text("1")
+        except OSError as error:
+            raise InputError(f"--nat: {_FORWARDING}: {error.strerror}") from None
         yield
-    except OSError as error:
-        raise InputError(f"--nat: {_FORWARDING}: {error.strerror}; only root may forward packets") from None
     finally:
         guard.communicate()
         _tell(shown)

@@ -11,6 +11,7 @@ mod saved;
 mod support;
 
 pub use crate::options::attach::{Detach, Options};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use quell_link::Error;
@@ -19,6 +20,7 @@ use quell_link::units::parse_rate;
 use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::Handle;
 use crate::rtnetlink::request::{Changer, Found};
 use crate::rtnetlink::tree;
 use crate::steer::saved::is_changed;
@@ -97,6 +99,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let before = saved.map(|saved| saved.before.clone());
     let plan = Plan::new(dev, device, &rows, before, &knobs, options.replace)?;
+    if saved.is_none() {
+        has_no_filters(&plan, dev)?;
+    }
     let Some(file) = file else {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
         return Ok(());
@@ -111,6 +116,24 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let object = Registered::new(&kernel, &chosen.discipline, plan.slots(), &knobs)?;
     let hooks = left.map_or_else(Vec::new, |left| left.hooks);
     attach(options, &object, &chosen, &plan, &rows, hooks, &file)
+}
+
+/// Refuses to replace a discipline with filters: detach could not put them back.
+fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let mut dump = Dump::new().map_err(no)?;
+    for row in &plan.before.rows {
+        let mut has = false;
+        dump.filters(plan.device, row.handle, |_| has = true)
+            .map_err(no)?;
+        if has {
+            let what = "has filters, which quell could not put back later";
+            let [handle, parent] = [row.handle, row.parent].map(Handle);
+            let error = Error::new(what).key(format!("{dev} {} {handle} at {parent}", row.kind));
+            return Err(error.remedy(format!("tc filter del dev {dev} parent {handle}")));
+        }
+    }
+    Ok(())
 }
 
 /// Carries out a plan. `hooks`: quell's filters that are already attached.
@@ -196,11 +219,13 @@ fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
     let saved = saved.filter(|saved| saved.is_there(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;
     let now = sys::monotonic();
+    let mut out = std::io::stdout().lock();
     for slot in Page::open_to_read(&saved.page())?.slots() {
         let mut line = slot.json(now);
         line["device"] = dev.into();
         line["kind"] = format!("quell_{}", saved.name).into();
-        println!("{line}");
+        writeln!(out, "{line}")
+            .map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))?;
     }
     Ok(())
 }

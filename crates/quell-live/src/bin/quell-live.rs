@@ -100,6 +100,7 @@ Given again with the same name, attach changes the rate and the limit of what is
     }
 
     pub fn main() -> ExitCode {
+        quell_live::reset_signals();
         match arguments().and_then(run) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -8,17 +8,20 @@ fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
-/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take.
+/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take. Other characters
+/// than letters and digits are written as `_` and their code, so that no two interfaces have the same table. For letters and digits alone
+/// the name with the sum at its end is that of quell 0.2, so that a table that it left is replaced.
 fn name(dev: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
-    if !dev.chars().all(plain) {
-        return None;
+    let mut name = "quell_live_".to_owned();
+    for c in dev.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => name.push(c),
+            '.' | '_' | '-' | '+' | '@' => name += &format!("_{:02x}", u32::from(c)),
+            _ => return None,
+        }
     }
-    let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    // Different names may become equal: the sum of the bytes distinguishes them.
     let sum: u32 = dev.bytes().zip(1..).map(|(b, k)| u32::from(b) * k).sum();
-    let letters: String = dev.chars().map(clean).collect();
-    Some(format!("quell_live_{letters}_{sum}"))
+    Some(format!("{name}_{sum}"))
 }
 
 /// A table.
@@ -130,8 +133,11 @@ mod tests {
             "oifname \"eth0.5\" meta mark != 0x7175656c counter queue flags bypass to 7"
         ));
         assert!(table.text.contains("queue flags bypass to 8-9\n"));
-        let other = Table::new("eth0_5", Some(&(7..=7)), None).unwrap();
-        assert_ne!(table.name, other.name);
+        // Characters exchanged, or written as another name's code.
+        for (dev, other) in [("eth0.5", "eth0_5"), ("a.--.b", "a-..-b"), ("a.b", "a_2eb")] {
+            assert_ne!(name(dev), name(other));
+        }
+        assert_eq!(name("eth0").as_deref(), Some("quell_live_eth0_837"));
         for dev in ["eth0", "eth0.5", "a+", "-x", "a@b"] {
             let name = name(dev).unwrap();
             let letters = name.strip_prefix("quell_live_").unwrap();

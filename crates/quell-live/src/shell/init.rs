@@ -251,6 +251,8 @@ impl Init<'_> {
             for signal in [libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_IGN);
             }
+            // A caller may ignore it, which is inherited: then the status of a process that has ended is lost.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let handler = forward as extern "C" fn(c_int) as libc::sighandler_t;
             libc::signal(libc::SIGTERM, handler);
             libc::signal(libc::SIGHUP, handler) == libc::SIG_IGN

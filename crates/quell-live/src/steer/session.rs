@@ -24,6 +24,7 @@ use crate::rtnetlink::tree;
 use crate::steer::Wanted;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
+use crate::system::patient::{Patient, Wait};
 use crate::system::watchdog::{Post, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
@@ -64,6 +65,8 @@ pub struct Session {
     valid_until: Option<Nanos>,
     changes: u64,
     left_out: u64,
+    /// Samples that the reader of standard output did not take.
+    unread: u64,
     fallbacks: u64,
     /// Another program has changed a steered queue or a filter: look again.
     again: bool,
@@ -98,6 +101,7 @@ impl Session {
             valid_until: None,
             changes: 0,
             left_out: 0,
+            unread: 0,
             fallbacks: 0,
             again: false,
             filters: false,
@@ -186,6 +190,11 @@ impl Session {
             }
             if late > 0 {
                 line += &format!(", samples left out because their time had passed: {late}");
+            }
+            if self.unread > 0 {
+                let unread = self.unread;
+                line +=
+                    &format!(", samples left out because nothing read standard output: {unread}");
             }
             if self.fallbacks > 0 {
                 line += &format!(", times that the guard took over: {}", self.fallbacks);
@@ -444,12 +453,10 @@ impl Session {
             true => self.dump.classes(device, &mut each),
             false => self.dump.disciplines(device, &mut each),
         };
-        if json && io::stdout().lock().write_all(&out).is_err() {
-            return Err(Error::new("standard output: cannot be written"));
-        }
+        self.write(&out)?;
         match listed {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                return Ok(Seen::Gone(format!("{dev} is gone")));
+                return Ok(Seen::Gone(format!("{} is gone", self.wanted.dev)));
             }
             // What is missing may be there.
             Err(e) => {
@@ -469,6 +476,24 @@ impl Session {
             return self.look_at_filters();
         }
         Ok(seen)
+    }
+
+    /// Writes lines to standard output. Nothing that is steered waits for their reader: what it does not take is left out, and counted.
+    /// In a dry run a signal ends the wait.
+    fn write(&mut self, lines: &[u8]) -> Result<(), Error> {
+        let out = io::stdout().lock();
+        let wait = match self.hand {
+            Some(_) => Wait::No,
+            None => Wait::Until(self.signals.as_fd()),
+        };
+        match Patient::new(out.as_fd(), wait).write_all(lines) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                self.unread += 1;
+                Ok(())
+            }
+            Err(_) => Err(Error::new("standard output: cannot be written")),
+        }
     }
 
     /// What others have done at clsact.
@@ -545,14 +570,14 @@ impl Session {
 
     /// Makes the changes that are due.
     fn change(&mut self, now: Nanos) -> Result<(), Error> {
-        let mut asked = Vec::new();
+        let (mut asked, mut lines) = (Vec::new(), String::new());
         for (at, queue) in self.queues.iter_mut().enumerate() {
             let Some(values) = queue.due(now) else {
                 continue;
             };
             let Some(hand) = &mut self.hand else {
                 let line = format!("{}: {}\n", queue.name, queue.describe(&values));
-                let _ = io::stdout().lock().write_all(line.as_bytes());
+                lines += &line;
                 queue.made(now, &values);
                 self.changes += 1;
                 continue;
@@ -571,6 +596,7 @@ impl Session {
             hand.changer.add(&queue.found, &options);
             asked.push((at, values));
         }
+        self.write(lines.as_bytes())?;
         let Some(hand) = self.hand.as_mut().filter(|_| !asked.is_empty()) else {
             return Ok(());
         };

@@ -1,8 +1,11 @@
 //! Text in a terminal that is drawn again and again in the same place, and lines of bars in it.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
+
+use super::patient::{Patient, Wait};
 
 /// The longest history, in drawings.
 pub const HISTORY: usize = 60;
@@ -112,10 +115,22 @@ pub fn clear() -> io::Result<()> {
 /// # Errors
 /// If the terminal is gone.
 pub fn on_frame(
-    act: impl FnOnce(&mut Frame, &mut io::StderrLock<'static>) -> io::Result<()>,
+    act: impl FnOnce(&mut Frame, &mut Patient<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut frame = FRAME.lock().unwrap_or_else(PoisonError::into_inner);
-    act(&mut frame, &mut io::stderr().lock())
+    let err = io::stderr().lock();
+    unless_stopped(act(&mut frame, &mut Patient::new(err.as_fd(), Wait::No)))
+}
+
+/// What became of a drawing: one for which a terminal has no room, as after Ctrl-S, is left out.
+///
+/// # Errors
+/// If the terminal is gone.
+pub fn unless_stopped(drawn: io::Result<()>) -> io::Result<()> {
+    match drawn {
+        Err(e) if e.kind() == ErrorKind::TimedOut => Ok(()),
+        drawn => drawn,
+    }
 }
 
 #[cfg(test)]

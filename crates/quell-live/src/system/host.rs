@@ -251,6 +251,16 @@ pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     }
 }
 
+/// For a program's start: whatever its caller ignores, it learns how its children end, and a file that may not grow any more (`ulimit
+/// -f`) is an error in writing, not its end.
+pub fn reset_signals() {
+    // SAFETY: no handlers are installed.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Signals that are waited for, not caught; those of other threads begun afterwards are held back, too.
 pub struct Signals {
     fd: OwnedFd,

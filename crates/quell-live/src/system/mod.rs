@@ -6,6 +6,7 @@ pub mod frame;
 pub mod host;
 pub mod messages;
 pub mod notice;
+pub mod patient;
 pub mod sandbox;
 pub mod state;
 pub mod sys;

@@ -57,7 +57,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         dashboard: options.dashboard,
         ..Places::default()
     })?;
-    let mut watch = Watch::new(options, finished)?;
+    let mut watch = Watch::new(options, &signals, finished)?;
     if options.metrics.or(options.dashboard).is_some() {
         server
             .dashboard
@@ -72,7 +72,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     let mut next = begin;
     loop {
         match watch.sample(sys::monotonic()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) if output::is_unread(&error) => return Ok(()),
             Err(error) => return Err(watch.explain(&error)),
             Ok(()) => {}
         }
@@ -140,7 +140,11 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(options: &Options, finished: &'a mut dyn FnMut(&Path)) -> Result<Self, Error> {
+    fn new(
+        options: &Options,
+        signals: &'a Signals,
+        finished: &'a mut dyn FnMut(&Path),
+    ) -> Result<Self, Error> {
         let rotate = options.rotate.as_deref().map(Rotate::parse).transpose();
         let rotate = rotate.map_err(|e| e.key("--rotate"))?;
         let needs = "needs --out FILE";
@@ -178,9 +182,9 @@ impl<'a> Watch<'a> {
                 let now = sys::monotonic();
                 Some(Output::file(path, rotate, options.keep, now, finished)?)
             }
-            None if options.json => Some(Output::standard(Format::Json)),
+            None if options.json => Some(Output::standard(Format::Json, signals)),
             None if options.quiet || watch.screen.is_some() => None,
-            None => Some(Output::standard(Format::Text)),
+            None => Some(Output::standard(Format::Text, signals)),
         };
         Ok(watch)
     }

@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use quell_link::Error;
 use quell_link::units::{parse_size, parse_time};
 
 use super::lines::Format;
-use crate::system::host;
+use crate::system::host::{self, Signals};
+use crate::system::patient::{Patient, Wait};
 
 /// Bytes that are written at once.
 const ROOM: usize = 64 << 10;
@@ -58,7 +60,8 @@ pub struct Output<'a> {
 }
 
 enum Target<'a> {
-    Standard,
+    /// Standard output, whose reader may take its time until one of these comes.
+    Standard(&'a Signals),
     File(Files<'a>),
 }
 
@@ -77,13 +80,13 @@ struct Files<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// To standard output, each sample at once.
-    pub fn standard(format: Format) -> Self {
+    /// To standard output, each sample at once; a signal ends the wait for a reader that has stopped.
+    pub fn standard(format: Format, signals: &'a Signals) -> Self {
         Self {
             format,
             buffer: format.heading().into_bytes(),
             since: Some(0),
-            target: Target::Standard,
+            target: Target::Standard(signals),
         }
     }
 
@@ -131,7 +134,7 @@ impl<'a> Output<'a> {
         (self.format, &mut self.buffer)
     }
 
-    /// A sample is over: writes what is due. What a reader that has closed the pipe does not take is an error of kind `BrokenPipe`.
+    /// A sample is over: writes what is due. For what no reader takes there is [`is_unread`].
     ///
     /// # Errors
     /// If the lines cannot be written.
@@ -139,7 +142,7 @@ impl<'a> Output<'a> {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_sub(since);
         let due = match &self.target {
-            Target::Standard => true,
+            Target::Standard(_) => true,
             Target::File(_) => self.buffer.len() >= ROOM || age >= MAX_AGE,
         };
         if due {
@@ -160,7 +163,7 @@ impl<'a> Output<'a> {
     /// If it cannot be written.
     pub fn end(mut self) -> Result<(), Error> {
         match self.flush() {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(e) if is_unread(&e) => return Ok(()),
             Err(e) => return Err(self.explain(&e)),
             Ok(()) => {}
         }
@@ -173,7 +176,7 @@ impl<'a> Output<'a> {
     /// An error in writing, as the user reads it.
     pub fn explain(&self, error: &io::Error) -> Error {
         match &self.target {
-            Target::Standard => Error::new(format!("standard output: {}", host::reason(error))),
+            Target::Standard(_) => Error::new(format!("standard output: {}", host::reason(error))),
             Target::File(files) => failed(&files.path, error)
                 .remedy(format!("its {} bytes are whole lines", files.written)),
         }
@@ -182,9 +185,10 @@ impl<'a> Output<'a> {
     fn flush(&mut self) -> io::Result<()> {
         self.since = None;
         match &mut self.target {
-            Target::Standard => {
-                let mut out = io::stdout().lock();
-                out.write_all(&self.buffer).and_then(|()| out.flush())?;
+            Target::Standard(signals) => {
+                let out = io::stdout().lock();
+                let wait = Wait::Until(signals.as_fd());
+                Patient::new(out.as_fd(), wait).write_all(&self.buffer)?;
             }
             Target::File(files) => files.append(&self.buffer)?,
         }
@@ -242,6 +246,11 @@ impl Files<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the reader of standard output has closed it, or had not taken a line when a signal came.
+pub fn is_unread(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::TimedOut)
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {

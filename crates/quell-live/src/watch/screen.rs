@@ -9,6 +9,7 @@ use super::sampler::Sample;
 use crate::bpf::page::Gauges;
 use crate::rtnetlink::message::{Handle, Key};
 use crate::system::frame::{self, Bars, Frame, HISTORY};
+use crate::system::patient::{Patient, Wait};
 use crate::system::sys;
 
 /// Between two drawings, nanoseconds.
@@ -73,7 +74,8 @@ impl Screen {
     /// Makes room for a line that is printed where the table is.
     pub fn clear(&mut self) {
         // The next drawing reports it if the terminal no longer exists.
-        let _ = self.frame.clear(&mut io::stdout().lock());
+        let out = io::stdout().lock();
+        let _ = self.frame.clear(&mut Patient::new(out.as_fd(), Wait::No));
     }
 
     /// Draws the table if it is time.
@@ -93,10 +95,11 @@ impl Screen {
             let most = std::mem::take(&mut shown.most);
             frame::keep(&mut shown.history, most.into());
         }
-        let mut out = io::stdout().lock();
+        let out = io::stdout().lock();
         let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
         let text = self.table(size);
-        self.frame.draw(&mut out, &text)
+        let mut out = Patient::new(out.as_fd(), Wait::No);
+        frame::unless_stopped(self.frame.draw(&mut out, &text))
     }
 
     fn table(&self, (columns, rows): (usize, usize)) -> String {

@@ -1,0 +1,163 @@
+"""What a command inherits from its caller: readers of its output that have stopped, ignored signals, limits."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL, QUELL_LIVE, no_tun
+from live_net import Net, built, require
+from namespace import VETH, Space, space_with
+
+pytestmark = pytest.mark.real_time
+
+LIVE = (QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    require()
+    with built(Net) as made:
+        yield made
+
+
+@pytest.fixture
+def space() -> Iterator[Space]:
+    with space_with("qi", VETH + "tc qdisc add dev v0 root handle 1: pfifo limit 1000") as made:
+        yield made
+
+
+@contextmanager
+def full_pipe() -> Iterator[int]:
+    """Give the writing end of a pipe without room, which nothing reads."""
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETFL, os.O_NONBLOCK)
+    for piece in (b"x" * 4096, b"x"):
+        try:
+            while True:
+                os.write(ends[1], piece)
+        except BlockingIOError:
+            pass
+    fcntl.fcntl(ends[1], fcntl.F_SETFL, 0)
+    try:
+        yield ends[1]
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@contextmanager
+def running(words: tuple[Path | str, ...], **how: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that ends with the test."""
+    process = subprocess.Popen(words, start_new_session=True, env=os.environ | {"QUELL_FIREWALL": "iptables"}, **how)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def holds_back(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has blocked a signal (proc_pid_status(5))."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigBlk:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
+def until(reached: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_live_obeys_and_restores_rules_though_nothing_reads_what_it_says(net: Net) -> None:
+    with full_pipe() as write, running(("ip", "netns", "exec", net.r, *LIVE), stderr=write) as live:
+        until(net.rules, "no rules were made")
+        net.run(net.r, "iptables", "-t", "mangle", "-F")
+        until(net.rules, "rules that were removed were not restored")
+        live.terminate()
+        assert live.wait(timeout=20) == 0
+    assert net.rules() == []
+
+
+@pytest.mark.parametrize("command", ["steer", "watch"])
+def test_samples_that_nothing_reads_keep_no_signal_waiting(space: Space, command: str) -> None:
+    knob = ("500", "--with", "limit") if command == "steer" else ()
+
+    def is_limit(packets: int) -> bool:
+        return f"limit {packets}p" in space.run("tc", "qdisc", "show", "dev", "v0").stdout
+
+    words = ("ip", "netns", "exec", space.name, QUELL_LIVE, command, "v0", *knob, "--json", "--every", "20ms")
+    with full_pipe() as write, running(words, stdout=write, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: holds_back(process.pid, signal.SIGTERM), "it did not start")
+        if command == "steer":
+            until(lambda: is_limit(500), "the limit was not set")
+            # Longer than its watchdog waits.
+            time.sleep(0.5)
+            assert is_limit(500), "steering waits for the reader"
+        process.terminate()
+        said = process.communicate(timeout=20)[1]
+    assert process.returncode == 0, said
+    assert is_limit(1000)
+    assert ("nothing read standard output" in said) == (command == "steer"), said
+
+
+def ignoring() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+@pytest.mark.skipif(bool(no_tun()), reason=no_tun())
+def test_a_shell_ends_with_its_command_though_the_caller_ignores_that_children_end() -> None:
+    words = (QUELL, "shell", "--rate", "8mbit", "--quiet", "--", "sh", "-c", "exit 3")
+    with running(words, preexec_fn=ignoring) as shell:
+        assert shell.wait(timeout=30) == 3
+
+
+@pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell", "quell-live"])
+def test_live_starts_though_the_caller_ignores_that_children_end(net: Net, program: tuple[Path | str, ...]) -> None:
+    words = ("ip", "netns", "exec", net.r, *program, *LIVE[1:], "--duration", "0.1s")
+    with running(words, preexec_fn=ignoring, stderr=subprocess.PIPE, text=True) as live:
+        said = live.communicate(timeout=60)[1]
+        assert live.returncode == 0, said
+    assert net.rules() == []
+
+
+def test_a_log_that_may_not_grow_does_not_end_live(net: Net, tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (80, 80))
+
+    log = tmp_path / "log"
+    words = ("ip", "netns", "exec", net.r, *LIVE)
+    with log.open("w") as err, running(words, preexec_fn=limited, stderr=err) as live:
+        until(net.rules, f"no rules were made: {log.read_text()}")
+        for _ in range(2):
+            net.run(net.r, "iptables", "-t", "mangle", "-F")
+            until(net.rules, "rules that were removed were not restored")
+        until(lambda: log.stat().st_size == 80, "nothing was said")
+        live.terminate()
+        assert live.wait(timeout=20) == 0
+    assert net.rules() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or bool(no_tun()), reason="only root may forward packets")
+def test_too_few_descriptors_for_a_shell_are_no_bug(net: Net) -> None:
+    shell = (QUELL, "shell", "--rate", "8mbit", "--nat", "--", "true")
+    # With 10 to 15 it gets as far as the rules of --nat (Python 3.11).
+    for most in (9, 11, 13, 15):
+        words = ("ip", "netns", "exec", net.r, "prlimit", f"--nofile={most}", *shell)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            assert "open files" in done.stderr and "a bug" not in done.stderr, done.stderr
+        assert "quell" not in net.run(net.r, "iptables", "-S", "FORWARD").stdout
+        assert net.run(net.r, "cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "1"
