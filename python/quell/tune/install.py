@@ -8,6 +8,7 @@ network namespace first, where a refusal of the kernel changes nothing.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -246,7 +247,10 @@ def _name(index: int) -> str:
     """Return an interface's name; empty if none has this index."""
     try:
         return socket.if_indextoname(index)
-    except OSError:
+    except OSError as error:
+        # Otherwise, as without a free descriptor, there may be one.
+        if error.errno not in (errno.ENXIO, errno.ENODEV):
+            raise
         return ""
 
 

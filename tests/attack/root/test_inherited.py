@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import resource
 import signal
@@ -37,18 +37,21 @@ def space() -> Iterator[Space]:
         yield made
 
 
+def fill(path: str) -> None:
+    """Write to a pipe or a terminal until it has no room."""
+    out = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    for piece in (b"x" * 4096, b"x"):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(out, piece)
+    os.close(out)
+
+
 @contextmanager
 def full_pipe() -> Iterator[int]:
     """Give the writing end of a pipe without room, which nothing reads."""
     ends = os.pipe()
-    fcntl.fcntl(ends[1], fcntl.F_SETFL, os.O_NONBLOCK)
-    for piece in (b"x" * 4096, b"x"):
-        try:
-            while True:
-                os.write(ends[1], piece)
-        except BlockingIOError:
-            pass
-    fcntl.fcntl(ends[1], fcntl.F_SETFL, 0)
+    fill(f"/proc/self/fd/{ends[1]}")
     try:
         yield ends[1]
     finally:
@@ -113,6 +116,32 @@ def test_samples_that_nothing_reads_keep_no_signal_waiting(space: Space, command
     assert ("nothing read standard output" in said) == (command == "steer"), said
 
 
+@pytest.mark.parametrize("command", ["live", "steer", "watch"])
+def test_a_terminal_that_shows_nothing_more_keeps_no_signal_waiting(net: Net, command: str) -> None:
+    net.run(net.r, "tc", "qdisc", "add", "dev", "rb", "root", "handle", "1:", "pfifo", "limit", "1000")
+    words = {
+        "live": ("--dev", "rb", "--rate", "8mbit", "--view"),
+        "steer": ("steer", "rb", "500", "--with", "limit", "--json", "--every", "20ms"),
+        "watch": ("watch", "rb", "--json", "--every", "20ms"),
+    }[command]
+    # What reads a terminal has stopped, as behind a connection that hangs.
+    screen, terminal = os.openpty()
+    fill(os.ttyname(terminal))
+    ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    with running(("ip", "netns", "exec", net.r, QUELL_LIVE, *words), **ends) as process:
+        until(lambda: holds_back(process.pid, signal.SIGTERM), "it did not start")
+        if command != "live":
+            # Room for a part of what is written.
+            os.read(screen, 100)
+        time.sleep(0.5)
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+    os.close(screen)
+    os.close(terminal)
+    assert net.rules() == []
+    assert "limit 1000p" in net.run(net.r, "tc", "qdisc", "show", "dev", "rb").stdout
+
+
 def ignoring() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -147,6 +176,27 @@ def test_a_log_that_may_not_grow_does_not_end_live(net: Net, tmp_path: Path) -> 
         until(lambda: log.stat().st_size == 80, "nothing was said")
         live.terminate()
         assert live.wait(timeout=20) == 0
+    assert net.rules() == []
+
+
+def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net: Net) -> None:
+    with running(("ip", "netns", "exec", net.r, *LIVE), stderr=subprocess.PIPE, text=True) as live:
+        assert live.stderr is not None
+        live.stderr.readline()
+        net.run(net.r, "iptables", "-t", "mangle", "-F")
+        # It runs, and is not about to.
+        assert "put back" in live.stderr.readline()
+        before = resource.prlimit(live.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(live.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        # Longer than an interface may be missing; each message of a change makes it look.
+        for length in range(1000, 1012):
+            net.ip(f"-n {net.r} link set rb txqueuelen {length}")
+            time.sleep(0.2)
+        assert live.poll() is None and net.rules(), live.communicate()[1]
+        resource.prlimit(live.pid, resource.RLIMIT_NOFILE, before)
+        live.terminate()
+        said = live.communicate(timeout=20)[1]
+        assert live.returncode == 0, said
     assert net.rules() == []
 
 

@@ -233,9 +233,10 @@ fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
 /// Refuses to forget what was before on an interface that had this name.
 fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
-    let Some(now) = host::name(saved.device) else {
+    if host::is_gone(saved.device) {
         return Ok(());
-    };
+    }
+    let now = host::name(saved.device).unwrap_or_default();
     let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
     if !saved.is_there(&rows) {
         return Ok(());

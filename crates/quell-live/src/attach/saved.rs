@@ -192,7 +192,7 @@ pub fn unhook(hooks: &[Hook], changer: &mut Changer) -> Result<(), Error> {
 pub fn undo(saved: &Saved) -> Result<String, Error> {
     let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
     // For a deleted device, some kernels list nothing and others return an error.
-    if host::name(saved.device).is_none() {
+    if host::is_gone(saved.device) {
         return Ok("is gone".to_owned());
     }
     let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;

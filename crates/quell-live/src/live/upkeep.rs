@@ -47,6 +47,7 @@ impl Interface {
     fn look(&mut self) -> Links {
         let name = &self.name;
         match host::name(self.index) {
+            None if !host::is_gone(self.index) => Links::Same,
             None if host::index(name).is_some() => Links::Changed(format!("{name} was recreated")),
             None => Links::Missing(name.clone()),
             Some(now) if now != *name => {

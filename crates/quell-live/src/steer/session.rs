@@ -524,7 +524,7 @@ impl Session {
     /// What became of queues that are not there any more.
     fn missing(&self) -> Seen {
         let dev = &self.wanted.dev;
-        if host::name(self.device).is_none() {
+        if host::is_gone(self.device) {
             return Seen::Gone(format!("{dev} is gone"));
         }
         let mut gone = self.queues.iter().filter(|queue| !queue.seen);

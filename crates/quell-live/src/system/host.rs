@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use quell_link::Error;
 
-use super::sys;
+use super::{patient, sys};
 
 /// SO_NETNS_COOKIE (asm-generic/socket.h), from Linux 5.14 on.
 const NETNS_COOKIE: c_int = 71;
@@ -166,6 +166,11 @@ pub fn name(index: u32) -> Option<String> {
     (!found.is_null()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether there is no interface with this number. While no file can be opened the kernel cannot be asked, and nothing counts as gone.
+pub fn is_gone(index: u32) -> bool {
+    name(index).is_none() && matches!(sys::errno(), libc::ENXIO | libc::ENODEV)
+}
+
 /// The names of all interfaces.
 pub fn names() -> Vec<String> {
     let mut found = Vec::new();
@@ -268,8 +273,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from now on.
+    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. What is written from then on must not wait without end.
     pub fn hold() -> io::Result<Self> {
+        patient::prepare();
         // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
         // owner.
         unsafe {

@@ -1,22 +1,44 @@
 //! Standard output and standard error, for a process that must not hang with whoever reads them: behind a full pipe, or a terminal after
 //! Ctrl-S.
+#![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::sys;
 
+/// Standard output and standard error where they are terminals: opened again, so that a write takes what there is room for. That others
+/// use the terminal, too, forbids to change it for all.
+static TERMINALS: OnceLock<[Option<OwnedFd>; 2]> = OnceLock::new();
+
 /// What a pipe that can be written to takes without waiting (`PIPE_BUF` in pipe(7)).
 const PIECE: usize = 4096;
 /// How long a reader of messages may make no room. From then on nothing waits until there is room again.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of the checks while data wait for their reader.
 const LOOK: Duration = Duration::from_secs(1);
+/// Before a terminal is tried again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether the last message found no room.
 static STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Opens terminals again. To be called before rights are given up: they may belong to another user.
+pub fn prepare() {
+    TERMINALS.get_or_init(|| {
+        [1, 2].map(|number| {
+            let path = CString::new(format!("/proc/self/fd/{number}")).ok()?;
+            // SAFETY: standard streams are open as long as the process runs.
+            let fd = unsafe { BorrowedFd::borrow_raw(number) };
+            sys::terminal_size(fd)?;
+            sys::open(&path, libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY).ok()
+        })
+    });
+}
 
 /// How long to wait for room.
 #[derive(Clone, Copy)]
@@ -39,7 +61,16 @@ pub struct Patient<'a> {
 impl<'a> Patient<'a> {
     /// Of this descriptor.
     pub fn new(fd: BorrowedFd<'a>, wait: Wait<'a>) -> Self {
-        Self { fd, wait }
+        let terminals = TERMINALS.get().map(|both| both.iter().zip([1, 2]));
+        let mut same = terminals
+            .into_iter()
+            .flatten()
+            .filter(|(_, number)| *number == fd.as_raw_fd());
+        let again = same.find_map(|(again, _)| again.as_ref());
+        Self {
+            fd: again.map_or(fd, OwnedFd::as_fd),
+            wait,
+        }
     }
 
     fn has_room(&self, time: Duration) -> bool {
@@ -51,7 +82,7 @@ impl<'a> Patient<'a> {
             Wait::No => self.has_room(Duration::ZERO),
             Wait::Shortly => {
                 let stuck = STUCK.load(Ordering::Relaxed);
-                let room = self.has_room(if stuck { Duration::ZERO } else { PATIENCE });
+                let room = self.has_room(if stuck { Duration::ZERO } else { ROOM_TIMEOUT });
                 STUCK.store(!room, Ordering::Relaxed);
                 room
             }
@@ -70,13 +101,21 @@ impl<'a> Patient<'a> {
 
 impl Write for Patient<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.finds_room() {
-            return Err(ErrorKind::TimedOut.into());
-        }
         let piece = &bytes[..bytes.len().min(PIECE)];
         let line = piece.iter().rposition(|byte| *byte == b'\n');
         let end = line.filter(|_| piece.len() < bytes.len());
-        sys::write(self.fd, &piece[..end.map_or(piece.len(), |end| end + 1)])
+        let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
+        while self.finds_room() {
+            match sys::write(self.fd, piece) {
+                // A terminal had room for less than it needs.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => match self.wait {
+                    Wait::Until(end) if !sys::readable(end, PAUSE) => {}
+                    _ => break,
+                },
+                written => return written,
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -86,8 +125,6 @@ impl Write for Patient<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]
