@@ -200,6 +200,15 @@ def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net
     assert net.rules() == []
 
 
+def test_samples_in_a_file_that_may_not_grow_end_with_a_whole_line(space: Space, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    watch = (QUELL_LIVE, "watch", "v0", "--every", "1ms", "--quiet", "--out", out)
+    done = space.run("prlimit", "--fsize=10000", *watch)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "File too large" in done.stderr
+    assert out.read_text()[-1:] in ("", "\n")
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or bool(no_tun()), reason="only root may forward packets")
 def test_too_few_descriptors_for_a_shell_are_no_bug(net: Net) -> None:
     shell = (QUELL, "shell", "--rate", "8mbit", "--nat", "--", "true")
