@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,14 +67,18 @@ PLANTS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
+def folder_like_tmp(within: Path, mode: int) -> Path:
+    """Make a folder where all may write, with root's file beside it."""
+    made = within / "shared"
+    made.mkdir(parents=True)
+    made.chmod(mode)
+    (within / "victim").write_text("root's")
+    return made
+
+
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A folder like /tmp, with root's file beside it."""
-    made = tmp_path / "shared"
-    made.mkdir()
-    made.chmod(0o1777)
-    (tmp_path / "victim").write_text("root's")
-    return made
+    return folder_like_tmp(tmp_path, 0o1777)
 
 
 @pytest.fixture(scope="module")
@@ -108,32 +114,36 @@ def ours(path: Path) -> None:
     assert (found.st_uid, found.st_nlink, found.st_mode & 0o022) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("mode", [0o1777, 0o777], ids=oct)
-@pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
-    shared: Path, request: pytest.FixtureRequest, writer: str, plant: str, mode: int
+    tmp_path: Path, request: pytest.FixtureRequest, writer: str
 ) -> None:
     """Without the sticky bit Linux protects nothing, whatever fs.protected_symlinks and its like say."""
-    shared.chmod(mode)
     *words, name = WRITERS[writer]
-    at = shared / name
-    planted(plant, at)
     within: list[str] = []
     if words[0] == "watch":
         within = ["ip", "netns", "exec", request.getfixturevalue("space").name]
-    done = subprocess.run(
-        [*within, QUELL, *words, at], cwd=shared, capture_output=True, text=True, timeout=60, umask=0o022
-    )  # fmt: skip
-    harmless(shared)
-    assert "Traceback" not in done.stderr
-    if done.returncode == 0:
-        # A state file goes when all is done.
-        if writer != "evaluate":
-            ours(at)
-    else:
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert at.name in done.stderr
+
+    def attacked(case: tuple[str, int]) -> None:
+        plant, mode = case
+        shared = folder_like_tmp(tmp_path / f"{plant}-{mode:o}", mode)
+        at = shared / name
+        planted(plant, at)
+        done = subprocess.run(
+            [*within, QUELL, *words, at], cwd=shared, capture_output=True, text=True, timeout=120, umask=0o022
+        )  # fmt: skip
+        harmless(shared)
+        assert "Traceback" not in done.stderr, case
+        if done.returncode == 0:
+            # A state file goes when all is done.
+            if writer != "evaluate":
+                ours(at)
+        else:
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), (case, done.stderr)
+            assert at.name in done.stderr, case
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(attacked, itertools.product(PLANTS, (0o1777, 0o777))))
 
 
 def test_a_link_in_the_place_of_a_file_that_is_being_written_leads_nowhere(shared: Path) -> None:
