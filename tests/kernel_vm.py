@@ -95,7 +95,7 @@ def _make(*words: str | Path) -> None:
 
 
 @cache
-def _ready() -> Path | None:
+def ready() -> Path | None:
     """Get all that the guest needs; the program that makes TCP flows."""
     need("qemu is", lambda: shutil.which("qemu-system-x86_64") is not None, "qemu-system-x86", "seabios")
     need("ip and tc are", lambda: None not in (shutil.which("ip"), shutil.which("tc")), "iproute2")
@@ -125,7 +125,7 @@ def in_kernel(
     """
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
-    traffic = _ready()
+    traffic = ready()
     # The static program has no networks in it.
     networks = {f"/usr/share/quell/models/{path.name}": path for path in MODELS.glob("rl-aqm*.safetensors")}
     programs = ["tc", "ip", str(STATIC_LIVE), str(traffic), *([str(more())] if more else ())]

@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_back_costs_a_moment(record_property: Callable[[str,
         done = net.run(net.b, "iptables", "-A", "OUTPUT", *rule.split())
         if done.returncode:
             pytest.skip(f"iptables does not tell the kernel's answers from others: {done.stderr.strip()}")
-        begin = 12.0
+        begin = 9.0
         reflectors = net.start(net.b, sys.executable, "-c", REFLECTOR, MARK, str(begin))
         assert reflectors.stdout is not None
         assert reflectors.stdout.readline() == "ready\n"
@@ -63,7 +63,7 @@ def test_a_clock_that_is_set_back_costs_a_moment(record_property: Callable[[str,
                 time.sleep(4)
                 before = traffic.measure(since + begin - time.monotonic(), DOWN, UP)
                 time.sleep(3)
-                after = traffic.measure(8, DOWN, UP)
+                after = traffic.measure(6, DOWN, UP)
         finally:
             code, said = stop(command)
             reflectors.kill()

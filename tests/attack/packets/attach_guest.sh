@@ -1,5 +1,5 @@
-# A flood out of a device with one of quell's queues in the kernel, for tests/attack/packets/test_attached.py: each queue is attached,
-# flooded with each kind of frames beside a TCP flow, checked and detached again.
+# A flood out of a device with one of quell's queues in the kernel, for tests/attack/packets/test_attached.py: each queue that is
+# named is attached, flooded with each kind of frames beside a TCP flow, checked and detached again.
 ip netns add far
 ip link add va numtxqueues 1 type veth peer name vb netns far
 ip addr add 10.7.0.1/24 dev va
@@ -11,7 +11,7 @@ ip netns exec far traffic sink 5000 &
 sink=$!
 cat /proc/uptime >/dev/null
 free() { grep MemAvailable /proc/meminfo | tr -dc 0-9; }
-for queue in hush fq_codel codel rlaqm; do
+for queue; do
     quell-live attach va $queue --rate 20mbit --quiet || echo "== $queue refused"
     for kind in flows bytes extensions tags large; do
         before=$(free)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, no_tun
-from live_net import Net, built, require
+from live_net import IPTABLES, Net, built, require
 from namespace import VETH, Space, space_with
 
 pytestmark = pytest.mark.real_time
@@ -86,7 +86,7 @@ def until(reached: Callable[[], object], what: str) -> None:
 
 def test_live_obeys_and_restores_rules_though_nothing_reads_what_it_says(net: Net) -> None:
     with full_pipe() as write, running(("ip", "netns", "exec", net.r, *LIVE), stderr=write) as live:
-        until(net.rules, "no rules were made")
+        until(lambda: all(map(net.rules, IPTABLES)), "no rules were made")
         net.run(net.r, "iptables", "-t", "mangle", "-F")
         until(net.rules, "rules that were removed were not restored")
         live.terminate()
@@ -169,7 +169,7 @@ def test_a_log_that_may_not_grow_does_not_end_live(net: Net, tmp_path: Path) -> 
     log = tmp_path / "log"
     words = ("ip", "netns", "exec", net.r, *LIVE)
     with log.open("w") as err, running(words, preexec_fn=limited, stderr=err) as live:
-        until(net.rules, f"no rules were made: {log.read_text()}")
+        until(lambda: all(map(net.rules, IPTABLES)), f"no rules were made: {log.read_text()}")
         for _ in range(2):
             net.run(net.r, "iptables", "-t", "mangle", "-F")
             until(net.rules, "rules that were removed were not restored")
