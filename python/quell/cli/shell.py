@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as _json
 import os
 import re
+import select
 import shlex
 import signal
 import sys
@@ -267,7 +268,7 @@ def _wait(running: Shell, caught: list[int], timeout_s: float) -> int | None:
     status = running.wait(timeout_s)
     if running.link_lost():
         lost = f"quell: the link is gone: its device {running.device} was deleted; the command continues without it"
-        err.print(lost, markup=False, soft_wrap=True)
+        _tell(lost, markup=False)
     while caught:
         running.signal(caught.pop(0))
     return status
@@ -285,10 +286,16 @@ def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, 
     return running, status
 
 
+def _tell(text: str, **how: Any) -> None:
+    """Print a line, unless nothing reads standard error: SIGTERM, which is for the command, could not end the wait."""
+    if select.select((), (sys.stderr,), (), _LOOK_S)[1]:
+        err.print(text, soft_wrap=True, **how)
+
+
 def _say_dashboard(running: Shell) -> None:
     """Print the dashboard's address, also where nothing else is printed: its port cannot be guessed."""
     if running.dashboard:
-        err.print(f"quell: dashboard: {running.dashboard}", markup=False, soft_wrap=True)
+        _tell(f"quell: dashboard: {running.dashboard}", markup=False)
 
 
 def _announce(running: Shell, link: Scenario) -> None:
@@ -300,9 +307,7 @@ def _announce(running: Shell, link: Scenario) -> None:
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
-    err.print(
-        f"quell: {experiment.rates(link)}, {link.queue}; {where}: QUELL_SERVER={both}", style="dim", soft_wrap=True
-    )
+    _tell(f"quell: {experiment.rates(link)}, {link.queue}; {where}: QUELL_SERVER={both}", style="dim")
 
 
 def _watch(start: Any, forwarding: Forwarding, caught: list[int], _link: Scenario, _quiet: bool) -> tuple[Shell, int]:

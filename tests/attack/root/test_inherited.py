@@ -146,6 +146,26 @@ def ignoring() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or bool(no_tun()), reason="only root may forward packets")
+def test_a_shell_obeys_and_removes_its_rules_though_nothing_reads_what_it_says(net: Net) -> None:
+    def forwards() -> bool:
+        return "MASQUERADE" in net.run(net.r, "iptables", "-t", "nat", "-S", "POSTROUTING").stdout
+
+    def ended() -> bool:
+        shell.terminate()
+        return shell.poll() is not None
+
+    words = ("ip", "netns", "exec", net.r, QUELL, "shell", "--rate", "8mbit", "--nat", "--", "sleep", "60")
+    with full_pipe() as write, running(words, stderr=write) as shell:
+        until(forwards, "no rules were made")
+        time.sleep(0.5)
+        shell.terminate()
+        until(lambda: not forwards(), "rules are left")
+        # Its table, which comes last, has no reader either.
+        until(ended, "it does not end")
+    assert "quell" not in net.run(net.r, "iptables", "-S", "FORWARD").stdout
+
+
 @pytest.mark.skipif(bool(no_tun()), reason=no_tun())
 def test_a_shell_ends_with_its_command_though_the_caller_ignores_that_children_end() -> None:
     words = (QUELL, "shell", "--rate", "8mbit", "--quiet", "--", "sh", "-c", "exit 3")

@@ -293,15 +293,20 @@ impl Folder {
         }
         let at = File::from(fd.try_clone()?).metadata()?;
         let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
+        // Where root names /tmp or a user's folder, what follows is not root's to delete or to close.
+        let remedy = |command: &str| match path == Path::new(FOLDER) {
+            true => format!("look at what is there, then: {command} {shown}"),
+            false => format!("name a folder of your own in ${SERVICE_FOLDER}, or unset that"),
+        };
         let fault = if at.uid() != user && at.uid() != 0 {
             let what = format!(
                 "{shown}: belongs to user {}, who could write anything there",
                 at.uid()
             );
-            Some(Error::new(what).remedy(format!("look at what is there, then: rm -r {shown}")))
+            Some(Error::new(what).remedy(remedy("rm -r")))
         } else if mode & 0o022 != 0 {
             let what = format!("{shown}: other users can write to it (mode {mode:o})");
-            Some(Error::new(what).remedy(format!("look at what is there, then: chmod 755 {shown}")))
+            Some(Error::new(what).remedy(remedy("chmod 755")))
         } else {
             None
         };
@@ -680,7 +685,9 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
             let why = said(&path);
             assert!(
-                why.contains(&format!("(mode {mode:o}); look at what is there")),
+                why.contains(&format!(
+                    "(mode {mode:o}); name a folder of your own in $RUNTIME_DIRECTORY"
+                )),
                 "{why}"
             );
         }
