@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,6 +142,37 @@ def test_a_terminal_that_shows_nothing_more_keeps_no_signal_waiting(net: Net, co
     os.close(terminal)
     assert net.rules() == []
     assert "limit 1000p" in net.run(net.r, "tc", "qdisc", "show", "dev", "rb").stdout
+
+
+BACKGROUND = """
+import subprocess, sys, termios
+own = termios.tcgetattr(0)
+own[3] |= termios.TOSTOP
+termios.tcsetattr(0, termios.TCSANOW, own)
+job = subprocess.Popen(sys.argv[1:], process_group=0)
+sys.stdin.readline()
+job.terminate()
+try:
+    status = job.wait(20)
+finally:
+    job.kill()
+sys.exit(status)
+"""
+
+
+def test_live_in_the_background_of_a_terminal_that_stops_what_writes_is_not_stopped(net: Net) -> None:
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ["QUELL_FIREWALL"] = "iptables"
+        words = ("ip", "netns", "exec", net.r, sys.executable, "-c", BACKGROUND, *map(str, LIVE))
+        os.execvp(words[0], words)
+    try:
+        until(lambda: all(map(net.rules, IPTABLES)), "no rules were made")
+        os.write(terminal, b"\n")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        os.close(terminal)
+    assert net.rules() == []
 
 
 def ignoring() -> None:

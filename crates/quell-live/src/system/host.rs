@@ -273,7 +273,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. What is written from then on must not wait without end.
+    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. What is written from then on must not wait without end, nor stop this process
+    /// where it is a background job of a terminal (`stty tostop`).
     pub fn hold() -> io::Result<Self> {
         patient::prepare();
         // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
@@ -288,6 +289,7 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
+            libc::sigaddset(&mut set, libc::SIGTTOU);
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
             let fd = OwnedFd::from_raw_fd(fd);
             Ok(Self { fd, before })
