@@ -312,7 +312,7 @@ def test_a_kind_that_is_left_out_is_only_judged(hush: Any, tmp_path: Path, monke
 def test_no_run_of_the_training_has_more_packets_than_its_bound(hush: Any) -> None:
     arguments = hush.Arguments()
     for kind in kinds.KINDS:
-        drawn = hush._drawn(arguments, 5, kind, 30)
+        drawn = hush.drawn(arguments, 5, kind, 30)
         assert len(drawn) == 30
         assert all(x.rate_mbps * 1e6 * x.scenario.duration_s / kinds.PACKET_BITS < 1.01e6 for x in drawn)
 

@@ -531,7 +531,7 @@ def train_hush(
     population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 16,
     batch: Annotated[
         int, typer.Option(metavar="N", min=1, help="Links of each kind that a generation meets, of --links.")
-    ] = 16,
+    ] = 12,
     leave_out: Annotated[
         str | None,
         typer.Option(

@@ -55,7 +55,7 @@ class Arguments:
     population: int = 16
     pool: int = 60
     """Links of each kind to learn from."""
-    batch: int = 16
+    batch: int = 12
     """Of them, in a generation."""
     validation: int = 20
     """Links of each kind that choose the snapshot."""
@@ -177,8 +177,8 @@ def train(
     for free in ("generations", "command", "held_out"):
         options.pop(free)
     kinds = [kind for kind in KINDS if kind != arguments.leave_out]
-    pool = {kind: _drawn(arguments, arguments.seed, kind, arguments.pool) for kind in kinds}
-    validation = [x for kind in kinds for x in _drawn(arguments, arguments.seed + 1, kind, arguments.validation)]
+    pool = {kind: drawn(arguments, arguments.seed, kind, arguments.pool) for kind in kinds}
+    validation = [x for kind in kinds for x in drawn(arguments, arguments.seed + 1, kind, arguments.validation)]
     session = kit.Session(
         out, options, total=arguments.generations, unit="generations", every=1, resume=resume, tensorboard=tensorboard
     )
@@ -220,11 +220,11 @@ def train(
     return _finish(arguments, out, best, state["best_cost"], kept, on)
 
 
-def _drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
+def drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
     """Draw links of a kind that are not too fast to learn from."""
     span = Span(arguments.length, arguments.packets)
-    drawn = draw(seed, 4 * count, kind=kind, span=span)
-    return list(islice((link for link in drawn if link.rate_mbps <= arguments.most_mbps), count))
+    links = draw(seed, 4 * count, kind=kind, span=span)
+    return list(islice((link for link in links if link.rate_mbps <= arguments.most_mbps), count))
 
 
 def _finish(
