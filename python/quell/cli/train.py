@@ -524,7 +524,7 @@ def train_learnqueue(
     epilog="Examples:\n\n  quell train hush --judge\n\n  quell train hush --generations 100 --out mine.txt\n\n"
     "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5\n\n"
     "  quell train hush --judge --kind far --kind busy --each\n\n"
-    "  quell train hush --judge --ablate --links 20 --seeds 1",
+    "  quell train hush --judge --ablate --kind mixed --links 20 --seeds 1",
 )
 def train_hush(
     generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 100,
