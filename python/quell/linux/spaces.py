@@ -23,8 +23,14 @@ def has_interface(name: str) -> bool:
     try:
         socket.if_nametoindex(name)
     except OSError:
+        check_asked()
         return False
     return True
+
+
+def check_asked() -> None:
+    """Raise OSError where no file can be opened: the kernel was not asked then, and every interface looks gone."""
+    socket.socket().close()
 
 
 @cache

@@ -8,7 +8,6 @@ network namespace first, where a refusal of the kernel changes nothing.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from quell import _core
 from quell._core import InputError
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a command
-from quell.linux.spaces import Away, has_interface
+from quell.linux.spaces import Away, check_asked, has_interface
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
@@ -247,10 +246,8 @@ def _name(index: int) -> str:
     """Return an interface's name; empty if none has this index."""
     try:
         return socket.if_indextoname(index)
-    except OSError as error:
-        # Otherwise, as without a free descriptor, there may be one.
-        if error.errno not in (errno.ENXIO, errno.ENODEV):
-            raise
+    except OSError:
+        check_asked()
         return ""
 
 

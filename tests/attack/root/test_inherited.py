@@ -20,6 +20,8 @@ import pytest
 from conftest import QUELL, QUELL_LIVE, no_tun
 from live_net import IPTABLES, Net, built, require
 from namespace import VETH, Space, space_with
+from quell.linux.spaces import has_interface
+from quell.tune import install
 
 pytestmark = pytest.mark.real_time
 
@@ -251,6 +253,18 @@ def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net
         said = live.communicate(timeout=20)[1]
         assert live.returncode == 0, said
     assert net.rules() == []
+
+
+@pytest.mark.parametrize("look", [lambda: has_interface("lo"), lambda: install._name(1)], ids=["name", "number"])
+def test_without_a_free_descriptor_tune_does_not_take_an_interface_for_gone(look: Callable[[], object]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="open files"):
+            look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert look()
 
 
 def test_samples_in_a_file_that_may_not_grow_end_with_a_whole_line(space: Space, tmp_path: Path) -> None:
