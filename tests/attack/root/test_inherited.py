@@ -217,6 +217,11 @@ def test_live_starts_though_the_caller_ignores_that_children_end(net: Net, progr
     assert net.rules() == []
 
 
+def test_the_environment_sets_no_stack_of_a_loop(net: Net) -> None:
+    done = net.run(net.r, "env", "RUST_MIN_STACK=1", *LIVE, "--duration", "0.1s")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_log_that_may_not_grow_does_not_end_live(net: Net, tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (80, 80))

@@ -14,7 +14,7 @@ use quell_link::Error;
 use crate::serve::source::Look;
 use crate::serve::source::Told;
 use crate::system::frame::{self, Bars};
-use crate::system::sys;
+use crate::system::{host, sys};
 
 /// Between two drawings.
 const STEP: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ impl Drawing {
                 std::thread::park_timeout(STEP);
             }
         };
-        let thread = std::thread::Builder::new().name("quell-view".into());
+        let thread = host::thread("quell-view");
         let thread = thread.spawn(draw).ok();
         Self { stop, thread }
     }

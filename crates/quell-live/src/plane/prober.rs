@@ -310,7 +310,7 @@ impl Asking {
                 sys::which_readable(reflectors.fds(), Duration::from_nanos(wait));
             }
         };
-        let thread = std::thread::Builder::new().name("quell-reflectors".into());
+        let thread = host::thread("quell-reflectors");
         let thread = thread.spawn(work);
         let thread = thread.map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
         Ok(Self { stop, thread })

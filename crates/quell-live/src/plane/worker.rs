@@ -22,7 +22,7 @@ use crate::packet::header::{Change, Parser};
 use crate::plane::link::{Live, LiveLink, Params, View};
 use crate::plane::report::LATE;
 use crate::system::watchdog::Post;
-use crate::system::{sandbox, sys};
+use crate::system::{host, sandbox, sys};
 
 /// The kernel's queue holds at least this many packets, so that the discipline is what drops.
 const MIN_KERNEL_LENGTH: u32 = 65_536;
@@ -93,8 +93,7 @@ impl Worker {
             },
         };
         let seen = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("quell-loop".into())
+        let thread = host::thread("quell-loop")
             .spawn(move || {
                 if let Some(cpu) = cpu {
                     sys::pin(cpu);

@@ -284,7 +284,7 @@ impl Server {
             }
             .run();
         };
-        let thread = std::thread::Builder::new().name("quell-serve".into());
+        let thread = host::thread("quell-serve");
         self.thread = thread.spawn(answers).ok();
     }
 }

@@ -18,7 +18,7 @@ use crate::packet::segment::{Frame, HEADER};
 use crate::plane::link::{Live, LiveLink, View};
 use crate::plane::pace::Pace;
 use crate::plane::report::{LATE, Machine, Record};
-use crate::system::sys;
+use crate::system::{host, sys};
 
 /// Packets read before the link has its turn again.
 const BATCH: u64 = 64;
@@ -74,8 +74,7 @@ impl Engine {
         };
         let ask = Arc::new(AtomicU8::new(0));
         let (stopped, asked, seen) = (stop.clone(), ask.clone(), view.clone());
-        let thread = std::thread::Builder::new()
-            .name(format!("quell-{name}"))
+        let thread = host::thread(&format!("quell-{name}"))
             .spawn(move || run.run(name, &stopped, &asked, &seen))?;
         Ok(Self {
             stop,

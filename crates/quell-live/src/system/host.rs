@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::thread;
 
 use quell_link::Error;
 
@@ -15,6 +16,9 @@ use super::{patient, sys};
 
 /// SO_NETNS_COOKIE (asm-generic/socket.h), from Linux 5.14 on.
 const NETNS_COOKIE: c_int = 71;
+
+/// Bytes of a thread's stack: what the standard library takes.
+const STACK: usize = 2 << 20;
 
 /// CAP_NET_ADMIN and CAP_NET_RAW (linux/capability.h).
 pub const NET_ADMIN: u32 = 12;
@@ -264,6 +268,11 @@ pub fn reset_signals() {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
+}
+
+/// A thread to be begun. Its stack does not depend on the environment (`RUST_MIN_STACK`).
+pub fn thread(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.into()).stack_size(STACK)
 }
 
 /// Signals that are waited for, not caught; those of other threads begun afterwards are held back, too.
