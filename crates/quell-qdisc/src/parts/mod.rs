@@ -6,3 +6,4 @@ pub mod framing;
 pub mod hash;
 pub mod red;
 pub mod ring;
+pub mod tournament;

@@ -99,7 +99,7 @@ pub fn exp(x: i64) -> u64 {
 
 /// e^x with so many bits behind the point.
 #[inline]
-fn power(x: i64, bits: i64) -> u64 {
+pub fn power(x: i64, bits: i64) -> u64 {
     let log2 = (i128::from(x) * LOG2_E) >> Q; // 32 bits behind the point
     let whole = (log2 >> 32) as i64 + bits;
     if whole < -30 {

@@ -30,6 +30,9 @@ struct Flow {
     round_trip: i32,
     /// Bytes that it was served lately.
     served: u32,
+    /// Bytes per [`MEMORY`] that it was served over many round trips, when the clock [`Link::folds`] stood at `at`.
+    long: u32,
+    at: u32,
 }
 
 const QUEUED: Nanos = 1;
@@ -61,6 +64,14 @@ pub struct Link {
     idle: i64,
     active: u32,
     round_trip: Nanos,
+    /// The clock by which long service decays, e-folds with [`fixed::Q`] bits behind the point; it wraps.
+    folds: u32,
+    /// What a byte adds to long service, with [`fixed::Q`] bits behind the point.
+    weight: u32,
+    /// The long service of all flows, a twentieth of the mean of the active ones, and ln of 1.05 times that mean.
+    total: u64,
+    twentieth: u64,
+    ln_mean: i64,
 }
 
 impl Default for Link {
@@ -82,6 +93,41 @@ impl Default for Link {
             idle: (1 << 30) / 50,
             active: 1,
             round_trip: PRIOR,
+            folds: 0,
+            weight: weight(PRIOR),
+            total: 0,
+            twentieth: 0,
+            ln_mean: 0,
+        }
+    }
+}
+
+/// How long long service counts: ten round trips, each at least 30 ms.
+fn memory(round_trip: Nanos) -> Nanos {
+    10 * round_trip.max(30 * MS)
+}
+
+/// What a byte adds to long service at this round trip.
+fn weight(round_trip: Nanos) -> u32 {
+    ((MEMORY << fixed::Q) / memory(round_trip)) as u32
+}
+
+impl Flow {
+    /// Its long service at the clock's time.
+    #[inline]
+    fn long(&self, folds: u32) -> u32 {
+        match folds.wrapping_sub(self.at) {
+            0 => self.long,
+            past => fixed::scaled(self.long.into(), -i64::from(past)) as u32,
+        }
+    }
+
+    /// Brings it up to the clock's time.
+    #[inline]
+    fn fade(&mut self, folds: u32) {
+        if self.at != folds {
+            self.long = self.long(folds);
+            self.at = folds;
         }
     }
 }
@@ -118,6 +164,20 @@ impl Link {
         self.flows.get(flow as usize).map_or(0, |f| f.served)
     }
 
+    /// Bytes per [`MEMORY`] that a flow was served over ten round trips.
+    #[inline]
+    pub fn long(&self, flow: FlowId) -> u32 {
+        (self.flows.get(flow as usize)).map_or(0, |f| f.long(self.folds))
+    }
+
+    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's long service and m the mean of the active flows'; with
+    /// [`fixed::Q`] bits behind the point.
+    #[inline]
+    pub fn excess(&self, flow: FlowId) -> i64 {
+        let of = fixed::ln(u64::from(self.long(flow)) + self.twentieth + 1);
+        (of - self.ln_mean).clamp(-3 * fixed::ONE / 2, 2 * fixed::ONE)
+    }
+
     pub(super) fn set_rate(&mut self, rate: u64) {
         self.rate = rate.clamp(SLOWEST, FASTEST);
         self.per_byte = (SEC << 16) / self.rate;
@@ -137,6 +197,7 @@ impl Link {
             self.busy_again(now);
         }
         let f = of_flow(&mut self.flows, flow);
+        f.fade(self.folds);
         if len <= SMALL {
             if f.seen == 0 || now.saturating_sub(f.seen) > SILENCE {
                 f.handshake = QUEUED;
@@ -168,6 +229,10 @@ impl Link {
     pub fn departed(&mut self, now: Nanos, flow: FlowId, len: u32, last: bool) {
         let f = of_flow(&mut self.flows, flow);
         f.served = f.served.saturating_add(len);
+        f.fade(self.folds);
+        let more = (u64::from(len) * u64::from(self.weight)) >> fixed::Q;
+        f.long = f.long.saturating_add(more as u32);
+        self.total += more;
         if len <= SMALL && f.handshake == QUEUED {
             f.handshake = now.max(QUEUED + 1);
         }
@@ -201,6 +266,7 @@ impl Link {
             self.measure_rate(now);
             self.count(now);
             self.forget(span);
+            self.decay(span);
         }
         self.idle_ns = 0;
         self.last = now;
@@ -241,6 +307,18 @@ impl Link {
         if known > 0 {
             self.round_trip = fixed::exp(sum / known);
         }
+    }
+
+    /// Moves the clock by which long service decays.
+    fn decay(&mut self, span: Nanos) {
+        let memory = memory(self.round_trip);
+        let past = ((u128::from(span) << fixed::Q) / u128::from(memory)).min(64 << fixed::Q) as u32;
+        self.folds = self.folds.wrapping_add(past);
+        self.total = fixed::scaled(self.total, -i64::from(past));
+        self.weight = weight(self.round_trip);
+        let mean = self.total / u64::from(self.active);
+        self.twentieth = mean / 20;
+        self.ln_mean = fixed::ln(mean + self.twentieth + 1);
     }
 
     fn forget(&mut self, span: Nanos) {

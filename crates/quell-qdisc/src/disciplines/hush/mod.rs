@@ -1,5 +1,8 @@
-//! `hush`: flow queues in deficit round robin under one law, whose settings a trained policy takes from what it sees of the link.
+//! `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link.
 //!
+//! - The order ([`order`]): of the packets at the heads of the flows the one leaves that has the least time of arrival plus handicap
+//!   of its flow. The more of the link a flow took over many round trips, the larger its handicap. So the tail of the sojourn is
+//!   nearly that of a FIFO, and a flow that takes little still goes first.
 //! - The law ([`law`]) has CoDel's shape and watches the time that the whole backlog takes to drain. A law for each flow queue was
 //!   far worse in experiments.
 //! - The flow that pays is the one with the most bytes queued plus a share of the bytes it was served lately. Bytes queued alone tie
@@ -7,7 +10,7 @@
 //! - The policy ([`policy`]) sets the law each quarter of a round trip, from 2 to 100 ms; [`link`] measures what it reads.
 //! - ECN: the law marks where it can, but a flow whose window is small is dropped from, because it would not slow down enough.
 //!   ECT(1) packets are marked from a step of their own on as well.
-//! - A guard ([`guard`]) watches the policy. While it cannot be trusted, fq_codel's law serves the same queues.
+//! - A guard ([`guard`]) watches the policy. While it cannot be trusted, fq_codel's law and deficit round robin serve the same queues.
 //!
 //! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/explanation/hush.md.
 
@@ -16,6 +19,7 @@ pub mod guard;
 pub mod law;
 pub mod link;
 pub mod model;
+mod order;
 pub mod policy;
 mod scores;
 
@@ -25,13 +29,13 @@ use guard::{Guard, Reading};
 use law::{Law, Settings, Verdict};
 use link::Link;
 pub use model::Model;
+use order::Deadlines;
 use policy::Policy;
 use scores::Scores;
 
 use super::fq_codel::Source;
 use crate::control::guard::Stats;
 use crate::parts::flows::{FlowId, Flows, of_flow};
-use crate::parts::ring::Ring;
 use crate::{
     Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
     Packet, PolicyGauges, Rng, codel,
@@ -40,10 +44,10 @@ use crate::{
 /// In what order packets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Flow queues in deficit round robin.
+    /// Between the order of arrival and fair queueing; see [`order`].
     #[default]
     Fair,
-    /// In the order of arrival; the fattest flow pays.
+    /// In the order of arrival; the flow that takes most pays.
     Arrival,
     /// One queue: in the order of arrival, and its head pays.
     Single,
@@ -113,72 +117,17 @@ impl Params {
 
 /// What a full queue drops at once, at most, packets: as fq_codel.
 const BATCH: u32 = 64;
-/// What decides which flow pays: bytes queued, and this share of those served lately; 0 without a packet.
+/// What decides which flow pays: bytes queued, and shares of those served lately and over many round trips; 0 without a packet.
 #[inline]
-fn score<P: Packet>(flows: &Flows<P>, link: &Link, service: i32, flow: FlowId) -> u32 {
+fn score<P: Packet>(flows: &Flows<P>, link: &Link, model: &Model, flow: FlowId) -> u32 {
     match flows.backlog(flow) {
         0 => 0,
         queued => {
-            // The share is at most 1.
-            let served = u64::from(link.served(flow)) * service as u64;
-            queued.saturating_add((served >> fixed::Q) as u32)
+            let share = |bytes: u32, of: i32| (u64::from(bytes) * of as u64) >> fixed::Q;
+            let lately = share(link.served(flow), model.service);
+            let served = lately + share(link.long(flow), model.long);
+            queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
         }
-    }
-}
-
-/// Where packets leave in the order of arrival: whose turn it is. A flow that was dropped from skips as many turns.
-#[derive(Clone, Debug, Default)]
-struct Arrivals {
-    turns: Ring<FlowId>,
-    skips: Vec<u32>,
-}
-
-impl Arrivals {
-    /// The flow whose packet leaves next; turns that a drop made void go.
-    #[inline]
-    fn next(&mut self) -> Option<FlowId> {
-        loop {
-            let flow = *self.turns.front()?;
-            let skips = of_flow(&mut self.skips, flow);
-            if *skips == 0 {
-                return Some(flow);
-            }
-            *skips -= 1;
-            self.turns.pop();
-        }
-    }
-}
-
-/// All queues in the order of arrival, as a CoDel sees them.
-struct InTurn<'a, P> {
-    flows: &'a mut Flows<P>,
-    arrivals: &'a mut Arrivals,
-    next: Option<FlowId>,
-}
-
-impl<'a, P: Packet> InTurn<'a, P> {
-    fn new(flows: &'a mut Flows<P>, arrivals: &'a mut Arrivals) -> Self {
-        let next = arrivals.next();
-        Self {
-            flows,
-            arrivals,
-            next,
-        }
-    }
-}
-
-impl<P: Packet> codel::Source<P> for InTurn<'_, P> {
-    fn head(&self) -> Option<&P> {
-        self.flows.front(self.next?)
-    }
-    fn pop(&mut self) -> Option<P> {
-        let packet = self.flows.pop(self.next?);
-        self.arrivals.turns.pop();
-        self.next = self.arrivals.next();
-        packet
-    }
-    fn backlog_bytes(&self) -> u64 {
-        self.flows.bytes()
     }
 }
 
@@ -209,7 +158,8 @@ pub struct Hush<P> {
     params: Params,
     /// In [`Order::Single`] all packets lie in the first flow.
     flows: Flows<P>,
-    arrivals: Box<Arrivals>,
+    /// Holds while the policy is trusted; else the flows are in the lists of a deficit round robin.
+    order: Deadlines,
     scores: Scores,
     /// When the gauges or the policy are due.
     due: Nanos,
@@ -220,6 +170,8 @@ pub struct Hush<P> {
     guard: Box<Guard>,
     /// The guard's verdict, where each packet finds it.
     trusted: bool,
+    /// The longest sojourn of a packet that left since the policy's last turn.
+    waited: Nanos,
     stand_in: Box<StandIn>,
     marks: u64,
     /// Marks that a flow's next arrivals get.
@@ -232,7 +184,7 @@ impl<P: Packet> Hush<P> {
         debug_assert_eq!(params.check(), Ok(()));
         Self {
             flows: Flows::new(params.flows),
-            arrivals: Box::default(),
+            order: Deadlines::default(),
             scores: Scores::default(),
             due: 0,
             link: Link::default(),
@@ -248,6 +200,7 @@ impl<P: Packet> Hush<P> {
             },
             guard: Box::new(Guard::new(params.dry_run)),
             trusted: !params.dry_run,
+            waited: 0,
             stand_in: Box::new(StandIn::new(params.ecn && !params.mark_next)),
             marks: 0,
             owed: Vec::new(),
@@ -271,7 +224,14 @@ impl<P: Packet> Hush<P> {
             || self.flows.memory() > self.params.memory_limit
     }
 
-    /// The flow with the most bytes queued and served lately, of those that have a packet.
+    /// Gives a flow its place in the order, by the packet at its head.
+    #[inline]
+    fn place(&mut self, flow: FlowId) {
+        let head = self.flows.front(flow).map(Packet::enqueued);
+        self.order.place(flow, head, &self.link);
+    }
+
+    /// The flow with the most bytes queued and served, of those that have a packet.
     fn victim(&mut self) -> Option<FlowId> {
         if self.flows.is_empty() {
             return None;
@@ -279,9 +239,9 @@ impl<P: Packet> Hush<P> {
         match self.params.order {
             Order::Single => Some(0),
             _ => {
-                let (flows, link, service) = (&self.flows, &self.link, self.params.model.service);
-                let most = |flow| score(flows, link, service, flow);
-                Some(self.scores.most(most))
+                let (flows, link, model) = (&self.flows, &self.link, &*self.params.model);
+                let of = |flow| score(flows, link, model, flow);
+                Some(self.scores.most(of))
             }
         }
     }
@@ -297,9 +257,6 @@ impl<P: Packet> Hush<P> {
         let Some(packet) = self.flows.pop(flow) else {
             return 0;
         };
-        if self.params.order == Order::Arrival {
-            *of_flow(&mut self.arrivals.skips, flow) += 1;
-        }
         drops.drop(now, packet, cause);
         packet.len()
     }
@@ -317,17 +274,8 @@ impl<P: Packet> Hush<P> {
                 bytes += u64::from(self.drop_from(now, flow, DropCause::Overflow, drops));
                 packets += 1;
             }
-        }
-        // A queue that is not served must not collect turns.
-        if self.arrivals.turns.len() > 2 * self.flows.len() + 64 {
-            for _ in 0..self.arrivals.turns.len() {
-                let Some(flow) = self.arrivals.turns.pop() else {
-                    break;
-                };
-                match of_flow(&mut self.arrivals.skips, flow) {
-                    0 => drop(self.arrivals.turns.push(flow)),
-                    skips => *skips -= 1,
-                }
+            if self.in_order() {
+                self.place(flow);
             }
         }
     }
@@ -345,10 +293,19 @@ impl<P: Packet> Hush<P> {
         if now >= self.policy.due {
             let (model, link) = (&self.params.model, &self.link);
             self.settings = self.policy.decide(now, model, link, &mut self.law);
+            if self.params.order == Order::Fair {
+                self.order.scale(model.kappa, self.settings.target);
+            }
             self.supervise(now);
         }
         self.law.tune(&self.settings, self.link.rate());
         self.due = self.link.due.min(self.policy.due);
+    }
+
+    /// Whether the order by deadline is kept.
+    #[inline]
+    fn in_order(&self) -> bool {
+        self.trusted && self.params.order != Order::Single
     }
 
     /// Lets the guard look at the policy's turn.
@@ -356,7 +313,7 @@ impl<P: Packet> Hush<P> {
         let reading = Reading {
             rate: self.link.rate(),
             round_trip: self.link.round_trip(),
-            head_age: self.flows.head_age(now),
+            waited: std::mem::take(&mut self.waited),
             queued: self.flows.bytes(),
             sent: self.link.sent(),
         };
@@ -365,7 +322,26 @@ impl<P: Packet> Hush<P> {
             // What it remembers is of the time before.
             self.law = Law::default();
         }
-        self.trusted = self.guard.trusts();
+        if self.trusted != self.guard.trusts() {
+            self.trusted = !self.trusted;
+            self.change_order();
+        }
+    }
+
+    /// Brings the flows from the order by deadline into the lists of a deficit round robin, or back.
+    #[cold]
+    fn change_order(&mut self) {
+        if self.params.order == Order::Single {
+            return;
+        }
+        for flow in 0..self.flows.count() as FlowId {
+            if self.trusted {
+                self.flows.unlink(flow);
+                self.place(flow);
+            } else if self.flows.get(flow).packets() > 0 {
+                self.flows.activate(flow, self.params.quantum);
+            }
+        }
     }
 
     /// What the law asks for now.
@@ -385,7 +361,15 @@ impl<P: Packet> Hush<P> {
                 self.act(now, flow, drops);
                 return;
             }
-            self.drop_from(now, flow, DropCause::Early, drops);
+            self.give_up(now, flow, drops);
+        }
+    }
+
+    /// Drops a flow's head because the law asks for it.
+    fn give_up<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
+        self.drop_from(now, flow, DropCause::Early, drops);
+        if self.params.order != Order::Single {
+            self.place(flow);
         }
     }
 
@@ -403,7 +387,7 @@ impl<P: Packet> Hush<P> {
             self.marks += 1;
             return;
         }
-        self.drop_from(now, flow, DropCause::Early, drops);
+        self.give_up(now, flow, drops);
     }
 
     /// Marks the head of a queue, or notes that its flow's next arrival is to be marked; false if it is not ECN-capable.
@@ -432,23 +416,12 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The queue whose turn it is.
+    /// The queue whose head leaves next.
     #[inline]
-    fn turn(&mut self) -> Option<FlowId> {
+    fn turn(&self) -> Option<FlowId> {
         match self.params.order {
-            Order::Fair => loop {
-                let flow = self.flows.next_turn(self.params.quantum)?;
-                if self.flows.get(flow).packets() > 0 {
-                    return Some(flow);
-                }
-                self.flows.found_empty(flow);
-            },
-            Order::Arrival => {
-                let flow = self.arrivals.next()?;
-                self.arrivals.turns.pop();
-                Some(flow)
-            }
             Order::Single => (!self.flows.is_empty()).then_some(0),
+            _ => self.order.next(),
         }
     }
 
@@ -463,50 +436,56 @@ impl<P: Packet> Hush<P> {
         Some((queue, self.flows.pop(queue)?))
     }
 
-    /// The same by fq_codel's law: one CoDel for each queue, or one for all where packets leave in the order of arrival.
+    /// The same by fq_codel's law and order: a CoDel for each queue.
     #[cold]
     fn next_of_stand_in<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
         let law = &mut *self.stand_in;
         let (codel, stats, flows) = (&law.codel, &mut law.stats, &mut self.flows);
-        let got = match self.params.order {
-            Order::Fair => loop {
-                let flow = flows.next_turn(self.params.quantum)?;
-                let state = of_flow(&mut law.laws, flow);
-                let queue = &mut Source { flows, flow };
-                match codel::dequeue(codel, state, stats, now, queue, drops) {
-                    Got::Packet(packet) => return Some((flow, packet)),
-                    _ => flows.found_empty(flow),
+        if self.params.order == Order::Single {
+            if flows.count() == 0 {
+                // Asked before the first packet.
+                return None;
+            }
+            let state = of_flow(&mut law.laws, 0);
+            let queue = &mut Source { flows, flow: 0 };
+            return match codel::dequeue(codel, state, stats, now, queue, drops) {
+                Got::Packet(packet) => Some((0, packet)),
+                _ => None,
+            };
+        }
+        loop {
+            let flow = flows.next_turn(self.params.quantum)?;
+            let state = of_flow(&mut law.laws, flow);
+            let queue = &mut Source { flows, flow };
+            match codel::dequeue(codel, state, stats, now, queue, drops) {
+                Got::Packet(packet) => {
+                    flows.get_mut(flow).deficit -= packet.len() as i32;
+                    return Some((flow, packet));
                 }
-            },
-            Order::Arrival => {
-                let state = of_flow(&mut law.laws, 0);
-                let queue = &mut InTurn::new(flows, &mut self.arrivals);
-                codel::dequeue(codel, state, stats, now, queue, drops)
+                _ => flows.found_empty(flow),
             }
-            // Asked before the first packet.
-            Order::Single if flows.count() == 0 => return None,
-            Order::Single => {
-                let state = of_flow(&mut law.laws, 0);
-                let queue = &mut Source { flows, flow: 0 };
-                codel::dequeue(codel, state, stats, now, queue, drops)
-            }
-        };
-        let Got::Packet(packet) = got else {
-            return None;
-        };
-        let flow = self.flows.flow_of(self.flows.scale(packet.flow_hash()));
-        Some((flow, packet))
+        }
     }
 
-    /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, unless it is all there is.
+    /// How long the backlog would take to drain if each active flow had as much queued as this one.
+    #[inline]
+    fn own(&self, flow: FlowId) -> u128 {
+        let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
+        self.link.drain(all).into()
+    }
+
+    /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
+    /// backlog must account for; not if it is all there is.
     #[inline]
     fn step(&mut self, now: Nanos, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());
+        let own = (u128::from(step) * self.params.model.own as u128) >> fixed::Q;
         if let Some(head) = self.flows.front(queue)
             && head.ecn() == Ecn::Ect1
             && self.params.ecn
             && now.saturating_sub(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
+            && (self.params.order == Order::Single || self.own(queue) > own)
             && self.mark_head(queue)
         {
             self.marks += 1;
@@ -528,14 +507,15 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             _ => flow,
         };
         self.flows.push(queue, packet).set_enqueued(now);
-        match self.params.order {
-            Order::Fair => self.flows.activate(flow, self.params.quantum),
-            Order::Arrival => drop(self.arrivals.turns.push(flow)),
-            Order::Single => (),
+        if self.params.order != Order::Single {
+            if !self.trusted {
+                self.flows.activate(flow, self.params.quantum);
+            } else if self.flows.get(flow).packets() == 1 {
+                self.order.place(flow, Some(now), &self.link);
+            }
+            let score = score(&self.flows, &self.link, &self.params.model, flow);
+            self.scores.raise(flow, score);
         }
-        let service = self.params.model.service;
-        let score = score(&self.flows, &self.link, service, queue);
-        self.scores.raise(queue, score);
         if self.full() {
             self.drop_batch(now, drops);
         }
@@ -559,8 +539,11 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
             _ => queue,
         };
-        self.flows.get_mut(queue).deficit -= len as i32;
+        self.waited = self.waited.max(now.saturating_sub(packet.enqueued()));
         self.link.departed(now, flow, len, self.flows.is_empty());
+        if self.in_order() {
+            self.place(queue);
+        }
         Got::Packet(packet)
     }
 

@@ -1,6 +1,6 @@
 //! The numbers that training finds, and the text file that holds them.
 //!
-//! A file has a line `hush 1` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
+//! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
 //! are the model card.
 
 use std::sync::{Arc, OnceLock};
@@ -34,19 +34,43 @@ pub struct Model {
     pub window: i32,
     /// Share of the bytes that a flow was served lately that counts as if it were queued, where a flow is chosen that pays.
     pub service: i32,
+    /// The same of what it was served over ten round trips, brought to the same time.
+    pub long: i32,
+    /// How far a flow's long service moves its packets in the order of arrival, targets; 0: not at all.
+    pub kappa: i32,
+    /// ECT(1) is marked only if its own flow's queue, times the flows, takes this many steps to drain; 0: always.
+    pub own: i32,
+    /// ln of the idle share at which the target stays: of 1, R, n and packets per flow; see [`super::policy`].
+    pub idle: [i32; IDLE_FEATURES],
+    /// How fast ln of the target follows the idle share, per round trip; 0: not at all.
+    pub gain: i32,
+    /// What that may add to ln of the target, at least and at most.
+    pub falls: i32,
+    /// See `falls`.
+    pub rises: i32,
 }
+
+/// Features that the idle share to keep depends on.
+pub const IDLE_FEATURES: usize = 4;
 
 /// The text of the model that quell ships.
 pub const TEXT: &str = include_str!("shipped.txt");
 
 const ROWS: [&str; 5] = ["target", "wait", "hold", "cap", "step"];
 /// Word, least and most.
-const NUMBERS: [(&str, f64, f64); 4] = [
+const NUMBERS: [(&str, f64, f64); 10] = [
     ("power", 0.0, 2.0),
     ("longest", 0.0001, 1.0),
     ("window", 0.0, 1000.0),
     ("service", 0.0, 1.0),
+    ("long", 0.0, 16.0),
+    ("kappa", 0.0, 16.0),
+    ("own", 0.0, 100.0),
+    ("gain", 0.0, 1.0),
+    ("falls", -10.0, 0.0),
+    ("rises", 0.0, 10.0),
 ];
+const IDLE: &str = "idle";
 /// The largest weight.
 const MAX_WEIGHT: f64 = 100.0;
 
@@ -68,9 +92,14 @@ impl Model {
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
         let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
-        if lines.next().map(|(_, l)| l) != Some("hush 1") {
-            return Err("no model of hush; its first line must be `hush 1`".into());
+        match lines.next() {
+            Some((_, "hush 2")) => (),
+            Some((_, "hush 1")) => {
+                return Err("a model of an earlier version's law; train again with `quell train hush`".into());
+            }
+            _ => return Err("no model of hush; its first line must be `hush 2`".into()),
         }
+        let mut idle = None;
         let mut rows = [None; ROWS.len()];
         let mut numbers = [None; NUMBERS.len()];
         let mut ended = false;
@@ -90,6 +119,11 @@ impl Model {
                 if rows[i].replace(row).is_some() {
                     return Err(twice());
                 }
+            } else if word == IDLE {
+                let row = read::<IDLE_FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
+                if idle.replace(row).is_some() {
+                    return Err(twice());
+                }
             } else if let Some(i) = NUMBERS.iter().position(|(name, ..)| *name == word) {
                 let (_, low, high) = NUMBERS[i];
                 let [number] = read::<1>(n, word, &values, low, high)?;
@@ -97,7 +131,8 @@ impl Model {
                     return Err(twice());
                 }
             } else {
-                let known: Vec<_> = ROWS.into_iter().chain(NUMBERS.map(|(w, ..)| w)).collect();
+                let numbers = NUMBERS.map(|(word, ..)| word);
+                let known: Vec<_> = ROWS.into_iter().chain([IDLE]).chain(numbers).collect();
                 return Err(format!(
                     "line {n}: unknown word `{word:.30}`; known: {}",
                     known.join(", ")
@@ -111,7 +146,18 @@ impl Model {
             return Err(lacks("end"));
         }
         let [target, wait, hold, cap, step] = rows;
-        let [power, longest, window, service] = numbers;
+        let [
+            power,
+            longest,
+            window,
+            service,
+            long,
+            kappa,
+            own,
+            gain,
+            falls,
+            rises,
+        ] = numbers;
         Ok(Self {
             target: target.ok_or_else(|| lacks("target"))?,
             wait: wait.ok_or_else(|| lacks("wait"))?,
@@ -122,6 +168,13 @@ impl Model {
             longest: longest.ok_or_else(|| lacks("longest"))?,
             window: window.ok_or_else(|| lacks("window"))?,
             service: service.ok_or_else(|| lacks("service"))?,
+            long: long.ok_or_else(|| lacks("long"))?,
+            kappa: kappa.ok_or_else(|| lacks("kappa"))?,
+            own: own.ok_or_else(|| lacks("own"))?,
+            idle: idle.ok_or_else(|| lacks(IDLE))?,
+            gain: gain.ok_or_else(|| lacks("gain"))?,
+            falls: falls.ok_or_else(|| lacks("falls"))?,
+            rises: rises.ok_or_else(|| lacks("rises"))?,
         })
     }
 }
@@ -192,9 +245,10 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        assert!(error("").contains("first line must be `hush 1`"));
-        assert!(error("hush 2\n").contains("first line must be `hush 1`"));
-        assert!(error("hush 1\ntarget 1 2\n").contains("target has 2 numbers; it needs 9"));
-        assert!(error("hush 1\nbias 1\n").contains("unknown word `bias`; known: target, wait"));
+        assert!(error("").contains("first line must be `hush 2`"));
+        assert!(error("hush 3\n").contains("first line must be `hush 2`"));
+        assert!(error("hush 1\n").contains("train again with `quell train hush`"));
+        assert!(error("hush 2\ntarget 1 2\n").contains("target has 2 numbers; it needs 9"));
+        assert!(error("hush 2\nbias 1\n").contains("unknown word `bias`; known: target, wait"));
     }
 }

@@ -12,6 +12,9 @@
 //! 7. ln (least time to drain between two turns / R + 0.01) + 3
 //! 8. ln (greatest time to drain / R + 0.01) + 2
 //! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
+//!
+//! The target is also multiplied by a factor that follows the idle share: where that is below what the model's row `idle` gives
+//! for the link, with the features 1, 2, 4 and 9, the factor falls; above, it rises, within bounds. So it is an integral control.
 
 use super::fixed::{self, ONE, Q, approach, ln};
 use super::law::{Law, Settings};
@@ -36,7 +39,12 @@ pub struct Policy {
     actions: i64,
     trough: i64,
     peak: i64,
+    /// ln of the factor of the target, [`BIAS`] bits behind the point.
+    bias: i64,
 }
+
+/// See [`Policy::bias`].
+const BIAS: u32 = 2 * Q;
 
 impl Default for Policy {
     /// One that has seen nothing.
@@ -47,6 +55,7 @@ impl Default for Policy {
             actions: 0,
             trough: 0,
             peak: 0,
+            bias: 0,
         }
     }
 }
@@ -56,14 +65,36 @@ impl Policy {
     #[cold]
     pub fn decide(&mut self, now: Nanos, model: &Model, link: &Link, law: &mut Law) -> Settings {
         let round_trip = link.round_trip();
-        self.remember(now, round_trip, link, law);
+        let before = std::mem::replace(&mut self.last, now);
+        let span = match before {
+            0 => 0,
+            before => now.saturating_sub(before),
+        };
+        self.remember(span, round_trip, link, law);
         self.due = now + (round_trip / 4).clamp(2 * MS, 100 * MS);
-        settings(model, &self.features(link), link)
+        let features = self.features(link);
+        self.follow(span, model, link, &features);
+        settings(model, &features, link, self.bias >> (BIAS - Q))
     }
 
-    fn remember(&mut self, now: Nanos, round_trip: Nanos, link: &Link, law: &mut Law) {
-        if self.last != 0 {
-            let span = now.saturating_sub(self.last);
+    /// Moves the target's factor after the idle share: per round trip of at least 20 ms by at most `gain` down and twice that up.
+    fn follow(&mut self, span: Nanos, model: &Model, link: &Link, x: &[i64; FEATURES]) {
+        let weighed = (model.idle.iter().zip([x[0], x[1], x[3], x[8]]))
+            .map(|(w, x)| i64::from(*w) * x)
+            .sum::<i64>();
+        let set = fixed::power(weighed >> Q, 30).max(1);
+        let ratio = ((i128::from(link.idle()) << Q) / i128::from(set)).min(3 << Q) as i64;
+        let trips = (u128::from(span) << Q) / u128::from(link.round_trip().max(20 * MS));
+        let trips = trips.min(1 << Q) as i64;
+        let step = (i64::from(model.gain) * trips) >> Q;
+        let bias = self.bias + step * (ratio - ONE);
+        let bound = |ln: i32| i64::from(ln) << (BIAS - Q);
+        self.bias = bias.clamp(bound(model.falls), bound(model.rises));
+    }
+
+    /// Brings the running means up to date; `span`: since the last turn, 0 at the first.
+    fn remember(&mut self, span: Nanos, round_trip: Nanos, link: &Link, law: &mut Law) {
+        if span != 0 {
             let per_trip = (u128::from(law.actions) * u128::from(round_trip)) << FINE;
             // At most 1000 per thousandth of a round trip.
             let per_trip = (per_trip / u128::from(span.max(round_trip / 1000))) as i64;
@@ -78,7 +109,6 @@ impl Policy {
                 approach(&mut self.peak, link.drain(law.peak) as i64, a);
             }
         }
-        self.last = now;
         (law.actions, law.trough, law.peak) = (0, u64::MAX, 0);
     }
 
@@ -106,7 +136,7 @@ impl Policy {
     }
 }
 
-fn settings(model: &Model, x: &[i64; FEATURES], link: &Link) -> Settings {
+fn settings(model: &Model, x: &[i64; FEATURES], link: &Link, bias: i64) -> Settings {
     let of = |row: &Row| {
         let products = row.iter().zip(x).map(|(w, x)| i64::from(*w) * x);
         products.sum::<i64>() >> Q
@@ -117,7 +147,7 @@ fn settings(model: &Model, x: &[i64; FEATURES], link: &Link) -> Settings {
         |row: &Row, least: i64| time(fixed::scaled(trip, of(row).clamp(least * ONE, 3 * ONE)));
     let longest = ((i128::from(model.longest) * i128::from(SEC)) >> Q) as u64;
     let target = time(
-        fixed::exp(of(&model.target) + LN_SEC)
+        fixed::exp(of(&model.target) + LN_SEC + bias)
             .min(longest)
             .max(packet / 2),
     );

@@ -1,49 +1,42 @@
 //! Which flow has the highest score, without a look at every flow.
 //!
-//! Flows are in blocks, each with a bound that no score in it exceeds. A score rises only when a packet arrives, which raises the
-//! bound; a search looks through the block of the highest bound, brings that down to what it finds, and is done when no other
-//! bound is higher. So a packet causes the search of one block at most, whenever that comes.
+//! A tournament holds a bound for each flow that its score does not exceed. A score rises only when a packet arrives, which raises
+//! the bound; a search brings the highest bound down to its flow's score until that is the highest still. Of equal scores the
+//! flow with the lowest number is found.
 
 use crate::parts::flows::FlowId;
-
-/// Flows in a block.
-const BLOCK: u32 = 32;
+use crate::parts::tournament::Tournament;
 
 /// The bounds.
 #[derive(Clone, Debug, Default)]
-pub struct Scores {
-    bounds: Vec<u32>,
-    flows: u32,
+pub struct Scores(Tournament);
+
+/// The highest score first, then the lowest flow, of which there are 2^16.
+#[inline]
+fn key(flow: FlowId, score: u32) -> u64 {
+    u64::from(!score) << 16 | u64::from(flow)
 }
 
 impl Scores {
-    /// A flow's score has risen.
+    /// A flow's score may have risen.
     #[inline]
     pub fn raise(&mut self, flow: FlowId, score: u32) {
-        let block = (flow / BLOCK) as usize;
-        if flow >= self.flows {
-            self.flows = flow + 1;
-            if block >= self.bounds.len() {
-                self.bounds.resize(block + 1, 0);
-            }
+        let key = key(flow, score);
+        if key < self.0.of(flow) {
+            self.0.set(flow, key);
         }
-        let bound = &mut self.bounds[block];
-        *bound = score.max(*bound);
     }
 
     /// The flow with the highest score. There must be one.
     pub fn most(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
         loop {
-            let highest = self.bounds.iter().copied().max().unwrap_or(0);
-            let block = self.bounds.iter().position(|b| *b == highest).unwrap_or(0);
-            let first = block as u32 * BLOCK;
-            let flows = first..(first + BLOCK).min(self.flows);
-            let most = flows.clone().map(&score).max().unwrap_or(0);
-            self.bounds[block] = most;
-            if most == highest || self.bounds.iter().all(|bound| *bound <= most) {
-                let of = flows.clone().find(|flow| score(*flow) == most);
-                return of.unwrap_or(first);
+            let least = self.0.least();
+            let flow = (least & 0xffff) as FlowId;
+            let now = key(flow, score(flow));
+            if now == least {
+                return flow;
             }
+            self.0.set(flow, now);
         }
     }
 }
@@ -67,13 +60,10 @@ mod tests {
             } else {
                 now[flow] /= 2;
             }
-            if rng.below(4) == 0 && !now.is_empty() {
-                let found = scores.most(|flow| now.get(flow as usize).copied().unwrap_or(0));
-                assert_eq!(
-                    now[found as usize],
-                    *now.iter().max().unwrap(),
-                    "step {step}"
-                );
+            if rng.below(4) == 0 && now.iter().any(|score| *score > 0) {
+                let found = scores.most(|flow| now[flow as usize]) as usize;
+                let most = *now.iter().max().unwrap();
+                assert_eq!(now.iter().position(|score| *score == most), Some(found), "step {step}");
             }
         }
     }
