@@ -1,5 +1,5 @@
 /*
- * `hush`: flow queues in deficit round robin under one law, whose settings a trained policy takes from what it sees of the link; the
+ * `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link; the
  * decisions of `src/disciplines/hush/` (docs/explanation/hush.md), bit for bit, as long as no more than PACKETS are queued.
  */
 #ifndef QUELL_HUSH_H
@@ -7,11 +7,12 @@
 
 #include "codels.h"
 #include "hush_policy.h"
+#include "tournament.h"
 
-enum {
-    BLOCK = 32,           /* flows in a block of the search for the flow that pays */
-    BLOCKS = FLOWS / BLOCK,
-};
+#define FLOW_BITS 16
+#define FLOW_MASK 0xffffULL
+#define BEFORE (1ULL << 36) /* a deadline is 0 at this much before time 0 */
+#define END ((1ULL << (64 - FLOW_BITS)) - 2)
 
 struct queue {
     struct flows flows;
@@ -24,15 +25,17 @@ struct queue {
     struct reading reading;
     u64 due; /* when the gauges or the policy are */
     u64 marks;
+    u64 waited;      /* the longest sojourn of a packet that left since the policy's last turn */
+    s64 scale;       /* `kappa` targets */
+    u32 by_deadline; /* or the flows are in the lists of a deficit round robin */
     u32 limit;
     u32 ecn;
-    u32 bounds[BLOCKS]; /* no score in a block is higher */
+    struct tournament deadlines; /* of the flows' heads, in units of 2^10 ns, above the flow's number */
+    struct tournament bounds;    /* no flow's score is higher */
 };
 
 static always_inline void queue_init(struct queue *q, u64 now)
 {
-    u32 i;
-
     (void)now;
     flows_init(&q->flows, NONE);
     codels_init(&q->codels);
@@ -41,9 +44,11 @@ static always_inline void queue_init(struct queue *q, u64 now)
     policy_init(&q->policy);
     guard_init(&q->guard);
     q->settings = (struct settings){ NEVER, NEVER, NEVER, NEVER, NEVER, 0 };
-    q->due = q->marks = 0;
-    repeat (i, BLOCKS)
-        q->bounds[masked(i, BLOCKS - 1)] = 0;
+    q->due = q->marks = q->waited = 0;
+    q->scale = 0;
+    q->by_deadline = 1;
+    tournament_init(&q->deadlines);
+    tournament_init(&q->bounds);
 }
 
 static always_inline void queue_set(struct queue *q, const struct quell_knobs *knobs, u64 now)
@@ -54,71 +59,75 @@ static always_inline void queue_set(struct queue *q, const struct quell_knobs *k
     q->codels.ecn &= !q->flows.mark_next;
 }
 
-/* What decides which flow pays: bytes queued, and a share of those served lately; 0 without a packet. */
+/* What decides which flow pays: bytes queued, and shares of those served lately and over many round trips; 0 without a packet. */
 static always_inline u32 score_of(struct queue *q, s32 flow)
 {
     u32 queued = flow_at(&q->flows, flow)->bytes;
-    u64 served = peer_at(&q->link, flow)->served;
+    u64 served = (u64)peer_at(&q->link, flow)->served * HUSH_SERVICE >> Q;
 
     if (!queued)
         return 0;
-    return min64(queued + (served * HUSH_SERVICE >> Q), ~0U);
+    served += link_steady(&q->link, flow) * HUSH_STEADY >> Q;
+    return min64(queued + served, ~0U);
 }
 
-/* The highest score in a block, and in the upper half its flow, the first of equals. */
-global u64 best_of_block(struct queue *q nonnull, u32 block)
+/* The highest score first, then the lowest flow. */
+static always_inline u64 score_key(s32 flow, u32 score)
 {
-    u32 i, most = 0, best = block * BLOCK;
-
-    repeat (i, BLOCK) {
-        u32 flow = block * BLOCK + i, score;
-
-        if (flow >= q->flows.count)
-            break;
-        score = score_of(q, flow);
-        if (score > most) {
-            most = score;
-            best = flow;
-        }
-    }
-    return (u64)best << 32 | most;
+    return (u64)~score << FLOW_BITS | (u32)flow;
 }
 
-/* The block with the highest bound, the first of equals, and in the upper half the bound. */
-global u64 highest_block(const struct queue *q nonnull)
-{
-    u32 i, most = 0, best = 0;
-
-    repeat (i, BLOCKS) {
-        u32 bound = q->bounds[masked(i, BLOCKS - 1)];
-
-        if (bound > most) {
-            most = bound;
-            best = i;
-        }
-    }
-    return (u64)most << 32 | best;
-}
-
-/* The flow with the most bytes queued and served lately, of those that have a packet. A score rises only when a packet arrives, which
- * raises its block's bound; so the search looks through few blocks (`src/disciplines/hush/scores.rs`). */
+/* The flow with the highest score, of those that have a packet. A score rises only when a packet arrives, which raises the bound; so
+ * the search brings bounds down until the highest is true (`src/disciplines/hush/scores.rs`). */
 global int victim(struct queue *q nonnull)
 {
     s32 flow = 0;
     u32 i;
 
-    repeat (i, 2 * BLOCKS) {
-        u64 highest = highest_block(q), best;
-        u32 block = highest, most;
+    repeat (i, FLOWS + 1) {
+        u64 least = tournament_least(&q->bounds), key;
 
-        best = best_of_block(q, block);
-        most = best;
-        flow = best >> 32;
-        q->bounds[masked(block, BLOCKS - 1)] = most;
-        if (most >= highest_block(q) >> 32)
+        flow = least & FLOW_MASK;
+        key = score_key(flow, score_of(q, flow));
+        if (key == least)
             break;
+        tournament_set(&q->bounds, flow, key);
     }
     return flow;
+}
+
+/* Gives a flow its place in the order, by the packet at its head. */
+global int place(struct queue *q nonnull, s32 flow)
+{
+    struct flow *f = flow_at(&q->flows, flow);
+    u64 key = LAST;
+
+    if (f->packets) {
+        s64 handicap = q->scale ? q->scale * link_excess(&q->link, flow) >> Q : 0;
+        u64 due = packet_at(&q->flows, f->head)->enqueued + BEFORE + handicap;
+
+        key = min64(due >> 10, END) << FLOW_BITS | (u32)flow;
+    }
+    return tournament_set(&q->deadlines, flow, key);
+}
+
+/* Brings the flows from the order by deadline into the lists of a deficit round robin, or back. */
+global int change_order(struct queue *q nonnull, u32 by_deadline)
+{
+    u32 i;
+
+    q->by_deadline = by_deadline;
+    repeat (i, FLOWS) {
+        if (i >= q->flows.count)
+            break;
+        if (by_deadline) {
+            flows_move(&q->flows, i, TURN_OFF);
+            place(q, i);
+        } else if (flow_at(&q->flows, i)->packets) {
+            flows_activate(&q->flows, i);
+        }
+    }
+    return 0;
 }
 
 /* Drops the packet at the head of a flow; its bytes. */
@@ -150,6 +159,8 @@ global int drop_batch(struct queue *q nonnull)
                 break;
             bytes += drop_from(q, flow, OVERFLOW);
         }
+        if (q->by_deadline)
+            place(q, flow);
     }
     return 0;
 }
@@ -157,36 +168,22 @@ global int drop_batch(struct queue *q nonnull)
 static always_inline s32 queue_enqueue(struct queue *q, u32 hash, u32 bytes, u32 ecn, u64 now)
 {
     s32 flow = flow_of(&q->flows, hash), at;
-    u32 *bound = &q->bounds[masked((u32)flow / BLOCK, BLOCKS - 1)], score;
+    u64 key;
 
     link_arrived(&q->link, now, flow, bytes);
     at = flows_push(&q->flows, flow, bytes, ecn, now);
     if (at == NONE)
         return NONE;
-    flows_activate(&q->flows, flow);
-    score = score_of(q, flow);
-    if (score > *bound)
-        *bound = score;
+    if (!q->by_deadline)
+        flows_activate(&q->flows, flow);
+    else if (flow_at(&q->flows, flow)->packets == 1)
+        place(q, flow);
+    key = score_key(flow, score_of(q, flow));
+    if (key < tournament_of(&q->bounds, flow))
+        tournament_set(&q->bounds, flow, key);
     if (flows_full(&q->flows, q->limit))
         drop_batch(q);
     return at;
-}
-
-/* How long the packet has waited that waits longest of all flows' heads. */
-global u64 head_age(struct flows *q nonnull, u64 now)
-{
-    u64 most = 0;
-    u32 i;
-
-    repeat (i, FLOWS) {
-        struct flow *f = flow_at(q, i);
-
-        if (i >= q->count)
-            break;
-        if (f->packets)
-            most = max64(most, less(now, packet_at(q, f->head)->enqueued));
-    }
-    return most;
 }
 
 /* Brings the gauges up to date and lets the policy set the law, whichever is due; the guard looks at the policy's turn. */
@@ -202,7 +199,9 @@ global int learn(struct queue *q nonnull, u64 now)
     }
     if (now >= q->policy.due) {
         policy_decide(&q->policy, now, link, &q->law, &q->settings);
-        q->reading = (struct reading){ link->rate, link->round_trip, head_age(&q->flows, now), q->flows.bytes, link->sent };
+        q->scale = (s64)HUSH_KAPPA * (s64)min64(q->settings.target, SECOND) >> Q;
+        q->reading = (struct reading){ link->rate, link->round_trip, q->waited, q->flows.bytes, link->sent };
+        q->waited = 0;
         /* Back in charge: what the law remembers is of the time before. */
         if (guard_turn(&q->guard, now, &q->reading))
             law_init(&q->law);
@@ -210,6 +209,13 @@ global int learn(struct queue *q nonnull, u64 now)
     law_tune(&q->law, &q->settings, link->rate);
     q->due = min64(link->due, q->policy.due);
     return 0;
+}
+
+/* Drops a flow's head because the law asks for it. */
+static always_inline void give_up(struct queue *q, s32 flow)
+{
+    drop_from(q, flow, EARLY);
+    place(q, flow);
 }
 
 /* Marks a flow's head, if it can be marked and the flow would slow down for it; else drops it. */
@@ -223,7 +229,7 @@ global int act(struct queue *q nonnull, s32 flow)
         q->marks++;
         return 0;
     }
-    drop_from(q, flow, EARLY);
+    give_up(q, flow);
     return 0;
 }
 
@@ -244,66 +250,65 @@ global int obey(struct queue *q nonnull, u64 now)
             act(q, flow);
             break;
         }
-        drop_from(q, flow, EARLY);
+        give_up(q, flow);
     }
     return 0;
 }
 
-/* Marks the head of a flow if it is scalable and waited for longer than the step, unless it is all there is. */
+/* Marks the head of a flow if it is scalable and waited for longer than the step, which its own flow's share of the backlog must
+ * account for; not if it is all there is. */
 static always_inline void step(struct queue *q, s32 flow, u64 now)
 {
-    s32 at = flow_at(&q->flows, flow)->head;
-    struct packet *head = packet_at(&q->flows, at);
+    struct flow *f = flow_at(&q->flows, flow);
+    struct packet *head = packet_at(&q->flows, f->head);
+    u64 step = q->settings.step;
 
-    if (q->ecn && head->ecn == ECT_1 && less(now, head->enqueued) > q->settings.step
-        && q->flows.bytes > MTU + head->bytes && flows_mark(&q->flows, at))
+    if (q->ecn && head->ecn == ECT_1 && less(now, head->enqueued) > step && q->flows.bytes > MTU + head->bytes
+        && link_drain(&q->link, (u64)f->bytes * q->link.active) > mul_shift(step, HUSH_OWN, Q) && flows_mark(&q->flows, f->head))
         q->marks++;
 }
 
-/* The packet whose turn it is; NONE if there is none. */
+/* The packet that leaves next; NONE if there is none. */
 global int next_packet(struct queue *q nonnull, u64 now)
 {
-    struct flows *flows = &q->flows;
-    u32 i;
+    u64 least = tournament_least(&q->deadlines);
+    s32 flow = least & FLOW_MASK;
 
-    repeat (i, TURNS_MOST) {
-        s32 flow = flows_turn(flows);
-
-        if (flow == AGAIN)
-            continue;
-        if (flow == NONE)
-            break;
-        if (flow_at(flows, flow)->packets) {
-            step(q, flow, now);
-            return flows_pop(flows, flow);
-        }
-        flows_found_empty(flows, flow);
-    }
-    return NONE;
+    if (least == LAST)
+        return NONE;
+    step(q, flow, now);
+    return flows_pop(&q->flows, flow);
 }
 
 static always_inline s32 queue_dequeue(struct queue *q, u64 now)
 {
-    u32 bytes;
+    u32 bytes, by_deadline;
     s32 at, flow;
 
     if (q->flows.packets_queued && now >= q->due)
         learn(q, now);
-    if (q->guard.trusted && !q->codels.rests) {
+    by_deadline = q->guard.trusted && !q->codels.rests;
+    if (by_deadline != q->by_deadline)
+        change_order(q, by_deadline);
+    if (by_deadline) {
         if (q->flows.packets_queued)
             obey(q, now);
         at = next_packet(q, now);
     } else {
         at = codels_fair(&q->flows, &q->codels, now);
+        if (at != NONE)
+            flows_charge(&q->flows, at);
     }
     if (at == NONE) {
         link_found_empty(&q->link, now);
         return NONE;
     }
-    flows_charge(&q->flows, at);
     flow = packet_at(&q->flows, at)->flow;
     bytes = packet_at(&q->flows, at)->bytes;
+    q->waited = max64(q->waited, less(now, packet_at(&q->flows, at)->enqueued));
     link_departed(&q->link, now, flow, bytes, !q->flows.packets_queued);
+    if (by_deadline)
+        place(q, flow);
     return at;
 }
 

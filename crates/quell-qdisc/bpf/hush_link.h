@@ -19,6 +19,8 @@ struct peer {
     u64 handshake; /* when its handshake left; QUEUED while that is queued, 0 without one */
     s32 round_trip; /* ln of it; 0 while unknown */
     u32 served;    /* bytes, lately */
+    u32 steady;    /* bytes per MEMORY over many round trips, when the clock `folds` stood at `at` */
+    u32 at;
 };
 
 struct link {
@@ -36,12 +38,50 @@ struct link {
     u32 asked;         /* the device asked for a packet and got none */
     u64 sum;           /* where link_count() counts; in memory, because the verifier would follow each number that a register has */
     u32 counted, known;
+    u32 folds;         /* the clock by which steady service decays, e-folds with Q bits behind the point; it wraps */
+    u32 weight;        /* what a byte adds to steady service, Q bits behind the point */
+    u64 total;         /* steady service of all flows */
+    u64 twentieth;     /* of the mean of the active ones */
+    s64 ln_mean;       /* ln of 1.05 times that mean */
     struct peer peers[FLOWS];
 };
 
 static always_inline struct peer *peer_at(struct link *link, s32 flow)
 {
     return &link->peers[masked((u32)flow, FLOWS - 1)];
+}
+
+/* How long steady service counts: ten round trips, each at least 30 ms. */
+static always_inline u64 link_memory(u64 round_trip)
+{
+    return 10 * max64(round_trip, 30 * MS);
+}
+
+/* A flow's steady service at the clock's time. */
+global u64 link_steady(struct link *link nonnull, s32 flow)
+{
+    struct peer *p = peer_at(link, flow);
+    u32 past = link->folds - p->at;
+
+    return past ? scaled(p->steady, -(s64)past) : p->steady;
+}
+
+/* Brings it up to the clock's time. */
+static always_inline void link_fade_steady(struct link *link, s32 flow)
+{
+    struct peer *p = peer_at(link, flow);
+
+    if (p->at != link->folds) {
+        p->steady = link_steady(link, flow);
+        p->at = link->folds;
+    }
+}
+
+/* ln of a flow's steady service over the active flows' mean, a twentieth of which is added to both; from -1.5 to 2, Q bits behind the
+ * point. */
+static always_inline s64 link_excess(struct link *link, s32 flow)
+{
+    return clamped(ln(link_steady(link, flow) + link->twentieth + 1) - link->ln_mean, -3 * ONE / 2, 2 * ONE);
 }
 
 global int link_init(struct link *link nonnull)
@@ -53,7 +93,7 @@ global int link_init(struct link *link nonnull)
 
         p->seen = p->handshake = 0;
         p->round_trip = 0;
-        p->served = 0;
+        p->served = p->steady = p->at = 0;
     }
     link->due = NEVER;
     link->last = link->since = link->idle_since = link->idle_ns = link->idle_ns_of_rate = 0;
@@ -61,6 +101,10 @@ global int link_init(struct link *link nonnull)
     link->idle = (1 << 30) / 50;
     link->active = link->asked = 1;
     link->round_trip = PRIOR;
+    link->folds = 0;
+    link->weight = (MEMORY << Q) / link_memory(PRIOR);
+    link->total = link->twentieth = 0;
+    link->ln_mean = 0;
     return 0;
 }
 
@@ -94,6 +138,7 @@ static always_inline void link_arrived(struct link *link, u64 now, s32 flow, u32
         link->idle_since = NEVER;
         link->asked = 0;
     }
+    link_fade_steady(link, flow);
     if (bytes <= SMALL) {
         if (!p->seen || less(now, p->seen) > SILENCE)
             p->handshake = QUEUED;
@@ -109,7 +154,11 @@ static always_inline void link_arrived(struct link *link, u64 now, s32 flow, u32
 static always_inline void link_departed(struct link *link, u64 now, s32 flow, u32 bytes, int last)
 {
     struct peer *p = peer_at(link, flow);
+    u32 more = (u64)bytes * link->weight >> Q;
 
+    link_fade_steady(link, flow);
+    p->steady = p->steady + more < more ? ~0U : p->steady + more;
+    link->total += more;
     p->served = p->served + bytes < bytes ? ~0U : p->served + bytes;
     if (bytes <= SMALL && p->handshake == QUEUED)
         p->handshake = max64(now, QUEUED + 1);
@@ -208,6 +257,20 @@ static always_inline void link_forget(struct link *link, u64 span, u32 flows)
         peer_at(link, i)->served = 0;
 }
 
+/* Moves the clock by which steady service decays. */
+static always_inline void link_decay(struct link *link, u64 span)
+{
+    u64 memory = link_memory(link->round_trip), mean;
+    u32 past = span / 64 >= memory ? 64 << Q : (span << Q) / memory;
+
+    link->folds += past;
+    link->total = scaled(link->total, -(s64)past);
+    link->weight = (MEMORY << Q) / memory;
+    mean = link->total / link->active;
+    link->twentieth = mean / 20;
+    link->ln_mean = ln(mean + link->twentieth + 1);
+}
+
 /* A period ended, and something is queued. `flows`: how many were ever used. */
 global int link_update(struct link *link nonnull, u64 now, u32 flows)
 {
@@ -220,6 +283,7 @@ global int link_update(struct link *link nonnull, u64 now, u32 flows)
         link_measure_rate(link, now);
         link_count(link, now, flows);
         link_forget(link, span, flows);
+        link_decay(link, span);
     }
     link->idle_ns = 0;
     link->last = now;

@@ -6,7 +6,8 @@
 #include "hush_link.h"
 
 enum {
-    FINE = 24, /* fractions are kept with this many bits behind the point */
+    FINE = 24,    /* fractions are kept with this many bits behind the point */
+    BIAS = 2 * Q, /* and the bias with these */
     DOUBLINGS = 6,
 };
 #define LONGEST (600 * SECOND)
@@ -15,6 +16,7 @@ struct policy {
     u64 due, last;
     s64 actions; /* per round trip, FINE bits behind the point; as trough and peak (ns) a running mean */
     s64 trough, peak;
+    s64 bias; /* ln of the factor of the target that follows the idle share */
     u64 decisions;
 };
 
@@ -27,13 +29,13 @@ struct guard {
 };
 
 struct reading {
-    u64 rate, round_trip, head_age, queued, sent;
+    u64 rate, round_trip, waited, queued, sent;
 };
 
 static always_inline void policy_init(struct policy *p)
 {
     p->due = p->last = p->decisions = 0;
-    p->actions = p->trough = p->peak = 0;
+    p->actions = p->trough = p->peak = p->bias = 0;
 }
 
 static always_inline void guard_init(struct guard *g)
@@ -43,12 +45,12 @@ static always_inline void guard_init(struct guard *g)
     g->trusted = 1;
 }
 
-static always_inline void policy_remember(struct policy *p, u64 now, const struct link *link, struct law *law)
+/* `span`: since the last turn, 0 at the first. */
+static always_inline void policy_remember(struct policy *p, u64 span, const struct link *link, struct law *law)
 {
     u64 trip = link->round_trip;
 
-    if (p->last) {
-        u64 span = less(now, p->last);
+    if (span) {
         /* At most 1000 per thousandth of a round trip. */
         s64 per_trip = mul_div(law->actions * trip, 1 << FINE, max64(span, trip / 1000));
 
@@ -60,7 +62,6 @@ static always_inline void policy_remember(struct policy *p, u64 now, const struc
             p->peak = approached(p->peak, link_drain(link, law->peak), share);
         }
     }
-    p->last = now;
     law->actions = 0;
     law->trough = ~0ULL;
     law->peak = 0;
@@ -86,14 +87,28 @@ static always_inline u64 in_range(u64 time)
     return min64(max64(time, SECOND / 100000), 5 * SECOND);
 }
 
+/* Moves the target's factor after the idle share: per round trip of at least 20 ms by at most `gain` down and twice that up. */
+static always_inline void policy_follow(struct policy *p, u64 span, const struct link *link, const s64 *x)
+{
+    s64 sum = HUSH_IDLE[0] * x[0] + HUSH_IDLE[1] * x[1] + HUSH_IDLE[2] * x[3] + HUSH_IDLE[3] * x[8];
+    u64 set = max64(power(sum >> Q, 30), 1);
+    s64 ratio = min64(((u64)link->idle << Q) / set, 3 << Q);
+    u64 trip = max64(link->round_trip, 20 * MS);
+    s64 trips = span >= trip ? ONE : (s64)((span << Q) / trip);
+    s64 step = HUSH_GAIN * trips >> Q;
+
+    p->bias = clamped(p->bias + step * (ratio - ONE), (s64)HUSH_FALLS * ONE, (s64)HUSH_RISES * ONE);
+}
+
 /* Takes its turn: reads what the law did and what the link is, and says when to ask again. */
 global int policy_decide(struct policy *p nonnull, u64 now, const struct link *link nonnull, struct law *law nonnull,
                          struct settings *s nonnull)
 {
-    u64 trip = link->round_trip, packet = link_drain(link, MTU), base, time;
+    u64 trip = link->round_trip, packet = link_drain(link, MTU), base, time, span = p->last ? less(now, p->last) : 0;
     s64 x[HUSH_FEATURES], above;
 
-    policy_remember(p, now, link, law);
+    p->last = now;
+    policy_remember(p, span, link, law);
     p->due = now + min64(max64(trip / 4, 2 * MS), 100 * MS);
     p->decisions++;
 
@@ -107,7 +122,8 @@ global int policy_decide(struct policy *p nonnull, u64 now, const struct link *l
     x[7] = ln_fraction(mul_div(p->peak, 1 << FINE, trip), FINE, 167772) + 2 * ONE;
     x[8] = clamped(ln(trip) - ln(packet) - x[3] - ln(20), 0, 5 * ONE);
 
-    time = min64(power(weighed(HUSH_TARGET, x) + ln(SECOND), 0), HUSH_LONGEST * SECOND >> Q);
+    policy_follow(p, span, link, x);
+    time = min64(power(weighed(HUSH_TARGET, x) + ln(SECOND) + (p->bias >> (BIAS - Q)), 0), HUSH_LONGEST * SECOND >> Q);
     s->target = in_range(max64(time, packet / 2));
     s->wait = in_range(scaled(trip, clamped(weighed(HUSH_WAIT, x), -6 * ONE, 3 * ONE)));
     s->hold = in_range(scaled(trip, clamped(weighed(HUSH_HOLD, x), -4 * ONE, 3 * ONE)));
@@ -147,7 +163,7 @@ static always_inline int guard_stuck(struct guard *g, u64 now, const struct read
 global int guard_turn(struct guard *g nonnull, u64 now, const struct reading *r nonnull)
 {
     u64 quiet = max64(SECOND, 10 * r->round_trip);
-    int impossible = r->rate <= SLOWEST || r->rate >= FASTEST || r->head_age > LONGEST;
+    int impossible = r->rate <= SLOWEST || r->rate >= FASTEST || r->waited > LONGEST;
     u32 before = g->trusted;
 
     if (impossible) {

@@ -287,11 +287,18 @@ fn hush_numbers() -> String {
     list(&mut text, "HUSH_HOLD", "int", 0, &row(&model.hold));
     list(&mut text, "HUSH_CAP", "int", 0, &row(&model.cap));
     list(&mut text, "HUSH_STEP", "int", 0, &row(&model.step));
+    list(&mut text, "HUSH_IDLE", "int", 0, &model.idle.map(i64::from));
     let numbers = [
         ("POWER", model.power),
         ("LONGEST", model.longest),
         ("WINDOW", model.window),
         ("SERVICE", model.service),
+        ("STEADY", model.steady),
+        ("KAPPA", model.kappa),
+        ("OWN", model.own),
+        ("GAIN", model.gain),
+        ("FALLS", model.falls),
+        ("RISES", model.rises),
     ];
     text.push('\n');
     for (name, number) in numbers {
@@ -356,7 +363,7 @@ fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
     ];
     let acts = compare("hush", &settings, make, gauges);
     assert!(
-        acts.drops > 5000 && acts.marks > 1000 && acts.overflows > 1000,
+        acts.drops > 5000 && acts.marks > 200 && acts.overflows > 1000,
         "{acts:?}"
     );
     // The guard brought fq_codel's law in, too.

@@ -31,7 +31,7 @@ struct Flow {
     /// Bytes that it was served lately.
     served: u32,
     /// Bytes per [`MEMORY`] that it was served over many round trips, when the clock [`Link::folds`] stood at `at`.
-    long: u32,
+    steady: u32,
     at: u32,
 }
 
@@ -64,11 +64,11 @@ pub struct Link {
     idle: i64,
     active: u32,
     round_trip: Nanos,
-    /// The clock by which long service decays, e-folds with [`fixed::Q`] bits behind the point; it wraps.
+    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point; it wraps.
     folds: u32,
-    /// What a byte adds to long service, with [`fixed::Q`] bits behind the point.
+    /// What a byte adds to steady service, with [`fixed::Q`] bits behind the point.
     weight: u32,
-    /// The long service of all flows, a twentieth of the mean of the active ones, and ln of 1.05 times that mean.
+    /// The steady service of all flows, a twentieth of the mean of the active ones, and ln of 1.05 times that mean.
     total: u64,
     twentieth: u64,
     ln_mean: i64,
@@ -102,23 +102,23 @@ impl Default for Link {
     }
 }
 
-/// How long long service counts: ten round trips, each at least 30 ms.
+/// How long steady service counts: ten round trips, each at least 30 ms.
 fn memory(round_trip: Nanos) -> Nanos {
     10 * round_trip.max(30 * MS)
 }
 
-/// What a byte adds to long service at this round trip.
+/// What a byte adds to steady service at this round trip.
 fn weight(round_trip: Nanos) -> u32 {
     ((MEMORY << fixed::Q) / memory(round_trip)) as u32
 }
 
 impl Flow {
-    /// Its long service at the clock's time.
+    /// Its steady service at the clock's time.
     #[inline]
-    fn long(&self, folds: u32) -> u32 {
+    fn steady(&self, folds: u32) -> u32 {
         match folds.wrapping_sub(self.at) {
-            0 => self.long,
-            past => fixed::scaled(self.long.into(), -i64::from(past)) as u32,
+            0 => self.steady,
+            past => fixed::scaled(self.steady.into(), -i64::from(past)) as u32,
         }
     }
 
@@ -126,7 +126,7 @@ impl Flow {
     #[inline]
     fn fade(&mut self, folds: u32) {
         if self.at != folds {
-            self.long = self.long(folds);
+            self.steady = self.steady(folds);
             self.at = folds;
         }
     }
@@ -166,15 +166,15 @@ impl Link {
 
     /// Bytes per [`MEMORY`] that a flow was served over ten round trips.
     #[inline]
-    pub fn long(&self, flow: FlowId) -> u32 {
-        (self.flows.get(flow as usize)).map_or(0, |f| f.long(self.folds))
+    pub fn steady(&self, flow: FlowId) -> u32 {
+        (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's long service and m the mean of the active flows'; with
+    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows'; with
     /// [`fixed::Q`] bits behind the point.
     #[inline]
     pub fn excess(&self, flow: FlowId) -> i64 {
-        let of = fixed::ln(u64::from(self.long(flow)) + self.twentieth + 1);
+        let of = fixed::ln(u64::from(self.steady(flow)) + self.twentieth + 1);
         (of - self.ln_mean).clamp(-3 * fixed::ONE / 2, 2 * fixed::ONE)
     }
 
@@ -231,7 +231,7 @@ impl Link {
         f.served = f.served.saturating_add(len);
         f.fade(self.folds);
         let more = (u64::from(len) * u64::from(self.weight)) >> fixed::Q;
-        f.long = f.long.saturating_add(more as u32);
+        f.steady = f.steady.saturating_add(more as u32);
         self.total += more;
         if len <= SMALL && f.handshake == QUEUED {
             f.handshake = now.max(QUEUED + 1);
@@ -309,7 +309,7 @@ impl Link {
         }
     }
 
-    /// Moves the clock by which long service decays.
+    /// Moves the clock by which steady service decays.
     fn decay(&mut self, span: Nanos) {
         let memory = memory(self.round_trip);
         let past = ((u128::from(span) << fixed::Q) / u128::from(memory)).min(64 << fixed::Q) as u32;

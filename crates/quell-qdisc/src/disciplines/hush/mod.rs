@@ -125,7 +125,7 @@ fn score<P: Packet>(flows: &Flows<P>, link: &Link, model: &Model, flow: FlowId) 
         queued => {
             let share = |bytes: u32, of: i32| (u64::from(bytes) * of as u64) >> fixed::Q;
             let lately = share(link.served(flow), model.service);
-            let served = lately + share(link.long(flow), model.long);
+            let served = lately + share(link.steady(flow), model.steady);
             queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
         }
     }
@@ -467,29 +467,28 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// How long the backlog would take to drain if each active flow had as much queued as this one.
-    #[inline]
-    fn own(&self, flow: FlowId) -> u128 {
-        let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
-        self.link.drain(all).into()
-    }
-
     /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
     /// backlog must account for; not if it is all there is.
     #[inline]
     fn step(&mut self, now: Nanos, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());
-        let own = (u128::from(step) * self.params.model.own as u128) >> fixed::Q;
         if let Some(head) = self.flows.front(queue)
             && head.ecn() == Ecn::Ect1
             && self.params.ecn
             && now.saturating_sub(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
-            && (self.params.order == Order::Single || self.own(queue) > own)
+            && (self.params.order == Order::Single || self.owns(queue, step))
             && self.mark_head(queue)
         {
             self.marks += 1;
         }
+    }
+
+    /// Whether the backlog would take `own` steps to drain if each active flow had as much queued as this one.
+    fn owns(&self, flow: FlowId, step: Nanos) -> bool {
+        let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
+        let least = (u128::from(step) * self.params.model.own as u128) >> fixed::Q;
+        u128::from(self.link.drain(all)) > least
     }
 }
 

@@ -35,8 +35,8 @@ pub struct Model {
     /// Share of the bytes that a flow was served lately that counts as if it were queued, where a flow is chosen that pays.
     pub service: i32,
     /// The same of what it was served over ten round trips, brought to the same time.
-    pub long: i32,
-    /// How far a flow's long service moves its packets in the order of arrival, targets; 0: not at all.
+    pub steady: i32,
+    /// How far a flow's steady service moves its packets in the order of arrival, targets; 0: not at all.
     pub kappa: i32,
     /// ECT(1) is marked only if its own flow's queue, times the flows, takes this many steps to drain; 0: always.
     pub own: i32,
@@ -63,7 +63,7 @@ const NUMBERS: [(&str, f64, f64); 10] = [
     ("longest", 0.0001, 1.0),
     ("window", 0.0, 1000.0),
     ("service", 0.0, 1.0),
-    ("long", 0.0, 16.0),
+    ("steady", 0.0, 16.0),
     ("kappa", 0.0, 16.0),
     ("own", 0.0, 100.0),
     ("gain", 0.0, 1.0),
@@ -151,7 +151,7 @@ impl Model {
             longest,
             window,
             service,
-            long,
+            steady,
             kappa,
             own,
             gain,
@@ -168,7 +168,7 @@ impl Model {
             longest: longest.ok_or_else(|| lacks("longest"))?,
             window: window.ok_or_else(|| lacks("window"))?,
             service: service.ok_or_else(|| lacks("service"))?,
-            long: long.ok_or_else(|| lacks("long"))?,
+            steady: steady.ok_or_else(|| lacks("steady"))?,
             kappa: kappa.ok_or_else(|| lacks("kappa"))?,
             own: own.ok_or_else(|| lacks("own"))?,
             idle: idle.ok_or_else(|| lacks(IDLE))?,

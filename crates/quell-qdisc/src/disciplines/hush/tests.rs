@@ -275,7 +275,7 @@ fn idle_policy() -> Arc<Model> {
         .map(|(word, x)| format!("{word} {x} {zeros}\n"))
         .concat();
     let text = format!(
-        "hush 2\n{rows}idle 0 0 0 0\npower 0\nlongest 1\nwindow 4\nservice 0.0625\nlong 0\nkappa 0\nown 0\ngain 0\n\
+        "hush 2\n{rows}idle 0 0 0 0\npower 0\nlongest 1\nwindow 4\nservice 0.0625\nsteady 0\nkappa 0\nown 0\ngain 0\n\
          falls 0\nrises 0\nend\n"
     );
     Arc::new(Model::parse(&text).expect("a model"))
