@@ -79,19 +79,7 @@ fn measure<Q: Discipline<TestPacket> + Clone>(fresh: &Q, load: &Load) -> Cost {
         dropped: 0.0,
     };
     for _ in 0..5 {
-        let mut bed = Bed {
-            q: fresh.clone(),
-            rng: Rng::new(1, "ops"),
-            drops: Count {
-                dropped: 0,
-                one_host: load.one_host,
-            },
-            flows: (0..load.flows).map(hash).collect(),
-            ecn: load.ecn,
-            now: 0,
-            id: 0,
-        };
-        (0..load.backlog).for_each(|_| bed.offer());
+        let mut bed = Bed::new(fresh.clone(), load);
         bed.run(200_000, load);
         let (start, mut n) = (ProcessTime::now(), 0u32);
         let mut spent = Duration::ZERO;
@@ -115,17 +103,41 @@ struct Bed<Q> {
     q: Q,
     rng: Rng,
     drops: Count,
-    /// Hashes; as many as a power of two.
+    /// Hashes, and which is next.
     flows: Vec<u32>,
+    next: usize,
     ecn: Ecn,
     now: Nanos,
     id: u64,
 }
 
 impl<Q: Discipline<TestPacket>> Bed<Q> {
+    /// With the load's backlog.
+    fn new(q: Q, load: &Load) -> Self {
+        let mut bed = Self {
+            q,
+            rng: Rng::new(1, "ops"),
+            drops: Count {
+                dropped: 0,
+                one_host: load.one_host,
+            },
+            flows: (0..load.flows).map(hash).collect(),
+            next: 0,
+            ecn: load.ecn,
+            now: 0,
+            id: 0,
+        };
+        (0..load.backlog).for_each(|_| bed.offer());
+        bed
+    }
+
     #[inline(always)]
     fn offer(&mut self) {
-        let hash = self.flows[self.id as usize & (self.flows.len() - 1)];
+        let hash = self.flows[self.next];
+        self.next += 1;
+        if self.next == self.flows.len() {
+            self.next = 0;
+        }
         let p = TestPacket::new(self.id, 1514, hash, self.ecn);
         self.id += 1;
         self.q.enqueue(self.now, p, &mut self.rng, &mut self.drops);
@@ -185,7 +197,62 @@ fn decision(params: Params) -> f64 {
     ns[2]
 }
 
+/// A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose queue is in hand.
+fn standing(backlog: usize, flows: u32, ecn: Ecn) -> Load {
+    Load {
+        backlog,
+        gap: 4 * MS / backlog as u64,
+        flows,
+        ecn,
+        overload: false,
+        one_host: false,
+    }
+}
+
+/// A tenth too much on 100 Mbit/s: the law must drop one packet in eleven.
+fn overload(flows: u32) -> Load {
+    Load {
+        backlog: 50,
+        gap: 121_120,
+        flows,
+        ecn: Ecn::NotEct,
+        overload: true,
+        one_host: false,
+    }
+}
+
+/// A cell of `benches/instructions`, `ops/DISCIPLINE/FLOWS`, or `110%` for the flows of an overload: the packets of so many
+/// seconds, 100,000 each.
+fn cell(cell: &str, seconds: f64) -> Option<u64> {
+    let mut words = cell.strip_prefix("ops/")?.split('/');
+    let (name, flows) = (words.next()?, words.next()?);
+    let load = match flows {
+        "110%" => overload(1000),
+        _ => {
+            let flows = flows.parse().ok()?;
+            standing((2 * flows as usize).max(100), flows, Ecn::NotEct)
+        }
+    };
+    let steps = (seconds * 1e5) as u32;
+    match name {
+        "fq_codel" => {
+            Bed::new(fq_codel::FqCodel::new(fq_codel::Params::default()), &load).run(steps, &load)
+        }
+        "hush" => Bed::new(hush::Hush::new(hush::Params::default()), &load).run(steps, &load),
+        _ => return None,
+    }
+    Some(steps.into())
+}
+
 fn main() {
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
+    if let Some(name) = after("--only") {
+        let seconds = after("--until").and_then(|s| s.parse().ok());
+        if let Some(packets) = cell(&name, seconds.unwrap_or(1.0)) {
+            println!("{packets}");
+        }
+        return;
+    }
     let word = std::env::args()
         .skip(1)
         .find(|a| !a.starts_with('-'))
@@ -206,24 +273,6 @@ fn main() {
                 fixed.ns, "ns", any.ns
             );
         }
-    };
-    // A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose queue is in hand.
-    let standing = |backlog: usize, flows: u32, ecn| Load {
-        backlog,
-        gap: 4 * MS / backlog as u64,
-        flows,
-        ecn,
-        overload: false,
-        one_host: false,
-    };
-    // A tenth too much on 100 Mbit/s: the law must drop one packet in eleven.
-    let overload = |flows: u32| Load {
-        backlog: 50,
-        gap: 121_120,
-        flows,
-        ecn: Ecn::NotEct,
-        overload: true,
-        one_host: false,
     };
     let single = |name: &str, ecn: Ecn, q: &dyn Fn(&Load) -> [Cost; 2]| {
         for backlog in [1, 100, 800] {
@@ -270,6 +319,7 @@ fn main() {
     single("dualpi2 l4s", l4s, &q);
     let fair = |name: &str, q: &dyn Fn(&Load) -> [Cost; 2]| {
         row(name, &standing(100, 1, not), "100 queued, 1 flow", q);
+        row(name, &standing(100, 50, not), "100 queued, 50 flows", q);
         row(name, &standing(2048, 1024, not), "2048, 1024 flows", q);
         row(name, &overload(1024), "110 %, 1024 flows", q);
     };

@@ -25,7 +25,6 @@ struct queue {
     struct reading reading;
     u64 due; /* when the gauges or the policy are */
     u64 marks;
-    u64 waited;      /* the longest sojourn of a packet that left since the policy's last turn */
     s64 scale;       /* `kappa` targets */
     u32 by_deadline; /* or the flows are in the lists of a deficit round robin */
     u32 limit;
@@ -44,7 +43,7 @@ static always_inline void queue_init(struct queue *q, u64 now)
     policy_init(&q->policy);
     guard_init(&q->guard);
     q->settings = (struct settings){ NEVER, NEVER, NEVER, NEVER, NEVER, 0 };
-    q->due = q->marks = q->waited = 0;
+    q->due = q->marks = 0;
     q->scale = 0;
     q->by_deadline = 1;
     tournament_init(&q->deadlines);
@@ -103,7 +102,7 @@ global int place(struct queue *q nonnull, s32 flow)
     u64 key = LAST;
 
     if (f->packets) {
-        s64 handicap = q->scale ? q->scale * link_excess(&q->link, flow) >> Q : 0;
+        s64 handicap = q->scale ? q->scale * (s64)peer_at(&q->link, flow)->excess >> Q : 0;
         u64 due = packet_at(&q->flows, f->head)->enqueued + BEFORE + handicap;
 
         key = min64(due >> 10, END) << FLOW_BITS | (u32)flow;
@@ -186,6 +185,16 @@ static always_inline s32 queue_enqueue(struct queue *q, u32 hash, u32 bytes, u32
     return at;
 }
 
+/* How long the packet has waited whose turn it is. */
+static always_inline u64 head_age(struct queue *q, u64 now)
+{
+    s32 first = q->flows.firsts[TURN_NEW] != NONE ? q->flows.firsts[TURN_NEW] : q->flows.firsts[TURN_OLD];
+    s32 flow = q->by_deadline ? (s32)(tournament_least(&q->deadlines) & FLOW_MASK) : first;
+    struct flow *f = flow_at(&q->flows, flow);
+
+    return f->packets ? less(now, packet_at(&q->flows, f->head)->enqueued) : 0;
+}
+
 /* Brings the gauges up to date and lets the policy set the law, whichever is due; the guard looks at the policy's turn. */
 global int learn(struct queue *q nonnull, u64 now)
 {
@@ -200,8 +209,7 @@ global int learn(struct queue *q nonnull, u64 now)
     if (now >= q->policy.due) {
         policy_decide(&q->policy, now, link, &q->law, &q->settings);
         q->scale = (s64)HUSH_KAPPA * (s64)min64(q->settings.target, SECOND) >> Q;
-        q->reading = (struct reading){ link->rate, link->round_trip, q->waited, q->flows.bytes, link->sent };
-        q->waited = 0;
+        q->reading = (struct reading){ link->rate, link->round_trip, head_age(q, now), q->flows.bytes, link->sent };
         /* Back in charge: what the law remembers is of the time before. */
         if (guard_turn(&q->guard, now, &q->reading))
             law_init(&q->law);
@@ -305,7 +313,6 @@ static always_inline s32 queue_dequeue(struct queue *q, u64 now)
     }
     flow = packet_at(&q->flows, at)->flow;
     bytes = packet_at(&q->flows, at)->bytes;
-    q->waited = max64(q->waited, less(now, packet_at(&q->flows, at)->enqueued));
     link_departed(&q->link, now, flow, bytes, !q->flows.packets_queued);
     if (by_deadline)
         place(q, flow);

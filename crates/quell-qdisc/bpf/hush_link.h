@@ -19,8 +19,9 @@ struct peer {
     u64 handshake; /* when its handshake left; QUEUED while that is queued, 0 without one */
     s32 round_trip; /* ln of it; 0 while unknown */
     u32 served;    /* bytes, lately */
-    u32 steady;    /* bytes per MEMORY over many round trips, when the clock `folds` stood at `at` */
+    u32 steady;    /* bytes per MEMORY over many round trips, and its excess, when the clock `folds` stood at `at` */
     u32 at;
+    s32 excess;    /* ln of steady service over the active flows' mean, a twentieth of which is added to both; -1.5 to 2, Q bits */
 };
 
 struct link {
@@ -66,22 +67,17 @@ global u64 link_steady(struct link *link nonnull, s32 flow)
     return past ? scaled(p->steady, -(s64)past) : p->steady;
 }
 
-/* Brings it up to the clock's time. */
-static always_inline void link_fade_steady(struct link *link, s32 flow)
+/* Brings it and the excess up to the clock's time. */
+global int link_fade_steady(struct link *link nonnull, s32 flow)
 {
     struct peer *p = peer_at(link, flow);
 
-    if (p->at != link->folds) {
-        p->steady = link_steady(link, flow);
-        p->at = link->folds;
-    }
-}
-
-/* ln of a flow's steady service over the active flows' mean, a twentieth of which is added to both; from -1.5 to 2, Q bits behind the
- * point. */
-static always_inline s64 link_excess(struct link *link, s32 flow)
-{
-    return clamped(ln(link_steady(link, flow) + link->twentieth + 1) - link->ln_mean, -3 * ONE / 2, 2 * ONE);
+    if (p->at == link->folds)
+        return 0;
+    p->steady = link_steady(link, flow);
+    p->at = link->folds;
+    p->excess = clamped(ln(p->steady + link->twentieth + 1) - link->ln_mean, -3 * ONE / 2, 2 * ONE);
+    return 0;
 }
 
 global int link_init(struct link *link nonnull)
@@ -94,6 +90,7 @@ global int link_init(struct link *link nonnull)
         p->seen = p->handshake = 0;
         p->round_trip = 0;
         p->served = p->steady = p->at = 0;
+        p->excess = 0;
     }
     link->due = NEVER;
     link->last = link->since = link->idle_since = link->idle_ns = link->idle_ns_of_rate = 0;

@@ -29,7 +29,7 @@ struct guard {
 };
 
 struct reading {
-    u64 rate, round_trip, waited, queued, sent;
+    u64 rate, round_trip, head_age, queued, sent;
 };
 
 static always_inline void policy_init(struct policy *p)
@@ -163,7 +163,7 @@ static always_inline int guard_stuck(struct guard *g, u64 now, const struct read
 global int guard_turn(struct guard *g nonnull, u64 now, const struct reading *r nonnull)
 {
     u64 quiet = max64(SECOND, 10 * r->round_trip);
-    int impossible = r->rate <= SLOWEST || r->rate >= FASTEST || r->waited > LONGEST;
+    int impossible = r->rate <= SLOWEST || r->rate >= FASTEST || r->head_age > LONGEST;
     u32 before = g->trusted;
 
     if (impossible) {

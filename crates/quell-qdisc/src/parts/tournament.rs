@@ -1,8 +1,8 @@
-//! The least of many keys, one per flow: a tournament in which each flow's key meets its neighbour's, each winner the next, and so
-//! on up to the root.
+//! The least of many keys, one per flow: a tournament in which four keys meet, then the winners of four such matches, and so on up to
+//! the root.
 //!
-//! A change of one key repeats the matches of its path, log2 of the flows at most, and ends early where the winner stays the
-//! same. Nothing is allocated but where a flow appears that is beyond the leaves; they double then.
+//! A change of one key repeats the matches of its path, half of log2 of the flows at most, and ends early where the winner stays
+//! the same. Nothing is allocated but where a flow appears that is beyond the leaves; they double then.
 
 use super::flows::FlowId;
 
@@ -12,55 +12,62 @@ pub const LAST: u64 = u64::MAX;
 /// The keys.
 #[derive(Clone, Debug, Default)]
 pub struct Tournament {
-    /// The root at 1, the children of `i` at `2 i` and `2 i + 1`; leaves in the second half, one per flow.
+    /// The root at 0, the children of `i` from `4 i + 1` on; the leaves from `inner` on, one per flow.
     nodes: Vec<u64>,
+    inner: usize,
+    leaves: usize,
 }
 
 impl Tournament {
     /// Sets a flow's key.
     #[inline]
     pub fn set(&mut self, flow: FlowId, key: u64) {
-        let mut at = self.nodes.len() / 2 + flow as usize;
-        if at >= self.nodes.len() {
-            at = self.grow(flow);
+        if flow as usize >= self.leaves {
+            self.grow(flow);
         }
-        let nodes = &mut self.nodes[..];
-        nodes[at] = key;
-        let mut least = key;
-        while at > 1 {
-            least = least.min(nodes[at ^ 1]);
-            at /= 2;
-            if nodes[at] == least {
+        let mut at = self.inner + flow as usize;
+        self.nodes[at] = key;
+        while at > 0 {
+            at = (at - 1) / 4;
+            let Some(children) = self.nodes[at..].get(3 * at + 1..3 * at + 5) else {
+                return;
+            };
+            let least = children[0]
+                .min(children[1])
+                .min(children[2])
+                .min(children[3]);
+            if self.nodes[at] == least {
                 return;
             }
-            nodes[at] = least;
+            self.nodes[at] = least;
         }
     }
 
-    /// Makes leaves up to this flow's; its place.
+    /// Makes leaves up to this flow's.
     #[cold]
-    fn grow(&mut self, flow: FlowId) -> usize {
-        let (before, leaves) = (self.nodes.len() / 2, (flow as usize + 1).next_power_of_two());
-        let mut nodes = vec![LAST; 2 * leaves];
-        nodes[leaves..leaves + before].copy_from_slice(&self.nodes[before..]);
-        for at in (1..leaves).rev() {
-            nodes[at] = nodes[2 * at].min(nodes[2 * at + 1]);
+    fn grow(&mut self, flow: FlowId) {
+        let keys = self.nodes[self.inner..][..self.leaves].to_vec();
+        self.leaves = (flow as usize + 1).next_power_of_two();
+        self.inner = (self.leaves - 1).div_ceil(3);
+        self.nodes = vec![LAST; 4 * self.inner + 1];
+        self.nodes[self.inner..][..keys.len()].copy_from_slice(&keys);
+        for at in (0..self.inner).rev() {
+            let children = &self.nodes[4 * at + 1..4 * at + 5];
+            self.nodes[at] = children.iter().copied().min().unwrap_or(LAST);
         }
-        self.nodes = nodes;
-        leaves + flow as usize
     }
 
     /// A flow's key; [`LAST`] before it was set.
     #[inline]
     pub fn of(&self, flow: FlowId) -> u64 {
-        let at = self.nodes.len() / 2 + flow as usize;
+        let at = self.inner + flow as usize;
         self.nodes.get(at).copied().unwrap_or(LAST)
     }
 
     /// The least key; [`LAST`] without one.
     #[inline]
     pub fn least(&self) -> u64 {
-        self.nodes.get(1).copied().unwrap_or(LAST)
+        self.nodes.first().copied().unwrap_or(LAST)
     }
 }
 

@@ -21,8 +21,8 @@ pub struct Reading {
     pub rate: u64,
     /// The usual round trip.
     pub round_trip: Nanos,
-    /// The longest sojourn of a packet that left since the last turn.
-    pub waited: Nanos,
+    /// How long the packet has waited whose turn it is.
+    pub head_age: Nanos,
     /// Bytes queued.
     pub queued: u64,
     /// Bytes that left since the queue was made.
@@ -34,7 +34,7 @@ impl Reading {
     fn is_impossible(&self) -> bool {
         self.rate <= super::link::SLOWEST
             || self.rate >= super::link::FASTEST
-            || self.waited > LONGEST
+            || self.head_age > LONGEST
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         Reading {
             rate: 1_000_000,
             round_trip: 20 * MS,
-            waited: 0,
+            head_age: 0,
             queued,
             sent: now / 1000,
         }
@@ -256,7 +256,7 @@ mod tests {
                 ..reading(SEC, 0)
             },
             Reading {
-                waited: LONGEST + 1,
+                head_age: LONGEST + 1,
                 ..reading(SEC, 0)
             },
         ] {
@@ -269,7 +269,7 @@ mod tests {
             assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
         }
         let oldest = Reading {
-            waited: LONGEST,
+            head_age: LONGEST,
             ..reading(SEC, 0)
         };
         assert!(!oldest.is_impossible());

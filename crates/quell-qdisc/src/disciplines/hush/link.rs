@@ -30,8 +30,10 @@ struct Flow {
     round_trip: i32,
     /// Bytes that it was served lately.
     served: u32,
-    /// Bytes per [`MEMORY`] that it was served over many round trips, when the clock [`Link::folds`] stood at `at`.
+    /// Bytes per [`MEMORY`] that it was served over many round trips, and its excess ([`Link::excess`]), when the clock
+    /// [`Link::folds`] stood at `at`.
     steady: u32,
+    excess: i32,
     at: u32,
 }
 
@@ -121,15 +123,6 @@ impl Flow {
             past => fixed::scaled(self.steady.into(), -i64::from(past)) as u32,
         }
     }
-
-    /// Brings it up to the clock's time.
-    #[inline]
-    fn fade(&mut self, folds: u32) {
-        if self.at != folds {
-            self.steady = self.steady(folds);
-            self.at = folds;
-        }
-    }
 }
 
 impl Link {
@@ -170,12 +163,21 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows'; with
-    /// [`fixed::Q`] bits behind the point.
+    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows', when the
+    /// flow last had a packet in an earlier period; with [`fixed::Q`] bits behind the point.
     #[inline]
     pub fn excess(&self, flow: FlowId) -> i64 {
-        let of = fixed::ln(u64::from(self.steady(flow)) + self.twentieth + 1);
-        (of - self.ln_mean).clamp(-3 * fixed::ONE / 2, 2 * fixed::ONE)
+        self.flows[flow as usize].excess.into()
+    }
+
+    /// Brings a flow's steady service and its excess up to the clock's time.
+    #[cold]
+    fn fade(&mut self, flow: FlowId) {
+        let f = &mut self.flows[flow as usize];
+        f.steady = f.steady(self.folds);
+        f.at = self.folds;
+        let excess = fixed::ln(u64::from(f.steady) + self.twentieth + 1) - self.ln_mean;
+        f.excess = excess.clamp(-3 * fixed::ONE / 2, 2 * fixed::ONE) as i32;
     }
 
     pub(super) fn set_rate(&mut self, rate: u64) {
@@ -196,8 +198,11 @@ impl Link {
         if self.idle_since != NEVER {
             self.busy_again(now);
         }
-        let f = of_flow(&mut self.flows, flow);
-        f.fade(self.folds);
+        let mut f = of_flow(&mut self.flows, flow);
+        if f.at != self.folds {
+            self.fade(flow);
+            f = &mut self.flows[flow as usize];
+        }
         if len <= SMALL {
             if f.seen == 0 || now.saturating_sub(f.seen) > SILENCE {
                 f.handshake = QUEUED;
@@ -227,9 +232,12 @@ impl Link {
     /// A packet of a flow left; `last`: the queue is empty now.
     #[inline]
     pub fn departed(&mut self, now: Nanos, flow: FlowId, len: u32, last: bool) {
-        let f = of_flow(&mut self.flows, flow);
+        let mut f = of_flow(&mut self.flows, flow);
+        if f.at != self.folds {
+            self.fade(flow);
+            f = &mut self.flows[flow as usize];
+        }
         f.served = f.served.saturating_add(len);
-        f.fade(self.folds);
         let more = (u64::from(len) * u64::from(self.weight)) >> fixed::Q;
         f.steady = f.steady.saturating_add(more as u32);
         self.total += more;

@@ -35,7 +35,7 @@ use scores::Scores;
 
 use super::fq_codel::Source;
 use crate::control::guard::Stats;
-use crate::parts::flows::{FlowId, Flows, of_flow};
+use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
 use crate::{
     Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
     Packet, PolicyGauges, Rng, codel,
@@ -170,8 +170,6 @@ pub struct Hush<P> {
     guard: Box<Guard>,
     /// The guard's verdict, where each packet finds it.
     trusted: bool,
-    /// The longest sojourn of a packet that left since the policy's last turn.
-    waited: Nanos,
     stand_in: Box<StandIn>,
     marks: u64,
     /// Marks that a flow's next arrivals get.
@@ -200,7 +198,6 @@ impl<P: Packet> Hush<P> {
             },
             guard: Box::new(Guard::new(params.dry_run)),
             trusted: !params.dry_run,
-            waited: 0,
             stand_in: Box::new(StandIn::new(params.ecn && !params.mark_next)),
             marks: 0,
             owed: Vec::new(),
@@ -308,12 +305,25 @@ impl<P: Packet> Hush<P> {
         self.trusted && self.params.order != Order::Single
     }
 
+    /// The packet whose turn it is.
+    fn next_head(&self) -> Option<&P> {
+        let first = |turn| self.flows.first(turn);
+        let flow = match self.trusted {
+            true => self.turn(),
+            false if self.params.order == Order::Single => Some(0),
+            false => first(Turn::New).or_else(|| first(Turn::Old)),
+        };
+        self.flows.front(flow?)
+    }
+
     /// Lets the guard look at the policy's turn.
     fn supervise(&mut self, now: Nanos) {
         let reading = Reading {
             rate: self.link.rate(),
             round_trip: self.link.round_trip(),
-            waited: std::mem::take(&mut self.waited),
+            head_age: self
+                .next_head()
+                .map_or(0, |head| now.saturating_sub(head.enqueued())),
             queued: self.flows.bytes(),
             sent: self.link.sent(),
         };
@@ -428,12 +438,13 @@ impl<P: Packet> Hush<P> {
     /// The next packet by hush's law, and the queue that it was in.
     #[inline]
     fn next<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
-        if !self.flows.is_empty() {
-            self.obey(now, drops);
+        if self.flows.is_empty() {
+            return None;
         }
+        self.obey(now, drops);
         let queue = self.turn()?;
         self.step(now, queue);
-        Some((queue, self.flows.pop(queue)?))
+        Some((queue, self.flows.take(queue)))
     }
 
     /// The same by fq_codel's law and order: a CoDel for each queue.
@@ -512,8 +523,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             } else if self.flows.get(flow).packets() == 1 {
                 self.order.place(flow, Some(now), &self.link);
             }
-            let score = score(&self.flows, &self.link, &self.params.model, flow);
-            self.scores.raise(flow, score);
+            self.scores.raise(flow);
         }
         if self.full() {
             self.drop_batch(now, drops);
@@ -538,7 +548,6 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
             _ => queue,
         };
-        self.waited = self.waited.max(now.saturating_sub(packet.enqueued()));
         self.link.departed(now, flow, len, self.flows.is_empty());
         if self.in_order() {
             self.place(queue);

@@ -63,7 +63,7 @@ const NUMBERS: [(&str, f64, f64); 10] = [
     ("longest", 0.0001, 1.0),
     ("window", 0.0, 1000.0),
     ("service", 0.0, 1.0),
-    ("steady", 0.0, 16.0),
+    ("steady", 0.0, 1.0),
     ("kappa", 0.0, 16.0),
     ("own", 0.0, 100.0),
     ("gain", 0.0, 1.0),
@@ -95,7 +95,10 @@ impl Model {
         match lines.next() {
             Some((_, "hush 2")) => (),
             Some((_, "hush 1")) => {
-                return Err("a model of an earlier version's law; train again with `quell train hush`".into());
+                return Err(
+                    "a model of an earlier version's law; train again with `quell train hush`"
+                        .into(),
+                );
             }
             _ => return Err("no model of hush; its first line must be `hush 2`".into()),
         }
@@ -144,6 +147,12 @@ impl Model {
         };
         if !ended {
             return Err(lacks("end"));
+        }
+        if let [_, _, _, Some(service), Some(steady), ..] = numbers
+            && i64::from(service) + i64::from(steady) > fixed::ONE
+        {
+            // Else a departure could raise a score, see [`super::scores`].
+            return Err("service and steady: together more than 1".into());
         }
         let [target, wait, hold, cap, step] = rows;
         let [
@@ -237,6 +246,8 @@ mod tests {
                 "{e}"
             );
         }
+        let much = TEXT.replace("service 0.0625", "service 0.5");
+        assert_eq!(error(&much), "service and steady: together more than 1");
         let after = format!("{TEXT}\n{power}");
         assert!(error(&after).ends_with("text after the line `end`"));
         let twice = TEXT.replace(power, &format!("{power}\n{power}"));

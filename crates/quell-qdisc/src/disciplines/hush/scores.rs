@@ -1,15 +1,21 @@
 //! Which flow has the highest score, without a look at every flow.
 //!
-//! A tournament holds a bound for each flow that its score does not exceed. A score rises only when a packet arrives, which raises
-//! the bound; a search brings the highest bound down to its flow's score until that is the highest still. Of equal scores the
-//! flow with the lowest number is found.
+//! A tournament holds a bound for each flow that its score does not exceed. A score rises only when a packet arrives: its flow is
+//! noted then, and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's
+//! score until that is the highest still. So a packet causes a constant number of changes. Of equal scores the flow with the lowest
+//! number is found.
 
-use crate::parts::flows::FlowId;
+use crate::parts::flows::{FlowId, of_flow};
 use crate::parts::tournament::Tournament;
 
 /// The bounds.
 #[derive(Clone, Debug, Default)]
-pub struct Scores(Tournament);
+pub struct Scores {
+    bounds: Tournament,
+    /// Flows to which packets came since the last search, and which those are.
+    risen: Vec<FlowId>,
+    is_risen: Vec<bool>,
+}
 
 /// The highest score first, then the lowest flow, of which there are 2^16.
 #[inline]
@@ -18,25 +24,30 @@ fn key(flow: FlowId, score: u32) -> u64 {
 }
 
 impl Scores {
-    /// A flow's score may have risen.
+    /// A packet came to a flow.
     #[inline]
-    pub fn raise(&mut self, flow: FlowId, score: u32) {
-        let key = key(flow, score);
-        if key < self.0.of(flow) {
-            self.0.set(flow, key);
+    pub fn raise(&mut self, flow: FlowId) {
+        let is_risen = of_flow(&mut self.is_risen, flow);
+        if !*is_risen {
+            *is_risen = true;
+            self.risen.push(flow);
         }
     }
 
     /// The flow with the highest score. There must be one.
     pub fn most(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
+        for flow in self.risen.drain(..) {
+            self.is_risen[flow as usize] = false;
+            self.bounds.set(flow, key(flow, score(flow)));
+        }
         loop {
-            let least = self.0.least();
+            let least = self.bounds.least();
             let flow = (least & 0xffff) as FlowId;
             let now = key(flow, score(flow));
             if now == least {
                 return flow;
             }
-            self.0.set(flow, now);
+            self.bounds.set(flow, now);
         }
     }
 }
@@ -56,14 +67,18 @@ mod tests {
             }
             if rng.below(3) > 0 {
                 now[flow] += rng.below(3000) as u32;
-                scores.raise(flow as FlowId, now[flow]);
+                scores.raise(flow as FlowId);
             } else {
                 now[flow] /= 2;
             }
             if rng.below(4) == 0 && now.iter().any(|score| *score > 0) {
                 let found = scores.most(|flow| now[flow as usize]) as usize;
                 let most = *now.iter().max().unwrap();
-                assert_eq!(now.iter().position(|score| *score == most), Some(found), "step {step}");
+                assert_eq!(
+                    now.iter().position(|score| *score == most),
+                    Some(found),
+                    "step {step}"
+                );
             }
         }
     }

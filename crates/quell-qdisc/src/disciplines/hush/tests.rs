@@ -257,7 +257,7 @@ fn decisions_are_the_same_bits_on_every_machine() {
     let digest = (bed.drops.iter()).fold(0u64, |d, (p, _)| d.wrapping_mul(1_000_003) ^ p.id);
     assert_eq!(
         (settings.target, settings.hold, digest),
-        (2_971_234, 907_646_704, 10_323_573_807_407_002_078)
+        (2_971_234, 907_646_704, 17_651_060_032_968_942_284)
     );
 }
 
