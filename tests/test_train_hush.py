@@ -146,7 +146,7 @@ def test_judging_gives_the_rows_as_json(capsys: pytest.CaptureFixture[str]) -> N
     assert len(found["rows"][-1]["p"]) == 3 and "each" not in found
 
 
-@pytest.mark.parametrize("text", ["", "hush 1\n", "hush 1\npower NaN\nend\n", "hush 1\npower 1e9\nend\n", "\0"])
+@pytest.mark.parametrize("text", ["", "hush 1\n", "hush 2\n", "hush 2\npower NaN\nend\n", "hush 2\npower 1e9\nend\n", "\0"])
 def test_a_bad_model_is_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "bad.txt"
     model.write_text(text)
@@ -176,7 +176,7 @@ def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_pat
     space = hush.Space(hush.shipped())
     assert space.model([0.0] * len(space.at)) == space.first
     far = space.model([1e6] * len(space.at))
-    assert far["power"] == [2.0] and far["window"] == space.first["window"] and max(far["target"]) == 20.0
+    assert far["kappa"] == [16.0] and far["window"] == space.first["window"] and max(far["target"]) == 20.0
     (tmp_path / "far.txt").write_text(hush.write(far))
     assert hush.read(tmp_path / "far.txt") == far
     with pytest.raises(InputError, match="missing"):

@@ -28,6 +28,8 @@ FEATURES = (
     "packets per flow",
 )  # fmt: skip
 """Those that a row of a model has behind its constant."""
+OF_IDLE = ("round trip", "flows", "packets per flow")
+"""The same of the row `idle`."""
 SETTINGS = ("target", "wait", "hold", "cap")
 """The rows whose values a record shows."""
 BY = 0.2
@@ -49,9 +51,15 @@ def _with(model: Model, **rows: Sequence[float]) -> Model:
     return model | {word: list(row) for word, row in rows.items()}
 
 
+def _columns(word: str) -> tuple[str, ...]:
+    """Name the numbers of a row."""
+    return ("constant", *(OF_IDLE if word == "idle" else FEATURES))
+
+
 def _without(model: Model, *features: int) -> Model:
+    names = {FEATURES[k - 1] for k in features}
     return {
-        word: [0.0 if len(row) > 1 and k in features else number for k, number in enumerate(row)]
+        word: [0.0 if len(row) > 1 and _columns(word)[k] in names else number for k, number in enumerate(row)]
         for word, row in model.items()
     }
 
@@ -92,13 +100,18 @@ def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Mode
     """Name the variants that lack something, or do it otherwise."""
     found = {}
     for k, name in enumerate(FEATURES, 1):
-        if any(row[k] for row in model.values() if len(row) > 1):
+        if any(row[k] for row in model.values() if len(row) > len(FEATURES)):
             found[f"without {name}"] = _centred(_without(model, k), model, [k], links, levels)
     every = range(1, len(FEATURES) + 1)
     found["without all features"] = _centred(_without(model, *every), model, every, links, levels)
     return found | {
-        "the flow with most bytes queued pays": _with(model, service=[0.0]),
-        "bytes served lately count in full": _with(model, service=[1.0]),
+        "the flow with most bytes queued pays": _with(model, service=[0.0], steady=[0.0]),
+        "steady service does not count for who pays": _with(model, steady=[0.0]),
+        "bytes served lately count in full, steady service does not": _with(model, service=[1.0], steady=[0.0]),
+        "packets leave in the order of arrival": _with(model, kappa=[0.0]),
+        "flows are served nearly equally": _with(model, kappa=[4.0]),
+        "ECT(1) is marked whichever flow built the queue": _with(model, own=[0.0]),
+        "the target does not follow the idle share": _with(model, gain=[0.0]),
         "small windows are marked too": _with(model, window=[0.0]),
         "no flow is marked by the law": _with(model, window=[1000.0]),
         "no cap": _with(model, cap=[50.0] + [0.0] * len(FEATURES)),
@@ -108,7 +121,7 @@ def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Mode
 def numbers(model: Model) -> dict[str, tuple[Model, Model]]:
     """Name each number, with the models in which it is smaller and larger."""
     return {
-        word + (f", {('constant', *FEATURES)[k]}" if len(row) > 1 else ""): (
+        word + (f", {_columns(word)[k]}" if len(row) > 1 else ""): (
             _varied(model, word, k, 1 - BY), _varied(model, word, k, 1 + BY)
         )
         for word, row in model.items() for k, number in enumerate(row) if number

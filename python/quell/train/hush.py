@@ -34,12 +34,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it misses matplotlib, which nothing here needs
     import cma
 
-ROWS = {"target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "power": 1, "longest": 1, "window": 1, "service": 1}
+ROWS = {
+    "target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "idle": 4, "power": 1, "longest": 1, "window": 1,
+    "service": 1, "steady": 1, "kappa": 1, "own": 1, "gain": 1, "falls": 1, "rises": 1,
+}  # fmt: skip
 """The words of a model and how many numbers each has."""
-FIXED = {"window", "service"}
-SPREAD = {"power": 0.5, "longest": 0.01}
-"""How far a step goes, in units of `sigma`, where not 1; ln would do for `longest`, but 25 ms is far from 0."""
-RANGES = {"power": (0.0, 2.0), "longest": (0.0001, 1.0)}
+LEARNED = {"target", "cap", "idle", "longest", "steady", "kappa", "gain"}
+"""The words whose numbers training changes: those that matter most in hush's ablation (docs/lab/hush.md)."""
+SPREAD = {"longest": 0.1, "gain": 0.1}
+"""How far a step goes, in units of `sigma`, where not 1."""
+RANGES = {"longest": (0.0001, 1.0), "steady": (0.0, 0.9375), "kappa": (0.0, 16.0), "gain": (0.0, 1.0)}
 WEIGHTS_WITHIN = 20.0
 COMMON = 1001
 """Seed of the links on which all models are judged; `quell train hush --judge` takes it by default, too."""
@@ -85,7 +89,7 @@ def parse(model: str) -> Model:
 def write(model: Model, card: Sequence[str] = ()) -> str:
     """Write a model's text, the card's lines as comments."""
     rows = [" ".join([word, *(f"{number:.6g}" for number in model[word])]) for word in ROWS]
-    return "\n".join(["hush 1", *(f"# {line}".rstrip() for line in card), *rows, "end", ""])
+    return "\n".join(["hush 2", *(f"# {line}".rstrip() for line in card), *rows, "end", ""])
 
 
 def read(file: Path) -> Model:
@@ -112,7 +116,7 @@ class Space:
 
     def __init__(self, first: Model) -> None:
         self.first = first
-        self.at = [(word, k) for word, row in first.items() for k in range(len(row)) if word not in FIXED]
+        self.at = [(word, k) for word, row in first.items() for k in range(len(row)) if word in LEARNED]
         self.spread = np.array([SPREAD.get(word, 1.0) for word, _ in self.at])
         self.origin = np.array([first[word][k] for word, k in self.at])
 
