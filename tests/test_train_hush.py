@@ -146,7 +146,9 @@ def test_judging_gives_the_rows_as_json(capsys: pytest.CaptureFixture[str]) -> N
     assert len(found["rows"][-1]["p"]) == 3 and "each" not in found
 
 
-@pytest.mark.parametrize("text", ["", "hush 1\n", "hush 2\n", "hush 2\npower NaN\nend\n", "hush 2\npower 1e9\nend\n", "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "hush 1\n", "hush 2\n", "hush 2\npower NaN\nend\n", "hush 2\npower 1e9\nend\n", "\0"]
+)
 def test_a_bad_model_is_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "bad.txt"
     model.write_text(text)
