@@ -160,7 +160,7 @@ pub struct Hush<P> {
     flows: Flows<P>,
     /// Holds while the policy is trusted; else the flows are in the lists of a deficit round robin.
     order: Deadlines,
-    scores: Scores,
+    scores: Box<Scores>,
     /// When the gauges or the policy are due.
     due: Nanos,
     link: Link,
@@ -183,7 +183,7 @@ impl<P: Packet> Hush<P> {
         Self {
             flows: Flows::new(params.flows),
             order: Deadlines::default(),
-            scores: Scores::default(),
+            scores: Box::default(),
             due: 0,
             link: Link::default(),
             law: Law::default(),

@@ -246,7 +246,8 @@ mod tests {
                 "{e}"
             );
         }
-        let much = TEXT.replace("service 0.0625", "service 0.5");
+        let steady = TEXT.lines().find(|l| l.starts_with("steady")).unwrap();
+        let much = TEXT.replace(steady, "steady 0.95");
         assert_eq!(error(&much), "service and steady: together more than 1");
         let after = format!("{TEXT}\n{power}");
         assert!(error(&after).ends_with("text after the line `end`"));

@@ -8,6 +8,34 @@ fn hash(flow: u32) -> u32 {
     (flow + 1) << 22
 }
 
+/// Numbers that stay when those that quell ships change.
+const MODEL: &str = "hush 2
+target -3.11308 0.15282 0.26839 -0.32857 0.33520 -0.04067 -0.81959 0.58945 -0.29882
+wait -2.60525 -1.20207 -0.52954 0.24781 0.02810 0.20969 -0.00016 -0.22368 -0.04588
+hold 1.26761 -0.48932 -0.04736 0.85698 0.12434 0.18937 0.19164 0.41046 -0.11332
+cap 0.36353 0.27037 0.04275 -1.34371 -0.11602 0.10529 -0.03702 -0.57252 0.45504
+step -4.51058 -0.36992 -0.68696 1.13579 0.10378 0.06622 -0.00400 0.10469 0.02201
+idle -5.11673 0.20718 -0.40618 -0.60716
+power 0.659698
+longest 0.0503769
+window 4
+service 0.0625
+steady 0.7712
+kappa 0.53314
+own 1
+gain 0.02448
+falls -2.5
+rises 0.09259
+end
+";
+
+fn params() -> Params {
+    Params {
+        model: Arc::new(Model::parse(MODEL).expect("a model")),
+        ..Params::default()
+    }
+}
+
 struct Bed {
     q: Hush<TestPacket>,
     now: Nanos,
@@ -58,7 +86,7 @@ impl Bed {
 
 #[test]
 fn a_load_below_the_rate_is_left_alone() {
-    let mut bed = Bed::new(Params::default());
+    let mut bed = Bed::new(params());
     let out = bed.run(20_000, Ecn::NotEct, |i| {
         if i % 10 == 0 { vec![] } else { vec![1] }
     });
@@ -72,7 +100,7 @@ fn a_queue_that_is_asked_before_its_first_packet_is_empty() {
             let mut bed = Bed::new(Params {
                 order,
                 dry_run,
-                ..Params::default()
+                ..params()
             });
             assert_eq!(bed.take(), None, "{order:?}");
             bed.put(1, Ecn::NotEct);
@@ -84,10 +112,7 @@ fn a_queue_that_is_asked_before_its_first_packet_is_empty() {
 #[test]
 fn an_overload_that_does_not_yield_is_held_below_the_cap() {
     for order in [Order::Fair, Order::Arrival, Order::Single] {
-        let mut bed = Bed::new(Params {
-            order,
-            ..Params::default()
-        });
+        let mut bed = Bed::new(Params { order, ..params() });
         let out = bed.run(20_000, Ecn::NotEct, |i| {
             if i % 4 == 0 { vec![1, 2] } else { vec![1] }
         });
@@ -111,7 +136,7 @@ fn an_overload_that_does_not_yield_is_held_below_the_cap() {
 fn the_flow_that_took_most_pays_although_all_have_a_packet_queued() {
     let mut bed = Bed::new(Params {
         order: Order::Arrival,
-        ..Params::default()
+        ..params()
     });
     // Flow 7 sends half of what comes; four others share the rest.
     bed.run(5000, Ecn::NotEct, |i| match i % 4 {
@@ -137,7 +162,7 @@ fn marks_replace_drops_only_where_the_window_is_large_and_ecn_is_on() {
             vec![(i % 2) as u32 + 1]
         }
     };
-    let mut on = Bed::new(Params::default());
+    let mut on = Bed::new(params());
     on.run(700, Ecn::Ect0, load);
     assert!(
         on.q.marks() > 0 && on.drops.is_empty(),
@@ -146,12 +171,12 @@ fn marks_replace_drops_only_where_the_window_is_large_and_ecn_is_on() {
     );
     let mut off = Bed::new(Params {
         ecn: false,
-        ..Params::default()
+        ..params()
     });
     off.run(2000, Ecn::Ect0, load);
     assert!(off.q.marks() == 0 && !off.drops.is_empty());
     // 500 flows have a tenth of a packet each in a round trip: drops.
-    let mut many = Bed::new(Params::default());
+    let mut many = Bed::new(params());
     many.run(2000, Ecn::Ect0, |i| {
         let flow = (i % 500) as u32;
         if i % 50 == 0 {
@@ -167,7 +192,7 @@ fn marks_replace_drops_only_where_the_window_is_large_and_ecn_is_on() {
 fn with_mark_next_the_mark_goes_to_the_flows_next_arrival() {
     let mut bed = Bed::new(Params {
         mark_next: true,
-        ..Params::default()
+        ..params()
     });
     let mut marks = 0;
     // Flow 1 has more than half of the link: it pays.
@@ -196,7 +221,7 @@ fn with_mark_next_the_mark_goes_to_the_flows_next_arrival() {
 
 #[test]
 fn scalable_flows_are_marked_from_their_own_step_on() {
-    let mut bed = Bed::new(Params::default());
+    let mut bed = Bed::new(params());
     bed.put(1, Ecn::Ect1);
     bed.run(100, Ecn::Ect1, |_| vec![1]);
     let before = bed.q.marks();
@@ -212,12 +237,67 @@ fn scalable_flows_are_marked_from_their_own_step_on() {
 fn arrival_order_holds_with_drops_from_the_middle() {
     let mut bed = Bed::new(Params {
         order: Order::Arrival,
-        ..Params::default()
+        ..params()
     });
     let out = bed.run(5000, Ecn::NotEct, |i| vec![(i % 3) as u32, 1]);
     assert!(!bed.drops.is_empty());
     let arrivals = out.windows(2).map(|p| (p[0].enqueued(), p[1].enqueued()));
     assert!(arrivals.into_iter().all(|(first, second)| first <= second));
+}
+
+/// Mean sojourn of the packets of flow 9, one of which comes every 20 ms beside a flow that sends more than the link takes.
+fn sojourn_of_a_thin_flow(kappa: f64) -> u64 {
+    let text = MODEL.replace("kappa 0.53314", &format!("kappa {kappa}"));
+    let mut bed = Bed::new(Params {
+        model: Arc::new(Model::parse(&text).expect("a model")),
+        ..Params::default()
+    });
+    let mut waited = Vec::new();
+    for i in 0..20_000u64 {
+        bed.now += MS;
+        bed.put(1, Ecn::NotEct);
+        if i.is_multiple_of(20) {
+            bed.put(9, Ecn::NotEct);
+        }
+        let left = bed.take();
+        waited.extend(
+            left.filter(|p| p.hash == hash(9))
+                .map(|p| bed.now - p.enqueued()),
+        );
+    }
+    assert!(waited.len() > 900);
+    waited.iter().sum::<u64>() / waited.len() as u64
+}
+
+#[test]
+fn a_flow_that_takes_little_goes_first_the_more_so_the_larger_kappa_is() {
+    let [arrival, between, fair] = [0.0, 0.25, 4.0].map(sojourn_of_a_thin_flow);
+    assert!(fair < MS && fair < between, "{fair}, {between}");
+    assert!(
+        between < arrival && arrival > 2 * MS,
+        "{between}, {arrival}"
+    );
+}
+
+#[test]
+fn a_link_that_is_never_idle_gets_an_ever_shorter_target_down_to_its_bound() {
+    let target = |gain: &str| {
+        let text = MODEL
+            .replace("gain 0.02448", gain)
+            .replace("falls -2.5", "falls -1");
+        let mut bed = Bed::new(Params {
+            model: Arc::new(Model::parse(&text).expect("a model")),
+            ..Params::default()
+        });
+        bed.run(60_000, Ecn::NotEct, |i| {
+            vec![1; 1 + usize::from(i % 8 == 0)]
+        });
+        bed.q.settings().target
+    };
+    let (fixed, followed) = (target("gain 0"), target("gain 0.1"));
+    let e = fixed as f64 / followed as f64;
+    // The other gauges change a little, too.
+    assert!((2.0..3.5).contains(&e), "{fixed} {followed}");
 }
 
 #[test]
@@ -227,7 +307,7 @@ fn a_full_queue_that_is_not_served_stays_at_its_limit() {
         let mut bed = Bed::new(Params {
             order,
             limit,
-            ..Params::default()
+            ..params()
         });
         for i in 0..10_000 {
             bed.now += US;
@@ -245,7 +325,7 @@ fn a_full_queue_that_is_not_served_stays_at_its_limit() {
 
 #[test]
 fn decisions_are_the_same_bits_on_every_machine() {
-    let mut bed = Bed::new(Params::default());
+    let mut bed = Bed::new(params());
     bed.run(3000, Ecn::NotEct, |i| {
         if i % 8 == 0 {
             vec![1, 2]
@@ -287,7 +367,7 @@ fn a_policy_that_lets_the_backlog_grow_is_replaced_by_fq_codels_law_on_the_same_
         let mut bed = Bed::new(Params {
             order,
             model: idle_policy(),
-            ..Params::default()
+            ..params()
         });
         // Three packets in two milliseconds, unresponsive.
         let out = bed.run(20_000, Ecn::NotEct, |i| {
@@ -324,7 +404,7 @@ fn a_dry_run_is_fq_codel_packet_for_packet() {
     for ecn in [Ecn::NotEct, Ecn::Ect0] {
         let mut bed = Bed::new(Params {
             dry_run: true,
-            ..Params::default()
+            ..params()
         });
         let out = bed.run(20_000, ecn, load);
         let (mut q, mut now, mut id) = (crate::fq_codel::FqCodel::new(Default::default()), SEC, 0);
