@@ -20,7 +20,7 @@ pub struct Tournament {
 
 impl Tournament {
     /// Sets a flow's key.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, flow: FlowId, key: u64) {
         if flow as usize >= self.leaves {
             self.grow(flow);

@@ -84,7 +84,7 @@ impl Law {
     }
 
     /// Looks at the bytes queued before a packet leaves.
-    #[inline]
+    #[inline(always)]
     pub fn judge(&mut self, now: Nanos, bytes: u64, s: &Settings) -> Verdict {
         self.trough = self.trough.min(bytes);
         self.peak = self.peak.max(bytes);

@@ -55,9 +55,9 @@ pub struct Link {
     /// In this period, and since the rate was measured.
     idle_ns: Nanos,
     idle_ns_of_rate: Nanos,
-    bytes: u64,
-    /// Bytes that ever left.
+    /// Bytes that ever left, and how many when the rate was measured.
     sent: u64,
+    sent_before: u64,
     /// Bytes per second; 0 while unknown.
     rate: u64,
     /// Nanoseconds per byte, 16 bits behind the point.
@@ -88,8 +88,8 @@ impl Default for Link {
             asked: true,
             idle_ns: 0,
             idle_ns_of_rate: 0,
-            bytes: 0,
             sent: 0,
+            sent_before: 0,
             rate: 0,
             per_byte: 0,
             idle: (1 << 30) / 50,
@@ -163,9 +163,9 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows', when the
-    /// flow last had a packet in an earlier period; with [`fixed::Q`] bits behind the point.
-    #[inline]
+    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows', as of
+    /// the flow's last packet in an earlier period; with [`fixed::Q`] bits behind the point.
+    #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()
     }
@@ -193,7 +193,7 @@ impl Link {
     }
 
     /// A packet of a flow arrived.
-    #[inline]
+    #[inline(always)]
     pub fn arrived(&mut self, now: Nanos, flow: FlowId, len: u32) {
         if self.idle_since != NEVER {
             self.busy_again(now);
@@ -230,7 +230,7 @@ impl Link {
     }
 
     /// A packet of a flow left; `last`: the queue is empty now.
-    #[inline]
+    #[inline(always)]
     pub fn departed(&mut self, now: Nanos, flow: FlowId, len: u32, last: bool) {
         let mut f = of_flow(&mut self.flows, flow);
         if f.at != self.folds {
@@ -244,7 +244,6 @@ impl Link {
         if len <= SMALL && f.handshake == QUEUED {
             f.handshake = now.max(QUEUED + 1);
         }
-        self.bytes += u64::from(len);
         self.sent += u64::from(len);
         if last {
             self.idle_since = now + self.drain(len.into());
@@ -285,16 +284,17 @@ impl Link {
     fn measure_rate(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.since);
         let busy = span.saturating_sub(self.idle_ns_of_rate);
-        if self.bytes > 2 * u64::from(MTU) && 10 * busy > span {
-            let rate = (u128::from(self.bytes) * u128::from(SEC) / u128::from(busy)) as u64;
+        let bytes = self.sent - self.sent_before;
+        if bytes > 2 * u64::from(MTU) && 10 * busy > span {
+            let rate = (u128::from(bytes) * u128::from(SEC) / u128::from(busy)) as u64;
             self.set_rate(match self.rate {
                 0 => rate,
                 before => before - 3 * before / 10 + 3 * rate / 10,
             });
-        } else if span < SEC && self.bytes > 0 {
+        } else if span < SEC && bytes > 0 {
             return;
         }
-        (self.bytes, self.idle_ns_of_rate, self.since) = (0, 0, now);
+        (self.sent_before, self.idle_ns_of_rate, self.since) = (self.sent, 0, now);
     }
 
     fn count(&mut self, now: Nanos) {

@@ -170,6 +170,8 @@ pub struct Hush<P> {
     guard: Box<Guard>,
     /// The guard's verdict, where each packet finds it.
     trusted: bool,
+    /// Flows are served by deadline: the policy is trusted, and there are flows.
+    by_deadline: bool,
     stand_in: Box<StandIn>,
     marks: u64,
     /// Marks that a flow's next arrivals get.
@@ -198,6 +200,7 @@ impl<P: Packet> Hush<P> {
             },
             guard: Box::new(Guard::new(params.dry_run)),
             trusted: !params.dry_run,
+            by_deadline: !params.dry_run && params.order != Order::Single,
             stand_in: Box::new(StandIn::new(params.ecn && !params.mark_next)),
             marks: 0,
             owed: Vec::new(),
@@ -222,10 +225,12 @@ impl<P: Packet> Hush<P> {
     }
 
     /// Gives a flow its place in the order, by the packet at its head.
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, flow: FlowId) {
-        let head = self.flows.front(flow).map(Packet::enqueued);
-        self.order.place(flow, head, &self.link);
+        match self.flows.front(flow) {
+            Some(head) => self.order.place(flow, head.enqueued(), &self.link),
+            None => self.order.remove(flow),
+        }
     }
 
     /// The flow with the most bytes queued and served, of those that have a packet.
@@ -271,7 +276,7 @@ impl<P: Packet> Hush<P> {
                 bytes += u64::from(self.drop_from(now, flow, DropCause::Overflow, drops));
                 packets += 1;
             }
-            if self.in_order() {
+            if self.by_deadline {
                 self.place(flow);
             }
         }
@@ -299,19 +304,13 @@ impl<P: Packet> Hush<P> {
         self.due = self.link.due.min(self.policy.due);
     }
 
-    /// Whether the order by deadline is kept.
-    #[inline]
-    fn in_order(&self) -> bool {
-        self.trusted && self.params.order != Order::Single
-    }
-
     /// The packet whose turn it is.
     fn next_head(&self) -> Option<&P> {
         let first = |turn| self.flows.first(turn);
-        let flow = match self.trusted {
-            true => self.turn(),
-            false if self.params.order == Order::Single => Some(0),
-            false => first(Turn::New).or_else(|| first(Turn::Old)),
+        let flow = match self.params.order {
+            _ if self.by_deadline => self.order.next(),
+            Order::Single => Some(0),
+            _ => first(Turn::New).or_else(|| first(Turn::Old)),
         };
         self.flows.front(flow?)
     }
@@ -344,6 +343,7 @@ impl<P: Packet> Hush<P> {
         if self.params.order == Order::Single {
             return;
         }
+        self.by_deadline = self.trusted;
         for flow in 0..self.flows.count() as FlowId {
             if self.trusted {
                 self.flows.unlink(flow);
@@ -354,15 +354,19 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// What the law asks for now.
-    #[inline]
+    /// Does what the law asks for now.
+    #[inline(always)]
     fn obey<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
-        loop {
-            let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
-            // The last packet leaves in any case, however large it is.
-            if verdict == Verdict::Pass || self.flows.len() <= 1 {
-                return;
-            }
+        let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
+        if verdict != Verdict::Pass {
+            self.carry_out(now, verdict, drops);
+        }
+    }
+
+    #[cold]
+    fn carry_out<D: Drops<P>>(&mut self, now: Nanos, mut verdict: Verdict, drops: &mut D) {
+        // The last packet leaves in any case, however large it is.
+        while verdict != Verdict::Pass && self.flows.len() > 1 {
             self.law.actions += 1;
             let Some(flow) = self.victim() else {
                 return;
@@ -372,6 +376,7 @@ impl<P: Packet> Hush<P> {
                 return;
             }
             self.give_up(now, flow, drops);
+            verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
         }
     }
 
@@ -426,37 +431,50 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The queue whose head leaves next.
-    #[inline]
-    fn turn(&self) -> Option<FlowId> {
-        match self.params.order {
-            Order::Single => (!self.flows.is_empty()).then_some(0),
-            _ => self.order.next(),
+    /// Appends a packet where flows are not served by deadline.
+    #[cold]
+    fn push_otherwise(&mut self, now: Nanos, flow: FlowId, packet: P) {
+        let single = self.params.order == Order::Single;
+        let queue = if single { 0 } else { flow };
+        self.flows.push(queue, packet).set_enqueued(now);
+        if !single {
+            self.flows.activate(flow, self.params.quantum);
+            self.scores.raise(flow);
         }
     }
 
-    /// The next packet by hush's law, and the queue that it was in.
-    #[inline]
-    fn next<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
-        if self.flows.is_empty() {
-            return None;
-        }
-        self.obey(now, drops);
-        let queue = self.turn()?;
-        self.step(now, queue);
-        Some((queue, self.flows.take(queue)))
+    /// The next packet where flows are not served by deadline, or none is queued.
+    #[cold]
+    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Got<P> {
+        let next = match self.trusted {
+            _ if self.flows.count() == 0 => None,
+            true if self.flows.is_empty() => None,
+            true => {
+                self.obey(now, drops);
+                self.step(now, 0);
+                self.flows.pop(0).map(|packet| (0, packet))
+            }
+            false => self.next_of_stand_in(now, drops),
+        };
+        let Some((queue, packet)) = next else {
+            self.link.found_empty(now);
+            return Got::Empty;
+        };
+        let flow = match self.params.order {
+            Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
+            _ => queue,
+        };
+        self.link
+            .departed(now, flow, packet.len(), self.flows.is_empty());
+        Got::Packet(packet)
     }
 
-    /// The same by fq_codel's law and order: a CoDel for each queue.
+    /// The next packet by fq_codel's law and order: a CoDel for each queue.
     #[cold]
     fn next_of_stand_in<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
         let law = &mut *self.stand_in;
         let (codel, stats, flows) = (&law.codel, &mut law.stats, &mut self.flows);
         if self.params.order == Order::Single {
-            if flows.count() == 0 {
-                // Asked before the first packet.
-                return None;
-            }
             let state = of_flow(&mut law.laws, 0);
             let queue = &mut Source { flows, flow: 0 };
             return match codel::dequeue(codel, state, stats, now, queue, drops) {
@@ -480,11 +498,21 @@ impl<P: Packet> Hush<P> {
 
     /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
     /// backlog must account for; not if it is all there is.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, now: Nanos, queue: FlowId) {
+        if self
+            .flows
+            .front(queue)
+            .is_some_and(|head| head.ecn() == Ecn::Ect1)
+        {
+            self.step_of_scalable(now, queue);
+        }
+    }
+
+    #[inline(never)]
+    fn step_of_scalable(&mut self, now: Nanos, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());
         if let Some(head) = self.flows.front(queue)
-            && head.ecn() == Ecn::Ect1
             && self.params.ecn
             && now.saturating_sub(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
@@ -512,18 +540,14 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             self.pay(flow, &mut packet);
         }
         self.link.arrived(now, flow, packet.len());
-        let queue = match self.params.order {
-            Order::Single => 0,
-            _ => flow,
-        };
-        self.flows.push(queue, packet).set_enqueued(now);
-        if self.params.order != Order::Single {
-            if !self.trusted {
-                self.flows.activate(flow, self.params.quantum);
-            } else if self.flows.get(flow).packets() == 1 {
-                self.order.place(flow, Some(now), &self.link);
+        if self.by_deadline {
+            self.flows.push(flow, packet).set_enqueued(now);
+            if self.flows.get(flow).packets() == 1 {
+                self.order.place(flow, now, &self.link);
             }
             self.scores.raise(flow);
+        } else {
+            self.push_otherwise(now, flow, packet);
         }
         if self.full() {
             self.drop_batch(now, drops);
@@ -535,23 +559,18 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         if !self.flows.is_empty() && now >= self.due {
             self.learn(now);
         }
-        let next = match self.trusted {
-            true => self.next(now, drops),
-            false => self.next_of_stand_in(now, drops),
-        };
-        let Some((queue, packet)) = next else {
-            self.link.found_empty(now);
+        if !self.by_deadline || self.flows.is_empty() {
+            return self.dequeue_otherwise(now, drops);
+        }
+        self.obey(now, drops);
+        let Some(flow) = self.order.next() else {
             return Got::Empty;
         };
-        let len = packet.len();
-        let flow = match self.params.order {
-            Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
-            _ => queue,
-        };
-        self.link.departed(now, flow, len, self.flows.is_empty());
-        if self.in_order() {
-            self.place(queue);
-        }
+        self.step(now, flow);
+        let packet = self.flows.take(flow);
+        self.link
+            .departed(now, flow, packet.len(), self.flows.is_empty());
+        self.place(flow);
         Got::Packet(packet)
     }
 

@@ -33,25 +33,23 @@ impl Deadlines {
         };
     }
 
-    /// Gives a flow its place by the arrival of its head; none without a head.
-    #[inline]
-    pub fn place(&mut self, flow: FlowId, head: Option<Nanos>, link: &Link) {
-        let key = match head {
-            None => LAST,
-            Some(arrival) => {
-                let handicap = match self.scale {
-                    0 => 0,
-                    scale => (scale * link.excess(flow)) >> Q,
-                };
-                let due = arrival.saturating_add_signed(BEFORE as i64 + handicap);
-                (due >> 10).min(END) << FLOW_BITS | u64::from(flow)
-            }
-        };
+    /// Gives a flow its place by the arrival of its head.
+    #[inline(always)]
+    pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link) {
+        let handicap = (self.scale * link.excess(flow)) >> Q;
+        let due = arrival.saturating_add_signed(BEFORE as i64 + handicap);
+        let key = (due >> 10).min(END) << FLOW_BITS | u64::from(flow);
         self.heads.set(flow, key);
     }
 
+    /// Takes a flow without packets out of the order.
+    #[inline(always)]
+    pub fn remove(&mut self, flow: FlowId) {
+        self.heads.set(flow, LAST);
+    }
+
     /// The flow whose head leaves next.
-    #[inline]
+    #[inline(always)]
     pub fn next(&self) -> Option<FlowId> {
         let least = self.heads.least();
         (least != LAST).then_some((least & ((1 << FLOW_BITS) - 1)) as FlowId)
