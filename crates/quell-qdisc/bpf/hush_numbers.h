@@ -27,7 +27,7 @@ static const unsigned int LOGS[65] = {
 };
 
 static const int HUSH_TARGET[9] = {
-    -204019, 10015, 17589, -21533, 21968, -2665, -53713, 38630, -19583,
+    -184358, 10015, 17589, -21533, 21968, -2665, -53713, 38630, -19583,
 };
 
 static const int HUSH_WAIT[9] = {
@@ -43,7 +43,7 @@ static const int HUSH_CAP[9] = {
 };
 
 static const int HUSH_STEP[9] = {
-    -295605, -24243, -45021, 74435, 6801, 4340, -262, 6861, 1442,
+    -262837, -24243, -45021, 74435, 6801, 4340, -262, 6861, 1442,
 };
 
 static const int HUSH_IDLE[4] = {
@@ -54,11 +54,11 @@ static const int HUSH_IDLE[4] = {
 #define HUSH_LONGEST 3302
 #define HUSH_WINDOW 262144
 #define HUSH_SERVICE 4096
-#define HUSH_STEADY 50541
+#define HUSH_STEADY 6554
 #define HUSH_KAPPA 34940
 #define HUSH_OWN 65536
 #define HUSH_GAIN 1604
 #define HUSH_FALLS -163840
-#define HUSH_RISES 6068
+#define HUSH_RISES 45875
 
 #endif
