@@ -37,6 +37,8 @@ struct link {
     u64 round_trip;
     u32 active;
     u32 asked;         /* the device asked for a packet and got none */
+    s64 ln_equals;     /* ln of how many flows with equal shares would share the link as unequally as the active ones do, Q bits */
+    u64 served, squares;
     u64 sum;           /* where link_count() counts; in memory, because the verifier would follow each number that a register has */
     u32 counted, known;
     u32 folds;         /* the clock by which steady service decays, e-folds with Q bits behind the point; it wraps */
@@ -97,6 +99,7 @@ global int link_init(struct link *link nonnull)
     link->bytes = link->sent = link->rate = link->per_byte = 0;
     link->idle = (1 << 30) / 50;
     link->active = link->asked = 1;
+    link->ln_equals = 0;
     link->round_trip = PRIOR;
     link->folds = 0;
     link->weight = (MEMORY << Q) / link_memory(PRIOR);
@@ -199,10 +202,12 @@ static always_inline void link_measure_rate(struct link *link, u64 now)
 /* Counts active flows, takes the geometric mean of their round trips. */
 global int link_count(struct link *link nonnull, u64 now, u32 flows)
 {
-    u64 span = max64(4 * link->round_trip, SECOND / 5);
+    u64 span = max64(4 * link->round_trip, SECOND / 5), share;
+    s64 most;
     u32 i;
 
     link->sum = link->counted = link->known = 0;
+    link->served = link->squares = 0;
     repeat (i, FLOWS) {
         struct peer *p = peer_at(link, i);
 
@@ -210,6 +215,9 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
             break;
         if (!p->seen || p->seen + span <= now)
             continue;
+        share = p->served >> 6;
+        link->served += share;
+        link->squares += share * share;
         link->counted++;
         if (p->round_trip) {
             link->known++;
@@ -217,6 +225,8 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
         }
     }
     link->active = link->counted ? link->counted : 1;
+    most = ln(link->active);
+    link->ln_equals = link->squares ? clamped(2 * ln(link->served) - ln(link->squares), 0, most) : most;
     if (link->known)
         link->round_trip = power(link->sum / link->known, 0);
     return 0;

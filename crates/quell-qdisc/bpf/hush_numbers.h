@@ -27,7 +27,7 @@ static const unsigned int LOGS[65] = {
 };
 
 static const int HUSH_TARGET[9] = {
-    -184358, 10015, 17589, -21533, 21968, -2665, -53713, 38630, -19583,
+    -190912, -9830, 17589, -21533, 32768, -2665, -53713, 38630, -19583,
 };
 
 static const int HUSH_WAIT[9] = {
@@ -47,7 +47,7 @@ static const int HUSH_STEP[9] = {
 };
 
 static const int HUSH_IDLE[4] = {
-    -335330, 13578, -26619, -39791,
+    -335330, 39322, -26619, -39791,
 };
 
 #define HUSH_POWER 43234

@@ -115,7 +115,7 @@ global int policy_decide(struct policy *p nonnull, u64 now, const struct link *l
     x[0] = ONE;
     x[1] = ln(trip) - ln(30 * MS);
     x[2] = ln(packet) - ln(MS);
-    x[3] = ln(link->active);
+    x[3] = link->ln_equals;
     x[4] = ln_fraction(link->idle, 30, 2147483) + 4 * ONE;                /* 0.002 */
     x[5] = ln_fraction(p->actions, FINE, 838860) + ONE;                   /* 0.05 */
     x[6] = ln_fraction(mul_div(p->trough, 1 << FINE, trip), FINE, 167772) + 3 * ONE; /* 0.01 */

@@ -65,6 +65,8 @@ pub struct Link {
     /// 30 bits behind the point.
     idle: i64,
     active: u32,
+    /// ln of how many flows with equal shares would share the link as unequally as the active ones do.
+    ln_equals: i64,
     round_trip: Nanos,
     /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point; it wraps.
     folds: u32,
@@ -94,6 +96,7 @@ impl Default for Link {
             per_byte: 0,
             idle: (1 << 30) / 50,
             active: 1,
+            ln_equals: 0,
             round_trip: PRIOR,
             folds: 0,
             weight: weight(PRIOR),
@@ -137,6 +140,11 @@ impl Link {
     /// Flows that sent something in the last four round trips (at least 200 ms); at least 1.
     pub fn flows(&self) -> u32 {
         self.active
+    }
+    /// ln of the number of flows, each counted by its share of the service: (sum of service)^2 / (sum of squares), 1 to
+    /// [`Link::flows`]. Beside a download ten thin flows hardly count. [`fixed::Q`] bits behind the point.
+    pub fn ln_equals(&self) -> i64 {
+        self.ln_equals
     }
     /// Share of the time in which the link had nothing to send, with 30 bits behind the point.
     pub fn idle(&self) -> i64 {
@@ -304,14 +312,23 @@ impl Link {
             .iter()
             .filter(|f| f.seen != 0 && f.seen + span > now);
         let (mut n, mut known, mut sum) = (0, 0, 0);
+        let (mut served, mut squares) = (0u64, 0u64);
         for f in active {
             n += 1;
+            let share = u64::from(f.served >> 6);
+            served += share;
+            squares += share * share;
             if f.round_trip != 0 {
                 known += 1;
                 sum += i64::from(f.round_trip);
             }
         }
         self.active = n.max(1);
+        let most = fixed::ln(self.active.into());
+        self.ln_equals = match squares {
+            0 => most,
+            _ => (2 * fixed::ln(served) - fixed::ln(squares)).clamp(0, most),
+        };
         if known > 0 {
             self.round_trip = fixed::exp(sum / known);
         }

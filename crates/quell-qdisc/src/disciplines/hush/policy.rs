@@ -6,7 +6,7 @@
 //! 1. 1
 //! 2. ln (R / 30 ms), R being the flows' usual base round trip
 //! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
-//! 4. ln n, n being the active flows
+//! 4. ln n, n being the active flows, each counted by its share of the service ([`Link::ln_equals`])
 //! 5. ln (share of the time in which the link had nothing to send + 0.002) + 4
 //! 6. ln (the law's actions per R + 0.05) + 1
 //! 7. ln (least time to drain between two turns / R + 0.01) + 3
@@ -115,7 +115,7 @@ impl Policy {
     fn features(&self, link: &Link) -> [i64; FEATURES] {
         let round_trip = ln(link.round_trip());
         let packet = ln(link.drain(u64::from(MTU)));
-        let flows = ln(link.flows().into());
+        let flows = link.ln_equals();
         // ln of a fraction with so many bits behind the point, and what is added to it first.
         let fraction = |x: i64, bits: u32, plus: f64| {
             let plus = (plus * (1u64 << bits) as f64) as i64;
