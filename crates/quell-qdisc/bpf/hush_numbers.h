@@ -27,7 +27,7 @@ static const unsigned int LOGS[65] = {
 };
 
 static const int HUSH_TARGET[9] = {
-    -190912, -9830, 17589, -21533, 32768, -2665, -53713, 38630, -19583,
+    -175460, -2128, 4215, -33755, 7332, 3776, -35977, 26851, -17043,
 };
 
 static const int HUSH_WAIT[9] = {
@@ -39,26 +39,26 @@ static const int HUSH_HOLD[9] = {
 };
 
 static const int HUSH_CAP[9] = {
-    23824, 17719, 2802, -88061, -7603, 6900, -2426, -37521, 29822,
+    39578, -10156, -8383, -112183, -24777, -11838, 893, -63389, 1965,
 };
 
 static const int HUSH_STEP[9] = {
-    -262837, -24243, -45021, 74435, 6801, 4340, -262, 6861, 1442,
+    -237573, -5306, -24190, 82176, 21730, -81, 45089, -829, 2705,
 };
 
 static const int HUSH_IDLE[4] = {
-    -335330, 39322, -26619, -39791,
+    -303797, 36658, -12020, -34465,
 };
 
 #define HUSH_POWER 43234
-#define HUSH_LONGEST 3302
+#define HUSH_LONGEST 6582
 #define HUSH_WINDOW 262144
 #define HUSH_SERVICE 4096
-#define HUSH_STEADY 6554
-#define HUSH_KAPPA 34940
+#define HUSH_STEADY 11704
+#define HUSH_KAPPA 3184
 #define HUSH_OWN 65536
-#define HUSH_GAIN 1604
+#define HUSH_GAIN 105
 #define HUSH_FALLS -163840
-#define HUSH_RISES 45875
+#define HUSH_RISES 80101
 
 #endif
