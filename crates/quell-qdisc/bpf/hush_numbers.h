@@ -55,7 +55,7 @@ static const int HUSH_IDLE[4] = {
 #define HUSH_WINDOW 262144
 #define HUSH_SERVICE 4096
 #define HUSH_STEADY 11704
-#define HUSH_KAPPA 3184
+#define HUSH_KAPPA 65536
 #define HUSH_OWN 65536
 #define HUSH_GAIN 105
 #define HUSH_FALLS -163840
