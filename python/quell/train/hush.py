@@ -40,8 +40,8 @@ ROWS = {
 }  # fmt: skip
 """The words of a model and how many numbers each has."""
 LEARNED = {"target", "cap", "step", "idle", "longest", "steady", "gain", "rises"}
-"""The words whose numbers training changes: those that matter most in hush's ablation (docs/lab/hush.md). Not `kappa`: the
-cost does not see that a game waits for a download."""
+"""The words whose numbers training changes: those that matter most in hush's ablation (docs/lab/hush.md). Not `kappa`:
+the cost does not see that a game waits for a download."""
 SPREAD = {"longest": 0.1, "gain": 0.1}
 """How far a step goes, in units of `sigma`, where not 1."""
 RANGES = {"longest": (0.0001, 1.0), "steady": (0.0, 0.9375), "gain": (0.0, 1.0), "rises": (0.0, 5.0)}
