@@ -26,7 +26,8 @@ static always_inline struct codel_state *law_of(struct codels *c, s32 flow)
     return &c->laws[masked((u32)flow, FLOWS - 1)];
 }
 
-global int codels_init(struct codels *c nonnull)
+/* What the laws remember is of another time. */
+global int codels_forget(struct codels *c nonnull)
 {
     u32 i;
 
@@ -37,9 +38,14 @@ global int codels_init(struct codels *c nonnull)
         law->count = law->lastcount = 0;
         law->rec_inv_sqrt = law->dropping = 0;
     }
+    return 0;
+}
+
+static always_inline void codels_init(struct codels *c)
+{
+    codels_forget(c);
     c->params.mtu = MTU;
     c->marks = 0;
-    return 0;
 }
 
 /* Takes the knobs. */

@@ -1,6 +1,7 @@
 /*
  * `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link; the
- * decisions of `src/disciplines/hush/` (docs/explanation/hush.md), bit for bit, as long as no more than PACKETS are queued.
+ * decisions of `src/disciplines/hush/` (docs/explanation/hush.md), bit for bit, with the shipped numbers, 1,024 buckets and flows in the default
+ * order, as long as no more than PACKETS are queued.
  */
 #ifndef QUELL_HUSH_H
 #define QUELL_HUSH_H
@@ -11,7 +12,7 @@
 
 #define FLOW_BITS 16
 #define FLOW_MASK 0xffffULL
-#define BEFORE (1ULL << 36) /* a deadline is 0 at this much before time 0 */
+#define BEFORE (1ULL << 36) /* added to every deadline, so that none is negative: handicaps are at least -24 s */
 #define END ((1ULL << (64 - FLOW_BITS)) - 2)
 
 struct queue {
@@ -103,7 +104,7 @@ global int place(struct queue *q nonnull, s32 flow)
 
     if (f->packets) {
         s64 handicap = q->scale ? q->scale * (s64)peer_at(&q->link, flow)->excess >> Q : 0;
-        u64 due = packet_at(&q->flows, f->head)->enqueued + BEFORE + handicap;
+        u64 due = plus(packet_at(&q->flows, f->head)->enqueued, BEFORE + handicap);
 
         key = min64(due >> 10, END) << FLOW_BITS | (u32)flow;
     }
@@ -116,6 +117,12 @@ global int change_order(struct queue *q nonnull, u32 by_deadline)
     u32 i;
 
     q->by_deadline = by_deadline;
+    if (!by_deadline) {
+        codels_forget(&q->codels);
+    } else if (q->link.rate) {
+        law_init(&q->law);
+        law_tune(&q->law, &q->settings, q->link.rate);
+    }
     repeat (i, FLOWS) {
         if (i >= q->flows.count)
             break;

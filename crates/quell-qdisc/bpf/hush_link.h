@@ -38,7 +38,7 @@ struct link {
     u32 active;
     u32 asked;         /* the device asked for a packet and got none */
     s64 ln_equals;     /* ln of how many flows with equal shares would share the link as unequally as the active ones do, Q bits */
-    u64 served, squares;
+    u64 sum_served, sum_squares;
     u64 sum;           /* where link_count() counts; in memory, because the verifier would follow each number that a register has */
     u32 counted, known;
     u32 folds;         /* the clock by which steady service decays, e-folds with Q bits behind the point; it wraps */
@@ -207,7 +207,7 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
     u32 i;
 
     link->sum = link->counted = link->known = 0;
-    link->served = link->squares = 0;
+    link->sum_served = link->sum_squares = 0;
     repeat (i, FLOWS) {
         struct peer *p = peer_at(link, i);
 
@@ -216,8 +216,8 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
         if (!p->seen || p->seen + span <= now)
             continue;
         share = p->served >> 6;
-        link->served += share;
-        link->squares += share * share;
+        link->sum_served += share;
+        link->sum_squares += share * share;
         link->counted++;
         if (p->round_trip) {
             link->known++;
@@ -226,7 +226,7 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
     }
     link->active = link->counted ? link->counted : 1;
     most = ln(link->active);
-    link->ln_equals = link->squares ? clamped(2 * ln(link->served) - ln(link->squares), 0, most) : most;
+    link->ln_equals = link->sum_squares ? clamped(2 * ln(link->sum_served) - ln(link->sum_squares), 0, most) : most;
     if (link->known)
         link->round_trip = power(link->sum / link->known, 0);
     return 0;

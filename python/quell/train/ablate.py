@@ -87,7 +87,8 @@ def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence
     for name in SETTINGS:
         if any(full[name][k] for k in features):
             changed[name][0] += before[name] - now[name]
-    # Records have no step: of what it depends on, only what is known of the link can be put back.
+    # Records have no step: of what it depends on, only what is known of the link can be put back, the number of flows
+    # as if they had equal shares. The row `idle` stays as it is.
     known = {
         1: fmean(math.log(x.rtt_ms / 30) for x in links), 2: fmean(math.log(12.112 / x.rate_mbps) for x in links),
         3: fmean(math.log(x.flows) for x in links),

@@ -40,11 +40,13 @@ ROWS = {
 }  # fmt: skip
 """The words of a model and how many numbers each has."""
 LEARNED = {"target", "cap", "step", "idle", "longest", "steady", "gain", "rises"}
-"""The words whose numbers training changes: those that matter most in hush's ablation (docs/lab/hush.md). Not `kappa`:
-the cost does not see that a game waits for a download."""
+"""The words whose numbers training changes. `kappa` is set by hand: the cost does not see that a game waits for a
+download."""
+SHARES = 0.95
+"""`service` and `steady` together, at most."""
 SPREAD = {"longest": 0.1, "gain": 0.1}
 """How far a step goes, in units of `sigma`, where not 1."""
-RANGES = {"longest": (0.0001, 1.0), "steady": (0.0, 0.9375), "gain": (0.0, 1.0), "rises": (0.0, 5.0)}
+RANGES = {"longest": (0.0001, 1.0), "steady": (0.0, SHARES), "gain": (0.0, 1.0), "rises": (0.0, 5.0)}
 WEIGHTS_WITHIN = 20.0
 COMMON = 1001
 """Seed of the links on which all models are judged; `quell train hush --judge` takes it by default, too."""
@@ -127,6 +129,7 @@ class Space:
         for (word, k), value in zip(self.at, self.origin + self.spread * np.asarray(steps), strict=True):
             low, high = RANGES.get(word, (-WEIGHTS_WITHIN, WEIGHTS_WITHIN))
             model[word][k] = float(min(max(value, low), high))
+        model["steady"] = [min(model["steady"][0], SHARES - model["service"][0])]
         return model
 
 

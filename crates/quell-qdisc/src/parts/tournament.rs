@@ -29,6 +29,7 @@ impl Tournament {
         self.nodes[at] = key;
         while at > 0 {
             at = (at - 1) / 4;
+            // They are always there; one check for the four of them.
             let Some(children) = self.nodes[at..].get(3 * at + 1..3 * at + 5) else {
                 return;
             };
@@ -57,13 +58,6 @@ impl Tournament {
         }
     }
 
-    /// A flow's key; [`LAST`] before it was set.
-    #[inline]
-    pub fn of(&self, flow: FlowId) -> u64 {
-        let at = self.inner + flow as usize;
-        self.nodes.get(at).copied().unwrap_or(LAST)
-    }
-
     /// The least key; [`LAST`] without one.
     #[inline]
     pub fn least(&self) -> u64 {
@@ -79,7 +73,7 @@ mod tests {
     fn the_root_is_what_a_look_at_all_keys_finds() {
         let mut rng = crate::Rng::new(1, "tournament");
         let (mut keys, mut all) = (Tournament::default(), Vec::new());
-        assert_eq!((keys.least(), keys.of(3)), (LAST, LAST));
+        assert_eq!(keys.least(), LAST);
         for step in 0..20_000 {
             let flow = rng.below(1 + step / 50) as FlowId;
             let key = match rng.below(8) {
@@ -92,7 +86,6 @@ mod tests {
             all[flow as usize] = key;
             keys.set(flow, key);
             assert_eq!(keys.least(), *all.iter().min().unwrap(), "step {step}");
-            assert_eq!(keys.of(flow), key);
         }
     }
 }

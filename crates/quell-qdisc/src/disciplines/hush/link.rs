@@ -68,7 +68,8 @@ pub struct Link {
     /// ln of how many flows with equal shares would share the link as unequally as the active ones do.
     ln_equals: i64,
     round_trip: Nanos,
-    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point; it wraps.
+    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point. It wraps after 65,536 of them, five
+    /// hours at least; a flow that returns just then has its old service for one memory.
     folds: u32,
     /// What a byte adds to steady service, with [`fixed::Q`] bits behind the point.
     weight: u32,
@@ -171,8 +172,8 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m the mean of the active flows', as of
-    /// the flow's last packet in an earlier period; with [`fixed::Q`] bits behind the point.
+    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m that of all flows divided by the
+    /// number of active ones, as of the flow's first arrival or departure since the clock moved; with [`fixed::Q`] bits behind the point.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()

@@ -1,11 +1,11 @@
 //! `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link.
 //!
-//! - The order ([`order`]): of the packets at the heads of the flows the one leaves that has the least time of arrival plus handicap
-//!   of its flow. The more of the link a flow took over many round trips, the larger its handicap. So the tail of the sojourn is
+//! - The order (`order.rs`): of the packets at the heads of the flows, the one with the least deadline leaves: its time of arrival
+//!   plus its flow's handicap. The more of the link a flow took over many round trips, the larger its handicap. So the tail of the sojourn is
 //!   nearly that of a FIFO, and a flow that takes little still goes first.
 //! - The law ([`law`]) has CoDel's shape and watches the time that the whole backlog takes to drain. A law for each flow queue was
 //!   far worse in experiments.
-//! - The flow that pays is the one with the most bytes queued plus a share of the bytes it was served lately. Bytes queued alone tie
+//! - The flow that pays is the one with the most bytes queued plus shares of what it was served lately and over many round trips. Bytes queued alone tie
 //!   where each flow has a packet, and then name the same flow again and again.
 //! - The policy ([`policy`]) sets the law each quarter of a round trip, from 2 to 100 ms; [`link`] measures what it reads.
 //! - ECN: the law marks where it can, but a flow whose window is small is dropped from, because it would not slow down enough.
@@ -44,10 +44,10 @@ use crate::{
 /// In what order packets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Between the order of arrival and fair queueing; see [`order`].
+    /// Between the order of arrival and fair queueing; see `order.rs`.
     #[default]
     Fair,
-    /// In the order of arrival; the flow that takes most pays.
+    /// In the order of arrival (`kappa` 0); the flow that takes most pays. In deficit round robin while the guard acts.
     Arrival,
     /// One queue: in the order of arrival, and its head pays.
     Single,
@@ -60,13 +60,13 @@ pub struct Params {
     pub limit: u32,
     /// Buckets, 1 to 65536 (default 1024).
     pub flows: u32,
-    /// Bytes per flow and round, 256 to 2^20 (default 1514, one full-size packet).
+    /// Bytes per flow and round while fq_codel's order serves, 256 to 2^20 (default 1514, one full-size packet).
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
     /// Mark ECN-capable packets (default true).
     pub ecn: bool,
-    /// Whether there are flow queues (default: there are).
+    /// In what order packets leave (default: [`Order::Fair`]).
     pub order: Order,
     /// The policy's numbers (default: those that quell ships).
     pub model: Arc<Model>,
@@ -159,7 +159,7 @@ pub struct Hush<P> {
     /// In [`Order::Single`] all packets lie in the first flow.
     flows: Flows<P>,
     /// Holds while the policy is trusted; else the flows are in the lists of a deficit round robin.
-    order: Deadlines,
+    deadlines: Deadlines,
     scores: Box<Scores>,
     /// When the gauges or the policy are due.
     due: Nanos,
@@ -184,7 +184,7 @@ impl<P: Packet> Hush<P> {
         debug_assert_eq!(params.check(), Ok(()));
         Self {
             flows: Flows::new(params.flows),
-            order: Deadlines::default(),
+            deadlines: Deadlines::default(),
             scores: Box::default(),
             due: 0,
             link: Link::default(),
@@ -228,8 +228,8 @@ impl<P: Packet> Hush<P> {
     #[inline(always)]
     fn place(&mut self, flow: FlowId) {
         match self.flows.front(flow) {
-            Some(head) => self.order.place(flow, head.enqueued(), &self.link),
-            None => self.order.remove(flow),
+            Some(head) => self.deadlines.place(flow, head.enqueued(), &self.link),
+            None => self.deadlines.remove(flow),
         }
     }
 
@@ -296,7 +296,7 @@ impl<P: Packet> Hush<P> {
             let (model, link) = (&self.params.model, &self.link);
             self.settings = self.policy.decide(now, model, link, &mut self.law);
             if self.params.order == Order::Fair {
-                self.order.scale(model.kappa, self.settings.target);
+                self.deadlines.scale(model.kappa, self.settings.target);
             }
             self.supervise(now);
         }
@@ -308,7 +308,7 @@ impl<P: Packet> Hush<P> {
     fn next_head(&self) -> Option<&P> {
         let first = |turn| self.flows.first(turn);
         let flow = match self.params.order {
-            _ if self.by_deadline => self.order.next(),
+            _ if self.by_deadline => self.deadlines.next(),
             Order::Single => Some(0),
             _ => first(Turn::New).or_else(|| first(Turn::Old)),
         };
@@ -340,6 +340,10 @@ impl<P: Packet> Hush<P> {
     /// Brings the flows from the order by deadline into the lists of a deficit round robin, or back.
     #[cold]
     fn change_order(&mut self) {
+        if !self.trusted {
+            // What they remember is of the last time.
+            self.stand_in.laws.clear();
+        }
         if self.params.order == Order::Single {
             return;
         }
@@ -543,7 +547,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         if self.by_deadline {
             self.flows.push(flow, packet).set_enqueued(now);
             if self.flows.get(flow).packets() == 1 {
-                self.order.place(flow, now, &self.link);
+                self.deadlines.place(flow, now, &self.link);
             }
             self.scores.raise(flow);
         } else {
@@ -563,7 +567,8 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             return self.dequeue_otherwise(now, drops);
         }
         self.obey(now, drops);
-        let Some(flow) = self.order.next() else {
+        let Some(flow) = self.deadlines.next() else {
+            debug_assert!(false, "a queued packet has a deadline");
             return Got::Empty;
         };
         self.step(now, flow);

@@ -1,6 +1,6 @@
 //! The order in which packets leave: by deadline, which is a packet's time of arrival plus its flow's handicap.
 //!
-//! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to the mean of the active flows and
+//! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to its mean over the active flows and
 //! clamped ([`Link::excess`]). It is fixed when a packet becomes the head of its flow's queue, so one key changes per packet. With
 //! `kappa` 0 packets leave in the order of arrival; the larger it is, the more equally the flows are served.
 
@@ -11,38 +11,54 @@ use crate::parts::tournament::{LAST, Tournament};
 use crate::{NEVER, Nanos, SEC};
 
 /// The deadlines of the flows' heads, in units of 2^10 ns, each above its flow's number of 16 bits.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Deadlines {
     heads: Tournament,
     /// `kappa` targets, nanoseconds.
     scale: i64,
+    /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and a key has 48 bits.
+    origin: Nanos,
 }
 
-/// A deadline is 0 at this much before time 0: no handicap is less.
+impl Default for Deadlines {
+    /// Nothing is queued.
+    fn default() -> Self {
+        Self {
+            heads: Tournament::default(),
+            scale: 0,
+            origin: NEVER,
+        }
+    }
+}
+
+/// Added to every deadline, so that none is negative: handicaps are at least -24 s.
 const BEFORE: u64 = 1 << 36;
 const FLOW_BITS: u32 = 16;
-/// Deadlines end here, after nine years.
+/// Deadlines within 2^10 ns count as equal; then the flow with the lowest number goes first.
+const UNIT_BITS: u32 = 10;
+/// Deadlines end here, nine years after the first arrival.
 const END: u64 = (1 << (64 - FLOW_BITS)) - 2;
 
 impl Deadlines {
-    /// Takes the policy's target. Heads that have their place keep it.
+    /// Takes the policy's target. Deadlines already given do not change.
     pub fn scale(&mut self, kappa: i32, target: Nanos) {
-        self.scale = match target {
-            NEVER => 0,
-            target => (i64::from(kappa) * target.min(SEC) as i64) >> Q,
-        };
+        self.scale = (i64::from(kappa) * target.min(SEC) as i64) >> Q;
     }
 
     /// Gives a flow its place by the arrival of its head.
     #[inline(always)]
     pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link) {
+        if self.origin == NEVER {
+            self.origin = arrival >> UNIT_BITS << UNIT_BITS;
+        }
         let handicap = (self.scale * link.excess(flow)) >> Q;
-        let due = arrival.saturating_add_signed(BEFORE as i64 + handicap);
-        let key = (due >> 10).min(END) << FLOW_BITS | u64::from(flow);
+        let since = arrival.saturating_sub(self.origin);
+        let due = since.saturating_add_signed(BEFORE as i64 + handicap);
+        let key = (due >> UNIT_BITS).min(END) << FLOW_BITS | u64::from(flow);
         self.heads.set(flow, key);
     }
 
-    /// Takes a flow without packets out of the order.
+    /// Removes an empty flow from the order.
     #[inline(always)]
     pub fn remove(&mut self, flow: FlowId) {
         self.heads.set(flow, LAST);

@@ -1,9 +1,10 @@
 //! Which flow has the highest score, without a look at every flow.
 //!
-//! A tournament holds a bound for each flow that its score does not exceed. A score rises only when a packet arrives: its flow is
-//! noted then, and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's
-//! score until that is the highest still. So a packet causes a constant number of changes. Of equal scores the flow with the lowest
-//! number is found.
+//! A tournament holds for each flow an upper bound of its score. A score rises only when a packet arrives: its flow is noted then,
+//! and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's score until
+//! that is the highest still. A search costs one change for each flow that had an arrival since the last one, and one for each bound
+//! that turns out too high: at most all flows, after a period of the gauges. Of equal scores the flow with the lowest number is
+//! found.
 
 use crate::parts::flows::{FlowId, of_flow};
 use crate::parts::tournament::Tournament;

@@ -301,6 +301,43 @@ fn a_link_that_is_never_idle_gets_an_ever_shorter_target_down_to_its_bound() {
 }
 
 #[test]
+fn times_may_count_from_any_epoch() {
+    let mut bed = Bed::new(params());
+    bed.now = 1_760_000_000 * SEC;
+    let out = bed.run(2000, Ecn::NotEct, |i| {
+        vec![(i % 2) as u32, 1 - (i % 2) as u32]
+    });
+    let of_0 = out.iter().filter(|p| p.hash == hash(0)).count();
+    assert!((900..1100).contains(&of_0), "{of_0} of {}", out.len());
+}
+
+#[test]
+fn the_stand_in_begins_afresh_each_time() {
+    let mut bed = Bed::new(Params {
+        model: idle_policy(),
+        ..Params::default()
+    });
+    let (mut before, mut fallbacks, mut most) = (0, 0, 0);
+    bed.run(1000, Ecn::NotEct, |_| vec![1, 2]);
+    for _ in 0..60_000 {
+        bed.now += MS;
+        [1, 2]
+            .into_iter()
+            .for_each(|flow| bed.put(flow, Ecn::NotEct));
+        bed.take();
+        let stats = bed.q.guard().expect("counts");
+        if stats.fallbacks > fallbacks {
+            (fallbacks, most) = (stats.fallbacks, most.max(bed.drops.len() - before));
+        }
+        before = bed.drops.len();
+    }
+    assert!(
+        fallbacks >= 3 && most <= 2,
+        "{fallbacks} fallbacks, {most} drops at once"
+    );
+}
+
+#[test]
 fn a_full_queue_that_is_not_served_stays_at_its_limit() {
     let limit = 100;
     for order in [Order::Fair, Order::Arrival, Order::Single] {
