@@ -294,14 +294,14 @@ class Measured:
     gauges: dict[str, Any]
 
 
-def _router(*queues: str, delay: str = "10ms", seconds: int = 8) -> tuple[dict[str, Measured], str]:
-    out = in_kernel(HERE / "router_guest.sh", "8mbit", delay, str(seconds), "4", "cubic", *queues)
+def _router(*queues: str, delay: str = "10ms", seconds: int = 8, count: int = 4) -> tuple[dict[str, Measured], str]:
+    out = in_kernel(HERE / "router_guest.sh", "8mbit", delay, str(seconds), str(count), "cubic", *queues)
     found = {}
     for part in out.split("queue ")[1:]:
         name, _, rest = part.partition("\n")
         said = dict(re.findall(r"^(flows|ping|backlog|gauges) (.*)$", rest, re.MULTILINE))
         flows = [float(flow) for flow in said["flows"].split()]
-        assert len(flows) == 4
+        assert len(flows) == count
         gauges = json.loads(said.get("gauges", "{}"))
         # 8 Mbit/s are 1000 bytes a millisecond.
         found[name] = Measured(sum(flows) / 1000, float(said["ping"]), float(said["backlog"]) / 1000, gauges)
@@ -328,13 +328,14 @@ def test_quells_queues_shape_and_control_as_the_kernels_own() -> None:
 
 
 @pytest.mark.guest
-def test_hush_keeps_the_queue_shorter_than_fq_codel_and_the_kernels_own_runs_repeat() -> None:
-    found, _ = _router("fq_codel", "quell hush")
+def test_hush_keeps_the_queue_of_many_flows_shorter_than_fq_codel_and_the_kernels_own_runs_repeat() -> None:
+    # With four flows its queue is as long as fq_codel's (docs/lab/hush.md).
+    found, _ = _router("fq_codel", "quell hush", count=16)
     theirs, own = found.values()
-    assert own.backlog_ms < theirs.backlog_ms
+    assert own.backlog_ms < 0.6 * theirs.backlog_ms
     assert own.goodput_mbit > 0.95 * theirs.goodput_mbit
     assert own.gauges["trusted"] == 1 and own.gauges["decisions"] > 100
-    again, _ = _router("fq_codel", "quell hush")
+    again, _ = _router("fq_codel", "quell hush", count=16)
     # Where others keep the machine busy, runs differ a little (docs/lab/kernel.md).
     assert abs(again["fq_codel"].goodput_mbit / theirs.goodput_mbit - 1) < 0.02
     assert abs(again["fq_codel"].backlog_ms / theirs.backlog_ms - 1) < 0.1
