@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_reads_nothing_gets_whole_lines_and_keeps_nobody_waiting() {
+    fn a_reader_that_stopped_gets_whole_lines_and_blocks_no_writer() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let (signal, sender) = io::pipe().expect("a pipe");
         drop(sender);

@@ -6,8 +6,12 @@
 
 use super::flows::FlowId;
 
-/// A key that is never least.
-pub const LAST: u64 = u64::MAX;
+/// Bits of a key below its value: the flow's number, so that of equal values the lowest flow's is least.
+const FLOW_BITS: u32 = 16;
+/// The largest value.
+pub const MAX_VALUE: u64 = (1 << (u64::BITS - FLOW_BITS)) - 2;
+/// The key of a flow without a value, never least.
+const LAST: u64 = u64::MAX;
 
 /// The keys.
 #[derive(Clone, Debug, Default)]
@@ -19,9 +23,20 @@ pub struct Tournament {
 }
 
 impl Tournament {
-    /// Sets a flow's key.
+    /// Sets a flow's value, at most [`MAX_VALUE`]. Flows are less than 2^16.
     #[inline(always)]
-    pub fn set(&mut self, flow: FlowId, key: u64) {
+    pub fn set(&mut self, flow: FlowId, value: u64) {
+        self.set_key(flow, value << FLOW_BITS | u64::from(flow));
+    }
+
+    /// Takes a flow's value away.
+    #[inline]
+    pub fn remove(&mut self, flow: FlowId) {
+        self.set_key(flow, LAST);
+    }
+
+    #[inline(always)]
+    fn set_key(&mut self, flow: FlowId, key: u64) {
         if flow as usize >= self.leaves {
             self.grow(flow);
         }
@@ -58,10 +73,12 @@ impl Tournament {
         }
     }
 
-    /// The least key; [`LAST`] without one.
-    #[inline]
-    pub fn least(&self) -> u64 {
-        self.nodes.first().copied().unwrap_or(LAST)
+    /// The least value and its flow.
+    #[inline(always)]
+    pub fn least(&self) -> Option<(u64, FlowId)> {
+        let key = *self.nodes.first()?;
+        let flow = key & ((1 << FLOW_BITS) - 1);
+        (key != LAST).then_some((key >> FLOW_BITS, flow as FlowId))
     }
 }
 
@@ -70,22 +87,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_is_what_a_look_at_all_keys_finds() {
+    fn the_least_is_what_a_look_at_all_values_finds() {
         let mut rng = crate::Rng::new(1, "tournament");
         let (mut keys, mut all) = (Tournament::default(), Vec::new());
-        assert_eq!(keys.least(), LAST);
+        assert_eq!(keys.least(), None);
         for step in 0..20_000 {
             let flow = rng.below(1 + step / 50) as FlowId;
-            let key = match rng.below(8) {
-                0 => LAST,
-                _ => rng.below(1000),
-            };
             if flow as usize >= all.len() {
-                all.resize(flow as usize + 1, LAST);
+                all.resize(flow as usize + 1, None);
             }
-            all[flow as usize] = key;
-            keys.set(flow, key);
-            assert_eq!(keys.least(), *all.iter().min().unwrap(), "step {step}");
+            let value = match rng.below(8) {
+                0 => None,
+                _ => Some(rng.below(1000)),
+            };
+            all[flow as usize] = value.map(|value| (value, flow));
+            match value {
+                None => keys.remove(flow),
+                Some(value) => keys.set(flow, value),
+            }
+            assert_eq!(
+                keys.least(),
+                all.iter().copied().flatten().min(),
+                "step {step}"
+            );
         }
     }
 }

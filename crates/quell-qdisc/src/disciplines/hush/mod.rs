@@ -22,6 +22,7 @@ pub mod model;
 mod order;
 pub mod policy;
 mod scores;
+mod stand_in;
 
 use std::sync::Arc;
 
@@ -32,13 +33,13 @@ pub use model::Model;
 use order::Deadlines;
 use policy::Policy;
 use scores::Scores;
+use stand_in::StandIn;
 
-use super::fq_codel::Source;
 use crate::control::guard::Stats;
 use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
 use crate::{
     Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
-    Packet, PolicyGauges, Rng, codel,
+    Packet, PolicyGauges, Rng,
 };
 
 /// In what order packets leave.
@@ -127,27 +128,6 @@ fn score<P: Packet>(flows: &Flows<P>, link: &Link, model: &Model, flow: FlowId) 
             let lately = share(link.served(flow), model.service);
             let served = lately + share(link.steady(flow), model.steady);
             queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
-        }
-    }
-}
-
-/// What serves the queues while the policy cannot be trusted: a CoDel for each, with fq_codel's defaults.
-#[derive(Clone, Debug)]
-struct StandIn {
-    codel: codel::Params,
-    laws: Vec<codel::State>,
-    stats: codel::Stats,
-}
-
-impl StandIn {
-    fn new(ecn: bool) -> Self {
-        Self {
-            codel: codel::Params {
-                ecn,
-                ..codel::Params::default()
-            },
-            laws: Vec::new(),
-            stats: codel::Stats::default(),
         }
     }
 }
@@ -326,7 +306,7 @@ impl<P: Packet> Hush<P> {
             queued: self.flows.bytes(),
             sent: self.link.sent(),
         };
-        let target = self.stand_in.codel.target;
+        let target = self.stand_in.target();
         if (self.guard).turn(now, &reading, &self.settings, target) {
             // What it remembers is of the time before.
             self.law = Law::default();
@@ -341,8 +321,7 @@ impl<P: Packet> Hush<P> {
     #[cold]
     fn change_order(&mut self) {
         if !self.trusted {
-            // What they remember is of the last time.
-            self.stand_in.laws.clear();
+            self.stand_in.forget();
         }
         if self.params.order == Order::Single {
             return;
@@ -458,7 +437,14 @@ impl<P: Packet> Hush<P> {
                 self.step(now, 0);
                 self.flows.pop(0).map(|packet| (0, packet))
             }
-            false => self.next_of_stand_in(now, drops),
+            false if self.params.order == Order::Single => {
+                let packet = self.stand_in.next_of(now, &mut self.flows, 0, drops);
+                packet.map(|packet| (0, packet))
+            }
+            false => {
+                let (flows, quantum) = (&mut self.flows, self.params.quantum);
+                self.stand_in.next(now, flows, quantum, drops)
+            }
         };
         let Some((queue, packet)) = next else {
             self.link.found_empty(now);
@@ -471,33 +457,6 @@ impl<P: Packet> Hush<P> {
         self.link
             .departed(now, flow, packet.len(), self.flows.is_empty());
         Got::Packet(packet)
-    }
-
-    /// The next packet by fq_codel's law and order: a CoDel for each queue.
-    #[cold]
-    fn next_of_stand_in<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
-        let law = &mut *self.stand_in;
-        let (codel, stats, flows) = (&law.codel, &mut law.stats, &mut self.flows);
-        if self.params.order == Order::Single {
-            let state = of_flow(&mut law.laws, 0);
-            let queue = &mut Source { flows, flow: 0 };
-            return match codel::dequeue(codel, state, stats, now, queue, drops) {
-                Got::Packet(packet) => Some((0, packet)),
-                _ => None,
-            };
-        }
-        loop {
-            let flow = flows.next_turn(self.params.quantum)?;
-            let state = of_flow(&mut law.laws, flow);
-            let queue = &mut Source { flows, flow };
-            match codel::dequeue(codel, state, stats, now, queue, drops) {
-                Got::Packet(packet) => {
-                    flows.get_mut(flow).deficit -= packet.len() as i32;
-                    return Some((flow, packet));
-                }
-                _ => flows.found_empty(flow),
-            }
-        }
     }
 
     /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
@@ -590,7 +549,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
     }
 
     fn marks(&self) -> u64 {
-        self.marks + self.stand_in.stats.marks
+        self.marks + self.stand_in.marks()
     }
 
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {

@@ -7,16 +7,17 @@
 use super::fixed::Q;
 use super::link::Link;
 use crate::parts::flows::FlowId;
-use crate::parts::tournament::{LAST, Tournament};
+use crate::parts::tournament::{MAX_VALUE, Tournament};
 use crate::{NEVER, Nanos, SEC};
 
-/// The deadlines of the flows' heads, in units of 2^10 ns, each above its flow's number of 16 bits.
+/// The deadlines of the flows' heads, in units of 2^10 ns.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     heads: Tournament,
     /// `kappa` targets, nanoseconds.
     scale: i64,
-    /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and a key has 48 bits.
+    /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and deadlines end nine years
+    /// after this one.
     origin: Nanos,
 }
 
@@ -33,11 +34,8 @@ impl Default for Deadlines {
 
 /// Added to every deadline, so that none is negative: handicaps are at least -24 s.
 const BEFORE: u64 = 1 << 36;
-const FLOW_BITS: u32 = 16;
 /// Deadlines within 2^10 ns count as equal; then the flow with the lowest number goes first.
 const UNIT_BITS: u32 = 10;
-/// Deadlines end here, nine years after the first arrival.
-const END: u64 = (1 << (64 - FLOW_BITS)) - 2;
 
 impl Deadlines {
     /// Takes the policy's target. Deadlines already given do not change.
@@ -54,20 +52,18 @@ impl Deadlines {
         let handicap = (self.scale * link.excess(flow)) >> Q;
         let since = arrival.saturating_sub(self.origin);
         let due = since.saturating_add_signed(BEFORE as i64 + handicap);
-        let key = (due >> UNIT_BITS).min(END) << FLOW_BITS | u64::from(flow);
-        self.heads.set(flow, key);
+        self.heads.set(flow, (due >> UNIT_BITS).min(MAX_VALUE));
     }
 
     /// Removes an empty flow from the order.
-    #[inline(always)]
+    #[inline]
     pub fn remove(&mut self, flow: FlowId) {
-        self.heads.set(flow, LAST);
+        self.heads.remove(flow);
     }
 
     /// The flow whose head leaves next.
     #[inline(always)]
     pub fn next(&self) -> Option<FlowId> {
-        let least = self.heads.least();
-        (least != LAST).then_some((least & ((1 << FLOW_BITS) - 1)) as FlowId)
+        self.heads.least().map(|(_, flow)| flow)
     }
 }

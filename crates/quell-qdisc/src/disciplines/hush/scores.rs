@@ -18,10 +18,9 @@ pub struct Scores {
     is_risen: Vec<bool>,
 }
 
-/// The highest score first, then the lowest flow, of which there are 2^16.
-#[inline]
-fn key(flow: FlowId, score: u32) -> u64 {
-    u64::from(!score) << 16 | u64::from(flow)
+/// A score as a value of the tournament: the highest is least.
+fn rank(score: u32) -> u64 {
+    u64::from(!score)
 }
 
 impl Scores {
@@ -39,17 +38,16 @@ impl Scores {
     pub fn most(&mut self, score: impl Fn(FlowId) -> u32) -> FlowId {
         for flow in self.risen.drain(..) {
             self.is_risen[flow as usize] = false;
-            self.bounds.set(flow, key(flow, score(flow)));
+            self.bounds.set(flow, rank(score(flow)));
         }
-        loop {
-            let least = self.bounds.least();
-            let flow = (least & 0xffff) as FlowId;
-            let now = key(flow, score(flow));
-            if now == least {
+        while let Some((bound, flow)) = self.bounds.least() {
+            let now = rank(score(flow));
+            if now == bound {
                 return flow;
             }
             self.bounds.set(flow, now);
         }
+        0
     }
 }
 
