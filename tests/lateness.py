@@ -1,4 +1,4 @@
-"""How late this machine lets a process be: bounds of tests that measure real time follow from it."""
+"""How late a process is scheduled on this machine: tests that measure real time derive their bounds from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(longest)
 
 
 class Lateness:
-    """How long a process has to wait meanwhile that wakes every millisecond and now and then works for 10 ms."""
+    """Measures the longest delay of a process that wakes every millisecond and sometimes computes for 10 ms."""
 
     def __enter__(self) -> Lateness:
         self.longest_s = 0.0
@@ -41,5 +41,5 @@ class Lateness:
         self.longest_s = float(text)
 
     def allowed_s(self, seconds: float) -> float:
-        """So much, and four times the longest that a process had to wait."""
+        """Return this time plus four times the longest delay that was measured."""
         return seconds + 4 * self.longest_s

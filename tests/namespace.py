@@ -44,7 +44,7 @@ class Space:
 
 @contextmanager
 def space_with(prefix: str, queues: str) -> Iterator[Space]:
-    """Give a namespace in which the shell has run `queues`; skip the test, with the reason, where that cannot be."""
+    """Give a namespace in which the shell has run `queues`; skip the test, with the reason, if it cannot be made."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         pytest.skip("only root may make network namespaces, on Linux")
     if absent := [name for name in ("ip", "tc") if shutil.which(name) is None]:

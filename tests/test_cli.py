@@ -207,11 +207,14 @@ def test_every_built_in_scenario_reads_back_from_its_own_toml() -> None:
 
 
 def test_help_has_examples_and_completion_exists(quell: Quell) -> None:
-    for command in ("compare", "run", "optimum", "queues", "scenarios"):
+    from quell.cli import dispatch
+
+    for command in dispatch.NAMES:
         text = quell(command, "--help")
         assert text.returncode == 0
-        assert "Examples" in text.stdout
-        assert f"quell {command}" in text.stdout
+        examples = text.stdout.partition(" Example")[2]
+        assert f"quell {command}" in examples, command
+    assert "quell attach" not in quell("detach", "--help").stdout.partition(" Example")[2]
     assert "compare" in quell().stdout
     # Which shell to complete for is known from the parent process; the second command keeps bash from becoming quell.
     words = ["bash", "-c", '"$0" --show-completion; exit', str(QUELL)]
@@ -412,3 +415,17 @@ def test_help_shows_every_bracket_of_its_texts(monkeypatch: pytest.MonkeyPatch, 
             assert "".join(bracket.split()) in shown, (path, bracket)
         checked += len(brackets)
     assert checked > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "helps"),
+    [(["tune", "--dev"], "quell tune"), (["compare", "--frob"], "quell compare"), (["frob"], "quell")],
+)
+def test_an_error_of_the_command_line_names_the_help_of_its_command(quell: Quell, words: list[str], helps: str) -> None:
+    assert quell(*words).stderr.rstrip().endswith(f"(see `{helps} --help`)")
+
+
+@pytest.mark.parametrize("command", ["queues", "scenarios", "doctor", "show"])
+def test_the_help_of_a_list_does_not_promise_records_of_runs(quell: Quell, command: str) -> None:
+    lines = " ".join(quell(command, "--help", columns=200).stdout.split())
+    assert "--json PATH|- What is shown, as JSON" in lines

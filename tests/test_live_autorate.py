@@ -21,7 +21,7 @@ from live_net import built, cgroup2, require, status, stop
 from modem import REFLECTORS, Modem, Traffic, live
 
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
-"""The number of bpf(2)."""
+"""Number of the system call bpf(2)."""
 ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
 
 
@@ -34,7 +34,7 @@ def net() -> Iterator[Modem]:
 
 @contextmanager
 def denied_addresses() -> Iterator[Path]:
-    """Make a control group whose processes reach no address, by a program such as systemd's for IPAddressDeny=any."""
+    """Make a control group whose processes cannot reach any address, as with systemd's IPAddressDeny=any."""
     root = cgroup2()
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,7 +48,7 @@ def denied_addresses() -> Iterator[Path]:
             pytest.skip(f"bpf(2): {os.strerror(ctypes.get_errno())}: IPAddressDeny cannot be tested")
         return done
 
-    # r0 = 0; exit: of cgroup/skb, for what leaves.
+    # A program of type cgroup/skb for egress: r0 = 0 (drop); exit.
     code = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xB7, 0, 0, 0, 0x95, 0, 0, 0), 16)
     text = ctypes.create_string_buffer(b"GPL")
     words = (8, 2, *[0] * 15, 1)
@@ -97,7 +97,7 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
 
 
 def refused(net: Modem, command: subprocess.Popen[str]) -> None:
-    """Check that the start was refused in one line, and left nothing."""
+    """Check that the start was refused in one line and that nothing was changed."""
     try:
         _, said = command.communicate(timeout=10)
     finally:
@@ -249,7 +249,7 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
     ],
 )
 def test_what_a_loop_over_the_rate_cannot_take_is_refused_in_one_line(words: str, message: str) -> None:
-    """Before anything is touched."""
+    """The refusal comes before any change."""
     require()
     given = words.split() if words.startswith("steer") else ["--dev", "lo", *words.split()]
     done = subprocess.run([QUELL_LIVE, *given], capture_output=True, text=True, timeout=20)

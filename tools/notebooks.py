@@ -21,16 +21,16 @@ KEPT = ("text/plain", "image/png")
 
 
 def executed(path):
-    """Run a notebook in an empty folder; give it with its outputs, of which only text and pictures are kept."""
+    """Run a notebook in an empty folder; return it with its outputs, text and pictures only."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            # Sockets in a folder of this user's, not ports of the machine.
+            # Sockets in a folder of this user instead of TCP ports, which other users could reach.
             kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
             NotebookClient(notebook, km=kernel, timeout=500, resources={"metadata": {"path": folder}}).execute()
         except CellExecutionError as error:
             sys.exit(f"notebooks: {path.name}: {error.ename}: {error.evalue}")
-    # What depends on the machine, or on the moment, is no part of the file.
+    # Output that depends on the machine or the time is left out of the file.
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     for cell in notebook.cells:
         cell.metadata = {}
@@ -55,7 +55,7 @@ def joined(outputs):
 
 
 def shown(notebook):
-    """Give what cells contain and print; of pictures, that they are there."""
+    """Return the sources and printed outputs of the cells; of a picture only that there is one."""
     cells = []
     for cell in notebook.cells:
         outputs = [output.get("text") or sorted(output.get("data", {})) for output in cell.get("outputs", [])]

@@ -3,10 +3,10 @@
     .venv/bin/python tools/pace.py down --trials 200
 
 Each trial draws constants at random around those that are shipped, by factors up to --spread, and runs every line of
-`quell compare autorate` with the seeds of --seeds. The shipped ones were chosen by seeds 1 to 8; the bench judges on
-others. The merit is the mean utilisation, less a percent for each ms by which the mean p95 of the added delay exceeds
---delay (20 down, 36 up: what the shipped ones add). The first row is the shipped ones; better ones follow, as words of
-the queue. Both directions run in every trial; the other one has the shipped constants.
+`quell compare autorate` with the seeds of --seeds. The shipped constants were chosen with seeds 1 to 8; the bench has
+other seeds. The score is the mean utilisation, less a percent for each ms by which the mean p95 of the added delay
+exceeds --delay (20 down, 36 up: those of the shipped constants). The first row has the shipped constants; the rows
+below are better ones, as words of the queue. Both directions run in every trial; the other one has the shipped constants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def words(way: str, law: dict[str, int]) -> str:
 
 
 def drawn(way: str, rng: random.Random, spread: float, names: list[str]) -> dict[str, int]:
-    """Draw constants around the shipped ones; `back` moves by a tenth of the others' spread."""
+    """Draw constants around the shipped ones; the spread of `back` is a tenth of the others' spread."""
     law = dict(SHIPPED[way])
     for name in names or law:
         factor = spread ** (0.1 if name == "back" else 1.0)
@@ -45,7 +45,7 @@ def drawn(way: str, rng: random.Random, spread: float, names: list[str]) -> dict
 
 
 def judge(way: str, laws: list[dict[str, int]], seeds: range, threads: int) -> list[dict[str, tuple[float, float]]]:
-    """Run laws on all lines; of each the mean utilisation and p95 of added delay by line."""
+    """Run laws on all lines; return for each its mean utilisation and the p95 of its added delay, by line."""
     base = experiment.load(autorate.NAME)
     other = "up" if way == "down" else "down"
     runs = []

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-# While modules load there is nothing to save: Ctrl-C just ends the process, until `main` asks for the exception.
+# While modules load there is nothing to save, so Ctrl-C ends the process; `main` restores KeyboardInterrupt.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -29,13 +29,13 @@ def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     open_streams()
     if hasattr(signal, "SIGCHLD"):
-        # Where a caller ignores it, which is inherited, commands that fail would count as done.
+        # If the caller ignores SIGCHLD, which is inherited, commands that fail would count as successful.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     words = sys.argv[1:]
     try:
-        # A shell that asks for completions gives no arguments; what it asks is in the environment.
+        # For completion a shell gives no arguments; its request is in the environment.
         if "_QUELL_COMPLETE" in os.environ:
-            # A shell reads a line for each value: typer must not wrap the text beside it.
+            # A shell reads one line for each value, so typer must not wrap the help beside it.
             os.environ["TERMINAL_WIDTH"] = "1000"
         elif words in ([], ["-h"], ["--help"]):
             from quell.cli import usage
@@ -43,7 +43,7 @@ def main() -> None:
             sys.stdout.write(usage.text())
             sys.stdout.flush()
             return
-        # What modules make while they load stays, so there is little to collect for long.
+        # Objects that modules create while they load are kept, so collecting them early is useless.
         gc.set_threshold(100_000)
         from quell.cli.dispatch import call
         from quell.common.console import write_anywhere
@@ -55,7 +55,7 @@ def main() -> None:
         print("quell: interrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:
-        # Whoever read standard output has gone (`quell queues | head`); keep the interpreter from writing the rest.
+        # The reader of standard output has ended (`quell queues | head`): the interpreter must not write the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     try:
@@ -64,7 +64,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = status or 1
     if status == 130:
-        # The user waits for the prompt: leave without the interpreter's own end.
+        # After Ctrl-C the prompt must return at once: skip the interpreter's own shutdown.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

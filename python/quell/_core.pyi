@@ -119,8 +119,8 @@ def disciplines() -> list[tuple[str, str, str, str]]:
 def steer(words: Sequence[str], **options: object) -> None:
     """Do what `quell steer` does with these words (device, place, controller) and options. Linux only.
 
-    With `restore`, bring back what killed processes left on the devices that `words` names (none: on all). To be called
-    by the main thread. Raises InputError.
+    With `restore`, restore the settings that killed processes left on the devices that `words` names (none: on all).
+    To be called by the main thread. Raises InputError.
     """
 
 def attached_left() -> list[Path]:
@@ -133,7 +133,7 @@ def attach(dev: str, words: str | None = None, **options: object) -> None:
     """
 
 def detach(devices: Sequence[str], **options: object) -> None:
-    """Take away what is attached to these devices, and bring back what was before. Linux only. Raises InputError."""
+    """Remove what is attached to these devices and restore the previous queues. Linux only. Raises InputError."""
 
 def watch(devices: Sequence[str], finished: Callable[[Path], object] | None = None, **options: object) -> None:
     """Sample the kernel's queues until SIGTERM, Ctrl-C or the end of the time, as `quell watch` with these options.

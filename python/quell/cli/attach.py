@@ -9,7 +9,7 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import complete, table
 
-EXAMPLES = table.examples("attach")
+EXAMPLES = {"attach": table.examples("attach"), "detach": "Example:\n\n  sudo quell detach eth0"}
 
 
 def _linux(command: str) -> None:
@@ -23,7 +23,7 @@ def attach(
     words: Annotated[list[str] | None, table.argument("attach", first=1)] = None,
     **options: Any,
 ) -> int:
-    """Run one of quell's queues in the kernel, as BPF: no process stays, no packet leaves the kernel.
+    """Run one of quell's queues in the kernel, as BPF: no process remains, no packet leaves the kernel.
 
     Given again with the same name, it changes the rate and the limit of what is attached.
     """
@@ -34,7 +34,7 @@ def attach(
 
 @table.options("detach")
 def detach(devices: Annotated[list[str], table.argument("detach")], **options: Any) -> int:
-    """Take away what quell attach put there, and bring back what was before."""
+    """Remove what quell attach put into the kernel and restore the previous queue."""
     _linux("detach")
     _core.detach(devices, **options)
     return 0

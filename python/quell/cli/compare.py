@@ -62,8 +62,9 @@ def compare(
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records.
 
-    `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves, or with
-    --trace NAME.down on one that was measured (docs/explanation/autorate.md).
+    `quell compare autorate` compares loops that set a shaper's rate, on lines whose rate moves.
+
+    With --trace NAME.down it compares them on a measured line (docs/explanation/autorate.md).
     """
     if file == "autorate":
         from quell import autorate

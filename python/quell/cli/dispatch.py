@@ -75,13 +75,14 @@ def _add(program: typer.Typer, name: str) -> None:
         program.add_typer(module.training, name=name)
     else:
         settings = getattr(module, "CONTEXT", None)
-        program.command(name, context_settings=settings, epilog=module.EXAMPLES)(getattr(module, name))
+        examples = module.EXAMPLES if isinstance(module.EXAMPLES, str) else module.EXAMPLES[name]
+        program.command(name, context_settings=settings, epilog=examples)(getattr(module, name))
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: typer.TyperException, named: Sequence[str]) -> str:
     """Describe an error of the command line in one line, with the command that prints help."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "quell"
+    context = getattr(error, "ctx", None)  # none if the parser found the error: then the command's name is known
+    path = context.command_path if context is not None else " ".join(["quell", *named])
     return f"{one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
 
@@ -125,10 +126,10 @@ def with_port(arguments: Sequence[str]) -> list[str]:
 
 def _call(arguments: Sequence[str]) -> int:
     arguments = with_port(arguments)
+    first = arguments[:1]
+    named = [name for name in first if name in NAMES]
     try:
         written.check(arguments)
-        first = arguments[:1]
-        named = [name for name in first if name in NAMES]
         program = app(named if named or first == ["--version"] else NAMES)
         status = program(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
     except InputError as error:
@@ -138,7 +139,7 @@ def _call(arguments: Sequence[str]) -> int:
         err.print(f"quell: {one_line(str(stop))}", markup=False, soft_wrap=True)
         return stop.status
     except typer.TyperException as error:
-        err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)
+        err.print(f"quell: {_usage(error, named)}", markup=False, soft_wrap=True)
         return BAD_INPUT
     except (typer.Abort, KeyboardInterrupt):
         err.print("quell: interrupted")

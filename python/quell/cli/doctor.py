@@ -22,7 +22,7 @@ from rich.table import Table
 from quell import _core
 from quell._core import InputError
 from quell.cli import complete
-from quell.cli.options import Json
+from quell.cli.options import ShownJson
 from quell.common.console import out
 from quell.linux import kernel
 from quell.linux.finding import Finding
@@ -47,9 +47,14 @@ _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
 
 def doctor(
     dev: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Also check this interface.", autocompletion=complete.interfaces)
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Check the queues of this interface alone, and its offloads.",
+            autocompletion=complete.interfaces,
+        ),
     ] = None,
-    json: Json = None,
+    json: ShownJson = None,
 ) -> int:
     """Check what live, shell, steer and attach need, and name the remedy for what is missing."""
     targets = Targets(json)

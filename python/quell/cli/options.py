@@ -88,6 +88,13 @@ Json = Annotated[
         metavar="PATH|-", help="Result records as JSON; - prints them and nothing else.", rich_help_panel=OUTPUT
     ),
 ]
+ShownJson = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH|-", help="What is shown, as JSON; - prints it and nothing else.", rich_help_panel=OUTPUT
+    ),
+]
+"""`--json` of commands whose result is not records of runs."""
 Html = Annotated[
     Path | None, typer.Option(metavar="PATH", help="HTML report, one file that works offline.", rich_help_panel=OUTPUT)
 ]

@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from quell.cli import complete
-from quell.cli.options import (
-    Json,
-)
+from quell.cli.options import ShownJson
 from quell.common import names
 from quell.common.console import out
 from quell.common.status import OK
@@ -25,7 +23,7 @@ def queues(
         str | None,
         typer.Argument(metavar="KIND", help="Show only this queue.", show_default=False, autocompletion=complete.kinds),
     ] = None,
-    json: Json = None,
+    json: ShownJson = None,
 ) -> int:
     """List the queues with their options and defaults."""
     targets = Targets(json)

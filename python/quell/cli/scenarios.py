@@ -10,9 +10,7 @@ import typer
 from quell import _core
 from quell._core import InputError
 from quell.cli import complete
-from quell.cli.options import (
-    Json,
-)
+from quell.cli.options import ShownJson
 from quell.common import names
 from quell.common.console import out
 from quell.common.status import OK
@@ -38,7 +36,7 @@ def scenarios(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print a JSON Schema of scenario files, for editors.")
     ] = False,
-    json: Json = None,
+    json: ShownJson = None,
 ) -> int:
     """List the built-in scenarios, or print one as a file."""
     if schema:

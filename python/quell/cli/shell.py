@@ -122,7 +122,7 @@ def shell(
     seed: Annotated[str | None, typer.Option(metavar="N", help="Random seed of queues and loss.")] = None,
     view: Annotated[bool, typer.Option("--view", help="Show the link live, below the command's output.")] = False,
     dashboard: Dashboard = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
     json: Json = None,
     html: Html = None,
     flent: Flent = None,

@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from quell import _core
 from quell._core import InputError
 from quell.cli import watch
-from quell.cli.options import Html, Json
+from quell.cli.options import Html, ShownJson
 from quell.common import files, origin
 from quell.common.console import err, out
 from quell.common.text import one_line
@@ -77,7 +77,7 @@ def show(
         ),
     ],
     html: Html = None,
-    json: Json = None,
+    json: ShownJson = None,
 ) -> int:
     """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
     targets = Targets(json, html)

@@ -17,9 +17,9 @@ def steer(
     words: Annotated[list[str] | None, table.argument("steer", autocompletion=complete.interface_or_controller)] = None,
     **options: Any,
 ) -> int:
-    """Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.
+    """Set knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.
 
-    SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
+    SIGTERM and Ctrl-C restore the previous settings; after kill -9 a second process does so.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell steer needs Linux: rtnetlink")

@@ -21,6 +21,7 @@ from quell.views.targets import command
 
 training = typer.Typer(
     help="Train a learned controller (all but learnqueue need torch).",
+    epilog="Examples:\n\n  quell train learnqueue home\n\n  quell train rl-aqm --help",
     no_args_is_help=True,
 )
 

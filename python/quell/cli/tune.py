@@ -147,7 +147,7 @@ def tune(
         typer.Option(
             metavar="DEV",
             rich_help_panel=_MACHINE,
-            help="Put back what was there before --apply, and search nothing (root).",
+            help="Restore what was there before --apply; no search (root).",
             autocompletion=complete.interfaces,
         ),
     ] = None,

@@ -26,9 +26,9 @@ COMMANDS = {
         "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
         "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
         "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
-        "steer": "Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
-        "attach": "Run one of quell's queues in the kernel, as BPF: no process stays, no packet leaves the kernel.",
-        "detach": "Take away what quell attach put there, and bring back what was before.",
+        "steer": "Set knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
+        "attach": "Run one of quell's queues in the kernel, as BPF: no process remains, no packet leaves the kernel.",
+        "detach": "Remove what quell attach put into the kernel and restore the previous queue.",
         "doctor": "Check what live, shell, steer and attach need, and name the remedy for what is missing.",
     },
 }

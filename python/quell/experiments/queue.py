@@ -31,13 +31,13 @@ NOT_ECT, ECT1, ECT0, CE = range(4)
 
 
 class Queue(Protocol):
-    """What such a class has. Its name, or that in its attribute `name`, is what tables and records call it."""
+    """Methods of a queue written in Python. Its name in tables is the attribute `name`, or the class's."""
 
     def enqueue(self, packet: Packet, now: float, /) -> bool | None:
         """Keep the packet that arrives at `now` (seconds), or return False to drop it."""
 
     def dequeue(self, now: float, /) -> Packet | float | None:
-        """Return the next packet for the link, None if none is kept, or a time before which none is to leave."""
+        """Return the next packet for the link, None if there is none, or the time until which none may leave."""
 
 
 Aqm: TypeAlias = str | Queue | Callable[[], Queue]
@@ -46,7 +46,7 @@ Aqm: TypeAlias = str | Queue | Callable[[], Queue]
 
 @dataclass(frozen=True)
 class OwnQueue:
-    """A queue written in Python: what runs of it are called, and what makes a fresh one."""
+    """A queue written in Python: the name of its runs, and the function that makes a new one."""
 
     name: str
     make: Callable[[], Queue]
@@ -83,7 +83,7 @@ def parse(aqm: object) -> Parsed:
 def parse_all(aqm: Iterable[object]) -> list[Parsed]:
     """Return queues for one table, each once.
 
-    Raises InputError, also where a row would mix two queues.
+    Raises InputError, also if one row would have the runs of two queues.
     """
     parsed = list(dict.fromkeys(parse(one) for one in aqm))
     names = [str(queue) for queue in parsed]

@@ -1,4 +1,4 @@
-"""`quell shell --nat`: the way out into the world, by iptables rules that no end of the shell leaves behind."""
+"""`quell shell --nat`: access to the Internet by iptables rules, which are removed however the shell ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
-"""Every shell's device, to iptables."""
+"""Pattern of the devices of all shells, for iptables."""
 _TAG = re.compile(r"\bquell-\d+-(\d+)(?:-(\d+))?\b")
-"""The comment of a shell's rules: its process, and ip_forward and accept_redirects before."""
+"""Comment of a shell's rules: its process, and the previous values of ip_forward and accept_redirects."""
 _GUARD = Path(__file__).with_name("natguard.py")
 
 
 def check() -> None:
-    """Say in one line what --nat lacks here. Raises InputError."""
+    """Check what --nat needs on this machine. Raises InputError, which names what is missing."""
     if shutil.which("iptables") is None:
         raise InputError("--nat: needs iptables; on Debian: apt-get install iptables")
     if os.geteuid() != 0:
@@ -36,13 +36,13 @@ def check() -> None:
 
 @contextmanager
 def translated(device: str, network: str) -> Iterator[None]:
-    """Forward what a shell's network sends through its device, under this machine's own address, and what answers it.
+    """Forward packets of a shell's network, with this machine's address as source, and the answers.
 
     Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    # What was before the first of the shells that run or have not yet restored it: ip_forward, and accept_redirects, to
-    # which the kernel gives a value of its own whenever the other changes.
+    # Values before the first shell that still runs or has not restored them: of ip_forward, and of accept_redirects,
+    # which the kernel sets whenever ip_forward changes.
     shown = _iptables("-S", "FORWARD")
     others = _TAG.search(shown)
     now = tuple(path.read_text().strip() for path in (_FORWARDING, _REDIRECTS))
@@ -54,7 +54,8 @@ def translated(device: str, network: str) -> Iterator[None]:
         )
     _remove_left(shown, device)
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
-    # Each is inserted above the one before. The last ones are needed before packets are forwarded, so they come first.
+    # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
+    # they are inserted first and end below the others.
     forward = [
         ["-o", device, "!", "-i", _SHELLS, "-j", "DROP"],
         ["-i", device, "!", "-s", network, "-j", "DROP"],
@@ -67,7 +68,7 @@ def translated(device: str, network: str) -> Iterator[None]:
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, "-j", "DROP"])
     rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
     rules.append(["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"])
-    # Nothing is forwarded any more before the rules that keep strangers out go.
+    # Forwarding ends before the rules that block other machines are removed.
     remove = [["iptables", "-w", *("-D" if word == "-I" else word for word in rule)] for rule in reversed(rules)]
     guard = subprocess.Popen(
         [sys.executable, "-I", "-S", _GUARD, before, redirects, json.dumps(remove)],
@@ -96,12 +97,12 @@ def _remove_left(shown: str, device: str) -> None:
     for table, chain in (("filter", "FORWARD"), ("nat", "POSTROUTING")) if left else ():
         for line in _iptables("-t", table, "-S", chain).splitlines():
             if (tag := _TAG.search(line)) and tag[0] in left:
-                # The one that removes them may be at it.
+                # Their guard may be removing them at this moment.
                 subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
 
 
 def _tell(before: str) -> None:
-    """Say that forwarding is off again where another program may have come to need it."""
+    """Warn that forwarding is off again if another program may need it by now."""
     try:
         now = {line for line in _iptables("-S", "FORWARD").splitlines() if not _TAG.search(line)}
     except InputError:
@@ -112,7 +113,7 @@ def _tell(before: str) -> None:
 
 
 def _forwarding() -> list[str]:
-    """Name the interfaces that forward, which a change of ip_forward changes, too."""
+    """Return the interfaces that forward; a change of ip_forward changes them, too."""
     each = (path for path in sorted(_CONF.iterdir()) if path.name != "all")
     return [path.name for path in each if (path / "forwarding").read_text().strip() != "0"]
 

@@ -22,9 +22,9 @@ _LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "
 _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
 """Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
 _POINTS = 1000
-"""Of a line of the report."""
+"""Number of points of a line of the report."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
-"""Bytes of a heading of CSV, and names in lines of JSON. polars takes minutes to find very many columns."""
+"""Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
 
 def to_parquet(lines: Path, target: Path) -> None:
@@ -32,7 +32,7 @@ def to_parquet(lines: Path, target: Path) -> None:
     if lines.stat().st_size == 0:
         return
     frame = _json_lines(lines)
-    # Parquet has no structure without fields, which is what kinds without statistics of their own leave.
+    # Parquet has no structure without fields; a kind without statistics would be one.
     empty = [name for name, kind in frame.collect_schema().items() if kind == pl.Struct([])]
     files.write_whole(target, lambda part: frame.drop(empty).sink_parquet(part))
 
@@ -143,7 +143,7 @@ def show(path: Path, targets: Targets) -> int:
 
 
 def _span(samples: pl.DataFrame) -> tuple[float, float]:
-    """When the first sample was taken, and the last one."""
+    """Return the times of the first and the last sample."""
     times = samples["time"].to_list()
     return min(times), max(times)
 
