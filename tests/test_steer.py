@@ -318,7 +318,7 @@ def test_a_dry_run_needs_no_rights_and_changes_nothing(line: Line) -> None:
         (["v0", "1:10", "fq_codel", "--with", "limit"], "fq_codel: is a queue discipline, not a controller"),
         (["v0", "1:10", "frob", "--with", "limit"], "unknown queue `frob`"),
         (["v0", "1:10", "--with", "limit"], "no controller is named; "),
-        (["v0", "1:10", "30"], "--with: says which knob is turned, and is missing; "),
+        (["v0", "1:10", "30"], "--with: missing; name the knob: --with limit, "),
         (["v0", "1:10", "30", "--with", "drop"], "--with: unknown knob `drop`; known: limit, target, rate"),
         (["v0", "1:10", "30", "--with", "limit", "--every", "2s"], "--every: must be from 1ms to 1s"),
         (["v0", "1:10", "30", "--with", "limit", "--min", "9", "--max", "8"], "--min: is more than --max"),

@@ -1,4 +1,4 @@
-//! The kinds whose limit or drop probability a controller sets: one FIFO below it.
+//! Kinds of queues that are a FIFO with a controller, which sets its limit or its drop probability.
 
 use quell_qdisc::control::{fixed, wqm};
 use quell_qdisc::{US, disciplines, fifo};

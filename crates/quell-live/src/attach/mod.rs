@@ -268,7 +268,7 @@ fn nothing(dev: &str) -> Error {
 pub fn detach(options: &Detach) -> Result<(), Error> {
     let (devices, quiet) = (&options.devices, options.quiet);
     if devices.is_empty() {
-        return Err(Error::new("no interface is named").remedy("quell detach eth0"));
+        return Err(Error::new("no interface is named").remedy("write quell detach eth0"));
     }
     need("detach", host::NET_ADMIN)?;
     for dev in devices {

@@ -35,7 +35,7 @@ mod linux {
         more: "  --version, --help
 
 quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
-quell-live steer DEV CONTROLLER --with KNOB turns their knobs: quell-live steer --help
+quell-live steer DEV CONTROLLER --with KNOB sets their knobs: quell-live steer --help
 quell-live attach DEV NAME puts one of quell's queues into the kernel: quell-live attach --help
 
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
@@ -50,11 +50,11 @@ SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP 
     const STEER: Page = Page {
         command: "quell-live steer",
         about: "\
-Turns the knobs of the kernel's own queues: a controller sets a limit, a rate or a drop probability, or a program of yours these or a
+Sets knobs of the kernel's own queues: a controller sets a limit, a rate or a drop probability; your own program can also set a
 target.",
         examples: options::steer::EXAMPLES,
         more: "
-SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
+SIGTERM and Ctrl-C restore the previous settings; after kill -9 a second process does so.
 ",
     };
     const ATTACH: Page = Page {
@@ -69,7 +69,7 @@ Given again with the same name, attach changes the rate and the limit of what is
 
     const DETACH: Page = Page {
         command: "quell-live detach",
-        about: "Takes away what attach put into the kernel, and brings back what was before.",
+        about: "Removes what attach put into the kernel and restores the previous queue.",
         examples: &["quell detach eth0"],
         more: "",
     };
@@ -148,7 +148,7 @@ Given again with the same name, attach changes the rate and the limit of what is
                     let mut words = words.into_iter();
                     options.dev = words.next().ok_or_else(|| {
                         let error = Error::new("no interface is named");
-                        error.remedy("quell-live attach eth0 hush --rate 18mbit")
+                        error.remedy("write quell-live attach eth0 hush --rate 18mbit")
                     })?;
                     let words: Vec<_> = words.collect();
                     options.words = (!words.is_empty()).then(|| words.join(" "));

@@ -81,8 +81,8 @@ impl Plan {
 
     fn resolve(options: Options) -> Result<Self, Error> {
         if options.dev.as_deref().unwrap_or_default().is_empty() {
-            let remedy = "give one, as in --dev eth0";
-            return wrong("dev", "there is no interface", remedy);
+            let remedy = "name the interface, as in --dev eth0";
+            return wrong("dev", "missing", remedy);
         }
         check_line(&options)?;
         let loops = match &options.cpu {

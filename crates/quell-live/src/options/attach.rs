@@ -1,6 +1,6 @@
 //! The options of `quell attach` and `quell detach`.
 
-/// What is typed, to begin with.
+/// The commands that the help shows.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell attach eth0 hush --rate 18mbit",
     "sudo quell attach eth0 hush noecn --rate 20mbit",
@@ -19,7 +19,7 @@ super::options! {
             it marks them), rlaqm or fifo; without: print what is attached, with its gauges, as JSON lines";
     }
     command {
-        rate: Option<String>, "RATE", "shape to this rate; without it, queues of an interface with several (mq) get one each", "";
+        rate: Option<String>, "RATE", "shape to this rate; without it, each queue of an interface with several (mq) gets its own copy", "";
         limit: Option<u32>, "N", "packets at most", "";
         replace: bool, "", "replace a discipline that another program configured; detach restores it", "";
         dry_run: bool, "", "print what would be done; change nothing", "";
@@ -28,7 +28,7 @@ super::options! {
 }
 
 super::options! {
-    /// What the command line of `quell detach` says.
+    /// The command line of `quell detach`.
     Detach
     words {
         /// The devices.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What is typed, to begin with.
+/// The commands that the help shows.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell live --dev eth0 --rate 18mbit --aqm fq_codel",
     "sudo quell live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100",
@@ -22,10 +22,11 @@ super::options! {
         aqm: Option<String>, "WORDS", "queue words as in tc (quell queues)", "fq_codel", File;
         ingress: Option<String>, "RATE", "rate of ingress traffic", "not managed", File;
         ingress_aqm: Option<String>, "WORDS", "queue of ingress traffic", "as --aqm", File;
-        autorate: bool, "", "both directions, at rates that a loop sets by the delay of reflectors' answers, or of TCP traffic where none \
-            answers (pace); --aqm is then pace (default), cake_autorate or sqm_autorate; --rate and --ingress are where pace starts", "", Start;
-        reflector or "reflectors": Vec<String>, "ADDR", "with --autorate: a host behind the line that is asked about 5 times a second; repeat \
-            for more", "", Start;
+        autorate: bool, "", "shape both directions at rates that a loop sets by the delay of reflectors' answers, \
+            or of TCP traffic if none answers (pace); --aqm is then pace (default), cake_autorate or \
+            sqm_autorate; pace starts at --rate and --ingress", "", Start;
+        reflector or "reflectors": Vec<String>, "ADDR", "with --autorate: a host behind the line that gets about 5 requests a second; \
+            repeatable", "", Start;
         overhead: Option<u32>, "BYTES", "link-layer bytes per packet", "14", File;
         tunnels: bool, "", "distinguish flows by the inner headers of GRE, 6in4 and VXLAN", "", Start;
         to: Option<String>, "NAME", "in line: forward frames between --dev and this interface", "", Start;
@@ -42,7 +43,7 @@ super::options! {
         dry_run: bool, "", "work on copies of the packets; change nothing", "";
         duration: Option<String>, "TIME", "stop after this time: 60s", "";
         restore: bool, "", "remove what a killed quell live left behind, and exit", "";
-        print_dropin: bool, "", "print a drop-in that lets the systemd unit ask the reflectors, and exit", "";
+        print_dropin: bool, "", "print a drop-in that allows the systemd unit to reach the reflectors, and exit", "";
         quiet: bool, "", "print only errors", "";
     }
 }

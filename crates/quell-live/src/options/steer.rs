@@ -1,6 +1,6 @@
 //! The options of `quell steer`.
 
-/// What is typed, to begin with.
+/// The commands that the help shows.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell steer eth0 wqm --with limit",
     "sudo quell steer eth0 rlaqm --with clsact --rate 20mbit",
@@ -18,27 +18,28 @@ super::options! {
     words {
         /// The device, a place on it if there is one, and a controller's words; with `restore`, devices.
         words: Vec<String> =
-            "DEV [PARENT]" "the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:",
+            "DEV [PARENT]" "the interface, and where on it: root (default), a class as in 1:10, a handle as in 10:",
             "CONTROLLER" "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or sqm_autorate (rate), \
-                with options; a value that stays; or - for lines on standard input";
+                with options; a constant as in 50, 5ms, 18mbit or 2%; or - for lines on standard input";
     }
     command {
-        with: Option<String>, "KNOB", "what is set: limit, target or rate; clsact: a drop probability, by a BPF program; bpf: that of a queue of quell \
-            attach; several for lines: limit,target", "";
-        reflector: Vec<String>, "ADDR", "with --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that is asked \
-            about 5 times a second; repeat for more", "";
+        with: Option<String>, "KNOB", "the knob: limit, target or rate; clsact: a drop probability, which a BPF program \
+            applies before the queue; bpf: that of a queue of quell attach; several for lines on standard input: \
+            limit,target", "";
+        reflector: Vec<String>, "ADDR", "with --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that gets \
+            about 5 requests a second; repeatable", "";
         ecn: bool, "", "with clsact: mark packets of flows that use ECN instead of dropping them", "";
-        every: Option<String>, "TIME", "time between decisions, 1ms to 1s", "the controller's";
-        rate: Option<String>, "RATE", "rate of the line, where neither the queue nor the interface says it", "";
-        min: Option<String>, "VALUE", "set no less: packets, a time, a rate or a probability", "";
-        max: Option<String>, "VALUE", "set no more", "";
-        valid: Option<String>, "TIME", "what a line on standard input sets holds for this time", "10s";
+        every: Option<String>, "TIME", "time between decisions, 1ms to 1s", "the controller's own";
+        rate: Option<String>, "RATE", "rate of the line", "that of the queue, the class above it or the interface";
+        min: Option<String>, "VALUE", "smallest value that is set: packets, a time, a rate or a probability", "";
+        max: Option<String>, "VALUE", "largest value that is set", "";
+        valid: Option<String>, "TIME", "how long a line on standard input is valid", "10s";
         hands_off: bool, "", "end if another program changes the queue (default)", "";
-        insist: bool, "", "put back what another program changes", "";
+        insist: bool, "", "set the knob again if another program changes it", "";
         dry_run: bool, "", "print what would be set; change nothing", "";
         json: bool, "", "samples as JSON lines on standard output", "";
         duration: Option<String>, "TIME", "stop after this time: 60s", "";
-        restore: bool, "", "bring back what a killed quell steer left changed, on each DEV or on all, and exit", "";
+        restore: bool, "", "restore the settings that a killed quell steer left, on each DEV or on all, and exit", "";
         quiet: bool, "", "print only errors", "";
     }
 }

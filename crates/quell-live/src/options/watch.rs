@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What is typed, to begin with.
+/// The commands that the help shows.
 pub const EXAMPLES: &[&str] = &[
     "quell watch",
     "quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10",

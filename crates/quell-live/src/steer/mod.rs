@@ -135,8 +135,8 @@ const PAGE: &str = "bpf";
 fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {
     let names = || Knob::ALL.into_iter().map(actuator).chain([PAGE]);
     let Some(with) = with else {
-        let error = Error::new("says which knob is turned, and is missing").key("--with");
-        return Err(error.remedy("give --with limit, target, rate, clsact or bpf"));
+        let error = Error::new("missing").key("--with");
+        return Err(error.remedy("name the knob: --with limit, target, rate, clsact or bpf"));
     };
     if with == PAGE {
         return Ok(vec![Knob::Drop]);
@@ -144,7 +144,8 @@ fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {
     let mut knobs = Vec::new();
     for name in with.split(',') {
         if name == PAGE {
-            let error = Error::new("stands alone").key(format!("--with {with}"));
+            let error =
+                Error::new("bpf cannot be combined with other knobs").key(format!("--with {with}"));
             return Err(error.remedy("give --with bpf"));
         }
         let found = Knob::ALL.into_iter().find(|knob| actuator(*knob) == name);

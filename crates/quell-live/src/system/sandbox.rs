@@ -1,7 +1,9 @@
-//! What each part may do once all is set up: the rights that it needs and no other, and the system calls that it makes and no other.
+//! Restricts each part of `quell live`, once all is set up, to the capabilities and system calls
+//! that it needs.
 //!
-//! A call that is not allowed fails with EPERM: a filter that lacks one must not stop traffic. Rights and filters are a thread's; those
-//! that it begins, and programs that it starts, have no more.
+//! A call that is not allowed fails with EPERM, so that a missing entry does not stop traffic.
+//! Capabilities and filters belong to a thread; the threads and programs that it starts inherit
+//! them and cannot gain more.
 #![allow(unsafe_code)]
 
 use std::ffi::c_long;
@@ -9,13 +11,14 @@ use std::ffi::c_long;
 use super::host::{NET_ADMIN, NET_RAW};
 use super::sys;
 
-/// Rights that `quell live` as a whole needs: rules and queues, raw sockets, priorities, and for AF_XDP its program and pinned frames.
+/// Capabilities that `quell live` as a whole needs: rules and queues, raw sockets, priorities, and
+/// for AF_XDP its program and pinned frames.
 const ALL: [u32; 5] = [NET_ADMIN, NET_RAW, SYS_NICE, IPC_LOCK, BPF];
 const IPC_LOCK: u32 = 14;
 const SYS_NICE: u32 = 23;
 const BPF: u32 = 39;
 
-/// What every thread calls: memory, locks, time, signals, its end.
+/// System calls of every thread: memory, locks, time, signals, exit.
 const BASE: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -41,12 +44,12 @@ const BASE: &[c_long] = &[
     libc::SYS_exit_group,
     libc::SYS_close,
     libc::SYS_ppoll,
-    // A panic's message.
+    // For a panic's message.
     libc::SYS_write,
     libc::SYS_writev,
 ];
 
-/// What a loop calls beside it: packets come and go at open sockets.
+/// Further system calls of a packet loop, which receives and sends at open sockets.
 const LOOP: &[c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -57,10 +60,10 @@ const LOOP: &[c_long] = &[
     libc::SYS_getsockopt,
 ];
 
-/// What those who answer questions call beside it: they take in connections at open sockets.
+/// Further system calls of threads that serve clients: they accept connections at open sockets.
 const SERVER: &[c_long] = &[libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_sendto];
 
-/// What neither the main thread nor the programs that it starts (iptables, nft) ever need.
+/// System calls that neither the main thread nor the programs that it starts (iptables, nft) need.
 const NEVER: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -101,7 +104,8 @@ const NEVER: &[c_long] = &[
     libc::SYS_personality,
 ];
 
-/// For the process once everything is open and made: its rights, those of the programs that it starts, and no way to more of them.
+/// For the process once everything is open: limits its capabilities and those of the programs that
+/// it starts for good.
 pub fn process() {
     sys::bound_capabilities(&ALL);
     sys::limit_capabilities(&ALL);
@@ -121,7 +125,7 @@ pub fn watchdog() {
     filter(WATCHDOG, true);
 }
 
-/// For `quell steer` once everything is open, and what it forks.
+/// For `quell steer` once everything is open, and for the processes that it forks.
 pub fn steering() {
     sys::bound_capabilities(&[NET_ADMIN]);
     sys::limit_capabilities(&[NET_ADMIN]);
@@ -173,7 +177,7 @@ const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: Option<u32> = None;
 
-/// Calls from here on are of another set on the same machine (x32).
+/// Numbers from here on belong to another ABI of the same machine (x32).
 const FOREIGN: u32 = 0x4000_0000;
 
 /// Allows this thread `calls` and no other (`only`), or all others.

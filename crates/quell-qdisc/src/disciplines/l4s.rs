@@ -1,10 +1,12 @@
-//! Coupled L4S and classic queues as FreeBSD's `dn_sched_l4s.c` of the A3C-L4S paper means them: pairs of sub-queues in deficit
-//! round robin, a PIE for each, and the low-latency half of a pair marked at least k times as often as its classic half's p'.
+//! Coupled L4S and classic queues, as intended by `dn_sched_l4s.c`, the A3C-L4S paper's file for
+//! FreeBSD: pairs of sub-queues in deficit round robin, each sub-queue with a PIE; the L4S half of
+//! a pair marks with at least k times its classic half's p'.
 //!
 //! Sources: Satish, Kua and Pokhrel 2024 (the paper, its section 4 and equations 2, 3 and 5), the kernel file in
 //! MPTCP-FreeBSD/FB13.1-AQM-L4S-SRC, FreeBSD's `dn_aqm_pie.h`, RFC 8033 (PIE) and RFC 9332 (coupling).
 //!
-//! The stated design is the default; [`Coupling`] has the other reading.
+//! The default is the design that the paper states; [`Coupling`] has the published file's behaviour
+//! as well.
 
 mod designed;
 mod law;
@@ -24,15 +26,16 @@ use crate::{
 pub struct Params {
     /// Pairs of a classic and an L4S sub-queue, 1 to 1024 (default 3).
     pub pairs: u32,
-    /// Packets in the whole queue (default 10240, at least 1). One too many: the longest sub-queue loses its head.
+    /// Packets in the whole queue (default 10240, at least 1). Above it the longest sub-queue drops
+    /// its head.
     pub limit: u32,
     /// Bytes per sub-queue and round, 1 to 2^20 (default 1514).
     pub quantum: u32,
-    /// Delay that each sub-queue's PIE holds (default 15 ms, at most 10 s).
+    /// Target delay of each sub-queue's PIE (default 15 ms, at most 10 s).
     pub target: Nanos,
     /// Time between updates of a probability (default 15 ms, 1 us..10 s).
     pub tupdate: Nanos,
-    /// Time without drops for a sub-queue that wakes (default 150 ms, at most 10 s).
+    /// Time without drops after an idle sub-queue becomes active (default 150 ms, at most 10 s).
     pub max_burst: Nanos,
     /// Weight of the delay's distance from target, 1/s (default 0.125, 0..7).
     pub alpha: f64,
@@ -40,11 +43,12 @@ pub struct Params {
     pub beta: f64,
     /// k (default 2, 1..255).
     pub coupling_factor: u32,
-    /// Who goes to the L4S sub-queues (default ECT(1) and CE, RFC 9331).
+    /// Which packets go to the L4S sub-queues (default ECT(1) and CE, RFC 9331).
     pub classifier: Classifier,
-    /// Marks only while the probability in force is below this and drops from there on; without it (default) marks always.
+    /// Probability from which on packets are dropped instead of marked; `None` (default): always
+    /// marks.
     pub max_ecnth: Option<f64>,
-    /// Which reading of the coupling (default [`Coupling::Designed`]).
+    /// The coupling (default [`Coupling::Designed`]).
     pub coupling: Coupling,
 }
 
@@ -55,7 +59,7 @@ pub enum Coupling {
     /// As the paper states it: k p' marks, p'^2 drops.
     #[default]
     Designed,
-    /// As the published kernel file has it: the coupled probability hardly acts.
+    /// As in the published kernel file: the coupled probability has hardly any effect.
     Published,
 }
 
@@ -166,7 +170,7 @@ impl<P: Packet> L4s<P> {
         share(self.laws[queue].prob)
     }
 
-    /// The probability that the law of a sub-queue works with: p_C = p'^2, or p_L = max(own p', k p'), at most 1.
+    /// Probability that a sub-queue applies: p_C = p'^2, or p_L = max(own p', k p'), at most 1.
     pub fn coupled_probability(&self, queue: usize) -> f64 {
         let prob = if self.is_low(queue) {
             self.coupled(queue).max(self.laws[queue].prob.into())
@@ -197,7 +201,7 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    /// What happens to a packet that comes to this sub-queue.
+    /// Decides whether an arriving packet of this sub-queue is kept, marked or dropped.
     fn fate(&mut self, queue: usize, rng: &mut Rng) -> Fate {
         let (params, units) = (&self.params, &self.units);
         let backlog = self.flows.backlog(queue as FlowId);
@@ -225,7 +229,7 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    /// The active sub-queue with most packets, the first of equals, loses its head.
+    /// Drops the head of the active sub-queue with most packets, the first of equals.
     fn drop_head<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let packets = |q: usize| self.flows.get(q as FlowId).packets();
         let mut longest = 0;
@@ -241,7 +245,8 @@ impl<P: Packet> L4s<P> {
         }
     }
 
-    /// FreeBSD's round robin: only a debt passes the turn on, and a new sub-queue always passes through the old ones.
+    /// FreeBSD's round robin: a sub-queue is served until its deficit is negative, and then joins
+    /// the old ones.
     #[inline]
     fn turn(&mut self) -> Option<FlowId> {
         loop {

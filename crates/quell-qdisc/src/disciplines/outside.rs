@@ -1,8 +1,9 @@
 //! A discipline that another crate brings: any [`Discipline`] of [`Handle`]s that can be cloned.
 //!
-//! The owner's packets stay here, and the discipline queues handles to them. It need not know what its owner's packets are, and
-//! what it loses, invents or returns twice is noticed in the call in which it happens. A discipline that did so has failed: none of
-//! its methods is called any more, what it held is dropped, and so is what is offered from then on. Whoever drives it looks at
+//! The owner's packets stay here; the discipline queues handles to them, so it does not depend on
+//! the owner's type of packet. Each call is checked: a packet that the discipline loses, invents or
+//! returns twice is an error at once. The discipline has then failed: none of its methods is called
+//! again, its packets are dropped, and so are all later arrivals. The caller checks
 //! [`Discipline::failure`].
 
 use std::fmt::{self, Debug};
@@ -14,14 +15,15 @@ use crate::{
     Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
 };
 
-/// A packet as an outside discipline holds it: a handle to one of the owner's packets, to which its mark is copied.
+/// Handle to one of the owner's packets, which an outside discipline queues. A mark of the handle
+/// is copied to the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     enqueued: Nanos,
     len: u32,
     hash: u32,
     ecn: Ecn,
-    /// Where the packet is kept, and how often that place changed hands before.
+    /// Index of the packet in `Slab`, and how often that place was filled or emptied before.
     place: u32,
     turn: u32,
 }
@@ -38,7 +40,7 @@ impl Handle {
         }
     }
 
-    /// For a packet that is only looked at.
+    /// Handle to a packet that is read only and not held here.
     fn passing(packet: &impl Packet) -> Self {
         Self::of(packet, (u32::MAX, 0))
     }
@@ -71,8 +73,8 @@ impl Packet for Handle {
     }
 }
 
-/// [`Discipline`] of [`Handle`]s as an object. Implement that one: every discipline that is `Clone`, `Debug`, `Send` and `Sync`
-/// has this one too. The methods are those of the same name there.
+/// [`Discipline`] of [`Handle`]s as a trait object, with the same methods. Do not implement it:
+/// every [`Discipline`] that is `Clone`, `Debug`, `Send` and `Sync` has it.
 #[allow(missing_docs, clippy::len_without_is_empty)]
 pub trait AnyDiscipline: Debug + Send + Sync {
     fn enqueue(&mut self, now: Nanos, packet: Handle, rng: &mut Rng, drops: &mut dyn Drops<Handle>);
@@ -95,7 +97,7 @@ pub trait AnyDiscipline: Debug + Send + Sync {
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs);
     fn tins(&self) -> Vec<TinGauges>;
     fn wants(&self) -> Wants;
-    /// The same discipline again, with the same handles.
+    /// A copy of the discipline with the same handles.
     fn clone_box(&self) -> Box<dyn AnyDiscipline>;
 }
 
@@ -185,10 +187,10 @@ impl Clone for Box<dyn AnyDiscipline> {
 /// Makes an empty queue for a link of this mean rate, bit/s.
 pub type Factory = Arc<dyn Fn(u64) -> Box<dyn AnyDiscipline> + Send + Sync>;
 
-/// What an [`Outside`] is made from.
+/// Parameters of [`Outside`].
 #[derive(Clone)]
 pub struct Params {
-    /// What records, tables and errors call it.
+    /// Name in records, tables and errors.
     pub name: Arc<str>,
     /// The link's mean rate, bit/s.
     pub rate_bps: u64,
@@ -202,7 +204,7 @@ impl Debug for Params {
     }
 }
 
-/// Equal: the same name and rate, and the very same factory.
+/// Equal if name and rate are equal and the factory is the same object.
 impl PartialEq for Params {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, self.rate_bps) == (&other.name, other.rate_bps)
@@ -221,7 +223,7 @@ enum Fault {
     Nothing,
     /// It named a time that is not in the future.
     Past,
-    /// It names one time after another, and nothing leaves or arrives.
+    /// It names more than `MAX_WAITS` times in a row while no packet leaves or arrives.
     Waits,
     /// Its timer stays due however often it runs.
     Timer,
@@ -262,7 +264,8 @@ impl<P: Packet> Slab<P> {
     fn take(&mut self, handle: &Handle) -> Result<P, Fault> {
         let place = self.places.get_mut(handle.place as usize);
         let (turn, packet) = place.ok_or(Fault::NotHeld)?;
-        // Of another queue's packets turn and place may be the same; not all else as well.
+        // A handle of another queue may have the same place and turn, but hardly the same length
+        // and hash as well.
         if (*turn, packet.len(), packet.flow_hash()) != (handle.turn, handle.len, handle.hash) {
             return Err(Fault::NotHeld);
         }
@@ -328,14 +331,15 @@ struct Inner<P> {
     discipline: Box<dyn AnyDiscipline>,
     held: Slab<P>,
     failure: Option<String>,
-    /// Packets that it had marked when it failed.
+    /// Packets marked until it failed.
     marks: u64,
-    /// The time that it named last, and how many it named since a packet left or arrived, each after the one before had come.
+    /// Last time that it named, and how many such times have come since a packet left or arrived.
     named: Nanos,
     waits: u32,
 }
 
-/// Times in a row that a discipline may name before it counts as stuck: one that looks again every millisecond has 100 s.
+/// Times in a row that a discipline may name before it counts as stuck: 100 s for one that waits 1
+/// ms each time.
 const MAX_WAITS: u32 = 100_000;
 
 impl<P: Packet> Outside<P> {
@@ -373,7 +377,7 @@ impl<P: Packet> Inner<P> {
         }
     }
 
-    /// What must hold after each call, and what follows if it does not.
+    /// Checks the invariants after each call; on a violation the discipline has failed.
     fn check<D: Drops<P>>(&mut self, now: Nanos, fault: Option<Fault>, drops: &mut D) {
         let (packets, bytes) = (self.discipline.len(), self.discipline.bytes());
         if let Some(why) = self.discipline.failure() {
@@ -415,14 +419,14 @@ impl<P: Packet> Inner<P> {
         self.stop(format!("{} {what}", self.name));
     }
 
-    /// The discipline is called no more.
+    /// Records the failure; the discipline is not called again.
     #[cold]
     fn stop(&mut self, why: String) {
         self.marks = self.discipline.marks();
         self.failure = Some(why);
     }
 
-    /// Drops what a discipline that failed held.
+    /// Drops all packets of a failed discipline.
     #[cold]
     fn empty<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         for packet in self.held.drain() {

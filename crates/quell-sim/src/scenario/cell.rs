@@ -1,4 +1,4 @@
-//! From `[wifi]` to a cell and back.
+//! Reads the table `[wifi]` into a cell, and writes a cell as that table.
 
 use quell_link::Error;
 
@@ -11,8 +11,8 @@ use super::model::Link;
 use super::tree::{Node as Tree, Table};
 use super::wifi::{Ends, Node, Wifi};
 
-/// Reads the table. The link has the cell's queue words and the rate of its first two nodes: the queue that a flow's table names
-/// first is the bottleneck of the record.
+/// Reads the table. The returned link has the cell's queue words and the rate between its first two
+/// nodes; the record's bottleneck is the queue of the first flow's sender.
 pub(super) fn read(table: &Table) -> Result<(Wifi, Link), Error> {
     keys::known_only(table, "wifi")?;
     let members = MEMBERS.read_new(table)?;
@@ -108,7 +108,8 @@ fn nodes(table: &Table, members: &Members, wifi: &mut Wifi) -> Result<(), Error>
     Ok(())
 }
 
-/// The nodes' tables, including those that `stations` abbreviates, each with what it takes from `[wifi]`.
+/// The nodes' tables, also those that `stations` abbreviates, each with the values that it inherits
+/// from `[wifi]`.
 fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     let fail = |what: String, remedy: &str| table.error("node", Error::new(what).remedy(remedy));
     let few = || {
@@ -150,7 +151,8 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Where the flows of a table go: `*` means every other node, so that one table may be several.
+/// Senders and receivers of a table's flows. `*` is every other node, so one table can give several
+/// flows.
 pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     let between = BETWEEN.read_new(table)?;
     let all: Vec<u16> = (0..wifi.nodes.len() as u16).collect();

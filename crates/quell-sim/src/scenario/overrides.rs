@@ -10,7 +10,8 @@ use super::keys::{self, KINDS, LONGEST, TableKeys};
 use super::traffic::Cc;
 use super::tree::{self, Node, Table};
 
-/// What overrides a scenario's keys or, with a rate or a trace, replaces the file: all as typed, and read like the file.
+/// Options that override a scenario's keys or, with a rate or a trace, replace the file. Values are
+/// text as typed and are read like the file's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// The bottleneck's queue words.
@@ -28,7 +29,7 @@ pub struct Overrides {
     pub ecn: bool,
     /// Simulated time.
     pub duration: Option<String>,
-    /// Left out of every statistic.
+    /// Time at the start that is left out of every statistic.
     pub warmup: Option<String>,
     /// Runs per queue.
     pub seeds: Option<String>,
@@ -53,7 +54,7 @@ pub(super) fn apply(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     flows(o, file)
 }
 
-/// What is no rate, time or queue at all is named before the file's own errors.
+/// Malformed rates, times and queues are reported before the errors of the file.
 fn check(o: &Overrides) -> Result<(), Error> {
     let checked = |key: &str, text: &Option<String>, check: &dyn Fn(&str) -> Result<u64, Error>| {
         text.as_deref()
@@ -106,7 +107,7 @@ fn bottleneck(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets a key, without those whose place it takes.
+/// Sets a key and removes the keys that it excludes.
 fn replace(table: &mut Table, keys: &TableKeys, key: &str, text: &str) {
     keys::replaced(keys, key)
         .iter()
@@ -142,7 +143,7 @@ fn flows(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     Ok(())
 }
 
-/// A scenario without flows gets one table of them, all defaults but `stagger`.
+/// A scenario without flows gets one table of flows with defaults, except for `stagger`.
 pub(super) fn put_default_flow(file: &mut Table) {
     if file.has("flow") {
         return;
@@ -152,8 +153,9 @@ pub(super) fn put_default_flow(file: &mut Table) {
     file.put("flow", Node::Tables(vec![flow]));
 }
 
-/// Flows that all start at once leave the seeds little to draw: the starts of those that no file has are spread over a second,
-/// or over a tenth of their time if that is less.
+/// If all flows started at once, runs with different seeds would hardly differ. So the flows of the
+/// command line start at random times within a second, or within a tenth of the duration if that is
+/// less.
 fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     let ends = [flow.text("stop"), duration].into_iter().flatten();
     let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
@@ -161,7 +163,7 @@ fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     flow.put("stagger", Node::Text(format_time(stagger)));
 }
 
-/// The flows of this built-in scenario can be had by its name, on any link.
+/// The built-in scenario whose name is also a value of `--flow`, on any link.
 const RRUL: &str = "rrul";
 
 /// `rrul` or `rrul@rtt=40ms`: Flent's eight transfers and its pings.
@@ -181,7 +183,7 @@ fn rrul(text: &str) -> Result<Vec<Table>, Error> {
     Ok(flows.iter().map(|flow| of_rrul(flow, text, rtt)).collect())
 }
 
-/// A flow of that scenario, without its place in a file.
+/// A flow of that scenario, without file and line.
 fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     let mut table = Table::new(format!("flow `{text}`"));
     for (key, value) in flow.iter() {
@@ -248,7 +250,8 @@ fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// What a short form may set behind an `@`: every key of a flow with a single value but those in front of it.
+/// Keys that may follow an `@`: every key of a flow with a single value, except those before the
+/// first `@`.
 fn short_keys() -> Vec<&'static str> {
     let common = keys::keys_of("flow").map_or(&[][..], |t| t.sections);
     let kinds = KINDS.iter().flat_map(|k| keys::of_kind(&(k.make)()));

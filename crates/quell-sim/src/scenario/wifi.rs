@@ -1,4 +1,4 @@
-//! An 802.11n cell as the simulator takes it.
+//! An 802.11n cell as the simulator reads it from a scenario.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::wifi::phy::{LARGEST_AMPDU, Phy};
 /// A cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wifi {
-    /// Who is in it; the first is the access point unless it is a mesh.
+    /// The nodes; in `ap` mode the first one is the access point.
     pub nodes: Vec<Node>,
-    /// No access point: nodes send to each other, or along routes.
+    /// Mesh: no access point; nodes send to each other, or along routes.
     pub mesh: bool,
-    /// Ways through a mesh, node by node.
+    /// Routes through a mesh, each a list of nodes.
     pub routes: Vec<Vec<u16>>,
-    /// 40 MHz and the short guard interval, or not.
+    /// Width of the channel and guard interval.
     pub phy: Phy,
     /// What goes into a PPDU.
     pub aggregation: Aggregation,
     /// Rules of access.
     pub access: Access,
-    /// Whom the access point serves next.
+    /// Order in which the access point serves its stations.
     pub serve: Serve,
     /// Bursts of noise.
     pub noise: Option<Noise>,
@@ -31,11 +31,11 @@ pub struct Wifi {
 /// One node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// How flows call it.
+    /// Its name in flows.
     pub name: String,
-    /// At which rate frames are sent: to and from a station, or by a node of a mesh.
+    /// Rate of frames to and from a station, or from a node of a mesh.
     pub rate: Rate,
-    /// How many of them are lost.
+    /// Losses of these frames.
     pub loss: Loss,
     /// Words of its queues; `None`: the scenario's.
     pub queue: Option<String>,
@@ -88,9 +88,9 @@ pub struct Aggregation {
     pub bytes: u32,
     /// Bytes of an A-MSDU; 0: none.
     pub amsdu: u32,
-    /// PPDUs that the hardware holds, that on the air included.
+    /// PPDUs in the hardware, including the one on the air.
     pub hardware: u32,
-    /// Frames join a PPDU until it is sent.
+    /// Frames that arrive while a PPDU waits for the channel are added to it.
     pub late: bool,
 }
 
@@ -99,11 +99,12 @@ pub struct Aggregation {
 pub struct Access {
     /// Transmissions of one MPDU; `None`: without limit.
     pub retries: Option<u32>,
-    /// Nodes that could not read a frame wait for EIFS, and senders for the ACK's timeout. Without: as in Bianchi's model.
+    /// Nodes that could not decode a frame wait for EIFS, and senders for the timeout of the ACK.
+    /// False: as in Bianchi's model.
     pub eifs: bool,
     /// When the backoff counts.
     pub countdown: Countdown,
-    /// RTS and CTS go before data of at least this many bytes.
+    /// RTS and CTS precede data of at least this many bytes.
     pub rts: Option<u32>,
     /// In place of each category's own.
     pub aifsn: Option<u32>,
@@ -131,7 +132,7 @@ pub enum Serve {
     Airtime,
 }
 
-/// Access categories, the more urgent first.
+/// Access categories, in order of priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     /// `vo`
@@ -166,7 +167,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The other way.
+    /// The same flow in the other direction.
     pub fn turned(&self) -> Self {
         Self {
             from: self.to,
@@ -177,7 +178,7 @@ impl Ends {
 }
 
 impl Wifi {
-    /// Nodes that hear each other: neither leaves the other out.
+    /// Whether two nodes hear each other: each must have the other in `hears`.
     pub fn hear(&self, a: u16, b: u16) -> bool {
         let one = |a: u16, b: u16| {
             let hears = &self.nodes[usize::from(a)].hears;
@@ -186,7 +187,8 @@ impl Wifi {
         a != b && one(a, b) && one(b, a)
     }
 
-    /// Whose rate and losses count between two neighbours: the station's, in a mesh the sender's.
+    /// The node whose rate and losses apply between two neighbours: the station, in a mesh the
+    /// sender.
     pub fn station(&self, from: u16, to: u16) -> &Node {
         let which = if !self.mesh && from == 0 { to } else { from };
         &self.nodes[usize::from(which)]

@@ -15,53 +15,54 @@ use crate::packet::pool::Pool;
 use crate::plane::nfqueue::{self, Message};
 use crate::system::sys;
 
-/// Packets that are read before the link has its turn again.
+/// Packets that are read before the loop serves the link again.
 pub const BATCH: usize = 64;
-/// Verdicts go to the kernel in pieces of about so many bytes.
+/// Bytes of verdicts, about, in one write to the kernel.
 const PIECE: usize = 64 << 10;
-/// Bytes of messages that wait for us; the kernel lets further packets pass.
+/// Receive buffer of the socket, bytes; when it is full, the kernel lets further packets pass.
 pub const ROOM: i32 = 16 << 20;
 /// Memory for the bytes of packets.
 pub const MEMORY: usize = 128 << 20;
 /// Queue numbers that are tried.
 const TRIES: u16 = 256;
-/// The time that the kernel may take to answer.
+/// Timeout of the kernel's answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Enough of a packet for its headers.
+/// Bytes of a packet that contain its headers.
 const HEADERS: usize = 256;
-/// Many messages of the kernel, or one large packet.
+/// Buffer for many messages of the kernel, or one large packet.
 const BUFFER: usize = 128 << 10;
 
 /// A packet that arrived; its place stays valid until the packet is sent or dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// What the backend calls it.
+    /// The backend's number for it.
     pub place: u32,
     /// Bytes from the IP header on.
     pub bytes: u32,
-    /// What its headers say.
+    /// What its headers contain.
     pub class: Class,
 }
 
 /// Receives and sends packets.
 pub trait InterfaceBackend: Send + 'static {
-    /// Can be read when packets wait.
+    /// The descriptor that is readable while packets wait.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// Takes in what waits, not much more than a batch; true if there may be more.
+    /// Reads waiting packets, about a batch; true if there may be more.
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
     /// Sends a packet with these changes. Returns whether a mark was written.
     fn accept(&mut self, place: u32, change: Change) -> bool;
-    /// Gives a packet up.
+    /// Drops a packet.
     fn give_up(&mut self, place: u32);
-    /// Hands over what was decided.
+    /// Sends the decisions to the kernel.
     fn flush(&mut self);
-    /// Most packets that it can hold for a discipline.
+    /// Largest number of packets that it can hold for a discipline.
     fn capacity(&self) -> u32 {
         u32::MAX
     }
-    /// A discipline will hold at most so many packets.
+    /// Tells the backend how many packets a discipline holds at most.
     fn keep(&mut self, _packets: u32) {}
-    /// What is to be written to `fd` so that packets pass without us, up to its last four bytes, which are `last`; None if nothing can be.
+    /// Message that, written to `fd`, lets packets pass unmanaged, without its last four bytes,
+    /// which are `last`; None if there is no such message.
     fn opener(&self) -> Option<Vec<u8>> {
         None
     }
@@ -77,11 +78,13 @@ pub trait InterfaceBackend: Send + 'static {
     fn let_go(&mut self, place: u32) {
         self.accept(place, Change::NONE);
     }
-    /// Takes packets in again after a bypass. Returns how many packets bypassed the loop, as far as they can be counted.
+    /// Manages packets again after a bypass. Returns how many packets bypassed the loop, as far as
+    /// they can be counted.
     fn retake(&mut self) -> u64 {
         0
     }
-    /// Packets so far that were lost for want of memory, the kernel's or quell's, and packets that the other interface did not accept.
+    /// Packets lost so far because the kernel or quell had no memory, and packets that the other
+    /// interface did not accept.
     fn lost(&mut self) -> (u64, u64) {
         (0, 0)
     }
@@ -97,15 +100,15 @@ pub struct PacketQueue {
     pool: Pool,
     largest: usize,
     buffer: Vec<u8>,
-    /// Verdicts on their way.
+    /// Verdicts that are not yet sent.
     out: Vec<u8>,
     /// How many packets the kernel keeps.
     length: u32,
-    /// The kernel's number for the packet that came last.
+    /// The kernel's number for the newest packet.
     newest: u32,
-    /// Packets here arrive at the interface: their addresses are not yet translated back.
+    /// Ingress: the packets' addresses are not yet translated back.
     arriving: bool,
-    /// The kernel was asked for their connections.
+    /// The kernel attaches the packets' connections on request, which was made.
     asked: bool,
 }
 
@@ -118,7 +121,8 @@ struct Slot {
 }
 
 impl PacketQueue {
-    /// Opens so many queues with numbers in a row, from this one on or the next that are free; each keeps at least `length` packets.
+    /// Opens `count` queues with consecutive free numbers, from `first` on; each keeps at least
+    /// `length` packets.
     pub fn row(
         first: u16,
         count: usize,
@@ -145,7 +149,7 @@ impl PacketQueue {
         let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
         match bind(&fd, number, length) {
             Ok(()) => {}
-            // EPERM from another socket, whatever one's rights are.
+            // A number that another socket has bound gives EPERM, with any capabilities.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
                 return Ok(None);
             }
@@ -188,7 +192,7 @@ pub fn no_socket(what: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
 }
 
-/// Makes us the owner of a packet queue.
+/// Binds a packet queue to this socket.
 fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     let (mut out, sequence) = (Vec::new(), 1);
     nfqueue::bind(&mut out, queue, length, sequence);
@@ -216,7 +220,7 @@ fn unused(fd: &OwnedFd) -> Option<u16> {
     (u16::MAX - TRIES..u16::MAX).find(|number| bind(fd, *number, 0).is_ok())
 }
 
-/// Whether this kernel tells the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT).
+/// Whether this kernel attaches connections to packets (CONFIG_NETFILTER_NETLINK_GLUE_CT).
 pub fn tells_connections() -> bool {
     let Ok(fd) = sys::netfilter(ROOM) else {
         return false;
@@ -371,7 +375,7 @@ impl InterfaceBackend for PacketQueue {
 
     fn retake(&mut self) -> u64 {
         let mut passed = 0;
-        // The kernel let go of everything that it still tells of.
+        // The kernel has released all packets that its remaining messages describe.
         loop {
             match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
                 Ok(n) => {
