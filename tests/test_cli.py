@@ -429,3 +429,10 @@ def test_an_error_of_the_command_line_names_the_help_of_its_command(quell: Quell
 def test_the_help_of_a_list_does_not_promise_records_of_runs(quell: Quell, command: str) -> None:
     lines = " ".join(quell(command, "--help", columns=200).stdout.split())
     assert "--json PATH|- What is shown, as JSON" in lines
+
+
+@pytest.mark.parametrize("words", ["./mine.py", "mine.py:MyQueue", "mine:MyQueue"])
+def test_a_file_of_python_as_a_queue_gets_the_way_to_run_it(quell: Quell, words: str) -> None:
+    done = quell("compare", "home", "--aqm", words)
+    assert done.returncode == 2
+    assert "quell.compare(aqm=[MyQueue]) (docs/how-to/extending.md)" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -37,6 +38,9 @@ from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.experiments.experiment import Outcome
 from quell.views.targets import Targets, progress
+
+_PYTHON = re.compile(r"\S+\.py\b|\w+:\w+$")
+"""A file of Python, or a module and a name in it."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,11 @@ def aqm_words(words: str) -> _core.Queue:
     try:
         return _core.Queue(words)
     except InputError as error:
+        if _PYTHON.match(words):
+            raise InputError(
+                f"--aqm: `{words}` names no queue; a queue written in Python runs in a Python program, as in "
+                "quell.compare(aqm=[MyQueue]) (docs/how-to/extending.md)"
+            ) from None
         raise InputError(f"--aqm: {error}") from None
 
 
