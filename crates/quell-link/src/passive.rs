@@ -1,18 +1,24 @@
-//! Delay behind a shaper, told by the timestamps of the TCP segments that pass it both ways (RFC 7323): no packet is sent for it.
+//! Delay behind a shaper, measured by the timestamps of the TCP segments that pass it both ways
+//! (RFC 7323). No packet is sent for it.
 //!
-//! The first segment of each TSval that leaves for the line is noted; the first that comes back with it as TSecr ends a round trip. Where
-//! the TSval enters the shaper again, the answer may be to that one: by so much less the delay is known, and above [`TICK`] it is not.
+//! The first segment of each TSval that leaves for the line is noted; the first segment that
+//! returns with it as TSecr ends a round trip. If the TSval enters the shaper again in between, the
+//! answer may be to the later segment: the delay is then measured from that one, and not at all if
+//! they are more than [`TICK`] apart.
 //!
-//! - A pure ACK demands no answer: where no other segment of the connection came in between, the far side may have had nothing to send,
-//!   and the round trip only bounds the delay. It counts if that bound is as good as none. Where the line's queue is shorter than the
-//!   time between two segments, there is no other evidence. Whatever else demands an answer may wait for a delayed ACK; of all round trips that
-//!   end within [`WINDOW`] the least delay counts.
-//! - A connection's delay is what its round trip took above its least of the last 10 to 20 s. One that begins while others show
-//!   delay is not judged until they show none: its least would hide that delay.
-//! - Where the far side's clock ticks each millisecond, as Linux's does, its TSval tells how much of the delay is on the way
-//!   down: above the least when there was no delay, or, if delay never goes for 2 s, above the least in that time. (Until then
-//!   both directions take all of it for theirs and give way, so the one whose delay stays for being below its target cannot hide for long.)
-//!   Else, both directions take all of it for theirs.
+//! - A pure ACK requires no answer: if no other segment of the connection came in between, the far
+//!   side may have had nothing to send, and the round trip is only an upper bound of the delay. It
+//!   counts if the bound is close to no delay. If the line's queue is shorter than the time between
+//!   two segments, there is no other evidence. Other segments may wait for a delayed ACK; of all
+//!   round trips that end within [`WINDOW`] the smallest delay counts.
+//! - A connection's delay is its round trip less its smallest one of the last 10 to 20 s. A
+//!   connection that begins while others show delay is not used until they show none: its smallest
+//!   round trip would include that delay.
+//! - If the far side's clock ticks each millisecond, as Linux's does, its TSval shows how much of
+//!   the delay is on the way down: the excess over the smallest value without delay or, if there is
+//!   delay for 2 s without a break, over the smallest value in that time. Until then, and with
+//!   other clocks, each direction counts the whole delay as its own and lowers its rate, so also
+//!   the direction that causes a delay which is below its own target.
 //!
 //! Source: K. Nichols's pping for the matching; the rest is quell's.
 
@@ -20,53 +26,56 @@ use quell_qdisc::control::Delay;
 use quell_qdisc::control::pace::Base;
 use quell_qdisc::{MS, Nanos, SEC};
 
-/// Far hosts are kept in so many sets of four, each with so many connections; what was quiet longest makes room.
+/// Far hosts are kept in `SETS` sets of `WAYS`, with `CONNECTIONS` each; those idle longest are
+/// evicted.
 const SETS: usize = 16;
 const WAYS: usize = 4;
 const CONNECTIONS: usize = 8;
-/// A connection that a segment passed on since keeps its place, if a round trip of it has ended.
+/// A connection with a segment within this time is kept if a round trip of it has ended.
 const IN_USE: Nanos = SEC;
-/// A host that has shown a delay since makes room last.
+/// A host that has shown a delay within this time is evicted last.
 const SHOWN: Nanos = 10 * SEC;
 /// Segments of a connection that wait for their echo; more are not noted.
 const STAMPS: usize = 16;
-/// Between two that are noted, at least.
+/// Smallest time between two segments that are noted.
 const GAP: Nanos = 10 * MS;
-/// The longest tick of a near clock whose segments say how long the delay is: old Linux's.
+/// Longest tick of a near clock with which delays are measured: that of old Linux.
 const TICK: Nanos = 12 * MS;
-/// An echo that takes longer is not waited for.
+/// Timeout of an echo.
 const LONGEST: Nanos = 30 * SEC;
-/// Delays are told each so often, at most.
+/// Smallest time between two reported delays.
 pub const WINDOW: Nanos = 25 * MS;
-/// This part of a round trip is no delay.
+/// A bound of at most 1 / `NONE` of the round trip counts as no delay.
 const NONE: Nanos = 8;
 /// A bound on the delay that is no larger than this is evidence that there is none.
 const CLEAR: Nanos = 3 * MS;
-/// What was told is out of date after this.
+/// Age at which a reported delay is out of date.
 const FRESH: Nanos = SEC;
-/// A new connection waits so long for others to show no delay. One whose delay stays although the rate has fallen hides nothing.
+/// Longest time that a new connection waits for others to show no delay: one that stays although
+/// the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
 /// Hosts whose timestamps must distinguish the directions, beside a third of all hosts: one alone may lie about its clock.
 const MIN_SHOWING: usize = 2;
 const SHARE: usize = 3;
-/// The far side's clock is judged after this time, again and again; its rate may seem this much wrong while the delay changes.
+/// Interval at which the far side's clock is checked, and the deviation that a change of the delay
+/// may cause.
 const JUDGED: Nanos = 2 * SEC;
 const WRONG: Nanos = 400 * MS;
 /// Added to differences of clocks, so that none is negative.
 const OFFSET: i64 = 1 << 60;
 
-/// What a segment's header says.
+/// The fields of a segment's header that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// Of the far host's address.
+    /// Hash of the far host's address.
     pub host: u64,
-    /// Of addresses and ports, the same in both directions.
+    /// Hash of addresses and ports, the same in both directions.
     pub connection: u64,
     /// TSval.
     pub value: u32,
-    /// TSecr; 0 where nothing is echoed.
+    /// TSecr; 0: no echo.
     pub echo: u32,
-    /// It demands an answer: it carries data, SYN or FIN.
+    /// It requires an answer: it carries data, SYN or FIN.
     pub asks: bool,
 }
 
@@ -76,7 +85,7 @@ struct Stamp {
     asks: bool,
     entered: Nanos,
     left: Nanos,
-    /// How much later than this one another of the same TSval has entered the shaper.
+    /// How much later another segment with the same TSval has entered the shaper.
     again: Nanos,
 }
 

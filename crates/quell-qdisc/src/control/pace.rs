@@ -1,57 +1,66 @@
-//! quell's own loop over a shaper's rate, for a line of unknown rate: no least rate, no largest rate, no list of reflectors.
+//! quell's own loop over a shaper's rate, for a line of unknown rate: minimum rate, maximum rate
+//! and reflectors are optional.
 //!
-//! - **Delay**: what an answer took above the least that its reflector took lately. The smaller of the last answers of two reflectors
-//!   counts, so that neither a late answer nor a lying reflector is evidence; of a lone reflector, the smaller of its last two. A third
-//!   of all that answered within a second must show it.
-//! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
-//!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
-//! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
-//!   A delay that goes faster than such a queue leaves no trace.
-//! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
-//!   and the longer nothing was in the way.
-//! - **Beginning**: the line may already be full. From the first answer on the rate is the least until delays have
-//!   stopped falling, so that the least delay is that of an empty line.
-//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show replaces theirs, and
-//!   far hosts replace reflectors. These hosts were not chosen, so the rate stays above a tenth of the highest capacity, which is
-//!   forgotten in minutes.
-//! - **Silence**: answers that stop for a moment mean that the line is stalled, so a shaper before the modem holds back. After
-//!   a second without answers and timestamps the rate stays at the capacity less its deviation.
+//! - **Delay**: an answer's round trip less its reflector's smallest recent one. The smaller of the
+//!   last answers of two reflectors counts, so a late answer or a lying reflector alone has no
+//!   effect; of a single reflector, the smaller of its last two. A third of the reflectors that
+//!   answered within a second must show it.
+//! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
+//!   behind the modem measures it as the arriving rate; one before the modem divides its own rate
+//!   by 1 + the growth of the delay, s/s. An average and its mean deviation are kept.
+//! - **Back off**: with delay above the target, the rate is the capacity less what empties the
+//!   modem's queue within `drain`. After a delay that fell faster than such a queue can drain, the
+//!   rate is what it was before.
+//! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows;
+//!   faster if the capacity varied, and the longer there was no delay.
+//! - **Start**: the line may already be full. From the first answer on the rate is the minimum
+//!   until delays have stopped falling, so that the smallest round trip is that of an empty line.
+//! - **Traffic**: without answers for a second, or at all, the delay is read from the TCP traffic's
+//!   own timestamps, and far hosts replace reflectors. These hosts were not chosen, so the rate
+//!   stays above a tenth of the highest capacity, which is forgotten in minutes.
+//! - **Silence**: if answers stop for a moment, the line is stalled, so a shaper before the modem
+//!   pauses. After a second without answers and timestamps the rate stays at the capacity less its
+//!   mean deviation.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
-/// Time between looks at what went through.
+/// Time between two readings of the counters.
 const TICK: Nanos = 50 * MS;
 /// Readings over which rates and the growth of the delay are taken: a fifth of a second.
 const SPAN: usize = 4;
-/// The least delay of a reflector is that of this time, at least, and twice it, at most.
+/// A reflector's base round trip is its smallest one of the last `BASE` to 2 `BASE`.
 const BASE: Nanos = 10 * SEC;
-/// Silence after which the reflectors are lost.
+/// Silence after which the reflectors count as lost.
 const LOST: Nanos = SEC;
-/// The beginning is over when no delay has fallen by this much for this long, and two answers have shown it; at last after this long.
+/// The start is over when no delay has fallen by `FALL` for `CALM`, shown by two answers, or after
+/// `BEGINNING`.
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
-/// A source's last evidence is held against another's for this long, of so many sources.
+/// Evidence of a source is compared with another's for `AGREE`; the number of sources that are
+/// kept.
 const AGREE: Nanos = SEC;
 const SOURCES: usize = 16;
-/// The shaper is used if this share of its rate goes through, or packets wait.
+/// The shaper is used if it sends at least this share of its rate, or packets wait.
 const USED: f64 = 0.85;
-/// Bits of a full packet: a delay of one and a half is none.
+/// Bits of a full packet: the delay of 1.5 of them counts as no delay.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
-/// Least rate, bit/s: below it a full packet takes more than 100 ms.
+/// Lower bound of the rate, bit/s: below it a full packet takes more than 100 ms.
 const FLOOR: f64 = 100_000.0;
-/// Without reflectors and `min` the rate stays above this share of the highest capacity, which is forgotten with this time constant: not
-/// at once, since at a low rate no more than that is measured, so that a lie that lasts would lower its own bound.
+/// Without reflectors and `min` the rate stays above `SHARE` of the highest capacity, which decays
+/// with the time constant `MEMORY`. The decay is slow since at a low rate only a low capacity can
+/// be measured: otherwise a lasting lie would lower its own bound.
 const SHARE: f64 = 0.1;
 const MEMORY: Nanos = 300 * SEC;
 
-/// First rate where none is given, bit/s.
+/// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
 
-/// Parameters of [`Pace`]. What is `None` is [`DOWN`]'s where CAKE stands behind the modem, else [`UP`]'s; shares are in percent.
+/// Parameters of [`Pace`]. `None`: the value of [`DOWN`] if CAKE is behind the modem, else of
+/// [`UP`]. Shares are in percent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
     /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
@@ -78,9 +87,10 @@ pub struct Params {
     pub back: Option<u32>,
     /// [`Law::least`].
     pub least: Option<u32>,
-    /// CAKE stands behind the modem: it counts what it drops, and what arrives is the modem's output (default off).
+    /// CAKE is behind the modem: it counts packets that it drops, and arrivals are the modem's
+    /// output (default off).
     pub ingress: bool,
-    /// Without answers to probes it does not go by the delay of the traffic's own segments (default off).
+    /// Without answers to probes, do not use the delay of the traffic's own segments (default off).
     pub nopassive: bool,
 }
 
@@ -89,21 +99,23 @@ pub struct Params {
 pub struct Law {
     /// Delay above which the rate falls.
     pub target: Nanos,
-    /// More of `target` and `drain` for the capacity's mean deviation, as a share of the capacity.
+    /// Added to `target` and `drain`, times the capacity's mean deviation as a share of the
+    /// capacity.
     pub slack: Nanos,
-    /// Time in which the modem's queue is to empty.
+    /// Time within which the modem's queue is emptied.
     pub drain: Nanos,
-    /// Growth of the rate per second, at least.
+    /// Smallest growth of the rate per second.
     pub grow: f64,
-    /// More of it for each second without delay.
+    /// Growth added for each second without delay.
     pub gain: f64,
-    /// More of it for the capacity's mean deviation, as a share of the capacity.
+    /// Growth added, times the capacity's mean deviation as a share of the capacity.
     pub doubt: f64,
-    /// Growth per second, at most.
+    /// Largest growth per second.
     pub most: f64,
     /// The rate once the modem's queue is empty, as a share of the capacity.
     pub back: f64,
-    /// The least rate, however long the queue, as a share of the capacity; while the line is stalled, as a share of the rate.
+    /// Smallest rate for any queue, as a share of the capacity; while the line is stalled, as a
+    /// share of the rate.
     pub least: f64,
 }
 
