@@ -256,6 +256,16 @@ def test_the_rate_that_was_understood_is_said_and_bytes_per_second_are_warned_of
 
 
 @pytest.mark.real_time
+def test_that_nothing_of_a_port_of_a_bridge_is_managed_is_said(net: Net) -> None:
+    net.ip(f"-n {net.r} link add br0 type bridge")
+    net.ip(f"-n {net.r} link set rb master br0")
+    for dev, port in (("rb", True), ("br0", False)):
+        done = net.run(net.r, QUELL_LIVE, "--dev", dev, "--rate", "8mbit", "--dry-run", "--duration", "100ms")
+        assert done.returncode == 0, done.stderr
+        assert ("rb is a port of the bridge br0" in done.stderr) == port, done.stderr
+
+
+@pytest.mark.real_time
 def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--metrics", "9109")
     server = net.echo()

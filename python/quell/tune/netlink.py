@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,12 @@ _DUMP, _CREATE = 0x301, 0x605
 _KIND, _OPTIONS, _STAB, _BLOCK = 1, 2, 8, 13
 """TCA_KIND...; the last is TCA_INGRESS_BLOCK."""
 _ERROR, _DONE = 2, 3
+_DELETED = (17, 37, 41, 45)
+"""RTM_DELLINK, RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER."""
+_REMOVALS = 1 << 0 | 1 << 3
+"""RTMGRP_LINK, RTMGRP_TC: the groups whose notifications name what is deleted."""
+_TRIES, _PAUSE = 20, 0.005
+"""How often a list is read again that is not whole, and the seconds in between."""
 _ROOT, _INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 _WITH_CLASSES = ("htb", "hfsc", "drr", "qfq")
 """Disciplines whose classes a user makes; others make their own."""
@@ -215,8 +223,39 @@ def _dump(index: int, what: int, parent: int = 0) -> Iterator[Node]:
     return (node for node, _ in _rows(index, what, parent))
 
 
-def _rows(index: int, what: int, parent: int = 0) -> Iterator[tuple[Node, int]]:
-    """Yield the nodes of a kind with their tcm_info, which is a filter's priority and protocol."""
+def _rows(index: int, what: int, parent: int = 0) -> list[tuple[Node, int]]:
+    """List the nodes of a kind with their tcm_info, which is a filter's priority and protocol.
+
+    The kernel continues a list behind as many entries as it has given. If one of these is deleted in between, it
+    leaves another one out, and does not report that: the list is then read again. Raises InputError where that does
+    not help.
+    """
+    for _ in range(_TRIES):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as removals:
+            removals.bind((0, _REMOVALS))
+            rows = list(_listed(index, what, parent))
+            if not _deleted(removals):
+                return rows
+        time.sleep(_PAUSE)
+    raise InputError("interfaces or queues were deleted each time that they were listed; try again later")
+
+
+def _deleted(removals: socket.socket) -> bool:
+    """Say whether anything was deleted since this socket was bound."""
+    try:
+        while data := removals.recv(1 << 16, socket.MSG_DONTWAIT):
+            if _HEADER.unpack_from(data)[1] in _DELETED:
+                return True
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # There was more than the socket has room for.
+        if error.errno != errno.ENOBUFS:
+            raise
+    return True
+
+
+def _listed(index: int, what: int, parent: int) -> Iterator[tuple[Node, int]]:
     body = _TCM.pack(0, index, 0, parent, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
         at.send(_HEADER.pack(_HEADER.size + len(body), what + 2, _DUMP, 1, 0) + body)
@@ -225,6 +264,8 @@ def _rows(index: int, what: int, parent: int = 0) -> Iterator[tuple[Node, int]]:
             while data:
                 length, kind, _, _, _ = _HEADER.unpack_from(data)
                 if kind in (_DONE, _ERROR):
+                    if error := struct.unpack_from("i", data, _HEADER.size)[0]:
+                        raise InputError(f"the kernel does not list what is on the interface: {os.strerror(-error)}")
                     return
                 _, dev, handle, above, info = _TCM.unpack_from(data, _HEADER.size)
                 if kind == what and dev == index:

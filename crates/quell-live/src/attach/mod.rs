@@ -19,7 +19,7 @@ use quell_link::units::parse_rate;
 
 use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
-use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::dump::{Dump, whole};
 use crate::rtnetlink::message::Handle;
 use crate::rtnetlink::request::{Changer, Found};
 use crate::rtnetlink::tree;
@@ -123,10 +123,12 @@ fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     let mut dump = Dump::new().map_err(no)?;
     for row in &plan.before.rows {
-        let mut has = false;
-        dump.filters(plan.device, row.handle, |_| has = true)
-            .map_err(no)?;
-        if has {
+        let has = whole(|| {
+            let mut has = false;
+            dump.filters(plan.device, row.handle, |_| has = true)?;
+            Ok(has)
+        });
+        if has.map_err(no)? {
             let what = "has filters, which quell could not put back later";
             let [handle, parent] = [row.handle, row.parent].map(Handle);
             let error = Error::new(what).key(format!("{dev} {} {handle} at {parent}", row.kind));

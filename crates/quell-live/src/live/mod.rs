@@ -126,6 +126,13 @@ fn run(options: &Options) -> Result<(), Error> {
         .for_each(|address| tell(&format!("dashboard: {address}")));
     say(&plan.announce(options.dry_run));
     plan.notes().iter().for_each(|note| say(note));
+    if let (None, Some((kind, whole))) = (&plan.options.to, host::part_of(plan.dev())) {
+        let dev = plan.dev();
+        let why = "whose name its packets have in the firewall: none is managed";
+        say(&format!(
+            "{dev} is a port of the {kind} {whole}, {why}; give --dev {whole}"
+        ));
+    }
     let drawing = drawn.map(|state| Drawing::start(state));
     let over = running.watch(&signals, &mut plan, options, end, &say);
     drop((drawing, server));

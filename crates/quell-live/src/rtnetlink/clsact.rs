@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{
     CLSACT_EGRESS, CLSACT_INGRESS, DEL_FILTER, DEL_QDISC, Filter, INGRESS, NEW_FILTER, NEW_QDISC,
     OPTIONS, attributes,
@@ -71,10 +71,13 @@ impl Hook {
                 "tc qdisc del dev {dev} ingress; tc qdisc add dev {dev} clsact; then its filters again, by tc filter add dev {dev} ingress"
             )));
         }
-        let mut taken = Vec::new();
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        dump.filters(device, CLSACT_EGRESS, |filter| taken.push(filter.priority))
-            .map_err(no)?;
+        let taken = dump::whole(|| {
+            let mut taken = Vec::new();
+            dump.filters(device, CLSACT_EGRESS, |filter| taken.push(filter.priority))?;
+            Ok(taken)
+        });
+        let taken = taken.map_err(no)?;
         let free = match taken.iter().min() {
             None => Some(PRIORITY),
             Some(1) => (2..u16::MAX).find(|priority| !taken.contains(priority)),
@@ -131,6 +134,10 @@ impl Hook {
     /// # Errors
     /// If the kernel cannot be asked.
     pub fn look(&self, dump: &mut Dump) -> io::Result<Seen> {
+        dump::whole(|| self.look_once(dump))
+    }
+
+    fn look_once(&self, dump: &mut Dump) -> io::Result<Seen> {
         let mut seen = Seen::default();
         for parent in [CLSACT_EGRESS, CLSACT_INGRESS] {
             let each = |filter: Filter<'_>| match filter {

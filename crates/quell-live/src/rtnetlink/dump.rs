@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::message::{self, Filter, Message, Queue};
+use crate::system::notice::Notices;
 use crate::system::sys;
 
 const GET_QDISC: u16 = 38;
@@ -18,6 +19,9 @@ const REQUEST: usize = 36;
 const BUFFER: usize = 64 << 10;
 /// The time that an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a list is read again that is not whole, and the time in between.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Asks the kernel for lists.
 #[derive(Debug)]
@@ -25,6 +29,10 @@ pub struct Dump {
     fd: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
+    /// The kernel continues a list behind as many entries as it has given. If one of these is
+    /// deleted in between, it leaves another one out, and does not report that (`tc_dump_qdisc`
+    /// in sch_api.c).
+    removals: Notices,
 }
 
 impl Dump {
@@ -37,13 +45,14 @@ impl Dump {
             fd: sys::rtnetlink()?,
             sequence: 0,
             buffer: vec![0; BUFFER],
+            removals: Notices::of_removals()?,
         })
     }
 
     /// All disciplines of a device (0: of all devices). Kernels before 7.2 list those of other devices, too.
     ///
     /// # Errors
-    /// If the kernel refuses, does not answer, or had no memory for the answer (ENOBUFS).
+    /// If the kernel refuses or does not answer; [`is_partial`] if entries may be missing.
     pub fn disciplines(&mut self, device: u32, each: impl FnMut(Queue<'_>)) -> io::Result<()> {
         self.list(GET_QDISC, device, 0, queues(each))
     }
@@ -90,8 +99,9 @@ impl Dump {
         request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         request[20..24].copy_from_slice(&device.to_ne_bytes());
         request[28..32].copy_from_slice(&parent.to_ne_bytes());
+        self.removals.came();
         sys::send_bytes(self.fd.as_fd(), &request)?;
-        let done = self.receive(each);
+        let done = self.receive(each).and_then(|()| self.check());
         if done.is_err() {
             self.renew();
         }
@@ -117,6 +127,17 @@ impl Dump {
         }
     }
 
+    /// Whether nothing was deleted while the list was read.
+    fn check(&self) -> io::Result<()> {
+        match self.removals.came_one(message::is_removal) {
+            true => Err(io::Error::new(
+                io::ErrorKind::Interrupted,
+                "interfaces or queues were deleted while they were listed",
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn read(&mut self) -> io::Result<usize> {
         loop {
             match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
@@ -137,6 +158,26 @@ impl Dump {
             self.fd = fd;
         }
     }
+}
+
+/// Whether entries of a list may be missing: others were deleted meanwhile, or the kernel had no
+/// memory for the answer.
+pub fn is_partial(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Reads lists until they are whole.
+///
+/// # Errors
+/// As `read`; [`is_partial`] if they are not whole in the end.
+pub fn whole<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match read() {
+            Err(error) if is_partial(&error) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    read()
 }
 
 fn queues(mut each: impl FnMut(Queue<'_>)) -> impl FnMut(Message<'_>) {

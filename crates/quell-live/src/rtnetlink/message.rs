@@ -16,6 +16,7 @@ pub(crate) const NEW_QDISC: u16 = 36;
 pub(crate) const DEL_QDISC: u16 = 37;
 pub(crate) const NEW_CLASS: u16 = 40;
 const DEL_CLASS: u16 = 41;
+const DEL_LINK: u16 = 17;
 pub(crate) const NEW_FILTER: u16 = 44;
 pub(crate) const DEL_FILTER: u16 = 45;
 // Attributes of a discipline or class (TCA_*), and those within TCA_STATS2 (linux/gen_stats.h).
@@ -168,6 +169,13 @@ pub fn notices(bytes: &[u8]) -> impl Iterator<Item = Key> {
         let is = class || matches!(kind, NEW_QDISC | DEL_QDISC | NEW_FILTER | DEL_FILTER);
         (is && body.len() >= TCMSG).then(|| key(body, class))
     })
+}
+
+/// Whether notifications name an interface, discipline, class or filter that was deleted.
+pub fn is_removal(bytes: &[u8]) -> bool {
+    let deleted = [DEL_LINK, DEL_QDISC, DEL_CLASS, DEL_FILTER];
+    // One that was cut short counts, too.
+    bytes.len() >= HEADER && deleted.contains(&u16_at(bytes, 4))
 }
 
 /// The answers to requests: each one's number and error (0 for none), with the kernel's explanation if there is one.

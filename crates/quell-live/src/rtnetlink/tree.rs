@@ -4,7 +4,7 @@ use std::io;
 
 use quell_link::Error;
 
-use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{Handle, Key, Queue, ROOT};
 use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
 use crate::rtnetlink::request::Found;
@@ -55,6 +55,10 @@ impl Place {
 /// # Errors
 /// If the kernel cannot be asked.
 pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
+    dump::whole(|| listed(dump, device))
+}
+
+fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
     let mut rows = Vec::new();
     let mut add = |queue: Queue<'_>| {
         // Older kernels list other devices' disciplines, too.

@@ -16,7 +16,7 @@ use super::steered::{Look, Steered};
 use crate::bpf::page::KIND;
 use crate::packet::echo::Answer;
 use crate::plane::prober::{Hearing, Reflectors};
-use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::dump::{Dump, is_partial};
 use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
 use crate::rtnetlink::options::{Knob, Values};
 use crate::rtnetlink::request;
@@ -461,9 +461,9 @@ impl Session {
             // What is missing may be there.
             Err(e) => {
                 self.queues.iter_mut().for_each(|queue| queue.seen = true);
-                return match e.raw_os_error() {
-                    Some(libc::ENOBUFS) => Ok(Seen::All),
-                    _ => Err(Error::new(format!("rtnetlink: {}", host::reason(&e)))),
+                return match is_partial(&e) {
+                    true => Ok(Seen::All),
+                    false => Err(Error::new(format!("rtnetlink: {}", host::reason(&e)))),
                 };
             }
             Ok(()) => {}

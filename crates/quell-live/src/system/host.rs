@@ -223,6 +223,17 @@ pub fn bridged(one: &str, other: &str) -> bool {
     master(one).is_some_and(|bridge| Some(bridge) == master(other))
 }
 
+/// The bridge or bond that has an interface: which of the two, and its name. None if /sys is that
+/// of another namespace.
+pub fn part_of(dev: &str) -> Option<(&'static str, String)> {
+    let folder = Path::new("/sys/class/net").join(dev);
+    let kinds = [("brport", "bridge"), ("bonding_slave", "bond")];
+    let is = |(file, _): &(&str, &str)| folder.join(file).exists();
+    let (_, kind) = kinds.into_iter().find(is)?;
+    let whole = fs::read_link(folder.join("master")).ok()?;
+    Some((kind, whole.file_name()?.to_string_lossy().into_owned()))
+}
+
 /// How many receive queues an interface has. Where /sys is another namespace's, that is not known: one.
 pub fn receive_queues(dev: &str) -> u32 {
     let files = std::fs::read_dir(format!("/sys/class/net/{dev}/queues"));

@@ -36,8 +36,16 @@ impl Notices {
         Ok(notices)
     }
 
+    /// Of interfaces, disciplines, classes and filters, among them all that are deleted.
+    ///
+    /// # Errors
+    /// If the system refuses a socket.
+    pub fn of_removals() -> io::Result<Self> {
+        sys::notifications(libc::NETLINK_ROUTE, &[LINK, TC]).map(Self)
+    }
+
     fn open(protocol: i32, group: i32) -> Result<Self, Error> {
-        let fd = sys::notifications(protocol, group);
+        let fd = sys::notifications(protocol, &[group]);
         fd.map(Self).map_err(|e| no(&e))
     }
 

@@ -198,8 +198,8 @@ pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A netlink socket that gets a group's notifications, without blocking.
-pub fn notifications(protocol: c_int, group: c_int) -> io::Result<OwnedFd> {
+/// A netlink socket that gets the notifications of groups, without blocking.
+pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. Without an address of its own a socket
     // gets nothing.
@@ -216,7 +216,9 @@ pub fn notifications(protocol: c_int, group: c_int) -> io::Result<OwnedFd> {
         fd
     };
     let join = libc::NETLINK_ADD_MEMBERSHIP;
-    set_option(&fd, libc::SOL_NETLINK, join, group)?;
+    for group in groups {
+        set_option(&fd, libc::SOL_NETLINK, join, *group)?;
+    }
     Ok(fd)
 }
 

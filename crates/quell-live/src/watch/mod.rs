@@ -101,9 +101,13 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
 /// If the kernel cannot be asked.
 pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
     let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-    let mut found = Vec::new();
     let mut dump = dump::Dump::new().map_err(no)?;
-    let listed = dump.disciplines(0, |queue| {
+    dump::whole(|| listed(&mut dump)).map_err(no)
+}
+
+fn listed(dump: &mut dump::Dump) -> io::Result<Vec<(String, String, String, String)>> {
+    let mut found = Vec::new();
+    dump.disciplines(0, |queue| {
         let message::Key {
             device,
             handle,
@@ -113,8 +117,7 @@ pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
         let name = host::name(device).unwrap_or_default();
         let [handle, parent] = [handle, parent].map(|h| message::Handle(h).to_string());
         found.push((name, queue.kind.to_owned(), handle, parent));
-    });
-    listed.map_err(no)?;
+    })?;
     Ok(found)
 }
 
@@ -191,7 +194,8 @@ impl<'a> Watch<'a> {
 
     /// Whether there is anything to sample, before anything is written.
     fn check(&mut self) -> Result<(), Error> {
-        let found = self.sampler.sample(sys::monotonic(), &mut |_| {});
+        let sampler = &mut self.sampler;
+        let found = dump::whole(|| sampler.sample(sys::monotonic(), &mut |_| {}));
         self.sampler.forget();
         let found =
             found.map_err(|e| Error::new(format!("rtnetlink refuses: {}", host::reason(&e))))?;

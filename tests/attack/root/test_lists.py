@@ -1,0 +1,88 @@
+"""Lists of queues from the kernel while interfaces are deleted: without a report, it leaves out what is on others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL_LIVE
+
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can make namespaces"),
+]
+
+# The kernel's first part of a list ends among the queues of `many`: without `first`, the next part begins behind v0's.
+APART = """
+mount -t tmpfs none /run
+mkdir -m 755 /run/quell
+ip link add first up type ifb
+ip link add many up numtxqueues 60 type ifb
+tc qdisc replace dev many root handle 1: mq
+ip link add v1 type veth peer name v0
+ip link set v0 up
+tc qdisc add dev v0 root handle 1: pfifo limit 1000
+"""
+RESTORE = """
+"$1" steer v0 fixed limit 43 --with limit --rate 20mbit --quiet & pid=$!
+for _ in $(seq 100); do
+    if tc qdisc show dev v0 | grep -q "limit 43p"; then break; fi
+    sleep 0.05
+done
+kill -9 $(pgrep -P $pid) $pid
+wait $pid || true
+strace -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_exit=5000000:when=1 \\
+    "$1" steer --restore & pid=$!
+# The first part is made, and the next one not yet asked for: strace keeps the process stopped.
+stopped=0
+for _ in $(seq 100); do
+    if grep -qs "^State:.t" /proc/$(pgrep -P $pid)/status; then stopped=$((stopped + 1)); else stopped=0; fi
+    if [ $stopped = 3 ]; then break; fi
+    sleep 0.05
+done
+ip link del first
+wait $pid
+tc qdisc show dev v0
+"""
+LIST = """
+import socket, subprocess
+from quell.tune import netlink
+
+class Socket(socket.socket):
+    gone = False
+
+    def send(self, *how):
+        # The first part is made then.
+        sent = super().send(*how)
+        if not Socket.gone:
+            Socket.gone = True
+            subprocess.run(["ip", "link", "del", "first"], check=True)
+        return sent
+
+socket.socket = Socket
+print(*(node.name for node in netlink.tree("v0")))
+"""
+
+
+def lines(folder: Path, script: str, *words: str | Path) -> list[str]:
+    words = ("unshare", "-n", "-m", "sh", "-ec", APART + script, "-", *words)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100)
+    if "Unknown device type" in done.stderr:
+        pytest.skip("this kernel has no ifb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_what_a_killed_steer_left_is_restored_while_interfaces_are_deleted(tmp_path: Path) -> None:
+    (shown,) = lines(tmp_path, RESTORE, QUELL_LIVE)
+    assert "limit 1000p" in shown
+
+
+def test_a_queue_that_tune_replaces_is_seen_while_interfaces_are_deleted(tmp_path: Path) -> None:
+    assert lines(tmp_path, '"$1" -c "$2"', sys.executable, LIST) == ["pfifo"]
