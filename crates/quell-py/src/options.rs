@@ -37,7 +37,7 @@ pub fn options(command: &str) -> PyResult<Command> {
 }
 
 fn of<T: Table>(examples: &[&'static str]) -> Command {
-    let fields = |row: &Row| {
+    let fields = |row: &Row<T>| {
         let (text, scope) = (row.text(), format!("{:?}", row.scope).to_lowercase());
         (
             row.name,

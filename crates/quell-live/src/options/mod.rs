@@ -23,9 +23,8 @@ pub enum Scope {
     Start,
 }
 
-/// An option.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
+/// An option of the options `T`.
+pub struct Row<T> {
     /// Its key in a configuration file; as an option, `_` is `-`.
     pub name: &'static str,
     /// A former name, which is not shown.
@@ -40,9 +39,13 @@ pub struct Row {
     pub repeats: bool,
     /// Where it can be given.
     pub scope: Scope,
+    /// Fills its field. The error says what a value is.
+    pub fill: fn(&mut T, &str) -> Result<(), &'static str>,
+    /// Whether its field has a value.
+    pub given: fn(&T) -> bool,
 }
 
-impl Row {
+impl<T> Row<T> {
     /// The option as it is typed.
     pub fn flag(&self) -> String {
         format!("--{}", self.name.replace('_', "-"))
@@ -134,27 +137,24 @@ impl<T: Value> Field for Option<T> {
 }
 
 /// The options of a command.
-pub trait Table: Default {
+pub trait Table: Default + 'static {
     /// All, in the help's order.
-    const ROWS: &'static [Row];
+    const ROWS: &'static [Row<Self>];
     /// What is typed without an option's name, and what it is.
     const WORDS: &'static [(&'static str, &'static str)];
 
-    /// Fills the field of a row.
-    ///
-    /// # Errors
-    /// What its value is, if this is none.
-    fn put(&mut self, name: &str, text: &str) -> Result<(), &'static str>;
-
     /// Whether the option or key has been given.
-    fn given(&self, name: &str) -> bool;
+    fn given(&self, name: &str) -> bool {
+        let mut rows = Self::ROWS.iter();
+        rows.any(|row| row.name == name && (row.given)(self))
+    }
 
     /// Takes the value of an option from Python or the command line.
     ///
     /// # Errors
     /// If the value is none of its kind.
-    fn set(&mut self, row: &Row, text: &str) -> Result<(), Error> {
-        self.put(row.name, text)
+    fn set(&mut self, row: &Row<Self>, text: &str) -> Result<(), Error> {
+        (row.fill)(self, text)
             .map_err(|what| Error::new(format!("\"{text}\" is not {what}")).key(row.flag()))
     }
 
@@ -242,7 +242,7 @@ macro_rules! options {
 
         impl $crate::options::Table for $table {
             const WORDS: &'static [(&'static str, &'static str)] = &[$($(($head, $text)),+),*];
-            const ROWS: &'static [$crate::options::Row] = &[
+            const ROWS: &'static [$crate::options::Row<Self>] = &[
                 $($($crate::options::Row {
                     name: stringify!($key),
                     former: [$(Some($former),)? None][0],
@@ -251,6 +251,8 @@ macro_rules! options {
                     default: $default,
                     repeats: <$kind as $crate::options::Field>::REPEATS,
                     scope: $crate::options::Scope::$scope,
+                    fill: |table, text| $crate::options::Field::fill(&mut table.$key, text),
+                    given: |table| $crate::options::Field::given(&table.$key),
                 },)*)?
                 $($crate::options::Row {
                     name: stringify!($name),
@@ -260,26 +262,10 @@ macro_rules! options {
                     default: $unset,
                     repeats: <$type as $crate::options::Field>::REPEATS,
                     scope: $crate::options::Scope::Command,
+                    fill: |table, text| $crate::options::Field::fill(&mut table.$name, text),
+                    given: |table| $crate::options::Field::given(&table.$name),
                 },)*
             ];
-
-            fn put(&mut self, name: &str, text: &str) -> Result<(), &'static str> {
-                use $crate::options::Field;
-                match name {
-                    $($(stringify!($key) => self.$key.fill(text),)*)?
-                    $(stringify!($name) => self.$name.fill(text),)*
-                    _ => Err("a value of this command"),
-                }
-            }
-
-            fn given(&self, name: &str) -> bool {
-                use $crate::options::Field;
-                match name {
-                    $($(stringify!($key) => self.$key.given(),)*)?
-                    $(stringify!($name) => self.$name.given(),)*
-                    _ => false,
-                }
-            }
         }
 
         $(impl $table {
