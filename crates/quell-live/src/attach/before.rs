@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rtnetlink::request::Found;
+use crate::rtnetlink::request::QdiscState;
 
 /// The handle of the first queue, and of the root where there are several; others while these are taken: under a handle the kernel does
 /// not replace one kind by another.
@@ -22,7 +22,7 @@ pub const RESTORABLE: [&str; 10] = [
 /// What was on a device: the disciplines that were configured; the kernel creates default ones again by itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Before {
+pub struct PreviousQdiscs {
     /// The root first.
     pub rows: Vec<Row>,
 }
@@ -41,7 +41,7 @@ pub struct Row {
 
 impl Row {
     /// One that was found.
-    pub fn new(found: &Found) -> Self {
+    pub fn new(found: &QdiscState) -> Self {
         Self {
             handle: found.key.handle,
             parent: found.key.parent,

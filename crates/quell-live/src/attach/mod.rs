@@ -21,7 +21,7 @@ use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, whole};
 use crate::rtnetlink::message::Handle;
-use crate::rtnetlink::request::{Changer, Found};
+use crate::rtnetlink::request::{QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
 use crate::steer::saved::is_changed;
 use crate::system::messages::{need, tell};
@@ -144,7 +144,7 @@ fn attach(
     object: &Registered,
     chosen: &Chosen,
     plan: &Plan,
-    rows: &[Found],
+    rows: &[QdiscState],
     hooks: Vec<Hook>,
     file: &StateFile,
 ) -> Result<(), Error> {
@@ -153,11 +153,11 @@ fn attach(
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     let mut saved = Saved::new(name, object.page, plan, hooks);
     file.write(&saved)?;
-    let mut changer = Changer::new().map_err(no)?;
+    let mut rtnl = RtnlWriter::new().map_err(no)?;
     let mut work = || {
         let old = saved.hooks.clone();
         if chosen.marks() {
-            match mark(object, &mut saved, rows, file, &mut changer) {
+            match mark(object, &mut saved, rows, file, &mut rtnl) {
                 Ok(None) => {}
                 Ok(Some(note)) => options.say(&format!("{dev}: {note}")),
                 Err(error) if chosen.said.is_none() => {
@@ -171,15 +171,15 @@ fn attach(
                 }
             }
         }
-        plan.carry_out(name, &mut changer)?;
+        plan.carry_out(name, &mut rtnl)?;
         // Of what was attached before.
-        saved::unhook(&old, &mut changer)?;
+        saved::unhook(&old, &mut rtnl)?;
         saved.hooks.retain(|hook| !old.contains(hook));
         file.write(&saved)
     };
     if let Err(error) = work() {
         // The error that came first is told; if this fails, the file still says what to undo.
-        if saved.put_back(&mut changer).is_ok() {
+        if saved.put_back(&mut rtnl).is_ok() {
             file.remove()?;
         }
         return Err(error);
@@ -192,9 +192,9 @@ fn attach(
 fn mark(
     object: &Registered,
     saved: &mut Saved,
-    rows: &[Found],
+    rows: &[QdiscState],
     file: &StateFile,
-    changer: &mut Changer,
+    rtnl: &mut RtnlWriter,
 ) -> Result<Option<&'static str>, Error> {
     let no = |e: std::io::Error| Error::new(format!("BPF: {}", host::reason(&e)));
     let program = object.mark();
@@ -205,9 +205,9 @@ fn mark(
     let page = Page::open(&saved.page())?;
     saved.hooks.push(hook);
     file.write(saved)?;
-    if let Err(error) = hook.attach(changer, program) {
+    if let Err(error) = hook.attach(rtnl, program) {
         saved.hooks.pop();
-        hook.remove(&mut dump, changer)?;
+        hook.remove(&mut dump, rtnl)?;
         return Err(error);
     }
     page.slots().for_each(|slot| slot.mark());
@@ -216,7 +216,7 @@ fn mark(
 }
 
 /// Says what is attached to a device, and its gauges.
-fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
+fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
     let saved = held(dev)?.read::<Saved>()?;
     let saved = saved.filter(|saved| saved.is_there(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;

@@ -46,21 +46,21 @@ pub struct Registered {
 }
 
 /// Why a discipline is not loaded.
-enum Refused {
+enum LoadError {
     /// It or the kernel has something that is not known here.
     Unknown(String),
     /// The kernel says so, and its verifier explains it.
     Kernel(io::Error, String),
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for LoadError {
     fn from(error: io::Error) -> Self {
         Self::Kernel(error, String::new())
     }
 }
 
-fn unknown(what: &str) -> Refused {
-    Refused::Unknown(what.to_owned())
+fn unknown(what: &str) -> LoadError {
+    LoadError::Unknown(what.to_owned())
 }
 
 impl Registered {
@@ -88,12 +88,12 @@ impl Registered {
         discipline: &Discipline,
         slots: u32,
         knobs: &Knobs,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, LoadError> {
         let object = Object::new(discipline.object).ok_or_else(|| unknown("the object"))?;
         let find = |name: &str| Some((name.to_owned(), kernel.find(FUNC, name)?));
         let loader = Loader {
             types: bpf::types(&object.types.bytes)
-                .map_err(|(error, log)| Refused::Kernel(error, log))?,
+                .map_err(|(error, log)| LoadError::Kernel(error, log))?,
             outside: object.undefined().filter_map(find).collect(),
             object,
             kernel,
@@ -113,7 +113,12 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn registered(mut self, name: &str, slots: u32, knobs: &Knobs) -> Result<Registered, Refused> {
+    fn registered(
+        mut self,
+        name: &str,
+        slots: u32,
+        knobs: &Knobs,
+    ) -> Result<Registered, LoadError> {
         // The kernel keeps those that programs use.
         let maps = self.maps(slots)?;
         let numbers = maps
@@ -147,7 +152,7 @@ impl Loader<'_> {
 
     /// Makes the maps of the object. Each that it declares is a variable of a struct whose members' types say what it is;
     /// of constants there is one for each section.
-    fn maps(&self, slots: u32) -> Result<Vec<(String, OwnedFd)>, Refused> {
+    fn maps(&self, slots: u32) -> Result<Vec<(String, OwnedFd)>, LoadError> {
         let mut maps = Vec::new();
         let types = &self.object.types;
         let no = || unknown(MAPS);
@@ -187,7 +192,7 @@ impl Loader<'_> {
     }
 
     /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of them.
-    fn discipline(&self, name: &str) -> Result<OwnedFd, Refused> {
+    fn discipline(&self, name: &str) -> Result<OwnedFd, LoadError> {
         let no = || unknown(REGISTERED);
         let (types, kernel) = (&self.object.types, self.kernel);
         let of = |types: &Btf, name| {
@@ -234,7 +239,13 @@ impl Loader<'_> {
         Ok(map)
     }
 
-    fn program(&self, name: &str, kind: u32, place: u32, target: u32) -> Result<OwnedFd, Refused> {
+    fn program(
+        &self,
+        name: &str,
+        kind: u32,
+        place: u32,
+        target: u32,
+    ) -> Result<OwnedFd, LoadError> {
         let linked = self.object.program(name, &self.outside);
         let linked = linked.map_err(|what| unknown(&what))?;
         let load = Load {
@@ -247,22 +258,22 @@ impl Loader<'_> {
             functions: &linked.functions,
             accesses: &linked.accesses,
         };
-        bpf::load_with_log(&load).map_err(|(error, log)| Refused::Kernel(error, log))
+        bpf::load_with_log(&load).map_err(|(error, log)| LoadError::Kernel(error, log))
     }
 }
 
-fn explained(refused: Refused) -> Error {
+fn explained(refused: LoadError) -> Error {
     let what = match refused {
-        Refused::Unknown(what) => format!("this loader does not know what it found: {what}"),
+        LoadError::Unknown(what) => format!("this loader does not know what it found: {what}"),
         // Without a verifier's log it was not asked.
-        Refused::Kernel(error, log)
+        LoadError::Kernel(error, log)
             if log.is_empty() && error.raw_os_error() == Some(libc::EPERM) =>
         {
             let what = "the kernel lets this process load no discipline";
             return Error::new(what).remedy("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the first namespaces are needed: write sudo before it");
         }
-        Refused::Kernel(error, log) if log.is_empty() => format!("BPF: {}", host::reason(&error)),
-        Refused::Kernel(_, log) => format!("the kernel refuses the discipline: {log}"),
+        LoadError::Kernel(error, log) if log.is_empty() => format!("BPF: {}", host::reason(&error)),
+        LoadError::Kernel(_, log) => format!("the kernel refuses the discipline: {log}"),
     };
     Error::new(what).remedy(INSTEAD)
 }

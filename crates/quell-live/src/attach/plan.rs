@@ -4,10 +4,10 @@ use std::io;
 
 use quell_link::Error;
 
-use super::before::{Before, HANDLES, RESTORABLE, Row};
+use super::before::{HANDLES, PreviousQdiscs, RESTORABLE, Row};
 use crate::bpf::page::Knobs;
 use crate::rtnetlink::message::{NEW_QDISC, ROOT};
-use crate::rtnetlink::request::{Changer, Found, REPLACE, Request, made};
+use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applied};
 use crate::rtnetlink::tree::describe;
 use crate::system::host;
 
@@ -24,7 +24,7 @@ pub struct Plan {
     /// The handles of the first queue and of the root of several.
     handles: (u32, u32),
     /// What was before.
-    pub before: Before,
+    pub before: PreviousQdiscs,
     had: String,
 }
 
@@ -36,14 +36,14 @@ impl Plan {
     pub fn new(
         dev: &str,
         device: u32,
-        rows: &[Found],
-        ours: Option<Before>,
+        rows: &[QdiscState],
+        ours: Option<PreviousQdiscs>,
         knobs: &Knobs,
         replace: bool,
     ) -> Result<Self, Error> {
         let mut disciplines = rows.iter().filter(|row| !row.key.class);
         let root = disciplines.clone().find(|row| row.key.parent == ROOT);
-        let below = |row: &&Found| {
+        let below = |row: &&QdiscState| {
             let parent = row.key.parent;
             root.is_some_and(|root| {
                 root.kind == "mq" && parent != ROOT && parent >> 16 == root.key.handle >> 16
@@ -61,15 +61,16 @@ impl Plan {
             return Err(error.remedy("give --rate: one queue then shapes all of the interface"));
         }
         let free = |(first, root): &(u32, u32)| {
-            let taken = |row: &Found| [*first, *root].contains(&row.key.handle);
+            let taken = |row: &QdiscState| [*first, *root].contains(&row.key.handle);
             !rows.iter().any(taken)
         };
         let handles = HANDLES.into_iter().find(free).unwrap_or(HANDLES[0]);
         let before = match ours {
             Some(before) => before,
             None => {
-                let chosen =
-                    |row: &&Found| row.key.handle != 0 && (row.key.parent == ROOT || below(row));
+                let chosen = |row: &&QdiscState| {
+                    row.key.handle != 0 && (row.key.parent == ROOT || below(row))
+                };
                 let found: Vec<_> = disciplines.by_ref().filter(chosen).collect();
                 let rows: Vec<_> = found.iter().map(|row| Row::new(row)).collect();
                 check(dev, &rows, root, replace)?;
@@ -78,7 +79,7 @@ impl Plan {
                     let error = Error::new(what).key(format!("{dev} {}", describe(row)));
                     return Err(error.remedy("make it without stab first"));
                 }
-                Before { rows }
+                PreviousQdiscs { rows }
             }
         };
         Ok(Self {
@@ -117,7 +118,7 @@ impl Plan {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn carry_out(&self, name: &str, changer: &mut Changer) -> Result<(), Error> {
+    pub fn carry_out(&self, name: &str, rtnl: &mut RtnlWriter) -> Result<(), Error> {
         let kind = format!("quell_{name}");
         let (first, root) = self.handles;
         let request = |handle, parent, kind| Request {
@@ -128,23 +129,23 @@ impl Plan {
             options: None,
         };
         match self.children {
-            0 => changer.request(&request(first, ROOT, &kind)),
+            0 => rtnl.request(&request(first, ROOT, &kind)),
             count => {
-                changer.request(&request(root, ROOT, "mq"));
+                rtnl.request(&request(root, ROOT, "mq"));
                 for i in 0..count {
                     let (handle, parent) = (first + (i << 16), root + i + 1);
-                    changer.request(&request(handle, parent, &kind));
+                    rtnl.request(&request(handle, parent, &kind));
                 }
             }
         }
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let outcomes = changer.send().map_err(no)?;
-        made(outcomes, std::iter::repeat(self.dev.as_str())).map(drop)
+        let outcomes = rtnl.send().map_err(no)?;
+        applied(outcomes, std::iter::repeat(self.dev.as_str())).map(drop)
     }
 }
 
 /// Whether what is there may be replaced, and could be put back.
-fn check(dev: &str, rows: &[Row], root: Option<&Found>, replace: bool) -> Result<(), Error> {
+fn check(dev: &str, rows: &[Row], root: Option<&QdiscState>, replace: bool) -> Result<(), Error> {
     let Some(first) = rows.first() else {
         return Ok(());
     };
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn a_queue_that_could_not_be_put_back_with_its_size_table_is_not_replaced() {
         let plan = |stab| {
-            let root = Found {
+            let root = QdiscState {
                 key: Key {
                     device: 2,
                     class: false,

@@ -5,14 +5,16 @@ use std::io;
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
-use super::before::{Before, RESTORABLE, is_ours};
+use super::before::{PreviousQdiscs, RESTORABLE, is_ours};
 use super::chosen::DISCIPLINES;
 use super::plan::Plan;
-use crate::bpf::page::{Place, SLOTS};
+use crate::bpf::page::{PageId, SLOTS};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::message::{DEL_QDISC, Key, ROOT};
-use crate::rtnetlink::request::{Changer, Found, MAX_OPTIONS, REPLACE, Request, change, made};
+use crate::rtnetlink::request::{
+    MAX_OPTIONS, QdiscState, REPLACE, Request, RtnlWriter, applied, change,
+};
 use crate::rtnetlink::tree;
 use crate::system::host;
 use crate::system::state::{Command, State};
@@ -42,7 +44,7 @@ pub struct Saved {
     /// The handle of the root.
     root: u32,
     /// What was before.
-    pub before: Before,
+    pub before: PreviousQdiscs,
     /// Filters at clsact, whose program marks packets.
     #[serde(default)]
     pub hooks: Vec<Hook>,
@@ -85,8 +87,8 @@ impl Saved {
     }
 
     /// Its page.
-    pub fn page(&self) -> Place<'_> {
-        Place {
+    pub fn page(&self) -> PageId<'_> {
+        PageId {
             map: self.page,
             device: self.device,
             slots: self.slots,
@@ -96,12 +98,12 @@ impl Saved {
 
     /// Whether the root of its device is still one of quell's disciplines. This includes the previous one, in case a process was killed
     /// while it replaced that.
-    pub fn is_there(&self, rows: &[Found]) -> bool {
+    pub fn is_there(&self, rows: &[QdiscState]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }
 
     /// Whether the root of its device is what is saved here, of this name.
-    pub fn has(&self, name: &str, rows: &[Found]) -> bool {
+    pub fn has(&self, name: &str, rows: &[QdiscState]) -> bool {
         let mut roots = rows.iter().filter(|row| self.is_root(row));
         self.name == name && roots.any(|row| row.key.handle == self.root)
     }
@@ -120,7 +122,7 @@ impl Saved {
         Ok(marks == said)
     }
 
-    fn is_root(&self, row: &Found) -> bool {
+    fn is_root(&self, row: &QdiscState) -> bool {
         let ours = row.kind == "mq" || row.kind.starts_with("quell_");
         let Key { device, parent, .. } = row.key;
         let place = device == self.device && parent == ROOT && is_ours(row.key.handle);
@@ -131,8 +133,8 @@ impl Saved {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn put_back(&self, changer: &mut Changer) -> Result<(), Error> {
-        unhook(&self.hooks, changer)?;
+    pub fn put_back(&self, rtnl: &mut RtnlWriter) -> Result<(), Error> {
+        unhook(&self.hooks, rtnl)?;
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let mut dump = Dump::new().map_err(no)?;
         let rows = tree::rows(&mut dump, self.device).map_err(no)?;
@@ -140,7 +142,7 @@ impl Saved {
         // All in one message: a process that is killed in between would have taken away what tells that this is to be put back.
         if let Some(root) = there {
             // The kernel then makes its default one; children of mq come back with theirs.
-            changer.request(&Request {
+            rtnl.request(&Request {
                 what: DEL_QDISC,
                 flags: 0,
                 place: [self.device, root.key.handle, ROOT, 0],
@@ -149,7 +151,7 @@ impl Saved {
             });
         }
         for row in &self.before.rows {
-            let found = Found {
+            let found = QdiscState {
                 key: Key {
                     device: self.device,
                     class: false,
@@ -165,11 +167,11 @@ impl Saved {
             if row.options.is_empty() {
                 request.options = None;
             }
-            changer.request(&request);
+            rtnl.request(&request);
         }
         let names = self.before.rows.iter().map(|row| row.kind.as_str());
         let names = there.map(|_| "root").into_iter().chain(names);
-        made(changer.send().map_err(no)?, names).map(drop)
+        applied(rtnl.send().map_err(no)?, names).map(drop)
     }
 }
 
@@ -177,12 +179,12 @@ impl Saved {
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn unhook(hooks: &[Hook], changer: &mut Changer) -> Result<(), Error> {
+pub fn unhook(hooks: &[Hook], rtnl: &mut RtnlWriter) -> Result<(), Error> {
     let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
     let mut dump = Dump::new().map_err(no)?;
     hooks
         .iter()
-        .try_for_each(|hook| hook.remove(&mut dump, changer).map(drop))
+        .try_for_each(|hook| hook.remove(&mut dump, rtnl).map(drop))
 }
 
 /// Takes away what is attached and puts back what was before; what was done, in words.
@@ -196,12 +198,12 @@ pub fn undo(saved: &Saved) -> Result<String, Error> {
         return Ok("is gone".to_owned());
     }
     let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
-    let mut changer = Changer::new().map_err(no)?;
+    let mut rtnl = RtnlWriter::new().map_err(no)?;
     if !saved.is_there(&rows) {
-        unhook(&saved.hooks, &mut changer)?;
+        unhook(&saved.hooks, &mut rtnl)?;
         return Ok("another program has replaced it; the replacement stays".to_owned());
     }
-    saved.put_back(&mut changer)?;
+    saved.put_back(&mut rtnl)?;
     let back = match saved.before.rows.first() {
         None => "the kernel's default".to_owned(),
         Some(row) => row.kind.clone(),

@@ -352,9 +352,9 @@ pub fn id(of: &OwnedFd) -> io::Result<u32> {
 
 /// The start of the kernel's `bpf_map_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described([u32; 10]);
+pub struct MapInfo([u32; 10]);
 
-impl Described {
+impl MapInfo {
     /// Whether it is a mappable array of this name, with `entries` values of `bytes` bytes each.
     pub fn is_array(&self, name: &str, bytes: u32, entries: u32) -> bool {
         // struct bpf_map_info: kind, number, bytes of keys and of values, entries, flags, name.
@@ -365,13 +365,13 @@ impl Described {
 }
 
 /// Asks the kernel to describe a map.
-pub fn described(map: &OwnedFd) -> io::Result<Described> {
+pub fn map_info(map: &OwnedFd) -> io::Result<MapInfo> {
     let mut info = [0u32; 10];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
     let size = size_of_val(&info) as u32;
     bpf(INFO_BY_FD, &[number(map), size, i0, i1])?;
     // SAFETY: the kernel has written it behind the compiler's back.
-    Ok(Described(unsafe { (&raw const info).read_volatile() }))
+    Ok(MapInfo(unsafe { (&raw const info).read_volatile() }))
 }
 
 /// struct bpf_insn.

@@ -177,9 +177,9 @@ pub struct Page {
     name: String,
 }
 
-/// Where a page is: a map of the kernel's, and whose it should be.
+/// Identifies a page: the map's number, and the device and discipline that it must belong to.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct PageId<'a> {
     /// The map's number.
     pub map: u32,
     /// The device.
@@ -195,7 +195,7 @@ impl Page {
     ///
     /// # Errors
     /// If it is gone, a right is missing, or it is not a page of this device.
-    pub fn open(place: &Place) -> Result<Self, Error> {
+    pub fn open(place: &PageId) -> Result<Self, Error> {
         Self::mapped(place, |fd| Map::new(BYTES, Some((fd, 0))))
     }
 
@@ -203,13 +203,13 @@ impl Page {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_to_read(place: &Place) -> Result<Self, Error> {
+    pub fn open_to_read(place: &PageId) -> Result<Self, Error> {
         Self::mapped(place, |fd| Map::to_read(BYTES, fd))
     }
 
-    fn mapped(place: &Place, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
+    fn mapped(place: &PageId, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
         let fd = bpf::existing(place.map).map_err(|e| refused(&e))?;
-        let is = bpf::described(&fd).map_err(|e| refused(&e))?;
+        let is = bpf::map_info(&fd).map_err(|e| refused(&e))?;
         // The kernel may have given the number in the state file to another map.
         let other = || {
             let dev = host::name(place.device).unwrap_or_default();
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn a_map_that_is_no_page_of_the_device_is_not_opened() {
-        fn saved(map: &OwnedFd, device: u32, slots: u32) -> Place<'static> {
-            Place {
+        fn saved(map: &OwnedFd, device: u32, slots: u32) -> PageId<'static> {
+            PageId {
                 map: bpf::id(map).expect("its number"),
                 device,
                 slots,
@@ -455,7 +455,7 @@ mod tests {
             Ok(page) => page,
             Err(error) => return println!("not tried: no BPF maps here: {error}"),
         };
-        let said = |place: &Place| Page::open(place).err().map(|error| error.to_string());
+        let said = |place: &PageId| Page::open(place).err().map(|error| error.to_string());
         assert_eq!(said(&saved(&page, 1, 2)), None);
         for (map, slots) in [
             (made("other", BYTES as u32), 2),

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use quell_link::units::parse_time;
 
-use super::serve::{Places, Server, State};
+use super::serve::{Endpoints, Server, State};
 use crate::live::running::Running;
 pub use crate::live::settings::Options;
 use crate::live::settings::Plan;
-use crate::live::view::Drawing;
+use crate::live::view::TerminalView;
 use crate::plane::looks::Snapshot;
 use crate::system::host::{self, Signals};
 use crate::system::messages::{need, print, tell};
@@ -97,7 +97,7 @@ fn run(options: &Options) -> Result<(), Error> {
     // Waited for, not caught: from here on they come in `watch` only.
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
     // Before the interface is taken: a port that is taken must not cost a packet.
-    let mut server = Server::bind(Places {
+    let mut server = Server::bind(Endpoints {
         status: plan.options.status.as_deref(),
         metrics: plan.options.metrics,
         dashboard: plan.options.dashboard,
@@ -133,7 +133,7 @@ fn run(options: &Options) -> Result<(), Error> {
             "{dev} is a port of the {kind} {whole}, {why}; give --dev {whole}"
         ));
     }
-    let drawing = drawn.map(|state| Drawing::start(state));
+    let drawing = drawn.map(|state| TerminalView::start(state));
     let over = running.watch(&signals, &mut plan, options, end, &say);
     drop((drawing, server));
     let looks = running.end()?;

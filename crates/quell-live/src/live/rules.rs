@@ -10,7 +10,7 @@ use crate::firewall::{self, Changes, Firewall};
 use crate::system::exclusive::Exclusive;
 use crate::system::state::{self, Command, StateFile};
 
-pub use crate::system::state::Restored;
+pub use crate::system::state::UndoOutcome;
 
 /// Whose state files these are.
 pub const LIVE: Command = Command {
@@ -21,26 +21,26 @@ pub const LIVE: Command = Command {
 
 /// A state file: which firewall has rules. The interface, which the file's name contains, determines the rules.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "StateFields")]
 struct State {
     pid: u32,
     firewall: Firewall,
 }
 
-/// A state file of this release or of 0.2.0, which also wrote down rules and their programs; those are ignored.
+/// The fields of a state file, of this release or of 0.2.0, which also wrote down rules and their programs; those are ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct StateFields {
     pid: u32,
     firewall: Option<Firewall>,
     rules: Option<Vec<IgnoredAny>>,
     table: Option<IgnoredAny>,
 }
 
-impl TryFrom<Written> for State {
+impl TryFrom<StateFields> for State {
     type Error = &'static str;
 
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
+    fn try_from(written: StateFields) -> Result<Self, Self::Error> {
         let old = match (written.table, written.rules) {
             (Some(_), _) => Some(Firewall::Nftables),
             (None, Some(_)) => Some(Firewall::Iptables),
@@ -61,7 +61,7 @@ impl state::State for State {
 
 /// An interface that no other process has; until it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldInterface {
     dev: String,
     file: StateFile,
     _exclusive: Exclusive,
@@ -71,12 +71,12 @@ pub struct Held {
 ///
 /// # Errors
 /// If another process has it, the state file cannot be written, or what was left cannot be undone.
-pub fn hold(dev: &str) -> Result<Held, Error> {
+pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
     let taken = || {
         let error = Error::new("another quell live has it").key(format!("--dev {dev}"));
         error.remedy("stop that one first")
     };
-    let held = Held {
+    let held = HeldInterface {
         dev: dev.to_owned(),
         file: LIVE.hold(dev)?.ok_or_else(taken)?,
         _exclusive: Exclusive::take(dev).ok_or_else(taken)?,
@@ -85,7 +85,7 @@ pub fn hold(dev: &str) -> Result<Held, Error> {
     Ok(held)
 }
 
-impl Held {
+impl HeldInterface {
     /// Writes down what will be changed, then changes it: all, or nothing and an error.
     ///
     /// # Errors
@@ -133,10 +133,10 @@ pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
 
 /// Undoes what dead processes left behind in this network namespace, on these interfaces or on all; for root also what the shipped
 /// service left. One that cannot be undone keeps none of the others.
-pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
+pub fn restore(devs: &[String]) -> Vec<(String, UndoOutcome)> {
     LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
-        Some(_exclusive) => undo(file, dev).map(Restored::Undone),
-        None => Ok(Restored::Runs),
+        Some(_exclusive) => undo(file, dev).map(UndoOutcome::Undone),
+        None => Ok(UndoOutcome::Runs),
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quell_link::Error;
 
-use super::rules::{self, Held};
+use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
 use super::upkeep::{self, Interface, Links, Progress, Rules};
 use crate::firewall::{Changes, Queues};
@@ -16,8 +16,8 @@ use crate::plane::backend::af_xdp;
 use crate::plane::backend::{Copies, InterfaceBackend, PacketQueue};
 use crate::plane::looks::{Snapshot, Task, Watches};
 use crate::plane::passing::Passing;
-use crate::plane::prober::{Asking, Hearing, Known, Reflectors};
-use crate::plane::worker::{self, Seat, Worker};
+use crate::plane::prober::{ProbeThread, Reachability, ReflectorTable, Reflectors};
+use crate::plane::worker::{self, Worker, WorkerContext};
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
 use crate::system::notice::Notices;
@@ -38,7 +38,7 @@ const QUEUES: u32 = 10_000;
 /// The directions of an interface that is taken.
 pub struct Running {
     dry: bool,
-    held: Vec<Held>,
+    held: Vec<HeldInterface>,
     watchdog: Watchdog,
     rules: Option<Rules>,
     /// Rules that another program removed and that were put back.
@@ -49,16 +49,16 @@ pub struct Running {
     interfaces: Vec<Interface>,
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
-    asking: Option<Asking>,
+    asking: Option<ProbeThread>,
     /// What the traffic tells of the line, if rates are to move.
     passing: Option<Passing>,
     /// What is known of the reflectors.
-    pub reflectors: Known,
+    pub reflectors: ReflectorTable,
 }
 
-/// What is known of interfaces that are not what they were.
+/// An interface that has gone or could not be reopened.
 #[derive(Default)]
-struct Following {
+struct DeviceLoss {
     /// Since when one is not there.
     missing: Option<Instant>,
     /// Why they could not be opened again.
@@ -95,7 +95,7 @@ impl Running {
             hooks: Vec::new(),
             asking: None,
             passing: None,
-            reflectors: Known::default(),
+            reflectors: ReflectorTable::default(),
         };
         match running.take(plan) {
             Ok(()) => Ok(running),
@@ -126,7 +126,7 @@ impl Running {
             let each = self.workers.iter();
             let loops = each.map(|(name, worker)| (*name == "ingress", worker.watch()));
             let known = self.reflectors.clone();
-            self.asking = Some(Asking::start(reflectors, loops.collect(), known)?);
+            self.asking = Some(ProbeThread::start(reflectors, loops.collect(), known)?);
         }
         Ok(())
     }
@@ -249,17 +249,17 @@ impl Running {
         let watches = self.watches.iter().find(|(known, _)| *known == name);
         let watches = watches.map(|(_, all)| all.clone()).unwrap_or_default();
         for (number, (backend, cpu)) in backends.into_iter().zip(&plan.loops).enumerate() {
-            let post = self.watchdog.post();
+            let heartbeat = self.watchdog.heartbeat();
             if let Some(bytes) = backend.opener() {
-                self.watchdog.guard(&post, backend.fd(), bytes)?;
+                self.watchdog.guard(&heartbeat, backend.fd(), bytes)?;
             }
-            let seat = Seat {
-                post,
+            let context = WorkerContext {
+                heartbeat,
                 watch: watches.of(number),
                 cpu: *cpu,
                 passing: self.passing.clone().map(|all| (all, name == "ingress")),
             };
-            let worker = Worker::start(backend, task.clone(), plan.parser(), free, seat)?;
+            let worker = Worker::start(backend, task.clone(), plan.parser(), free, context)?;
             self.workers.push((name, worker));
         }
         Ok(())
@@ -281,7 +281,7 @@ impl Running {
         // What comes now takes the kernel's way.
         self.hooks.clear();
         self.rules = None;
-        let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
+        let undone: Result<Vec<_>, _> = self.held.iter().map(HeldInterface::undo).collect();
         self.watchdog.dismiss();
         for (_, worker) in &self.workers {
             worker.stop();
@@ -310,7 +310,7 @@ impl Running {
     }
 
     /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
-    fn follow(&mut self, plan: &Plan, state: &mut Following) -> Result<(), Error> {
+    fn follow(&mut self, plan: &Plan, state: &mut DeviceLoss) -> Result<(), Error> {
         let why = match upkeep::look(&mut self.interfaces) {
             Links::Missing(name) => {
                 let since = *state.missing.get_or_insert_with(Instant::now);
@@ -363,8 +363,8 @@ impl Running {
         let links = Notices::of_links()?;
         let systemd = Systemd::new();
         systemd.tell("READY=1");
-        let (mut progress, mut following) = (Progress::default(), Following::default());
-        let mut hearing = Hearing::new(plan.reads_traffic());
+        let (mut progress, mut following) = (Progress::default(), DeviceLoss::default());
+        let mut hearing = Reachability::new(plan.reads_traffic());
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))

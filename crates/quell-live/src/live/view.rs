@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use quell_link::Error;
 
-use crate::serve::source::Look;
-use crate::serve::source::Told;
+use crate::serve::source::QueueStatus;
+use crate::serve::source::StatusSource;
 use crate::system::frame::{self, Bars};
 use crate::system::{host, sys};
 
@@ -21,24 +21,24 @@ const STEP: Duration = Duration::from_millis(250);
 /// Columns of the table before the bars.
 const TABLE: usize = 61;
 
-/// A thread that draws, until this is dropped.
-pub struct Drawing {
+/// Draws the queues on a thread until it is dropped.
+pub struct TerminalView {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drawing {
+impl TerminalView {
     /// Begins to draw.
-    pub fn start(state: Box<dyn Told>) -> Self {
+    pub fn start(state: Box<dyn StatusSource>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let draw = move || {
             let (mut histories, bars) = (HashMap::new(), Bars::of_locale());
             while !stopped.load(Ordering::Relaxed) {
-                let looks = state.looks();
+                let queues = state.queues();
                 let columns = sys::terminal_size(io::stderr().as_fd()).map_or(80, |(w, _)| w);
-                remember(&mut histories, &looks);
-                let text = table(&looks, &histories, bars, columns);
+                remember(&mut histories, &queues);
+                let text = table(&queues, &histories, bars, columns);
                 if frame::on_frame(|frame, out| frame.draw(out, &text)).is_err() {
                     return;
                 }
@@ -51,7 +51,7 @@ impl Drawing {
     }
 }
 
-impl Drop for Drawing {
+impl Drop for TerminalView {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -77,14 +77,14 @@ pub fn check() -> Result<(), Error> {
 /// Times in the queue of each direction.
 type Histories = HashMap<String, VecDeque<f64>>;
 
-fn remember(histories: &mut Histories, looks: &[Look]) {
-    for look in looks {
-        let history = histories.entry(look.name.clone()).or_default();
-        frame::keep(history, look.view.sojourn_ms.unwrap_or(0.0));
+fn remember(histories: &mut Histories, queues: &[QueueStatus]) {
+    for queue in queues {
+        let history = histories.entry(queue.name.clone()).or_default();
+        frame::keep(history, queue.view.sojourn_ms.unwrap_or(0.0));
     }
 }
 
-fn table(looks: &[Look], histories: &Histories, bars: Bars, columns: usize) -> String {
+fn table(queues: &[QueueStatus], histories: &Histories, bars: Bars, columns: usize) -> String {
     let fit = |line: String| line.chars().take(columns).collect::<String>();
     let span = frame::HISTORY as u128 * STEP.as_millis() / 1000;
     let title = format!(
@@ -92,20 +92,23 @@ fn table(looks: &[Look], histories: &Histories, bars: Bars, columns: usize) -> S
         "", "Mbit/s", "of", "in queue", "packets", "drops", "marks",
     );
     let mut text = fit(title) + "\n";
-    for look in looks {
-        let view = &look.view;
+    for queue in queues {
+        let view = &queue.view;
         let sojourn = view
             .sojourn_ms
             .map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
         let line = format!(
             "{:7} {:>8.3} {:>8.3} {sojourn:>9} {:>7} {:>7} {:>7}  {}",
-            look.name,
+            queue.name,
             view.throughput_mbps,
             view.capacity_mbps,
             view.backlog_packets,
             view.drops,
             view.marks,
-            bars.line(&histories[&look.name], columns.saturating_sub(TABLE).max(8)),
+            bars.line(
+                &histories[&queue.name],
+                columns.saturating_sub(TABLE).max(8)
+            ),
         );
         let _ = writeln!(text, "{}", fit(line));
     }
@@ -127,21 +130,21 @@ mod tests {
             drops: 102,
             ..View::default()
         };
-        let looks = [
-            Look::new("egress", "codel", view),
-            Look::new("ingress", "codel", View::default()),
+        let queues = [
+            QueueStatus::new("egress", "codel", view),
+            QueueStatus::new("ingress", "codel", View::default()),
         ];
         let mut histories = Histories::new();
-        (0..99).for_each(|_| remember(&mut histories, &looks));
+        (0..99).for_each(|_| remember(&mut histories, &queues));
         for columns in [40, 80, 200] {
-            let text = table(&looks, &histories, Bars::of_locale(), columns);
+            let text = table(&queues, &histories, Bars::of_locale(), columns);
             assert_eq!(text.lines().count(), 3);
             assert!(
                 text.lines().all(|line| line.chars().count() <= columns),
                 "{text}"
             );
         }
-        let text = table(&looks, &histories, Bars::of_locale(), 200);
+        let text = table(&queues, &histories, Bars::of_locale(), 200);
         let words: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
             words[..8],

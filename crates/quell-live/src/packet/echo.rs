@@ -66,12 +66,12 @@ struct Reflector {
     told: Option<Nanos>,
     least: Option<Least>,
     next: Nanos,
-    seen: Seen,
+    seen: ReflectorStats,
 }
 
-/// What is known of a reflector, for people.
+/// Statistics of a reflector.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct ReflectorStats {
     /// Requests so far.
     pub sent: u64,
     /// Answers so far.
@@ -136,7 +136,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             told: None,
             least: None,
             next: 0,
-            seen: Seen::default(),
+            seen: ReflectorStats::default(),
         });
         Self {
             reflectors: reflectors.collect(),
@@ -154,9 +154,9 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     }
 
     /// Each reflector's address and what is known of it.
-    pub fn seen(&self) -> impl Iterator<Item = (IpAddr, Seen)> {
+    pub fn seen(&self) -> impl Iterator<Item = (IpAddr, ReflectorStats)> {
         let dated = |r: &Reflector| r.dated && r.seen.answered > 0;
-        let seen = move |r: &Reflector| Seen {
+        let seen = move |r: &Reflector| ReflectorStats {
             dated: dated(r),
             ..r.seen
         };
@@ -242,9 +242,9 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         });
         let ways = match ways {
             Some(ways) => match reflector.told(now, round_trip, ways) {
-                Told::Ways(ways) => Some(ways),
-                Told::RoundTrip => None,
-                Told::Nothing => return None,
+                AnswerContents::Ways(ways) => Some(ways),
+                AnswerContents::RoundTrip => None,
+                AnswerContents::Nothing => return None,
             },
             None => None,
         };
@@ -296,7 +296,7 @@ impl Reflector {
     }
 
     /// What an answer says whose times may be wrong: not of the day, or not in keeping with the round trip.
-    fn told(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> Told {
+    fn told(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
         let delays = [round_trip, ways[0], ways[1]];
         let least = self
             .least
@@ -309,16 +309,16 @@ impl Reflector {
         }
         if over[1].max(over[2]) <= over[0] + WRONG {
             (*least, self.wrong) = (after, 0);
-            return Told::Ways(ways);
+            return AnswerContents::Ways(ways);
         }
         self.wrong += 1;
         if self.wrong < WRONG_ANSWERS {
-            return Told::Nothing;
+            return AnswerContents::Nothing;
         }
         self.wrong = 0;
         if self.set.is_some_and(|set| now < set + SETTLED) {
             self.undate();
-            return Told::RoundTrip;
+            return AnswerContents::RoundTrip;
         }
         self.set = Some(now);
         // As if neither way had a delay now; if they have, the least falls as soon as they have less.
@@ -327,12 +327,12 @@ impl Reflector {
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
             *moved = (*moved + usual + DAY - way) % DAY;
         }
-        Told::Ways(usual)
+        AnswerContents::Ways(usual)
     }
 }
 
-/// What an answer says.
-enum Told {
+/// The delays in an answer.
+enum AnswerContents {
     Ways([Nanos; 2]),
     RoundTrip,
     Nothing,

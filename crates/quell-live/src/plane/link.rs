@@ -19,7 +19,7 @@ use quell_qdisc::{
 };
 
 use crate::packet::header::Class;
-use crate::plane::talkers::{Loudest, Talkers};
+use crate::plane::talkers::{Talkers, TopTalkers};
 
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
@@ -201,7 +201,7 @@ pub struct LiveLink {
     talkers: Option<Box<Talkers>>,
     bottleneck: Bottleneck<Live, Notes>,
     bin_at: Nanos,
-    loudest: Loudest,
+    loudest: TopTalkers,
     series: Series,
     /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
     payload: u64,
@@ -285,7 +285,7 @@ pub struct View {
     pub sojourns: Sojourns,
     /// Who sends most, where that is counted.
     #[serde(skip)]
-    pub loudest: Loudest,
+    pub loudest: TopTalkers,
 }
 
 impl Decisions {
@@ -364,7 +364,7 @@ impl LiveLink {
             talkers: params.talkers.then(Box::default),
             bottleneck: Bottleneck::new(&link, &params.queue, rng, Notes::default()),
             bin_at: params.bin.get(),
-            loudest: Loudest::default(),
+            loudest: TopTalkers::default(),
             series: Series {
                 bin_s: params.bin.get() as f64 / SEC as f64,
                 ..Series::default()

@@ -15,7 +15,7 @@ use crate::packet::echo::Answer;
 use crate::plane::link::{LiveLink, Params, View};
 
 /// Most answers of reflectors and delays of the traffic that wait for a loop.
-const HEARD: usize = 64;
+const MAX_FEEDBACK: usize = 64;
 
 /// A look at a loop or at all loops of a direction while they run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -108,8 +108,8 @@ impl Task {
     }
 }
 
-/// What a loop's controller is told.
-pub enum Heard {
+/// Feedback for a loop's controller.
+pub enum Feedback {
     /// A reflector's answer, and whether packets of the loop's direction come back with it.
     Answer(Answer, bool),
     /// What the traffic's own segments show.
@@ -122,7 +122,7 @@ pub struct Shared {
     pub open: AtomicBool,
     pub change: Mutex<Option<Task>>,
     /// For the controller.
-    pub heard: Mutex<Vec<Heard>>,
+    pub heard: Mutex<Vec<Feedback>>,
     pub look: Mutex<Snapshot>,
 }
 
@@ -149,19 +149,19 @@ impl Watch {
     }
 
     /// Passes a reflector's answer to its controller, and whether packets of its direction come back with it. While the loop is
-    /// stalled, answers beyond [`HEARD`] are discarded.
+    /// stalled, answers beyond [`MAX_FEEDBACK`] are discarded.
     pub fn hear(&self, answer: &Answer, back: bool) {
-        self.tell(Heard::Answer(*answer, back));
+        self.tell(Feedback::Answer(*answer, back));
     }
 
     /// Tells its controller of a delay, in the same way.
     pub fn hear_delay(&self, delay: Delay) {
-        self.tell(Heard::Delay(delay));
+        self.tell(Feedback::Delay(delay));
     }
 
-    fn tell(&self, what: Heard) {
+    fn tell(&self, what: Feedback) {
         let mut heard = lock(&self.0.heard);
-        if heard.len() < HEARD {
+        if heard.len() < MAX_FEEDBACK {
             heard.push(what);
         }
     }

@@ -51,7 +51,7 @@ const HEADERS: usize = 20;
 
 /// A packet that the kernel holds for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
+pub struct QueuedPacket<'a> {
     /// The kernel's number for it, in the order of arrival.
     pub id: u32,
     /// Its bytes from the IP header on, as far as they were copied.
@@ -71,7 +71,7 @@ pub type Address = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// A packet.
-    Packet(Held<'a>),
+    Packet(QueuedPacket<'a>),
     /// The answer to the request with this sequence number: an error's number, or 0.
     Answer(u32, i32),
 }
@@ -115,7 +115,7 @@ fn message_of(message: &[u8]) -> Option<Message<'_>> {
             _ => {}
         }
     }
-    Some(Message::Packet(Held {
+    Some(Message::Packet(QueuedPacket {
         id: id?,
         bytes: payload,
         length: length.unwrap_or(0).max(payload.len() as u32),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::looks::Watch;
 use crate::firewall;
-use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, Seen};
+use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, ReflectorStats};
 use crate::system::{host, sandbox, sys};
 
 /// Most packets that are read at a time, and how long is waited then: who floods us takes a share of one core at most.
@@ -190,20 +190,20 @@ impl Reflectors {
     }
 
     /// What is known of each reflector.
-    pub fn seen(&self) -> Vec<(IpAddr, Seen)> {
+    pub fn seen(&self) -> Vec<(IpAddr, ReflectorStats)> {
         self.prober.seen().collect()
     }
 }
 
-/// What is known of the reflectors, for whoever asks.
+/// Statistics per reflector, shared with the status server.
 #[derive(Clone, Debug, Default)]
-pub struct Known(Arc<Mutex<Vec<(IpAddr, Seen)>>>);
+pub struct ReflectorTable(Arc<Mutex<Vec<(IpAddr, ReflectorStats)>>>);
 
-impl Known {
+impl ReflectorTable {
     /// As JSON: a row for each.
     pub fn json(&self) -> Value {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = |(address, seen): &(IpAddr, Seen)| {
+        let row = |(address, seen): &(IpAddr, ReflectorStats)| {
             json!({
                 "address": address.to_string(),
                 "sent": seen.sent,
@@ -223,16 +223,16 @@ impl Known {
     }
 }
 
-/// Whether answers come, said once each time that it changes.
+/// Reachability of the reflectors; reports only transitions.
 #[derive(Debug)]
-pub struct Hearing {
+pub struct Reachability {
     answered: u64,
     since: Instant,
     quiet: bool,
     traffic: bool,
 }
 
-impl Hearing {
+impl Reachability {
     /// Begins to listen; without answers the loops go by the `traffic`, or by nothing.
     pub fn new(traffic: bool) -> Self {
         Self {
@@ -272,14 +272,14 @@ impl Hearing {
     }
 }
 
-/// The thread that asks.
+/// The thread that sends probes.
 #[derive(Debug)]
-pub struct Asking {
+pub struct ProbeThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Asking {
+impl ProbeThread {
     /// Asks the reflectors until it is stopped; the loops are told of answers, each with whether it has the way back.
     ///
     /// # Errors
@@ -287,7 +287,7 @@ impl Asking {
     pub fn start(
         mut reflectors: Reflectors,
         loops: Vec<(bool, Watch)>,
-        known: Known,
+        known: ReflectorTable,
     ) -> Result<Self, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn silence_is_told_once_and_so_is_its_end() {
-        let (mut hearing, begin) = (Hearing::new(false), Instant::now());
+        let (mut hearing, begin) = (Reachability::new(false), Instant::now());
         let mut news = |answered, s| hearing.news(answered, begin + Duration::from_secs(s));
         assert_eq!(news(0, 5), None);
         assert!(news(0, 12).is_some_and(|line| line.contains("rates grow")));

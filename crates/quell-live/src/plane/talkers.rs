@@ -122,14 +122,14 @@ impl<K: Copy + Eq> Largest<K> {
 
 /// The flows and hosts of the last full second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Loudest {
+pub struct TopTalkers {
     /// Bytes per second of IP that arrived.
     pub flows: Largest<Tuple>,
     /// The same of hosts; a packet counts for its source and its destination.
     pub hosts: Largest<Host>,
 }
 
-impl Loudest {
+impl TopTalkers {
     /// Those of two links that share a line.
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -145,7 +145,7 @@ pub struct Talkers {
     flows: Top<Tuple>,
     hosts: Top<Host>,
     since: Nanos,
-    loudest: Loudest,
+    loudest: TopTalkers,
 }
 
 impl Talkers {
@@ -159,7 +159,7 @@ impl Talkers {
     }
 
     /// The last full second.
-    pub fn loudest(&mut self, now: Nanos) -> Loudest {
+    pub fn loudest(&mut self, now: Nanos) -> TopTalkers {
         self.turn(now);
         self.loudest
     }
@@ -170,7 +170,7 @@ impl Talkers {
             return;
         }
         self.since += seconds * WINDOW;
-        let taken = Loudest {
+        let taken = TopTalkers {
             flows: self.flows.take(),
             hosts: self.hosts.take(),
         };
@@ -178,7 +178,7 @@ impl Talkers {
         self.loudest = if seconds == 1 {
             taken
         } else {
-            Loudest::default()
+            TopTalkers::default()
         };
     }
 }
@@ -225,14 +225,18 @@ mod tests {
     fn a_second_without_packets_has_no_flows() {
         let mut talkers = Talkers::default();
         talkers.heard(SEC / 2, flow(1), 1000);
-        assert_eq!(talkers.loudest(SEC / 2), Loudest::default(), "not yet full");
+        assert_eq!(
+            talkers.loudest(SEC / 2),
+            TopTalkers::default(),
+            "not yet full"
+        );
         let shown: Vec<_> = talkers.loudest(SEC).flows.iter().collect();
         assert_eq!(shown, [(flow(1), 1000)]);
-        assert_eq!(talkers.loudest(2 * SEC), Loudest::default());
+        assert_eq!(talkers.loudest(2 * SEC), TopTalkers::default());
         talkers.heard(2 * SEC, flow(2), 1000);
         assert_eq!(
             talkers.loudest(9 * SEC),
-            Loudest::default(),
+            TopTalkers::default(),
             "of a second long ago"
         );
     }

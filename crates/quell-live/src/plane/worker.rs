@@ -15,22 +15,22 @@ use quell_link::passive::Stamped;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
-use super::looks::{Heard, Shared, Snapshot, Task, Watch, lock};
+use super::looks::{Feedback, Shared, Snapshot, Task, Watch, lock};
 use super::pace::Pace;
 use super::passing::Passing;
 use crate::packet::header::{Change, Parser};
 use crate::plane::link::{Live, LiveLink, Params, View};
 use crate::plane::report::LATE;
-use crate::system::watchdog::Post;
+use crate::system::watchdog::Heartbeat;
 use crate::system::{host, sandbox, sys};
 
 /// The kernel's queue holds at least this many packets, so that the discipline is what drops.
 const MIN_KERNEL_LENGTH: u32 = 65_536;
 
-/// Where a loop runs and is seen from.
-pub struct Seat {
-    /// Its place at the watchdog.
-    pub post: Post,
+/// The parts of the process that a worker is connected to.
+pub struct WorkerContext {
+    /// Reports to the watchdog.
+    pub heartbeat: Heartbeat,
     /// Where looks at it come from.
     pub watch: Watch,
     /// The processor that it stays on.
@@ -43,7 +43,7 @@ pub struct Seat {
 pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
-    post: Post,
+    heartbeat: Heartbeat,
 }
 
 impl Worker {
@@ -53,14 +53,14 @@ impl Worker {
         task: Task,
         parser: Parser,
         free: bool,
-        seat: Seat,
+        context: WorkerContext,
     ) -> Result<Self, Error> {
-        let Seat {
-            post,
+        let WorkerContext {
+            heartbeat,
             watch,
             cpu,
             passing,
-        } = seat;
+        } = context;
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Worker {
             ..parser
         };
         let mut run = Loop {
-            post: post.clone(),
+            heartbeat: heartbeat.clone(),
             link,
             task,
             backend,
@@ -104,7 +104,7 @@ impl Worker {
         Ok(Self {
             shared,
             thread,
-            post,
+            heartbeat,
         })
     }
 
@@ -125,7 +125,7 @@ impl Worker {
 
     /// How often the loop has come round.
     pub fn turns(&self) -> u32 {
-        self.post.turns()
+        self.heartbeat.turns()
     }
 
     /// Whether the loop still runs.
@@ -159,7 +159,7 @@ pub fn most_packets(params: &Params) -> u32 {
 }
 
 struct Loop<D> {
-    post: Post,
+    heartbeat: Heartbeat,
     backend: D,
     task: Task,
     link: LiveLink,
@@ -187,7 +187,7 @@ impl<D: InterfaceBackend> Loop<D> {
         loop {
             let stop = shared.stop.load(Ordering::Relaxed);
             let passed = self.backend.beat();
-            if self.post.turn(self.backend.last()) || passed {
+            if self.heartbeat.turn(self.backend.last()) || passed {
                 self.retake();
                 next_look = 0;
             }
@@ -206,8 +206,8 @@ impl<D: InterfaceBackend> Loop<D> {
             self.backend.flush();
             let now = self.pace.now();
             lock(&shared.heard).drain(..).for_each(|heard| match heard {
-                Heard::Answer(answer, back) => self.link.on_probe(now, &answer.echo(now, back)),
-                Heard::Delay(delay) => self.link.on_delay(now, &delay),
+                Feedback::Answer(answer, back) => self.link.on_probe(now, &answer.echo(now, back)),
+                Feedback::Delay(delay) => self.link.on_delay(now, &delay),
             });
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin.get();
@@ -404,8 +404,8 @@ mod tests {
             traffic: traffic.clone(),
         };
         let watches = Watches::new(1);
-        let seat = Seat {
-            post: Watchdog::start().unwrap().post(),
+        let context = WorkerContext {
+            heartbeat: Watchdog::start().unwrap().heartbeat(),
             watch: watches.of(0),
             cpu: None,
             passing: None,
@@ -417,7 +417,7 @@ mod tests {
             stamps: false,
             wants: Wants::default(),
         };
-        let worker = Worker::start(backend, task, parser, false, seat).unwrap();
+        let worker = Worker::start(backend, task, parser, false, context).unwrap();
         (worker, watches)
     }
 

@@ -11,7 +11,9 @@ use crate::rtnetlink::message::{
     CLSACT_EGRESS, CLSACT_INGRESS, DEL_FILTER, DEL_QDISC, Filter, INGRESS, NEW_FILTER, NEW_QDISC,
     OPTIONS, attributes,
 };
-use crate::rtnetlink::request::{Changer, Found, NESTED, Refusal, Request, put, unanswered};
+use crate::rtnetlink::request::{
+    NESTED, QdiscState, Refusal, Request, RtnlWriter, put, unanswered,
+};
 use crate::system::host;
 
 /// The handle of clsact; there is no other.
@@ -47,9 +49,9 @@ pub struct Hook {
     removes: bool,
 }
 
-/// What there is at clsact.
+/// The filters at clsact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ClsactState {
     /// Our filter.
     pub ours: bool,
     /// Filters of others, in either direction.
@@ -63,7 +65,12 @@ impl Hook {
     ///
     /// # Errors
     /// If the device cannot have clsact.
-    pub fn plan(dump: &mut Dump, rows: &[Found], device: u32, program: u32) -> Result<Self, Error> {
+    pub fn plan(
+        dump: &mut Dump,
+        rows: &[QdiscState],
+        device: u32,
+        program: u32,
+    ) -> Result<Self, Error> {
         if rows.iter().any(|row| row.kind == "ingress") {
             let what = "there is an ingress discipline, in whose place clsact would be";
             let dev = host::name(device).unwrap_or_default();
@@ -107,14 +114,14 @@ impl Hook {
     ///
     /// # Errors
     /// If the kernel lacks something or refuses.
-    pub fn attach(&self, changer: &mut Changer, program: &OwnedFd) -> Result<(), Error> {
+    pub fn attach(&self, rtnl: &mut RtnlWriter, program: &OwnedFd) -> Result<(), Error> {
         if self.makes {
             let made = Request {
                 what: NEW_QDISC,
                 flags: MAKE,
                 ..self.clsact()
             };
-            send(changer, &made)?.map_err(|refusal| lacking(&refusal, "clsact", "sch_ingress"))?;
+            send(rtnl, &made)?.map_err(|refusal| lacking(&refusal, "clsact", "sch_ingress"))?;
         }
         let mut options = Vec::new();
         put(&mut options, BPF_FD, &program.as_raw_fd().to_ne_bytes());
@@ -126,19 +133,19 @@ impl Hook {
             options: Some((OPTIONS | NESTED, &options)),
             ..self.filter()
         };
-        send(changer, &filter)?.map_err(|refusal| lacking(&refusal, "a filter", "cls_bpf"))
+        send(rtnl, &filter)?.map_err(|refusal| lacking(&refusal, "a filter", "cls_bpf"))
     }
 
     /// What is there now.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
-    pub fn look(&self, dump: &mut Dump) -> io::Result<Seen> {
+    pub fn look(&self, dump: &mut Dump) -> io::Result<ClsactState> {
         dump::whole(|| self.look_once(dump))
     }
 
-    fn look_once(&self, dump: &mut Dump) -> io::Result<Seen> {
-        let mut seen = Seen::default();
+    fn look_once(&self, dump: &mut Dump) -> io::Result<ClsactState> {
+        let mut seen = ClsactState::default();
         for parent in [CLSACT_EGRESS, CLSACT_INGRESS] {
             let each = |filter: Filter<'_>| match filter {
                 // What holds the filters of one priority.
@@ -172,12 +179,12 @@ impl Hook {
     ///
     /// # Errors
     /// If the kernel cannot be asked, or refuses.
-    pub fn remove(&self, dump: &mut Dump, changer: &mut Changer) -> Result<bool, Error> {
+    pub fn remove(&self, dump: &mut Dump, rtnl: &mut RtnlWriter) -> Result<bool, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let seen = self.look(dump).map_err(no)?;
         let mut removed = false;
         for request in self.removing(seen) {
-            match send(changer, &request)? {
+            match send(rtnl, &request)? {
                 Ok(()) => removed = true,
                 Err(refusal) if refusal.is_gone() || refusal.errno == libc::EINVAL => {}
                 Err(refusal) => return Err(refusal.explain("clsact")),
@@ -188,14 +195,14 @@ impl Hook {
 
     /// What takes our filter away, unanswered, and clsact with it unless others have filters there.
     pub fn removal(&self, others: bool) -> Vec<u8> {
-        unanswered(self.removing(Seen {
+        unanswered(self.removing(ClsactState {
             ours: true,
             others,
             before: false,
         }))
     }
 
-    fn removing(&self, seen: Seen) -> impl Iterator<Item = Request<'static>> + use<> {
+    fn removing(&self, seen: ClsactState) -> impl Iterator<Item = Request<'static>> + use<> {
         let filter = Request {
             what: DEL_FILTER,
             ..self.filter()
@@ -233,9 +240,9 @@ impl Hook {
     }
 }
 
-fn send(changer: &mut Changer, request: &Request<'_>) -> Result<Result<(), Refusal>, Error> {
-    changer.request(request);
-    let outcomes = changer.send();
+fn send(rtnl: &mut RtnlWriter, request: &Request<'_>) -> Result<Result<(), Refusal>, Error> {
+    rtnl.request(request);
+    let outcomes = rtnl.send();
     let mut outcomes =
         outcomes.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?;
     Ok(outcomes.pop().unwrap_or(Ok(())))

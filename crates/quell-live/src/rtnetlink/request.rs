@@ -25,7 +25,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A discipline or class as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct QdiscState {
     /// Where it is.
     pub key: Key,
     /// Its kind; a class has its discipline's.
@@ -69,9 +69,9 @@ impl Refusal {
     }
 }
 
-/// The socket for changes.
+/// Sends changes to rtnetlink in batches.
 #[derive(Debug)]
-pub struct Changer {
+pub struct RtnlWriter {
     fd: OwnedFd,
     port: u32,
     sequence: u32,
@@ -81,7 +81,7 @@ pub struct Changer {
     buffer: Vec<u8>,
 }
 
-impl Changer {
+impl RtnlWriter {
     /// Opens it.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Changer {
     }
 
     /// Adds a change to the batch.
-    pub fn add(&mut self, found: &Found, options: &[u8]) {
+    pub fn add(&mut self, found: &QdiscState, options: &[u8]) {
         self.request(&change(found, options));
     }
 
@@ -158,12 +158,12 @@ impl Changer {
     }
 }
 
-/// How many changes were made. What is gone needs none.
+/// Number of changes applied; a queue that no longer exists counts as none.
 ///
 /// # Errors
 ///
 /// The first refusal, with the name of its queue.
-pub fn made<'a>(
+pub fn applied<'a>(
     outcomes: Vec<Result<(), Refusal>>,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Result<usize, Error> {
@@ -178,7 +178,7 @@ pub fn made<'a>(
     Ok(count)
 }
 
-impl AsFd for Changer {
+impl AsFd for RtnlWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -200,7 +200,7 @@ pub struct Request<'a> {
 }
 
 /// The change of a discipline or class: without NLM_F_CREATE it never makes anything.
-pub fn change<'a>(found: &'a Found, options: &'a [u8]) -> Request<'a> {
+pub fn change<'a>(found: &'a QdiscState, options: &'a [u8]) -> Request<'a> {
     let Key {
         device,
         class,

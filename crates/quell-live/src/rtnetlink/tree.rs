@@ -7,7 +7,7 @@ use quell_link::Error;
 use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{Handle, Key, Queue, ROOT};
 use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
-use crate::rtnetlink::request::Found;
+use crate::rtnetlink::request::QdiscState;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
 
@@ -54,16 +54,16 @@ impl Place {
 ///
 /// # Errors
 /// If the kernel cannot be asked.
-pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
+pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<QdiscState>> {
     dump::whole(|| listed(dump, device))
 }
 
-fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
+fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<QdiscState>> {
     let mut rows = Vec::new();
     let mut add = |queue: Queue<'_>| {
         // Older kernels list other devices' disciplines, too.
         if queue.key.device == device {
-            rows.push(Found {
+            rows.push(QdiscState {
                 key: queue.key,
                 kind: queue.kind.to_owned(),
                 options: queue.options.to_vec(),
@@ -81,19 +81,20 @@ fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
 /// # Errors
 /// If there is nothing, or it cannot be changed.
 pub fn choose(
-    rows: &[Found],
+    rows: &[QdiscState],
     dev: &str,
     place: Place,
     knobs: &[Knob],
-) -> Result<Vec<(Found, &'static Kind)>, Error> {
+) -> Result<Vec<(QdiscState, &'static Kind)>, Error> {
     let disciplines = || rows.iter().filter(|row| !row.key.class);
     if knobs == [Knob::Rate] {
-        let class = |row: &&Found| row.key.class && row.key.handle == place.0 && row.kind == "htb";
+        let class =
+            |row: &&QdiscState| row.key.class && row.key.handle == place.0 && row.kind == "htb";
         if let Some(class) = rows.iter().find(class) {
             return Ok(vec![(class.clone(), check(class, dev, knobs)?)]);
         }
     }
-    let at = |row: &&Found| row.key.parent == place.0 || row.key.handle == place.0;
+    let at = |row: &&QdiscState| row.key.parent == place.0 || row.key.handle == place.0;
     let Some(found) = disciplines().find(at) else {
         let there: Vec<_> = disciplines().map(describe).collect();
         let there = match there.is_empty() {
@@ -111,8 +112,9 @@ pub fn choose(
     if found.kind != "mq" || knobs.contains(&Knob::Drop) {
         return Ok(vec![(found.clone(), check(found, dev, knobs)?)]);
     }
-    let child =
-        |row: &&Found| row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT;
+    let child = |row: &&QdiscState| {
+        row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT
+    };
     let children: Vec<_> = disciplines().filter(child).collect();
     if children.len() > MAX_LOOPS {
         let what = format!(
@@ -134,10 +136,10 @@ const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
 const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
 
 /// Whether all packets of a device pass through this queue: clsact does not know to which queue a packet will go.
-fn alone(rows: &[Found], found: &Found, dev: &str) -> Result<(), Error> {
-    let is_leaf = |row: &&Found| {
+fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error> {
+    let is_leaf = |row: &&QdiscState| {
         let (key, class) = (row.key, row.key.class);
-        let below = |other: &Found| match class {
+        let below = |other: &QdiscState| match class {
             true => other.key.parent == key.handle,
             false => other.key.parent != ROOT && other.key.parent >> 16 == key.handle >> 16,
         };
@@ -161,7 +163,7 @@ fn alone(rows: &[Found], found: &Found, dev: &str) -> Result<(), Error> {
 }
 
 /// As in `pfifo 10: at 1:10`.
-pub fn describe(row: &Found) -> String {
+pub fn describe(row: &QdiscState) -> String {
     let Key { handle, parent, .. } = row.key;
     match row.key.class {
         true => format!("{} class {}", row.kind, Handle(handle)),
@@ -169,7 +171,7 @@ pub fn describe(row: &Found) -> String {
     }
 }
 
-fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error> {
+fn check(row: &QdiscState, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error> {
     let name = &row.kind;
     let error = |what: String| Error::new(what).key(format!("{dev} {}", describe(row)));
     let options = || knobs.iter().filter(|knob| **knob != Knob::Drop);
@@ -202,7 +204,7 @@ fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error>
 }
 
 /// The command that puts something there that can be steered.
-fn replace(row: &Found, dev: &str, knobs: &[Knob]) -> String {
+fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     let at = match row.key.parent {
         ROOT => "root".to_owned(),
         parent => format!("parent {}", Handle(parent)),
@@ -216,8 +218,8 @@ fn replace(row: &Found, dev: &str, knobs: &[Knob]) -> String {
 }
 
 /// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it, its device's; bit/s.
-pub fn rate(rows: &[Found], found: &Found, dev: &str) -> Option<u64> {
-    let own = |row: &Found| {
+pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
+    let own = |row: &QdiscState| {
         let kind = Kind::find(&row.kind, row.key.class)?;
         let bytes = kind.read(&row.options, Knob::Rate)?;
         (bytes > 0).then(|| bytes.saturating_mul(8))

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::http::{refusal, reply};
-use super::source::Told;
+use super::source::StatusSource;
 use crate::packet::header::random_key;
 use crate::plane::link::BOUNDS;
 
@@ -29,7 +29,7 @@ fn is_token(guess: &str, token: &str) -> bool {
 }
 
 /// The answer to the first line of a question in HTTP, from who named this machine as its host.
-pub fn answer(line: &str, token: &str, state: &dyn Told) -> String {
+pub fn answer(line: &str, token: &str, state: &dyn StatusSource) -> String {
     let mut words = line.split_whitespace();
     let (method, target) = (
         words.next().unwrap_or_default(),
@@ -43,10 +43,10 @@ pub fn answer(line: &str, token: &str, state: &dyn Told) -> String {
     match (method, path, allowed) {
         ("GET", "/", true) => reply("200 OK", "text/html; charset=utf-8", HEADERS, PAGE),
         ("GET", "/state", true) => {
-            let mut looks = state.looks();
-            let hidden = looks.len().saturating_sub(MAX_QUEUES);
-            looks.truncate(MAX_QUEUES);
-            let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "queues": looks, "hidden": hidden});
+            let mut queues = state.queues();
+            let hidden = queues.len().saturating_sub(MAX_QUEUES);
+            queues.truncate(MAX_QUEUES);
+            let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "queues": queues, "hidden": hidden});
             reply("200 OK", "application/json", HEADERS, &body.to_string())
         }
         ("GET", _, false) => {

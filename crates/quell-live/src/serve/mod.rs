@@ -24,9 +24,9 @@ use crate::exposition::{Exposition, Family, Format, escaped};
 use crate::firewall;
 use crate::plane::link::View;
 use crate::plane::looks::{Snapshot, Watches};
-use crate::plane::prober::Known;
+use crate::plane::prober::ReflectorTable;
 use crate::serve::http::{refusal, reply};
-use crate::serve::source::{Look, Told};
+use crate::serve::source::{QueueStatus, StatusSource};
 use crate::system::{host, sandbox, sys};
 
 /// The time that a client may take.
@@ -34,7 +34,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Clients served at a time; one more replaces the oldest.
 const MAX_CLIENTS: usize = 32;
 /// Maximum size of a request.
-const QUESTION: usize = 4096;
+const MAX_REQUEST: usize = 4096;
 /// Interval of the check of timeouts while there are clients, and the longest wait without clients.
 const TICK: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
@@ -93,10 +93,10 @@ pub struct State {
     /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
     /// The reflectors, where loops set the rates.
-    pub reflectors: Option<Known>,
+    pub reflectors: Option<ReflectorTable>,
 }
 
-impl Told for State {
+impl StatusSource for State {
     fn json(&self) -> Value {
         let look = |watch: &Watches| serde_json::to_value(watch.look()).unwrap_or_default();
         let directions: Map<String, Value> = self
@@ -147,7 +147,7 @@ impl Told for State {
         self.dev.clone()
     }
 
-    fn looks(&self) -> Vec<Look> {
+    fn queues(&self) -> Vec<QueueStatus> {
         let look = |(name, watches): &(&'static str, Watches)| {
             let look = watches.look();
             let view = View {
@@ -156,9 +156,9 @@ impl Told for State {
                 ..look.link
             };
             let faults = faults(&look);
-            Look {
+            QueueStatus {
                 faults,
-                ..Look::new(*name, look.queue, view)
+                ..QueueStatus::new(*name, look.queue, view)
             }
         };
         self.directions.iter().map(look).collect()
@@ -181,18 +181,18 @@ fn faults(look: &Snapshot) -> Vec<String> {
     failure.into_iter().chain(counts).collect()
 }
 
-/// What is answered at a socket.
+/// What a socket serves.
 #[derive(Clone, Debug)]
-enum Asks {
+enum Endpoint {
     Status,
     Metrics,
-    /// The token that a question needs.
+    /// The token that a request needs.
     Dashboard(String),
 }
 
-/// Where a server is to answer.
+/// Where a server listens.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Places<'a> {
+pub struct Endpoints<'a> {
     /// A Unix socket for the state.
     pub status: Option<&'a str>,
     /// A loopback port for Prometheus.
@@ -204,7 +204,7 @@ pub struct Places<'a> {
 /// All sockets: bound at once, answering after `start`, until it is dropped.
 #[derive(Default)]
 pub struct Server {
-    sockets: Vec<(Asks, OwnedFd)>,
+    sockets: Vec<(Endpoint, OwnedFd)>,
     /// The dashboard's address with its token.
     pub dashboard: Option<String>,
     listening: Vec<OwnedFd>,
@@ -216,7 +216,7 @@ pub struct Server {
 
 impl Server {
     /// Binds what is asked for.
-    pub fn bind(places: Places<'_>) -> Result<Self, Error> {
+    pub fn bind(places: Endpoints<'_>) -> Result<Self, Error> {
         let mut made = Self::default();
         let no = |option: String, e: &io::Error| {
             let error = Error::new(host::reason(e)).key(option);
@@ -235,7 +235,7 @@ impl Server {
                     .remedy("give 1 to 65535"));
             }
             let listener = loopback(port).map_err(|e| no(option, &e))?;
-            made.sockets.push((Asks::Metrics, listener.into()));
+            made.sockets.push((Endpoint::Metrics, listener.into()));
         }
         if let Some(port) = places.dashboard {
             let option = || format!("--dashboard {port}");
@@ -243,7 +243,8 @@ impl Server {
             let (address, token) = (listener.local_addr(), dashboard::token());
             let address = address.map_err(|e| no(option(), &e))?;
             made.dashboard = Some(format!("http://{address}/?token={token}"));
-            made.sockets.push((Asks::Dashboard(token), listener.into()));
+            made.sockets
+                .push((Endpoint::Dashboard(token), listener.into()));
         }
         if let Some(path) = places.status.map(PathBuf::from) {
             let option = || format!("--status {}", path.display());
@@ -260,13 +261,13 @@ impl Server {
                 .set_nonblocking(true)
                 .map_err(|e| no(option(), &e))?;
             made.path = file(&path).map(|file| (path, file));
-            made.sockets.push((Asks::Status, listener.into()));
+            made.sockets.push((Endpoint::Status, listener.into()));
         }
         Ok(made)
     }
 
     /// Begins to answer.
-    pub fn start(&mut self, state: Box<dyn Told>) {
+    pub fn start(&mut self, state: Box<dyn StatusSource>) {
         let sockets = std::mem::take(&mut self.sockets);
         let fds = sockets.iter().map(|(_, fd)| fd);
         self.listening = fds.filter_map(|fd| fd.try_clone().ok()).collect();
@@ -276,7 +277,7 @@ impl Server {
         let stop = self.stop.clone();
         let answers = move || {
             sandbox::server();
-            Answering {
+            Connections {
                 stop,
                 state,
                 sockets,
@@ -325,22 +326,22 @@ fn file(path: &Path) -> Option<(u64, u64)> {
 /// A connected client.
 struct Client {
     fd: OwnedFd,
-    asks: Asks,
+    endpoint: Endpoint,
     /// The request as far as received; None if none is expected.
-    question: Option<Vec<u8>>,
+    request: Option<Vec<u8>>,
     answer: Vec<u8>,
     until: Instant,
 }
 
 /// One thread serves all clients without blocking on any of them.
-struct Answering {
+struct Connections {
     stop: Arc<AtomicBool>,
-    state: Box<dyn Told>,
-    sockets: Vec<(Asks, OwnedFd)>,
+    state: Box<dyn StatusSource>,
+    sockets: Vec<(Endpoint, OwnedFd)>,
     clients: Vec<Client>,
 }
 
-impl Answering {
+impl Connections {
     fn run(&mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             let wanted = self.clients.iter().map(|client| {
@@ -355,9 +356,9 @@ impl Answering {
             let time = if self.clients.is_empty() { IDLE } else { TICK };
             sys::any_ready(&all, time);
             for k in 0..self.sockets.len() {
-                let (asks, listener) = &self.sockets[k];
+                let (endpoint, listener) = &self.sockets[k];
                 if let Ok(fd) = sys::accept(listener.as_fd()) {
-                    self.admit(fd, asks.clone());
+                    self.admit(fd, endpoint.clone());
                 }
             }
             let (state, now) = (&*self.state, Instant::now());
@@ -366,18 +367,18 @@ impl Answering {
         }
     }
 
-    fn admit(&mut self, fd: OwnedFd, asks: Asks) {
+    fn admit(&mut self, fd: OwnedFd, endpoint: Endpoint) {
         if self.clients.len() >= MAX_CLIENTS {
             self.clients.remove(0);
         }
-        let (question, answer) = match asks {
-            Asks::Status => (None, format!("{:#}\n", self.state.json()).into_bytes()),
-            Asks::Metrics | Asks::Dashboard(_) => (Some(Vec::new()), Vec::new()),
+        let (request, answer) = match endpoint {
+            Endpoint::Status => (None, format!("{:#}\n", self.state.json()).into_bytes()),
+            Endpoint::Metrics | Endpoint::Dashboard(_) => (Some(Vec::new()), Vec::new()),
         };
         self.clients.push(Client {
             fd,
-            asks,
-            question,
+            endpoint,
+            request,
             answer,
             until: Instant::now() + CLIENT_TIMEOUT,
         });
@@ -386,25 +387,25 @@ impl Answering {
 
 impl Client {
     /// Reads or writes what can be without waiting; false when it is done.
-    fn serve(&mut self, state: &dyn Told) -> bool {
-        if let Some(question) = &mut self.question {
-            let mut piece = [0; QUESTION];
+    fn serve(&mut self, state: &dyn StatusSource) -> bool {
+        if let Some(request) = &mut self.request {
+            let mut piece = [0; MAX_REQUEST];
             match sys::receive_bytes(self.fd.as_fd(), &mut piece) {
                 Ok(0) => return false,
-                Ok(n) => question.extend_from_slice(&piece[..n]),
+                Ok(n) => request.extend_from_slice(&piece[..n]),
                 Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
             }
-            let whole = question.windows(4).any(|w| w == b"\r\n\r\n");
-            if !whole && question.len() < QUESTION {
+            let whole = request.windows(4).any(|w| w == b"\r\n\r\n");
+            if !whole && request.len() < MAX_REQUEST {
                 return true;
             }
             let answer = match whole {
-                true => answer(question, &self.asks, state),
+                true => answer(request, &self.endpoint, state),
                 // The header that would refuse it may be in what is missing.
                 false => refusal("431 Request Header Fields Too Large", "Too long\n"),
             };
             self.answer = answer.into_bytes();
-            self.question = None;
+            self.request = None;
         }
         write(self.fd.as_fd(), &mut self.answer)
     }
@@ -422,18 +423,18 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 }
 
 /// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
-fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
-    if ambiguous(question) {
+fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> String {
+    if ambiguous(request) {
         return refusal("400 Bad Request", "Lines are to end in CR LF\n");
     }
-    let text = String::from_utf8_lossy(question);
+    let text = String::from_utf8_lossy(request);
     let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
     let named = |name: &str, wanted: &str| name.trim().eq_ignore_ascii_case(wanted);
     if !headers.all(|(name, value)| !named(name, "host") || local(value.trim())) {
         return refusal("403 Forbidden", "Host is to be 127.0.0.1 or localhost\n");
     }
     let line = text.lines().next().unwrap_or_default();
-    if let Asks::Dashboard(token) = asks {
+    if let Endpoint::Dashboard(token) = endpoint {
         return dashboard::answer(line, token, state);
     }
     if !line.starts_with("GET ") {
@@ -449,13 +450,13 @@ fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
 
 /// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or a line that continues in the
 /// next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
-fn ambiguous(question: &[u8]) -> bool {
+fn ambiguous(request: &[u8]) -> bool {
     let odd = |pair: &[u8]| match pair {
         [b'\r', next] => *next != b'\n',
         [b'\n', next] => matches!(next, b' ' | b'\t'),
         _ => false,
     };
-    question.contains(&0) || question.windows(2).any(odd)
+    request.contains(&0) || request.windows(2).any(odd)
 }
 
 fn local(host: &str) -> bool {
@@ -501,9 +502,9 @@ pub(crate) mod tests {
     fn a_port_at_which_a_stranger_listens_is_refused_in_a_line() {
         let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = stranger.local_addr().unwrap().port();
-        let places = Places {
+        let places = Endpoints {
             metrics: Some(port),
-            ..Places::default()
+            ..Endpoints::default()
         };
         let error = Server::bind(places).err().unwrap().to_string();
         let text = format!(
@@ -527,21 +528,21 @@ pub(crate) mod tests {
 
     #[test]
     fn only_this_machines_own_names_get_an_answer() {
-        for asks in [Asks::Metrics, Asks::Dashboard("t".to_owned())] {
-            check_hosts(&asks);
+        for endpoint in [Endpoint::Metrics, Endpoint::Dashboard("t".to_owned())] {
+            check_hosts(&endpoint);
         }
     }
 
     #[test]
     fn the_dashboard_needs_its_token_and_changes_nothing() {
-        let asks = Asks::Dashboard("0123".to_owned());
+        let endpoint = Endpoint::Dashboard("0123".to_owned());
         let ask = |line: &str| {
-            let question = format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
-            answer(question.as_bytes(), &asks, &state("eth0"))
+            let request = format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+            answer(request.as_bytes(), &endpoint, &state("eth0"))
         };
         assert!(ask("GET /?token=0123").contains("<title>"));
-        let looks = ask("GET /state?token=0123");
-        assert!(looks.starts_with("HTTP/1.0 200") && looks.contains(r#""name":"egress""#));
+        let queues = ask("GET /state?token=0123");
+        assert!(queues.starts_with("HTTP/1.0 200") && queues.contains(r#""name":"egress""#));
         for (line, status) in [
             ("GET /", "403"),
             ("GET /state?token=", "403"),
@@ -558,10 +559,10 @@ pub(crate) mod tests {
         }
     }
 
-    fn check_hosts(asks: &Asks) {
+    fn check_hosts(endpoint: &Endpoint) {
         let ask = |host: &str| {
-            let question = format!("GET /?token=t HTTP/1.1\r\n{host}\r\n\r\n");
-            answer(question.as_bytes(), asks, &state("eth0"))
+            let request = format!("GET /?token=t HTTP/1.1\r\n{host}\r\n\r\n");
+            answer(request.as_bytes(), endpoint, &state("eth0"))
         };
         for host in [
             "Host: 127.0.0.1:9100",

@@ -11,7 +11,7 @@ use crate::plane::link::View;
 use crate::plane::talkers::Largest;
 
 /// A source of status for clients.
-pub trait Told: Send {
+pub trait StatusSource: Send {
     /// As JSON.
     fn json(&self) -> Value;
     /// As metrics.
@@ -19,12 +19,12 @@ pub trait Told: Send {
     /// Of whom: the dashboard's title.
     fn title(&self) -> String;
     /// Every queue for the dashboard.
-    fn looks(&self) -> Vec<Look>;
+    fn queues(&self) -> Vec<QueueStatus>;
 }
 
 /// A queue as the page shows it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Look {
+pub struct QueueStatus {
     /// Where it is: a direction, or an interface and a handle.
     pub name: String,
     /// Its queue words, or its kind.
@@ -50,7 +50,7 @@ fn rates<K: Copy + Eq + Display>(largest: &Largest<K>) -> Vec<(String, f64)> {
     largest.iter().map(named).collect()
 }
 
-impl Look {
+impl QueueStatus {
     /// A look at this queue.
     pub fn new(name: impl Into<String>, queue: impl Into<String>, view: View) -> Self {
         Self {

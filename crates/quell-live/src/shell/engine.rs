@@ -107,9 +107,9 @@ impl Engine {
     }
 }
 
-/// What became of packets that left.
+/// Counters of the packets sent.
 #[derive(Default)]
-struct Left {
+struct SendCounts {
     sent: u64,
     unsent: u64,
     frames: u64,
@@ -250,7 +250,7 @@ impl Loop {
         self.at = now;
         let (pool, large) = (&mut self.pool, &mut self.large);
         let (to, machine, lateness) = (&mut self.to, &mut self.machine, &mut self.late);
-        let (gone, mut left) = (&self.gone, Left::default());
+        let (gone, mut left) = (&self.gone, SendCounts::default());
         let wash = self.parser.wants.washed;
         let mut write = |parts: &[IoSlice<'_>], packets: u64| {
             let written = to.write_vectored(parts);

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use serde_json::{Value, json};
 
-use super::serve::{Places, Server};
+use super::serve::{Endpoints, Server};
 use crate::exposition::Exposition;
 use crate::packet::header::random_key;
 use crate::plane::link::{LiveLink, Params, View};
 use crate::plane::report::Record;
-use crate::serve::source::{Look, Told};
+use crate::serve::source::{QueueStatus, StatusSource};
 use crate::shell::address::{Block, Route};
 use crate::shell::device::End;
 use crate::shell::engine::Engine;
@@ -122,13 +122,13 @@ pub struct Shell {
 /// What the dashboard is told.
 struct Links {
     device: String,
-    looks: [Arc<Mutex<View>>; 2],
+    views: [Arc<Mutex<View>>; 2],
     queues: [String; 2],
 }
 
-impl Told for Links {
+impl StatusSource for Links {
     fn json(&self) -> Value {
-        json!({"dev": self.device, "queues": self.looks()})
+        json!({"dev": self.device, "queues": self.queues()})
     }
 
     // Only `quell live` and `quell watch` have a port for metrics.
@@ -138,13 +138,13 @@ impl Told for Links {
         self.device.clone()
     }
 
-    fn looks(&self) -> Vec<Look> {
-        let looks = self.looks.iter().zip(&self.queues);
+    fn queues(&self) -> Vec<QueueStatus> {
+        let views = self.views.iter().zip(&self.queues);
         let view = |seen: &Mutex<View>| *seen.lock().unwrap_or_else(PoisonError::into_inner);
         ["down", "up"]
             .into_iter()
-            .zip(looks)
-            .map(|(name, (seen, queue))| Look::new(name, queue, view(seen)))
+            .zip(views)
+            .map(|(name, (seen, queue))| QueueStatus::new(name, queue, view(seen)))
             .collect()
     }
 }
@@ -255,13 +255,13 @@ impl Shell {
             engine("up", config.up, &inner, &outer)?,
         );
         // No earlier: the first process would have it, too.
-        let mut dashboard = Server::bind(Places {
+        let mut dashboard = Server::bind(Endpoints {
             dashboard: config.dashboard,
-            ..Places::default()
+            ..Endpoints::default()
         })?;
         dashboard.start(Box::new(Links {
             device: block.device.to_string_lossy().into_owned(),
-            looks: [engines.0.seen(), engines.1.seen()],
+            views: [engines.0.seen(), engines.1.seen()],
             queues,
         }));
         let shell = Self {

@@ -49,15 +49,15 @@ pub struct Counts {
     pub marked: u64,
 }
 
-/// Who drops packets.
-pub enum Lever {
+/// Where packets are dropped.
+pub enum DropPoint {
     /// The program at clsact, before the queue.
     Program(Dropper),
     /// The queue itself, which `quell attach` has attached; with what it had dropped before.
     Queue(Page, u64),
 }
 
-impl Lever {
+impl DropPoint {
     /// The queue that is attached to a device.
     ///
     /// # Errors

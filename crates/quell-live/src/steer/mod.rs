@@ -1,7 +1,7 @@
 //! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/how-to/kernel.md).
 
+mod actuator;
 mod dropper;
-mod hand;
 pub(super) mod saved;
 mod session;
 mod source;
@@ -30,9 +30,9 @@ const EVERY: std::ops::RangeInclusive<Nanos> = 1_000_000..=1_000_000_000;
 /// How long what a line on standard input sets is valid.
 const VALID: Nanos = 10_000_000_000;
 
-/// What was asked for, checked.
+/// The checked options.
 #[derive(Debug)]
-struct Wanted {
+struct Plan {
     dev: String,
     place: Place,
     knobs: Vec<Knob>,
@@ -54,7 +54,7 @@ struct Wanted {
     quiet: bool,
 }
 
-impl Wanted {
+impl Plan {
     fn new(options: &Options, own: Option<Box<dyn Control>>) -> Result<Self, Error> {
         let words = options.words.iter();
         let mut words = words.flat_map(|word| word.split_whitespace()).peekable();
@@ -181,7 +181,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.restore {
         return restore(&options.words, options.quiet);
     }
-    start(Wanted::new(options, None)?)
+    start(Plan::new(options, None)?)
 }
 
 /// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a drop probability. `options.words` are the device and a place.
@@ -189,15 +189,15 @@ pub fn run(options: &Options) -> Result<(), Error> {
 /// # Errors
 /// As [`run`].
 pub fn run_with(options: &Options, controller: Box<dyn Control>) -> Result<(), Error> {
-    start(Wanted::new(options, Some(controller))?)
+    start(Plan::new(options, Some(controller))?)
 }
 
-fn start(wanted: Wanted) -> Result<(), Error> {
-    host::existing(&wanted.dev)?;
-    if !wanted.dry_run {
+fn start(plan: Plan) -> Result<(), Error> {
+    host::existing(&plan.dev)?;
+    if !plan.dry_run {
         need("steer", host::NET_ADMIN)?;
     }
-    Session::new(wanted)?.run()
+    Session::new(plan)?.run()
 }
 
 /// Brings back what killed processes left changed, on these devices or on all, and says so. What still runs is left alone.
@@ -211,7 +211,7 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
             tell(line);
         }
     };
-    let undo = |file: &state::StateFile, _: &str| saved::undo(file).map(state::Restored::Undone);
+    let undo = |file: &state::StateFile, _: &str| saved::undo(file).map(state::UndoOutcome::Undone);
     let done = saved::STEER.restore(devices, undo);
     state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
 }

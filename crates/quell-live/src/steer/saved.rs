@@ -7,10 +7,10 @@ use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::message::Key;
 use crate::rtnetlink::options::{Kind, Knob};
-use crate::rtnetlink::request::{self, Changer, Found, MAX_OPTIONS};
+use crate::rtnetlink::request::{self, MAX_OPTIONS, QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
 use crate::system::host;
-use crate::system::state::{Command, Restored, State, StateFile};
+use crate::system::state::{Command, State, StateFile, UndoOutcome};
 use crate::system::watchdog::MAX_LOOPS;
 
 /// Whose state files these are.
@@ -75,8 +75,12 @@ impl State for Saved {
 
 impl Saved {
     /// These queues of a device, whose `knobs` will be changed.
-    pub fn new<'a>(device: u32, knobs: &[Knob], queues: impl Iterator<Item = &'a Found>) -> Self {
-        let row = |found: &Found| Row {
+    pub fn new<'a>(
+        device: u32,
+        knobs: &[Knob],
+        queues: impl Iterator<Item = &'a QdiscState>,
+    ) -> Self {
+        let row = |found: &QdiscState| Row {
             class: found.key.class,
             handle: found.key.handle,
             parent: found.key.parent,
@@ -117,12 +121,12 @@ impl Saved {
 /// Brings back what killed processes left changed on a device, whatever its name and the place were; of how many disciplines.
 pub fn undo_left(device: u32) -> usize {
     let undo = |file: &StateFile, _: &str| match file.read::<Saved>()? {
-        Some(saved) if saved.device == device => undo(file).map(Restored::Undone),
-        _ => Ok(Restored::Undone(0)),
+        Some(saved) if saved.device == device => undo(file).map(UndoOutcome::Undone),
+        _ => Ok(UndoOutcome::Undone(0)),
     };
     let done = STEER.restore(&[], undo).into_iter();
     done.map(|(_, restored)| match restored {
-        Restored::Undone(count) => count,
+        UndoOutcome::Undone(count) => count,
         _ => 0,
     })
     .sum()
@@ -161,9 +165,9 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
         rows => rows.map_err(no)?,
     };
-    let mut changer = Changer::new().map_err(no)?;
+    let mut rtnl = RtnlWriter::new().map_err(no)?;
     let removed = match &saved.hook {
-        Some(hook) => usize::from(hook.remove(&mut dump, &mut changer)?),
+        Some(hook) => usize::from(hook.remove(&mut dump, &mut rtnl)?),
         None => 0,
     };
     let mut names = Vec::new();
@@ -175,21 +179,18 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             parent: row.parent,
         };
         // One with a size table was made since then, and a change would drop that.
-        let same = |found: &&Found| found.key == key && found.kind == row.kind && !found.stab;
+        let same = |found: &&QdiscState| found.key == key && found.kind == row.kind && !found.stab;
         let found = there.iter().find(same);
         let kind = Kind::find(&row.kind, row.class);
         if let (Some(found), Some(kind)) = (found, kind) {
             let mut options = Vec::new();
             kind.restore(&mut options, &row.options, &saved.knobs);
-            changer.add(found, &options);
+            rtnl.add(found, &options);
             names.push(tree::describe(found));
         }
     }
-    let made = request::made(
-        changer.send().map_err(no)?,
-        names.iter().map(String::as_str),
-    );
-    Ok(removed + made?)
+    let applied = request::applied(rtnl.send().map_err(no)?, names.iter().map(String::as_str));
+    Ok(removed + applied?)
 }
 
 #[cfg(test)]

@@ -10,22 +10,22 @@ use quell_qdisc::Nanos;
 
 use super::super::watch::Sample;
 use super::super::watch::lines::Format;
-use super::hand::{Dropping, Hand};
-use super::source::{Came, Source};
-use super::steered::{Look, Steered};
+use super::actuator::{Actuator, Dropping};
+use super::source::{Input, Source};
+use super::steered::{Comparison, Steered};
 use crate::bpf::page::KIND;
 use crate::packet::echo::Answer;
-use crate::plane::prober::{Hearing, Reflectors};
+use crate::plane::prober::{Reachability, Reflectors};
 use crate::rtnetlink::dump::{Dump, is_partial};
 use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
 use crate::rtnetlink::options::{Knob, Values};
 use crate::rtnetlink::request;
 use crate::rtnetlink::tree;
-use crate::steer::Wanted;
+use crate::steer::Plan;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
 use crate::system::patient::{Patient, Wait};
-use crate::system::watchdog::{Post, STUCK_TIMEOUT};
+use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
 /// The longest time between two turns, which the watchdog counts.
@@ -35,26 +35,26 @@ const LOOK: Nanos = 1_000_000_000;
 /// The header of Ethernet, which limits in bytes count.
 const HEADER: u64 = 14;
 
-/// How a look ended.
-enum Seen {
+/// The result of sampling the queues.
+enum ScanResult {
     /// All queues are there.
     All,
     /// The device no longer exists, or another program removed what is steered on it: a description.
     Gone(String),
     /// Another program changed what is steered: a description.
-    Theirs(String),
+    Changed(String),
 }
 
 /// Steers the queues of one place.
 pub struct Session {
-    wanted: Wanted,
+    plan: Plan,
     dump: Dump,
     /// None in a dry run.
-    hand: Option<Hand>,
+    actuator: Option<Actuator>,
     signals: Signals,
     /// Who is asked how long packets wait on the line.
     reflectors: Option<Reflectors>,
-    hearing: Hearing,
+    hearing: Reachability,
     /// The queues stand behind the line.
     behind: bool,
     device: u32,
@@ -76,24 +76,24 @@ pub struct Session {
 
 impl Session {
     /// Finds the queues, writes down what they have.
-    pub fn new(wanted: Wanted) -> Result<Self, Error> {
+    pub fn new(plan: Plan) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         // Before the watchdog is forked: what ends us is not for it.
         let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
-        let hand = match wanted.dry_run {
+        let actuator = match plan.dry_run {
             true => None,
-            false => Some(Hand::new(&wanted)?),
+            false => Some(Actuator::new(&plan)?),
         };
-        let reflectors = match &wanted.reflectors[..] {
+        let reflectors = match &plan.reflectors[..] {
             [] => None,
-            named => Some(Reflectors::open(named, None, wanted.place.discipline())?),
+            named => Some(Reflectors::open(named, None, plan.place.discipline())?),
         };
         let mut session = Self {
             reflectors,
-            hearing: Hearing::new(false),
-            behind: wanted.source.is_behind(),
+            hearing: Reachability::new(false),
+            behind: plan.source.is_behind(),
             dump: Dump::new().map_err(no)?,
-            hand,
+            actuator,
             signals,
             device: 0,
             queues: Vec::new(),
@@ -105,7 +105,7 @@ impl Session {
             fallbacks: 0,
             again: false,
             filters: false,
-            wanted,
+            plan,
         };
         session.take()?;
         Ok(session)
@@ -113,7 +113,7 @@ impl Session {
 
     /// Finds the queues.
     fn take(&mut self) -> Result<(), Error> {
-        let Wanted {
+        let Plan {
             dev,
             place,
             knobs,
@@ -121,7 +121,7 @@ impl Session {
             source,
             rate,
             ..
-        } = &self.wanted;
+        } = &self.plan;
         let device = host::existing(dev)?;
         let rows = tree::rows(&mut self.dump, device);
         let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
@@ -132,9 +132,9 @@ impl Session {
             // A loop over the rate finds that out.
             let moves = knobs.contains(&Knob::Rate).then_some(0);
             let line = moves.or(*rate);
-            let line = line.or_else(|| self.hand.as_ref().and_then(Hand::shaped));
+            let line = line.or_else(|| self.actuator.as_ref().and_then(Actuator::shaped));
             let line = line.or_else(|| tree::rate(&rows, &found, dev));
-            if self.wanted.page && !found.kind.starts_with(KIND) {
+            if self.plan.page && !found.kind.starts_with(KIND) {
                 let error = Error::new("is no queue of quell attach").key(name);
                 return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
             }
@@ -147,7 +147,7 @@ impl Session {
                 };
                 let line = line.ok_or_else(missing)?;
                 if let Some(controller) = source.controller(line, bounds) {
-                    queue.employ(controller, line, source.goes_on(), bounds);
+                    queue.set_controller(controller, line, source.goes_on(), bounds);
                 }
             }
             if let Source::Constant(setting) = source {
@@ -155,8 +155,8 @@ impl Session {
             }
             queues.push(queue);
         }
-        if let Some(hand) = &mut self.hand {
-            hand.keep(device, &self.wanted, &queues, &rows, &mut self.dump)?;
+        if let Some(actuator) = &mut self.actuator {
+            actuator.keep(device, &self.plan, &queues, &rows, &mut self.dump)?;
         }
         (self.device, self.queues) = (device, queues);
         Ok(())
@@ -165,16 +165,16 @@ impl Session {
     /// Steers until it is to end.
     pub fn run(mut self) -> Result<(), Error> {
         for queue in &self.queues {
-            let Wanted { by, every, .. } = &self.wanted;
+            let Plan { by, every, .. } = &self.plan;
             let by = if by == "-" { "standard input" } else { by };
-            let dry = if self.wanted.dry_run { "dry run, " } else { "" };
+            let dry = if self.plan.dry_run { "dry run, " } else { "" };
             let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
             let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
-            self.wanted.say(&line);
+            self.plan.say(&line);
         }
         // On a busy machine decisions would come late, and the watchdog with them.
         sys::be_punctual(1);
-        if self.hand.is_some() {
+        if self.actuator.is_some() {
             sandbox::steering();
         }
         let over = self.turns();
@@ -182,8 +182,8 @@ impl Session {
         if let Ok(count) = &restored {
             let (changes, late) = (self.changes, self.left_out);
             let mut line = format!("changes: {changes}");
-            if let Some(hand) = &self.hand {
-                line += &match &hand.dropping {
+            if let Some(actuator) = &self.actuator {
+                line += &match &actuator.dropping {
                     None => format!(", queues restored: {count}"),
                     Some(dropping) => dropping.describe(),
                 };
@@ -199,7 +199,7 @@ impl Session {
             if self.fallbacks > 0 {
                 line += &format!(", times that the guard took over: {}", self.fallbacks);
             }
-            self.wanted.say(&line);
+            self.plan.say(&line);
         }
         over.and(restored.map(drop))
     }
@@ -207,7 +207,7 @@ impl Session {
     fn turns(&mut self) -> Result<(), Error> {
         let begin = sys::monotonic();
         let end = self
-            .wanted
+            .plan
             .duration
             .map(|duration| begin.saturating_add(duration));
         let (mut next, mut upkeep) = (begin, begin + LOOK);
@@ -238,22 +238,22 @@ impl Session {
                 false => None,
             };
             if let Some(over) = over {
-                self.wanted.say(&over);
+                self.plan.say(&over);
                 return Ok(());
             }
             if due {
-                next += self.wanted.every;
+                next += self.plan.every;
                 let now = sys::monotonic();
                 if now > next {
-                    let late = (now - next) / self.wanted.every + 1;
+                    let late = (now - next) / self.plan.every + 1;
                     self.left_out += late;
-                    next += late * self.wanted.every;
+                    next += late * self.plan.every;
                 }
             }
             if now >= upkeep {
                 upkeep = now + LOOK;
-                if let Some(hand) = &mut self.hand
-                    && hand.watchdog.revive()
+                if let Some(actuator) = &mut self.actuator
+                    && actuator.watchdog.revive()
                 {
                     tell("the watchdog had ended and was started again");
                 }
@@ -274,8 +274,10 @@ impl Session {
             let [four, six] = asking.map_or([None; 2], Reflectors::fds);
             let fds = [
                 Some(self.signals.as_fd()),
-                self.hand.as_ref().map(|hand| hand.notices.as_fd()),
-                self.wanted.source.fd(),
+                self.actuator
+                    .as_ref()
+                    .map(|actuator| actuator.notices.as_fd()),
+                self.plan.source.fd(),
                 four,
                 six,
             ];
@@ -285,11 +287,11 @@ impl Session {
 
     /// Tells the watchdog that all is well.
     fn turn(&mut self) {
-        let Some(hand) = &self.hand else {
+        let Some(actuator) = &self.actuator else {
             return;
         };
-        for (post, queue) in hand.posts.iter().zip(&mut self.queues) {
-            if post.turn(0) {
+        for (heartbeat, queue) in actuator.heartbeats.iter().zip(&mut self.queues) {
+            if heartbeat.turn(0) {
                 queue.was_restored();
             }
         }
@@ -297,47 +299,48 @@ impl Session {
 
     /// Reads notifications of changes that other programs made to the steered queues.
     fn notice(&mut self) {
-        let Some(hand) = &self.hand else {
+        let Some(actuator) = &self.actuator else {
             return;
         };
         let (device, queues) = (self.device, &self.queues);
         // Where the kernel had more to say than there was room for, it may have been anything.
-        let came = hand.notices.came_one(|bytes| {
+        let changed = actuator.notices.came_one(|bytes| {
             notices(bytes).any(|key| {
-                let clsact =
-                    || hand.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent);
+                let clsact = || {
+                    actuator.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent)
+                };
                 let ours = |queue: &Steered| queue.found.key == key;
                 key.device == device && (clsact() || queues.iter().any(ours))
             })
         });
-        self.again |= came;
-        self.filters |= came;
+        self.again |= changed;
+        self.filters |= changed;
     }
 
     /// Reads standard input where that decides and has something; whether it has ended.
-    fn lines(&mut self, now: Nanos, came: bool) -> bool {
-        let Wanted {
+    fn lines(&mut self, now: Nanos, readable: bool) -> bool {
+        let Plan {
             source: Source::Lines(lines),
             knobs,
             bounds,
             valid,
             quiet,
             ..
-        } = &mut self.wanted
+        } = &mut self.plan
         else {
             return false;
         };
-        let came = match came {
+        let input = match readable {
             true => lines.read(knobs),
-            false => Came::default(),
+            false => Input::default(),
         };
-        if let Some(wrong) = came.wrong {
+        if let Some(wrong) = input.wrong {
             tell(&wrong.to_string());
         }
-        if !came.settings.is_empty() {
+        if !input.settings.is_empty() {
             self.valid_until = Some(now.saturating_add(*valid));
             for queue in &mut self.queues {
-                let each = came.settings.iter();
+                let each = input.settings.iter();
                 each.for_each(|setting| queue.want(*setting, bounds));
             }
         } else if self.valid_until.is_some_and(|until| now >= until) {
@@ -360,30 +363,29 @@ impl Session {
             return Ok(None);
         }
         match self.look(now)? {
-            Seen::All => {}
-            Seen::Theirs(what) if self.wanted.insist => {
-                self.wanted.say(&format!("{what}; it is put back"));
+            ScanResult::All => {}
+            ScanResult::Changed(what) if self.plan.insist => {
+                self.plan.say(&format!("{what}; it is put back"));
             }
-            Seen::Theirs(what) => {
+            ScanResult::Changed(what) => {
                 return Ok(Some(format!(
                     "{what}: steering has ended, and the change stays (--insist undoes it)"
                 )));
             }
-            Seen::Gone(what) => {
+            ScanResult::Gone(what) => {
                 self.forget();
-                self.wanted
-                    .say(&format!("{what}; waiting until it is back"));
+                self.plan.say(&format!("{what}; waiting until it is back"));
                 self.waiting = Some(what);
                 return Ok(None);
             }
         }
         if due {
-            let bounds = &self.wanted.bounds;
+            let bounds = &self.plan.bounds;
             self.queues
                 .iter_mut()
                 .for_each(|queue| queue.decide(bounds));
         }
-        let (bounds, back) = (&self.wanted.bounds, self.behind);
+        let (bounds, back) = (&self.plan.bounds, self.behind);
         for queue in &mut self.queues {
             answers
                 .iter()
@@ -393,24 +395,29 @@ impl Session {
         if let Some(dropping) = self.dropping().filter(|_| due) {
             // Late by as much as the watchdog puts up with, packets pass.
             let late = STUCK_TIMEOUT.as_nanos() as Nanos;
-            let until = now.saturating_add(self.wanted.every).saturating_add(late);
-            dropping.lever.valid_until(until);
+            let until = now.saturating_add(self.plan.every).saturating_add(late);
+            dropping.point.valid_until(until);
         }
         Ok(None)
     }
 
     fn dropping(&self) -> Option<&Dropping> {
-        self.hand.as_ref().and_then(|hand| hand.dropping.as_ref())
+        self.actuator
+            .as_ref()
+            .and_then(|actuator| actuator.dropping.as_ref())
     }
 
     /// Samples the queues.
-    fn look(&mut self, now: Nanos) -> Result<Seen, Error> {
-        let (device, dev) = (self.device, self.wanted.dev.as_str());
+    fn look(&mut self, now: Nanos) -> Result<ScanResult, Error> {
+        let (device, dev) = (self.device, self.plan.dev.as_str());
         let mut looks = Vec::new();
         let mut out = Vec::new();
-        let dropping = self.hand.as_ref().and_then(|hand| hand.dropping.as_ref());
+        let dropping = self
+            .actuator
+            .as_ref()
+            .and_then(|actuator| actuator.dropping.as_ref());
         // What an attached queue drops is in its counters.
-        if let Some(program) = dropping.and_then(|dropping| dropping.lever.program()) {
+        if let Some(program) = dropping.and_then(|dropping| dropping.point.program()) {
             let counts = program.counts();
             self.queues
                 .iter_mut()
@@ -418,8 +425,8 @@ impl Session {
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = since.map_or(0, |since| since.as_nanos() as u64);
-        let page = dropping.and_then(|dropping| dropping.lever.page());
-        let json = self.wanted.json;
+        let page = dropping.and_then(|dropping| dropping.point.page());
+        let json = self.plan.json;
         let queues = &mut self.queues;
         queues.iter_mut().for_each(|queue| queue.seen = false);
         let classes = queues.iter().any(|queue| queue.found.key.class);
@@ -432,7 +439,7 @@ impl Session {
                 return;
             };
             let (look, rates) = queues[at].look(now, &row);
-            if look != Look::Same {
+            if look != Comparison::Same {
                 looks.push((at, look));
             }
             if json {
@@ -456,13 +463,13 @@ impl Session {
         self.write(&out)?;
         match listed {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                return Ok(Seen::Gone(format!("{} is gone", self.wanted.dev)));
+                return Ok(ScanResult::Gone(format!("{} is gone", self.plan.dev)));
             }
             // What is missing may be there.
             Err(e) => {
                 self.queues.iter_mut().for_each(|queue| queue.seen = true);
                 return match is_partial(&e) {
-                    true => Ok(Seen::All),
+                    true => Ok(ScanResult::All),
                     false => Err(Error::new(format!("rtnetlink: {}", host::reason(&e)))),
                 };
             }
@@ -472,7 +479,7 @@ impl Session {
             return Ok(self.missing());
         }
         let seen = self.others(looks);
-        if std::mem::take(&mut self.filters) && matches!(seen, Seen::All) {
+        if std::mem::take(&mut self.filters) && matches!(seen, ScanResult::All) {
             return self.look_at_filters();
         }
         Ok(seen)
@@ -482,7 +489,7 @@ impl Session {
     /// In a dry run a signal ends the wait.
     fn write(&mut self, lines: &[u8]) -> Result<(), Error> {
         let out = io::stdout().lock();
-        let wait = match self.hand {
+        let wait = match self.actuator {
             Some(_) => Wait::No,
             None => Wait::Until(self.signals.as_fd()),
         };
@@ -497,75 +504,76 @@ impl Session {
     }
 
     /// What others have done at clsact.
-    fn look_at_filters(&mut self) -> Result<Seen, Error> {
-        let Some(hand) = &mut self.hand else {
-            return Ok(Seen::All);
+    fn look_at_filters(&mut self) -> Result<ScanResult, Error> {
+        let Some(actuator) = &mut self.actuator else {
+            return Ok(ScanResult::All);
         };
-        let program = hand.dropping.as_ref();
+        let program = actuator.dropping.as_ref();
         if program
-            .and_then(|dropping| dropping.lever.program())
+            .and_then(|dropping| dropping.point.program())
             .is_none()
-            || hand.look_at_hook(&mut self.dump)?.ours
+            || actuator.look_at_hook(&mut self.dump)?.ours
         {
-            return Ok(Seen::All);
+            return Ok(ScanResult::All);
         }
-        if self.wanted.insist {
-            let (dev, device) = (&self.wanted.dev, self.device);
+        if self.plan.insist {
+            let (dev, device) = (&self.plan.dev, self.device);
             let rows = tree::rows(&mut self.dump, device);
             let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
-            hand.keep(device, &self.wanted, &self.queues, &rows, &mut self.dump)?;
+            actuator.keep(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
         }
-        Ok(Seen::Theirs(format!(
+        Ok(ScanResult::Changed(format!(
             "another program has removed quell's filter at clsact of {}",
-            self.wanted.dev
+            self.plan.dev
         )))
     }
 
     /// What became of queues that are not there any more.
-    fn missing(&self) -> Seen {
-        let dev = &self.wanted.dev;
+    fn missing(&self) -> ScanResult {
+        let dev = &self.plan.dev;
         if host::is_gone(self.device) {
-            return Seen::Gone(format!("{dev} is gone"));
+            return ScanResult::Gone(format!("{dev} is gone"));
         }
         let mut gone = self.queues.iter().filter(|queue| !queue.seen);
         let name = gone.next().map_or(dev, |queue| &queue.name);
         let what = format!("another program has removed {name}");
-        match self.wanted.insist {
-            true => Seen::Gone(what),
-            false => Seen::Theirs(what),
+        match self.plan.insist {
+            true => ScanResult::Gone(what),
+            false => ScanResult::Changed(what),
         }
     }
 
     /// Changes by other programs.
-    fn others(&mut self, looks: Vec<(usize, Look)>) -> Seen {
-        let Some(hand) = &self.hand else {
-            return Seen::All;
+    fn others(&mut self, looks: Vec<(usize, Comparison)>) -> ScanResult {
+        let Some(actuator) = &self.actuator else {
+            return ScanResult::All;
         };
-        let mut theirs = None;
+        let mut changed = None;
         for (at, look) in looks {
             let queue = &mut self.queues[at];
             match look {
-                Look::Same => {}
+                Comparison::Same => {}
                 // The watchdog restored it, because this loop had stalled.
-                Look::Other(..) if hand.posts.get(at).is_some_and(Post::acted) => {}
-                Look::Other(knob, value) => {
+                Comparison::Other(..)
+                    if actuator.heartbeats.get(at).is_some_and(Heartbeat::acted) => {}
+                Comparison::Other(knob, value) => {
                     queue.found_other(knob, value);
-                    queue.ours = self.wanted.insist;
+                    queue.ours = self.plan.insist;
                     let value = queue.text(knob, value);
                     let what = format!("{}: another program has set {}", queue.name, knob.name());
-                    theirs = Some(format!("{what} to {value}"));
+                    changed = Some(format!("{what} to {value}"));
                 }
-                Look::Replaced => {
+                Comparison::Replaced => {
                     queue.ours = false;
                     let what = format!("another program has replaced {}", queue.name);
-                    match self.wanted.insist {
-                        true => return Seen::Gone(what),
-                        false => theirs = Some(what),
+                    match self.plan.insist {
+                        true => return ScanResult::Gone(what),
+                        false => changed = Some(what),
                     }
                 }
             }
         }
-        theirs.map_or(Seen::All, Seen::Theirs)
+        changed.map_or(ScanResult::All, ScanResult::Changed)
     }
 
     /// Makes the changes that are due.
@@ -575,15 +583,15 @@ impl Session {
             let Some(values) = queue.due(now) else {
                 continue;
             };
-            let Some(hand) = &mut self.hand else {
+            let Some(actuator) = &mut self.actuator else {
                 let line = format!("{}: {}\n", queue.name, queue.describe(&values));
                 lines += &line;
                 queue.made(now, &values);
                 self.changes += 1;
                 continue;
             };
-            if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &hand.dropping) {
-                dropping.lever.set(drop);
+            if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &actuator.dropping) {
+                dropping.point.set(drop);
                 queue.made(now, &Values::of(Knob::Drop, drop));
                 self.changes += 1;
             }
@@ -593,14 +601,14 @@ impl Session {
             }
             let mut options = Vec::new();
             queue.options(&values, &mut options);
-            hand.changer.add(&queue.found, &options);
+            actuator.rtnl.add(&queue.found, &options);
             asked.push((at, values));
         }
         self.write(lines.as_bytes())?;
-        let Some(hand) = self.hand.as_mut().filter(|_| !asked.is_empty()) else {
+        let Some(actuator) = self.actuator.as_mut().filter(|_| !asked.is_empty()) else {
             return Ok(());
         };
-        let outcomes = match hand.changer.send() {
+        let outcomes = match actuator.rtnl.send() {
             Ok(outcomes) => outcomes,
             Err(e) => {
                 // The answer may have been lost, not the request: what may have been changed has to be restored.
@@ -629,18 +637,18 @@ impl Session {
     fn forget(&mut self) {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
-        if let Some(hand) = &mut self.hand {
+        if let Some(actuator) = &mut self.actuator {
             // Where the device is there, the filter is, too.
-            let _ = hand.unhook(&mut self.dump);
-            hand.watchdog.dismiss();
-            hand.posts.clear();
-            let _ = hand.file.remove();
+            let _ = actuator.unhook(&mut self.dump);
+            actuator.watchdog.dismiss();
+            actuator.heartbeats.clear();
+            let _ = actuator.file.remove();
         }
     }
 
     /// Takes the device again if it is back.
     fn find_again(&mut self) {
-        if host::index(&self.wanted.dev).is_none() {
+        if host::index(&self.plan.dev).is_none() {
             return;
         }
         match self.take() {
@@ -648,13 +656,13 @@ impl Session {
                 self.waiting = None;
                 for queue in &self.queues {
                     let line = format!("{} is back, with {}", queue.name, queue.present());
-                    self.wanted.say(&line);
+                    self.plan.say(&line);
                 }
             }
             Err(error) => {
                 let text = error.to_string();
                 if self.waiting.as_ref() != Some(&text) {
-                    self.wanted
+                    self.plan
                         .say(&format!("{text}; waiting until it can be steered"));
                     self.waiting = Some(text);
                 }
@@ -671,26 +679,31 @@ impl Session {
             self.queues.iter_mut().for_each(|queue| queue.seen = true);
         }
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
-        let Some(hand) = &mut self.hand else {
+        let Some(actuator) = &mut self.actuator else {
             return Ok(0);
         };
-        hand.unhook(&mut self.dump)
-            .map_err(|e| hand.file.kept(e.to_string()))?;
+        actuator
+            .unhook(&mut self.dump)
+            .map_err(|e| actuator.file.kept(e.to_string()))?;
         let mut names = Vec::new();
         for queue in self.queues.iter().filter(|queue| queue.seen) {
             if let Some(options) = queue.restoring() {
-                hand.changer.add(&queue.found, &options);
+                actuator.rtnl.add(&queue.found, &options);
                 names.push(queue.name.as_str());
             }
         }
         let mut count = 0;
         if !names.is_empty() {
-            let outcomes = hand.changer.send();
-            let no = |e: io::Error| hand.file.kept(format!("rtnetlink: {}", host::reason(&e)));
-            count = request::made(outcomes.map_err(no)?, names)?;
+            let outcomes = actuator.rtnl.send();
+            let no = |e: io::Error| {
+                actuator
+                    .file
+                    .kept(format!("rtnetlink: {}", host::reason(&e)))
+            };
+            count = request::applied(outcomes.map_err(no)?, names)?;
         }
-        hand.watchdog.dismiss();
-        hand.file.remove()?;
+        actuator.watchdog.dismiss();
+        actuator.file.remove()?;
         Ok(count)
     }
 }

@@ -273,9 +273,9 @@ pub struct Lines {
 /// Most bytes of a line.
 const LINE: usize = 4096;
 
-/// What came.
+/// The result of reading standard input.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Came {
+pub struct Input {
     /// What the last line sets, and those before it that it does not mention.
     pub settings: Vec<Setting>,
     /// What is wrong with a line.
@@ -294,15 +294,15 @@ impl Lines {
     }
 
     /// Reads what has come, of these knobs. Call it where the descriptor can be read.
-    pub fn read(&mut self, knobs: &[Knob]) -> Came {
+    pub fn read(&mut self, knobs: &[Knob]) -> Input {
         let mut buffer = [0; LINE];
         let length = sys::read(self.fd.as_fd(), &mut buffer).unwrap_or(0);
         self.ended = length == 0;
         self.take(&buffer[..length], knobs)
     }
 
-    fn take(&mut self, bytes: &[u8], knobs: &[Knob]) -> Came {
-        let mut came = Came::default();
+    fn take(&mut self, bytes: &[u8], knobs: &[Knob]) -> Input {
+        let mut input = Input::default();
         self.part.extend(bytes);
         while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.part.drain(..=end).collect();
@@ -312,20 +312,20 @@ impl Lines {
             match settings(&String::from_utf8_lossy(&line), knobs) {
                 Ok(settings) => {
                     for (knob, value) in settings {
-                        came.settings.retain(|(other, _)| *other != knob);
-                        came.settings.push((knob, value));
+                        input.settings.retain(|(other, _)| *other != knob);
+                        input.settings.push((knob, value));
                     }
                 }
-                Err(error) => came.wrong = Some(error.under("standard input")),
+                Err(error) => input.wrong = Some(error.under("standard input")),
             }
         }
         if self.part.len() > LINE {
             self.part.clear();
             if !std::mem::replace(&mut self.skips, true) {
-                came.wrong = Some(Error::new("a line is too long").under("standard input"));
+                input.wrong = Some(Error::new("a line is too long").under("standard input"));
             }
         }
-        came
+        input
     }
 }
 
@@ -370,9 +370,9 @@ mod tests {
     fn the_last_line_holds_and_a_part_waits_for_its_end() {
         let mut lines = Lines::new().expect("a descriptor");
         let knobs = [Knob::Limit, Knob::Target];
-        let came = lines.take(b"limit 30\nlimit 40 target 5ms\nlim", &knobs);
+        let input = lines.take(b"limit 30\nlimit 40 target 5ms\nlim", &knobs);
         assert_eq!(
-            came.settings,
+            input.settings,
             [(Knob::Limit, 40), (Knob::Target, 5_000_000)]
         );
         assert_eq!(lines.take(b"it 7\n\n", &knobs).settings, [(Knob::Limit, 7)]);
@@ -382,9 +382,9 @@ mod tests {
     fn a_wrong_line_changes_nothing_and_says_why() {
         let mut lines = Lines::new().expect("a descriptor");
         let wrong = |lines: &mut Lines, text: &[u8]| {
-            let came = lines.take(text, &[Knob::Rate]);
-            assert_eq!(came.settings, []);
-            came.wrong.expect("an error").to_string()
+            let input = lines.take(text, &[Knob::Rate]);
+            assert_eq!(input.settings, []);
+            input.wrong.expect("an error").to_string()
         };
         assert!(wrong(&mut lines, b"limit 3\n").contains("unknown knob `limit`"));
         assert!(wrong(&mut lines, b"rate 5\n").contains("has no unit"));
@@ -392,9 +392,9 @@ mod tests {
         assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
         assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
         // Said once, and its end is no line.
-        assert_eq!(lines.take(&[b'x'; 5000], &[Knob::Rate]), Came::default());
+        assert_eq!(lines.take(&[b'x'; 5000], &[Knob::Rate]), Input::default());
         let end = lines.take(b" rate 5mbit\n", &[Knob::Rate]);
-        assert_eq!(end, Came::default());
+        assert_eq!(end, Input::default());
         assert!(wrong(&mut lines, b"\xff\xfe\n").contains("unknown"));
     }
 

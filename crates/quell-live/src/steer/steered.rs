@@ -10,11 +10,11 @@ use super::source::{Bounds, Setting};
 use crate::packet::echo::Answer;
 use crate::rtnetlink::message::{Counters, Queue};
 use crate::rtnetlink::options::{Kind, Knob, Values};
-use crate::rtnetlink::request::Found;
+use crate::rtnetlink::request::QdiscState;
 
-/// What a look at it shows.
+/// A queue compared with what was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Comparison {
     /// It is as it was set.
     Same,
     /// A knob has another value.
@@ -27,7 +27,7 @@ pub enum Look {
 #[derive(Debug)]
 pub struct Steered {
     /// As it was before anything was changed.
-    pub found: Found,
+    pub found: QdiscState,
     /// What can be changed.
     pub kind: &'static Kind,
     /// What it is called in messages.
@@ -57,7 +57,7 @@ pub struct Steered {
 impl Steered {
     /// One that was found, with its name and its packets' largest size; `line_bps`: the rate that it gets, as far as is known.
     pub fn new(
-        found: Found,
+        found: QdiscState,
         kind: &'static Kind,
         name: String,
         knobs: &[Knob],
@@ -95,7 +95,7 @@ impl Steered {
     }
 
     /// Gives it a controller, which sets its first knobs; with `goes_on`, a loop over a rate starts from the present rate.
-    pub fn employ(
+    pub fn set_controller(
         &mut self,
         mut controller: Box<dyn Control>,
         line_bps: u64,
@@ -134,10 +134,10 @@ impl Steered {
     }
 
     /// Takes a sample: what it shows of the knobs, and rates.
-    pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Look, Rates) {
+    pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Comparison, Rates) {
         self.seen = true;
         if queue.kind != self.found.kind || queue.stab != self.found.stab {
-            return (Look::Replaced, Rates::default());
+            return (Comparison::Replaced, Rates::default());
         }
         let rates = self.meter.sample(now, &queue.counters);
         self.read(now, &queue.counters, &rates);
@@ -146,8 +146,8 @@ impl Steered {
             .each()
             .filter(|(knob, value)| self.set.get(*knob) != Some(*value));
         let look = match other.next() {
-            Some((knob, value)) => Look::Other(knob, value),
-            None => Look::Same,
+            Some((knob, value)) => Comparison::Other(knob, value),
+            None => Comparison::Same,
         };
         (look, rates)
     }

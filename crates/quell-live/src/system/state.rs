@@ -219,8 +219,8 @@ impl Command {
     pub fn restore(
         self,
         devs: &[String],
-        undo: impl Fn(&StateFile, &str) -> Result<Restored, Error>,
-    ) -> Vec<(String, Restored)> {
+        undo: impl Fn(&StateFile, &str) -> Result<UndoOutcome, Error>,
+    ) -> Vec<(String, UndoOutcome)> {
         let is = |name: &str| devs.iter().any(|dev| dev == name);
         // A name may continue with a place on the device.
         let device = |name: &str| name.split('@').next().is_some_and(is);
@@ -229,16 +229,16 @@ impl Command {
             let folder = match folder {
                 Ok(folder) => Arc::new(folder),
                 Err(error) => {
-                    done.push((self.name.to_owned(), Restored::Failed(error)));
+                    done.push((self.name.to_owned(), UndoOutcome::Failed(error)));
                     continue;
                 }
             };
             let names = folder.names(&self.prefix()).into_iter();
             for name in names.filter(|name| devs.is_empty() || is(name) || device(name)) {
                 let outcome = match self.take(folder.clone(), format!("{}{name}", self.prefix())) {
-                    Ok(Some(file)) => undo(&file, &name).unwrap_or_else(Restored::Failed),
-                    Ok(None) => Restored::Runs,
-                    Err(error) => Restored::Failed(error),
+                    Ok(Some(file)) => undo(&file, &name).unwrap_or_else(UndoOutcome::Failed),
+                    Ok(None) => UndoOutcome::Runs,
+                    Err(error) => UndoOutcome::Failed(error),
                 };
                 done.push((name, outcome));
             }
@@ -552,7 +552,7 @@ impl StateFile {
 
 /// The outcome of one state file's undo.
 #[derive(Debug, PartialEq)]
-pub enum Restored {
+pub enum UndoOutcome {
     /// The number of changes that were undone.
     Undone(usize),
     /// A running process has it.
@@ -568,7 +568,7 @@ pub enum Restored {
 pub fn report(
     command: Command,
     devs: &[String],
-    done: Vec<(String, Restored)>,
+    done: Vec<(String, UndoOutcome)>,
     (noun, done_to): (&str, &str),
     say: &dyn Fn(&str),
 ) -> Result<(), Error> {
@@ -577,17 +577,19 @@ pub fn report(
     let nothing = done.is_empty();
     for (dev, outcome) in done {
         let line = match outcome {
-            Restored::Undone(count) => format!("{dev}: {} {done_to}", counted(count as u64, noun)),
-            Restored::Runs if devs.is_empty() => {
+            UndoOutcome::Undone(count) => {
+                format!("{dev}: {} {done_to}", counted(count as u64, noun))
+            }
+            UndoOutcome::Runs if devs.is_empty() => {
                 format!("{dev}: quell {command} still runs on it; left as it is")
             }
-            Restored::Runs => {
+            UndoOutcome::Runs => {
                 let what = format!("quell {command} still runs on {dev}");
                 let error = Error::new(what).key("--restore");
                 failed.get_or_insert(error.remedy("stop it, which restores all"));
                 continue;
             }
-            Restored::Failed(error) => {
+            UndoOutcome::Failed(error) => {
                 failed.get_or_insert(error);
                 continue;
             }

@@ -35,9 +35,9 @@ const RUNS: u32 = 0;
 const OPENING: u32 = 1;
 const OPEN: u32 = 2;
 
-/// What the watchdog and a loop know of each other.
+/// Memory that a loop shares with the watchdog.
 #[repr(C)]
-struct Seen {
+struct LoopState {
     turns: AtomicU32,
     state: AtomicU32,
     /// Takes the place of the last four bytes of what is written.
@@ -45,7 +45,7 @@ struct Seen {
 }
 
 /// Memory that both processes see.
-struct Shared(*mut Seen);
+struct Shared(*mut LoopState);
 
 // SAFETY: it holds atomics only.
 unsafe impl Send for Shared {}
@@ -58,7 +58,7 @@ impl Shared {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
-        let length = MAX_LOOPS * size_of::<Seen>();
+        let length = MAX_LOOPS * size_of::<LoopState>();
         // SAFETY: a new mapping, wherever the kernel likes; it begins as zeros, which are valid.
         match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
@@ -66,7 +66,7 @@ impl Shared {
         }
     }
 
-    fn seen(&self, place: usize) -> &Seen {
+    fn seen(&self, place: usize) -> &LoopState {
         // SAFETY: the mapping has MAX_LOOPS of them, aligned, and lives as long as `self`.
         unsafe { &*self.0.add(place.min(MAX_LOOPS - 1)) }
     }
@@ -75,18 +75,18 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping belongs to `self`, and no reference into it exists.
-        unsafe { libc::munmap(self.0.cast(), MAX_LOOPS * size_of::<Seen>()) };
+        unsafe { libc::munmap(self.0.cast(), MAX_LOOPS * size_of::<LoopState>()) };
     }
 }
 
-/// A loop's side.
+/// Tells the watchdog that a loop runs.
 #[derive(Clone)]
-pub struct Post {
+pub struct Heartbeat {
     shared: Arc<Shared>,
     place: usize,
 }
 
-impl Post {
+impl Heartbeat {
     /// Reports one more turn of the loop. Returns whether its packets were let through meanwhile, so that it has to start again.
     /// `tail` replaces the last four bytes of what is written when the loop stalls.
     pub fn turn(&self, tail: u32) -> bool {
@@ -110,18 +110,18 @@ impl Post {
     }
 }
 
-/// In the place of a charge: it is written at the end of the process only.
+/// Flag in `place`: the message is written at the end of the process only.
 const AT_END: u8 = 0x80;
 
-/// What is written, and where, when a loop stalls.
-struct Charge {
+/// A message to write when a loop stalls.
+struct PreparedMessage {
     place: u8,
     fd: OwnedFd,
     bytes: Vec<u8>,
 }
 
 /// What is done when the watched process has ended.
-enum Duty {
+enum ExitAction {
     /// Nothing: the watchdog ends with it.
     End,
     /// What is prepared for all loops is written, then this file deleted.
@@ -131,26 +131,26 @@ enum Duty {
 /// The watchdog's process.
 pub struct Watchdog {
     shared: Arc<Shared>,
-    duty: Duty,
+    duty: ExitAction,
     socket: OwnedFd,
     pid: c_int,
-    charges: Vec<Charge>,
-    posts: usize,
+    charges: Vec<PreparedMessage>,
+    heartbeats: usize,
 }
 
 impl Watchdog {
     /// Starts it.
     pub fn start() -> Result<Self, Error> {
-        Self::with(Duty::End)
+        Self::with(ExitAction::End)
     }
 
     /// Starts one that also writes what is prepared if this process ends without [`Self::dismiss`], and then deletes a file.
     pub fn restoring(state: &Path) -> Result<Self, Error> {
         let path = CString::new(state.as_os_str().as_bytes());
-        Self::with(Duty::Restore(path.unwrap_or_default()))
+        Self::with(ExitAction::Restore(path.unwrap_or_default()))
     }
 
-    fn with(duty: Duty) -> Result<Self, Error> {
+    fn with(duty: ExitAction) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
         let shared = Arc::new(Shared::new().map_err(no)?);
         let (socket, pid) = fork(&shared, &duty).map_err(no)?;
@@ -160,32 +160,37 @@ impl Watchdog {
             socket,
             pid,
             charges: Vec::new(),
-            posts: 0,
+            heartbeats: 0,
         })
     }
 
-    /// A place for one more loop.
-    pub fn post(&mut self) -> Post {
-        self.posts += 1;
-        Post {
+    /// Registers one more loop.
+    pub fn heartbeat(&mut self) -> Heartbeat {
+        self.heartbeats += 1;
+        Heartbeat {
             shared: self.shared.clone(),
-            place: self.posts - 1,
+            place: self.heartbeats - 1,
         }
     }
 
-    /// Writes `bytes` to a copy of `fd` when the loop of this post stalls.
-    pub fn guard(&mut self, post: &Post, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
-        self.charge(post.place as u8, fd, bytes)
+    /// Writes `bytes` to a copy of `fd` when the loop of this heartbeat stalls.
+    pub fn guard(
+        &mut self,
+        heartbeat: &Heartbeat,
+        fd: BorrowedFd<'_>,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.charge(heartbeat.place as u8, fd, bytes)
     }
 
     /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stalls.
     pub fn guard_at_end(
         &mut self,
-        post: &Post,
+        heartbeat: &Heartbeat,
         fd: BorrowedFd<'_>,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.charge(post.place as u8 | AT_END, fd, bytes)
+        self.charge(heartbeat.place as u8 | AT_END, fd, bytes)
     }
 
     fn charge(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
@@ -194,7 +199,7 @@ impl Watchdog {
             return Err(Error::new("no watchdog: too many loops"));
         }
         let fd = fd.try_clone_to_owned().map_err(no)?;
-        let charge = Charge { place, fd, bytes };
+        let charge = PreparedMessage { place, fd, bytes };
         charge.send(&self.socket).map_err(no)?;
         self.charges.retain(|other| other.place != place);
         self.charges.push(charge);
@@ -203,7 +208,7 @@ impl Watchdog {
 
     /// Lets go of all sockets: their loops end.
     pub fn dismiss(&mut self) {
-        self.posts = 0;
+        self.heartbeats = 0;
         for charge in self.charges.drain(..) {
             let _ = sys::send(self.socket.as_fd(), &[charge.place], None);
         }
@@ -234,7 +239,7 @@ impl Drop for Watchdog {
     }
 }
 
-impl Charge {
+impl PreparedMessage {
     fn send(&self, socket: &OwnedFd) -> io::Result<()> {
         let mut message = vec![self.place];
         message.extend_from_slice(&self.bytes);
@@ -243,7 +248,7 @@ impl Charge {
 }
 
 /// Forks: the other end of its socket, and its number.
-fn fork(shared: &Shared, duty: &Duty) -> io::Result<(OwnedFd, c_int)> {
+fn fork(shared: &Shared, duty: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
     let (ours, theirs) = sys::socket_pair()?;
     // SAFETY: no pointers.
     let parent = unsafe { libc::getpid() };
@@ -256,9 +261,9 @@ fn fork(shared: &Shared, duty: &Duty) -> io::Result<(OwnedFd, c_int)> {
 }
 
 /// What the process does.
-fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) -> ! {
+fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &ExitAction, parent: c_int) -> ! {
     alone(socket.as_raw_fd(), duty, parent);
-    let mut charges: [Option<Looked>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
+    let mut charges: [Option<WatchedLoop>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
     let mut message = [0; 1 + BYTES];
     loop {
         if sys::readable(socket, TICK) {
@@ -267,11 +272,11 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) ->
                     let place = usize::from(message[0] & !AT_END);
                     let at_end = message[0] & AT_END != 0;
                     if let Some(charge) = charges.get_mut(place) {
-                        *charge = fd.map(|fd| Looked::new(fd, &message[1..n], at_end));
+                        *charge = fd.map(|fd| WatchedLoop::new(fd, &message[1..n], at_end));
                     }
                 }
                 _ => {
-                    if let Duty::Restore(state) = duty {
+                    if let ExitAction::Restore(state) = duty {
                         let charges = charges.iter().flatten();
                         let written = charges.filter(|charge| charge.write()).count();
                         if written > 0 {
@@ -291,8 +296,8 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) ->
     }
 }
 
-/// A loop as the watchdog sees it.
-struct Looked {
+/// A loop in the watchdog's process.
+struct WatchedLoop {
     fd: OwnedFd,
     bytes: [u8; BYTES],
     length: usize,
@@ -301,7 +306,7 @@ struct Looked {
     ticks: u32,
 }
 
-impl Looked {
+impl WatchedLoop {
     fn new(fd: OwnedFd, prepared: &[u8], at_end: bool) -> Self {
         let mut bytes = [0; BYTES];
         bytes[..prepared.len()].copy_from_slice(prepared);
@@ -316,7 +321,7 @@ impl Looked {
     }
 
     /// Counts looks, not seconds: a loop on a machine that was suspended has not stalled.
-    fn look(&mut self, seen: &Seen) {
+    fn look(&mut self, seen: &LoopState) {
         let turns = seen.turns.load(Ordering::Relaxed);
         if self.at_end || turns != self.turns {
             (self.turns, self.ticks) = (turns, 0);
@@ -340,10 +345,10 @@ impl Looked {
 }
 
 /// Leaves all behind that the fork has brought along.
-fn alone(socket: RawFd, duty: &Duty, parent: c_int) {
+fn alone(socket: RawFd, duty: &ExitAction, parent: c_int) {
     // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any more.
     unsafe {
-        if matches!(duty, Duty::End) {
+        if matches!(duty, ExitAction::End) {
             let kill = libc::SIGKILL as libc::c_ulong;
             libc::prctl(libc::PR_SET_PDEATHSIG, kill, 0, 0, 0);
             if libc::getppid() != parent {

@@ -10,8 +10,8 @@ use crate::bpf::page::Gauges;
 use crate::exposition::{Exposition, Family, escaped};
 use crate::plane::link::View;
 use crate::rtnetlink::message::{Counters, Handle, Key};
-use crate::serve::source::Look;
-use crate::serve::source::Told;
+use crate::serve::source::QueueStatus;
+use crate::serve::source::StatusSource;
 use crate::system::sys;
 
 /// A queue's last sample.
@@ -81,13 +81,13 @@ const LAW: [(&str, &str, f64); 8] = [
 
 /// The latest samples, for clients of the status server.
 #[derive(Clone, Debug, Default)]
-pub struct Board {
+pub struct LatestSamples {
     /// The samples of one round, until it is complete.
     next: Vec<Row>,
     shown: Arc<Mutex<Vec<Row>>>,
 }
 
-impl Board {
+impl LatestSamples {
     /// Adds a sample of this round.
     pub fn take(&mut self, sample: &Sample<'_>) {
         self.next.push(Row {
@@ -129,7 +129,7 @@ impl Row {
     }
 
     /// For the dashboard. Only attached queues tell of marks and of what the line offers.
-    fn look(&self, now_s: f64) -> Look {
+    fn status(&self, now_s: f64) -> QueueStatus {
         let view = View {
             now_s,
             throughput_mbps: self.rates.bps.unwrap_or_default() / 1e6,
@@ -147,24 +147,25 @@ impl Row {
             ..View::default()
         };
         let place = Handle(self.key.handle);
-        let mut look = Look::new(format!("{} {place}", self.device), self.kind.clone(), view);
-        look.gauges = LAW
+        let mut status =
+            QueueStatus::new(format!("{} {place}", self.device), self.kind.clone(), view);
+        status.gauges = LAW
             .iter()
             .filter_map(|(name, title, scale)| Some((*title, self.gauge(name)? * scale)))
             .collect();
-        look
+        status
     }
 }
 
-impl Told for Board {
+impl StatusSource for LatestSamples {
     fn title(&self) -> String {
         "the kernel's queues".to_owned()
     }
 
-    fn looks(&self) -> Vec<Look> {
+    fn queues(&self) -> Vec<QueueStatus> {
         let now_s = sys::monotonic() as f64 / 1e9;
         let rows = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.iter().map(|row| row.look(now_s)).collect()
+        rows.iter().map(|row| row.status(now_s)).collect()
     }
 
     fn json(&self) -> Value {

@@ -21,14 +21,14 @@ use quell_link::units::{counted, parse_time};
 pub use self::sampler::Sample;
 pub use crate::bpf::page::Gauges;
 
-use super::serve::{Places, Server};
+use super::serve::{Endpoints, Server};
 use crate::rtnetlink::dump;
 pub use crate::rtnetlink::{message, xstats};
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
 use crate::system::sys;
 use lines::Format;
-use metrics::Board;
+use metrics::LatestSamples;
 use output::{Output, Rotate};
 use sampler::Sampler;
 use screen::Screen;
@@ -52,10 +52,10 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     // Held back before there is another thread.
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
     // Before anything is written: a port that is taken must not cost a file.
-    let mut server = Server::bind(Places {
+    let mut server = Server::bind(Endpoints {
         metrics: options.metrics,
         dashboard: options.dashboard,
-        ..Places::default()
+        ..Endpoints::default()
     })?;
     let mut watch = Watch::new(options, &signals, finished)?;
     if options.metrics.or(options.dashboard).is_some() {
@@ -63,7 +63,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
             .dashboard
             .iter()
             .for_each(|address| tell(&format!("dashboard: {address}")));
-        let board = Board::default();
+        let board = LatestSamples::default();
         watch.board = Some((board.clone(), 0));
         server.start(Box::new(board));
     }
@@ -132,7 +132,7 @@ struct Watch<'a> {
     output: Option<Output<'a>>,
     screen: Option<Screen>,
     /// For Prometheus, and when it is brought up to date next.
-    board: Option<(Board, u64)>,
+    board: Option<(LatestSamples, u64)>,
     quiet: bool,
     queues: usize,
     samples: u64,

@@ -168,14 +168,14 @@ struct Side {
     done: Ring<u64>,
 }
 
-/// What an interface's loops and the program that hands them frames know of each other.
-struct Beats {
+/// Memory that an interface's loops share with the BPF program that gives them frames.
+struct Heartbeats {
     fd: OwnedFd,
     map: Map,
     queues: u32,
 }
 
-impl Beats {
+impl Heartbeats {
     fn new(queues: u32) -> io::Result<Self> {
         // Two numbers for each queue: when its loop last came round, frames that passed.
         let (fd, map) = bpf::page(16 * queues as usize)?;
@@ -224,7 +224,7 @@ pub struct XdpSocket {
     free: Vec<u32>,
     going: Vec<u32>,
     unsent: u64,
-    beats: Arc<Beats>,
+    beats: Arc<Heartbeats>,
     /// Frames that the program let pass, as far as we know of them; of these, those that are still to be told of.
     known: u64,
     passed: u64,
@@ -290,7 +290,7 @@ pub fn open(
             });
         }
     }
-    let [one, other] = devices.map(|device| Beats::new(device.queues).map(Arc::new));
+    let [one, other] = devices.map(|device| Heartbeats::new(device.queues).map(Arc::new));
     let beats = [one.map_err(no)?, other.map_err(no)?];
     let hook = |way: usize| Hooked {
         index: devices[way].index,
@@ -362,7 +362,7 @@ fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
 struct Hooked {
     index: u32,
     sockets: Vec<Arc<OwnedFd>>,
-    beats: Arc<Beats>,
+    beats: Arc<Heartbeats>,
 }
 
 /// The interfaces whose frames are to be handed over.
