@@ -12,7 +12,10 @@
 
 #define FLOW_BITS 16
 #define FLOW_MASK 0xffffULL
-#define BEFORE (1ULL << 36) /* added to every deadline, so that none is negative: handicaps are at least -24 s */
+#define BEFORE (1ULL << 38) /* added to every deadline, so that none is negative: handicaps are at least -85 s */
+#define HALF 45426 /* ln 2: with less than half of the mean service, a flow's lone packets get a lead */
+#define LARGEST_SHARE (47 * ONE / 100)
+#define SHARE_STEP (ONE / 4)
 #define END ((1ULL << (64 - FLOW_BITS)) - 2)
 
 struct queue {
@@ -26,7 +29,8 @@ struct queue {
     struct reading reading;
     u64 due; /* when the gauges or the policy are */
     u64 marks;
-    s64 scale;       /* `kappa` targets */
+    s64 scale, lead; /* `kappa` and `lead` targets */
+    u32 service, steady; /* how much of a flow's bytes served counts as if it were queued, Q bits */
     u32 by_deadline; /* or the flows are in the lists of a deficit round robin */
     u32 limit;
     u32 ecn;
@@ -45,7 +49,8 @@ static always_inline void queue_init(struct queue *q, u64 now)
     guard_init(&q->guard);
     q->settings = (struct settings){ NEVER, NEVER, NEVER, NEVER, NEVER, 0 };
     q->due = q->marks = 0;
-    q->scale = 0;
+    q->scale = q->lead = 0;
+    q->service = q->steady = 0;
     q->by_deadline = 1;
     tournament_init(&q->deadlines);
     tournament_init(&q->bounds);
@@ -63,11 +68,11 @@ static always_inline void queue_set(struct queue *q, const struct quell_knobs *k
 static always_inline u32 score_of(struct queue *q, s32 flow)
 {
     u32 queued = flow_at(&q->flows, flow)->bytes;
-    u64 served = (u64)peer_at(&q->link, flow)->served * HUSH_SERVICE >> Q;
+    u64 served = (u64)peer_at(&q->link, flow)->served * q->service >> Q;
 
     if (!queued)
         return 0;
-    served += link_steady(&q->link, flow) * HUSH_STEADY >> Q;
+    served += link_steady(&q->link, flow) * q->steady >> Q;
     return min64(queued + served, ~0U);
 }
 
@@ -96,15 +101,40 @@ global int victim(struct queue *q nonnull)
     return flow;
 }
 
-/* Gives a flow its place in the order, by the packet at its head. */
-global int place(struct queue *q nonnull, s32 flow)
+/* Follows the target with the shares of service. When they grow, no bound is sure. */
+global int follow_shares(struct queue *q nonnull)
+{
+    u64 target = power(ln(max64(q->settings.target, 1)) / SHARE_STEP * SHARE_STEP, 0);
+    u32 service = min64((u64)HUSH_SERVICE * target / MEMORY, LARGEST_SHARE);
+    u32 steady = min64((u64)HUSH_STEADY * target / MEMORY, LARGEST_SHARE);
+    u32 grew = service > q->service || steady > q->steady, i;
+
+    q->service = service;
+    q->steady = steady;
+    if (!grew)
+        return 0;
+    repeat (i, FLOWS) {
+        if (i >= q->flows.count)
+            break;
+        tournament_set(&q->bounds, i, score_key(i, score_of(q, i)));
+    }
+    return 0;
+}
+
+/* Gives a flow its place in the order, by the packet at its head; `alone`: that found nothing of its flow queued. */
+global int place(struct queue *q nonnull, s32 flow, u32 alone)
 {
     struct flow *f = flow_at(&q->flows, flow);
     u64 key = LAST;
 
     if (f->packets) {
-        s64 handicap = q->scale ? q->scale * (s64)peer_at(&q->link, flow)->excess >> Q : 0;
-        u64 due = plus(packet_at(&q->flows, f->head)->enqueued, BEFORE + handicap);
+        s64 excess = peer_at(&q->link, flow)->excess;
+        s64 handicap = q->scale * excess >> Q;
+        u64 due;
+
+        if (alone && excess < -HALF)
+            handicap += q->lead * (excess + HALF) >> Q;
+        due = plus(packet_at(&q->flows, f->head)->enqueued, BEFORE + handicap);
 
         key = min64(due >> 10, END) << FLOW_BITS | (u32)flow;
     }
@@ -128,7 +158,7 @@ global int change_order(struct queue *q nonnull, u32 by_deadline)
             break;
         if (by_deadline) {
             flows_move(&q->flows, i, TURN_OFF);
-            place(q, i);
+            place(q, i, 0);
         } else if (flow_at(&q->flows, i)->packets) {
             flows_activate(&q->flows, i);
         }
@@ -166,7 +196,7 @@ global int drop_batch(struct queue *q nonnull)
             bytes += drop_from(q, flow, OVERFLOW);
         }
         if (q->by_deadline)
-            place(q, flow);
+            place(q, flow, 0);
     }
     return 0;
 }
@@ -183,7 +213,7 @@ static always_inline s32 queue_enqueue(struct queue *q, u32 hash, u32 bytes, u32
     if (!q->by_deadline)
         flows_activate(&q->flows, flow);
     else if (flow_at(&q->flows, flow)->packets == 1)
-        place(q, flow);
+        place(q, flow, 1);
     key = score_key(flow, score_of(q, flow));
     if (key < tournament_of(&q->bounds, flow))
         tournament_set(&q->bounds, flow, key);
@@ -216,6 +246,8 @@ global int learn(struct queue *q nonnull, u64 now)
     if (now >= q->policy.due) {
         policy_decide(&q->policy, now, link, &q->law, &q->settings);
         q->scale = (s64)HUSH_KAPPA * (s64)min64(q->settings.target, SECOND) >> Q;
+        q->lead = (s64)HUSH_LEAD * (s64)min64(q->settings.target, SECOND) >> Q;
+        follow_shares(q);
         q->reading = (struct reading){ link->rate, link->round_trip, head_age(q, now), q->flows.bytes, link->sent };
         /* Back in charge: what the law remembers is of the time before. */
         if (guard_turn(&q->guard, now, &q->reading))
@@ -230,7 +262,7 @@ global int learn(struct queue *q nonnull, u64 now)
 static always_inline void give_up(struct queue *q, s32 flow)
 {
     drop_from(q, flow, EARLY);
-    place(q, flow);
+    place(q, flow, 0);
 }
 
 /* Marks a flow's head, if it can be marked and the flow would slow down for it; else drops it. */
@@ -322,7 +354,7 @@ static always_inline s32 queue_dequeue(struct queue *q, u64 now)
     bytes = packet_at(&q->flows, at)->bytes;
     link_departed(&q->link, now, flow, bytes, !q->flows.packets_queued);
     if (by_deadline)
-        place(q, flow);
+        place(q, flow, 0);
     return at;
 }
 

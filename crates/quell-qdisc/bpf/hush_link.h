@@ -21,7 +21,7 @@ struct peer {
     u32 served;    /* bytes, lately */
     u32 steady;    /* bytes per MEMORY over many round trips, and its excess, when the clock `folds` stood at `at` */
     u32 at;
-    s32 excess;    /* ln of steady service over the active flows' mean, a twentieth of which is added to both; -1.5 to 2, Q bits */
+    s32 excess;    /* ln of steady service over the active flows' mean, a twentieth of which is added to both; -3 to 2, Q bits */
 };
 
 struct link {
@@ -78,7 +78,7 @@ global int link_fade_steady(struct link *link nonnull, s32 flow)
         return 0;
     p->steady = link_steady(link, flow);
     p->at = link->folds;
-    p->excess = clamped(ln(p->steady + link->twentieth + 1) - link->ln_mean, -3 * ONE / 2, 2 * ONE);
+    p->excess = clamped(ln(p->steady + link->twentieth + 1) - link->ln_mean, -3 * ONE, 2 * ONE);
     return 0;
 }
 

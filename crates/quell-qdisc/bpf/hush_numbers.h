@@ -35,11 +35,11 @@ static const int HUSH_WAIT[9] = {
 };
 
 static const int HUSH_HOLD[9] = {
-    83074, -32068, -3104, 56163, 8149, 12411, 12559, 26900, -7427,
+    109288, -32068, -3104, 56163, 8149, 12411, 12559, 26900, -7427,
 };
 
 static const int HUSH_CAP[9] = {
-    39578, -10156, -8383, -112183, -24777, -11838, 893, -63389, 1965,
+    39578, -10156, -8383, -92522, -24777, -11838, 893, -63389, 1965,
 };
 
 static const int HUSH_STEP[9] = {
@@ -47,15 +47,16 @@ static const int HUSH_STEP[9] = {
 };
 
 static const int HUSH_IDLE[4] = {
-    -303797, 36658, -12020, -34465,
+    -303797, 52429, -12020, -34465,
 };
 
 #define HUSH_POWER 43234
 #define HUSH_LONGEST 6582
 #define HUSH_WINDOW 262144
-#define HUSH_SERVICE 4096
-#define HUSH_STEADY 11704
-#define HUSH_KAPPA 65536
+#define HUSH_SERVICE 65536
+#define HUSH_STEADY 131072
+#define HUSH_KAPPA 45875
+#define HUSH_LEAD 131072
 #define HUSH_OWN 65536
 #define HUSH_GAIN 105
 #define HUSH_FALLS -163840

@@ -108,8 +108,9 @@ def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Mode
     return found | {
         "the flow with most bytes queued pays": _with(model, service=[0.0], steady=[0.0]),
         "steady service does not count for who pays": _with(model, steady=[0.0]),
-        "bytes served lately count for nine tenths, steady service does not": _with(model, service=[0.9], steady=[0.0]),
-        "packets leave in the order of arrival": _with(model, kappa=[0.0]),
+        "service lately counts for four targets, steady service does not": _with(model, service=[4.0], steady=[0.0]),
+        "packets leave in the order of arrival": _with(model, kappa=[0.0], lead=[0.0]),
+        "lone packets get no lead": _with(model, lead=[0.0]),
         "flows are served nearly equally": _with(model, kappa=[4.0]),
         "ECT(1) is marked whichever flow built the queue": _with(model, own=[0.0]),
         "the target does not follow the idle share": _with(model, gain=[0.0]),

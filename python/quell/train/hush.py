@@ -36,17 +36,18 @@ with warnings.catch_warnings():
 
 ROWS = {
     "target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "idle": 4, "power": 1, "longest": 1, "window": 1,
-    "service": 1, "steady": 1, "kappa": 1, "own": 1, "gain": 1, "falls": 1, "rises": 1,
+    "service": 1, "steady": 1, "kappa": 1, "lead": 1, "own": 1, "gain": 1, "falls": 1, "rises": 1,
 }  # fmt: skip
 """The words of a model and how many numbers each has."""
-LEARNED = {"target", "cap", "step", "idle", "longest", "steady", "gain", "rises"}
-"""The words whose numbers training changes. `kappa` is set by hand: the cost does not see that a game waits for a
+LEARNED = {"target", "cap", "step", "idle", "longest", "service", "steady", "kappa", "gain", "rises"}
+"""The words whose numbers training changes. `lead` is set by hand: the cost does not see that a game waits for a
 download."""
-SHARES = 0.95
-"""`service` and `steady` together, at most."""
-SPREAD = {"longest": 0.1, "gain": 0.1}
+SPREAD = {"longest": 0.1, "gain": 0.02, "service": 2.0, "steady": 2.0}
 """How far a step goes, in units of `sigma`, where not 1."""
-RANGES = {"longest": (0.0001, 1.0), "steady": (0.0, SHARES), "gain": (0.0, 1.0), "rises": (0.0, 5.0)}
+RANGES = {
+    "longest": (0.0001, 1.0), "service": (0.0, 16.0), "steady": (0.0, 16.0), "kappa": (0.0, 16.0), "gain": (0.0, 1.0),
+    "rises": (0.0, 5.0),
+}  # fmt: skip
 WEIGHTS_WITHIN = 20.0
 COMMON = 1001
 """Seed of the links on which all models are judged; `quell train hush --judge` takes it by default, too."""
@@ -129,7 +130,6 @@ class Space:
         for (word, k), value in zip(self.at, self.origin + self.spread * np.asarray(steps), strict=True):
             low, high = RANGES.get(word, (-WEIGHTS_WITHIN, WEIGHTS_WITHIN))
             model[word][k] = float(min(max(value, low), high))
-        model["steady"] = [min(model["steady"][0], SHARES - model["service"][0])]
         return model
 
 

@@ -295,6 +295,7 @@ fn hush_numbers() -> String {
         ("SERVICE", model.service),
         ("STEADY", model.steady),
         ("KAPPA", model.kappa),
+        ("LEAD", model.lead),
         ("OWN", model.own),
         ("GAIN", model.gain),
         ("FALLS", model.falls),

@@ -172,7 +172,7 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -1.5 to 2, s being a flow's steady service and m that of all flows divided by the
+    /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that of all flows divided by the
     /// number of active ones, as of the flow's first arrival or departure since the clock moved; with [`fixed::Q`] bits behind the point.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
@@ -186,7 +186,7 @@ impl Link {
         f.steady = f.steady(self.folds);
         f.at = self.folds;
         let excess = fixed::ln(u64::from(f.steady) + self.twentieth + 1) - self.ln_mean;
-        f.excess = excess.clamp(-3 * fixed::ONE / 2, 2 * fixed::ONE) as i32;
+        f.excess = excess.clamp(-3 * fixed::ONE, 2 * fixed::ONE) as i32;
     }
 
     pub(super) fn set_rate(&mut self, rate: u64) {

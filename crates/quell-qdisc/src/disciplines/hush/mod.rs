@@ -32,7 +32,7 @@ use link::Link;
 pub use model::Model;
 use order::Deadlines;
 use policy::Policy;
-use scores::Scores;
+use scores::{Scores, Shares};
 use stand_in::StandIn;
 
 use crate::control::guard::Stats;
@@ -118,20 +118,6 @@ impl Params {
 
 /// What a full queue drops at once, at most, packets: as fq_codel.
 const BATCH: u32 = 64;
-/// What decides which flow pays: bytes queued, and shares of those served lately and over many round trips; 0 without a packet.
-#[inline]
-fn score<P: Packet>(flows: &Flows<P>, link: &Link, model: &Model, flow: FlowId) -> u32 {
-    match flows.backlog(flow) {
-        0 => 0,
-        queued => {
-            let share = |bytes: u32, of: i32| (u64::from(bytes) * of as u64) >> fixed::Q;
-            let lately = share(link.served(flow), model.service);
-            let served = lately + share(link.steady(flow), model.steady);
-            queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
-        }
-    }
-}
-
 /// The queue.
 #[derive(Clone, Debug)]
 pub struct Hush<P> {
@@ -141,6 +127,7 @@ pub struct Hush<P> {
     /// Holds while the policy is trusted; else the flows are in the lists of a deficit round robin.
     deadlines: Deadlines,
     scores: Box<Scores>,
+    shares: Shares,
     /// When the gauges or the policy are due.
     due: Nanos,
     link: Link,
@@ -166,6 +153,7 @@ impl<P: Packet> Hush<P> {
             flows: Flows::new(params.flows),
             deadlines: Deadlines::default(),
             scores: Box::default(),
+            shares: Shares::default(),
             due: 0,
             link: Link::default(),
             law: Law::default(),
@@ -208,7 +196,9 @@ impl<P: Packet> Hush<P> {
     #[inline(always)]
     fn place(&mut self, flow: FlowId) {
         match self.flows.front(flow) {
-            Some(head) => self.deadlines.place(flow, head.enqueued(), &self.link),
+            Some(head) => self
+                .deadlines
+                .place(flow, head.enqueued(), &self.link, false),
             None => self.deadlines.remove(flow),
         }
     }
@@ -221,8 +211,8 @@ impl<P: Packet> Hush<P> {
         match self.params.order {
             Order::Single => Some(0),
             _ => {
-                let (flows, link, model) = (&self.flows, &self.link, &*self.params.model);
-                let of = |flow| score(flows, link, model, flow);
+                let (flows, link, shares) = (&self.flows, &self.link, &self.shares);
+                let of = |flow| shares.score(flows, link, flow);
                 Some(self.scores.most(of))
             }
         }
@@ -276,7 +266,11 @@ impl<P: Packet> Hush<P> {
             let (model, link) = (&self.params.model, &self.link);
             self.settings = self.policy.decide(now, model, link, &mut self.law);
             if self.params.order == Order::Fair {
-                self.deadlines.scale(model.kappa, self.settings.target);
+                self.deadlines
+                    .scale(model.kappa, model.lead, self.settings.target);
+            }
+            if self.shares.follow(model, self.settings.target) {
+                (0..self.flows.count() as FlowId).for_each(|flow| self.scores.raise(flow));
             }
             self.supervise(now);
         }
@@ -506,7 +500,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         if self.by_deadline {
             self.flows.push(flow, packet).set_enqueued(now);
             if self.flows.get(flow).packets() == 1 {
-                self.deadlines.place(flow, now, &self.link);
+                self.deadlines.place(flow, now, &self.link, true);
             }
             self.scores.raise(flow);
         } else {

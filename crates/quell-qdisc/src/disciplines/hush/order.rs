@@ -3,6 +3,9 @@
 //! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to its mean over the active flows and
 //! clamped ([`Link::excess`]). It is fixed when a packet becomes the head of its flow's queue, so one key changes per packet. With
 //! `kappa` 0 packets leave in the order of arrival; the larger it is, the more equally the flows are served.
+//!
+//! A packet that finds nothing of its flow queued also gets a lead, if the flow was served less than half of the mean: `lead` targets
+//! for each e-fold. Calls and games, which send a packet at a time, so wait little; bursts of transfers that begin do not.
 
 use super::fixed::Q;
 use super::link::Link;
@@ -16,6 +19,7 @@ pub struct Deadlines {
     heads: Tournament,
     /// `kappa` targets, nanoseconds.
     scale: i64,
+    lead: i64,
     /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and deadlines end nine years
     /// after this one.
     origin: Nanos,
@@ -27,29 +31,37 @@ impl Default for Deadlines {
         Self {
             heads: Tournament::default(),
             scale: 0,
+            lead: 0,
             origin: NEVER,
         }
     }
 }
 
-/// Added to every deadline, so that none is negative: handicaps are at least -24 s.
-const BEFORE: u64 = 1 << 36;
+/// ln 2: with less than half of the mean, a flow's lone packets get a lead.
+const HALF: i64 = super::fixed::LN2_Q;
+/// Added to every deadline, so that none is negative: handicaps are at least -85 s.
+const BEFORE: u64 = 1 << 38;
 /// Deadlines within 2^10 ns count as equal; then the flow with the lowest number goes first.
 const UNIT_BITS: u32 = 10;
 
 impl Deadlines {
-    /// Takes the policy's target. Deadlines already given do not change.
-    pub fn scale(&mut self, kappa: i32, target: Nanos) {
-        self.scale = (i64::from(kappa) * target.min(SEC) as i64) >> Q;
+    /// Takes the policy's target; `kappa` and `lead` have [`Q`] bits behind the point. Deadlines already given do not change.
+    pub fn scale(&mut self, kappa: i32, lead: i32, target: Nanos) {
+        let targets = |factor: i32| (i64::from(factor) * target.min(SEC) as i64) >> Q;
+        (self.scale, self.lead) = (targets(kappa), targets(lead));
     }
 
-    /// Gives a flow its place by the arrival of its head.
+    /// Gives a flow its place by the arrival of its head; `alone`: the head found nothing of its flow queued.
     #[inline(always)]
-    pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link) {
+    pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link, alone: bool) {
         if self.origin == NEVER {
             self.origin = arrival >> UNIT_BITS << UNIT_BITS;
         }
-        let handicap = (self.scale * link.excess(flow)) >> Q;
+        let excess = link.excess(flow);
+        let mut handicap = (self.scale * excess) >> Q;
+        if alone {
+            handicap += (self.lead * (excess + HALF).min(0)) >> Q;
+        }
         let since = arrival.saturating_sub(self.origin);
         let due = since.saturating_add_signed(BEFORE as i64 + handicap);
         self.heads.set(flow, (due >> UNIT_BITS).min(MAX_VALUE));

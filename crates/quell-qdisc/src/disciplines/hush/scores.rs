@@ -1,13 +1,63 @@
-//! Which flow has the highest score, without a look at every flow.
+//! Which flow pays: the one with the highest score, found without a look at every flow.
+//!
+//! A flow's score is its bytes queued plus shares of what it was served lately and over many round trips. The shares are so large
+//! that a flow which takes the whole link for as long as the target counts as if it had `service` and `steady` targets queued: both
+//! matter beside the queue on every link. A burst that fills the queue by itself thus pays for it, and of flows with a packet each the
+//! one pays that takes most.
 //!
 //! A tournament holds for each flow an upper bound of its score. A score rises only when a packet arrives: its flow is noted then,
 //! and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's score until
 //! that is the highest still. A search costs one change for each flow that had an arrival since the last one, and one for each bound
-//! that turns out too high: at most all flows, after a period of the gauges. Of equal scores the flow with the lowest number is
+//! that turns out too high: at most all flows, after a period of the gauges. When the shares grow, every flow counts as risen. Of equal scores the flow with the lowest number is
 //! found.
 
-use crate::parts::flows::{FlowId, of_flow};
+use super::fixed::{self, Q};
+use super::link::{Link, MEMORY};
+use super::model::Model;
+use crate::parts::flows::{FlowId, Flows, of_flow};
 use crate::parts::tournament::Tournament;
+use crate::{Nanos, Packet};
+
+/// How much of a flow's bytes served counts as if it were queued, with [`Q`] bits behind the point.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shares {
+    service: u32,
+    steady: u32,
+}
+
+/// Each is at most this: were the sum 1, a packet of 40 bytes that leaves could raise a score.
+const LARGEST: u64 = 47 * fixed::ONE as u64 / 100;
+/// The shares follow the target in steps of this factor's ln, so that they seldom grow.
+const STEP: i64 = fixed::ONE / 4;
+
+impl Shares {
+    /// Follows the target; whether a share grew.
+    pub fn follow(&mut self, model: &Model, target: Nanos) -> bool {
+        let target = fixed::exp(fixed::ln(target.max(1)) / STEP * STEP);
+        let of =
+            |w: i32| (u64::from(w.max(0).unsigned_abs()) * target / MEMORY).min(LARGEST) as u32;
+        let before = *self;
+        *self = Self {
+            service: of(model.service),
+            steady: of(model.steady),
+        };
+        self.service > before.service || self.steady > before.steady
+    }
+
+    /// A flow's score; 0 without a packet.
+    #[inline]
+    pub fn score<P: Packet>(&self, flows: &Flows<P>, link: &Link, flow: FlowId) -> u32 {
+        match flows.backlog(flow) {
+            0 => 0,
+            queued => {
+                let share = |bytes: u32, of: u32| (u64::from(bytes) * u64::from(of)) >> Q;
+                let lately = share(link.served(flow), self.service);
+                let served = lately + share(link.steady(flow), self.steady);
+                queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
+            }
+        }
+    }
+}
 
 /// The bounds.
 #[derive(Clone, Debug, Default)]

@@ -19,9 +19,10 @@ idle -5.11673 0.20718 -0.40618 -0.60716
 power 0.659698
 longest 0.0503769
 window 4
-service 0.0625
-steady 0.7712
+service 1
+steady 0.5
 kappa 0.53314
+lead 0
 own 1
 gain 0.02448
 falls -2.5
@@ -246,8 +247,10 @@ fn arrival_order_holds_with_drops_from_the_middle() {
 }
 
 /// Mean sojourn of the packets of flow 9, one of which comes every 20 ms beside a flow that sends more than the link takes.
-fn sojourn_of_a_thin_flow(kappa: f64) -> u64 {
-    let text = MODEL.replace("kappa 0.53314", &format!("kappa {kappa}"));
+fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> u64 {
+    let text = MODEL
+        .replace("kappa 0.53314", &format!("kappa {kappa}"))
+        .replace("lead 0", &format!("lead {lead}"));
     let mut bed = Bed::new(Params {
         model: Arc::new(Model::parse(&text).expect("a model")),
         ..Params::default()
@@ -271,11 +274,47 @@ fn sojourn_of_a_thin_flow(kappa: f64) -> u64 {
 
 #[test]
 fn a_flow_that_takes_little_goes_first_the_more_so_the_larger_kappa_is() {
-    let [arrival, between, fair] = [0.0, 0.25, 4.0].map(sojourn_of_a_thin_flow);
+    let [arrival, between, fair] = [0.0, 0.25, 4.0].map(|kappa| sojourn_of_a_thin_flow(kappa, 0.0));
     assert!(fair < MS && fair < between, "{fair}, {between}");
     assert!(
         between < arrival && arrival > 2 * MS,
         "{between}, {arrival}"
+    );
+}
+
+#[test]
+fn lone_packets_of_a_flow_that_takes_little_get_a_lead() {
+    let [none, little, much] = [0.0, 0.5, 4.0].map(|lead| sojourn_of_a_thin_flow(0.0, lead));
+    assert!(
+        much < MS && much < little && little < none,
+        "{none}, {little}, {much}"
+    );
+}
+
+/// How many of the packets that flow 9 sends in bursts of 20 are dropped beside flow 1, which fills the link.
+fn drops_of_bursts(service: &str) -> usize {
+    let text = MODEL
+        .replace("service 1", service)
+        .replace("steady 0.5", "steady 0");
+    let mut bed = Bed::new(Params {
+        model: Arc::new(Model::parse(&text).expect("a model")),
+        ..Params::default()
+    });
+    bed.run(5000, Ecn::NotEct, |i| match i % 500 {
+        0 => [vec![9; 20], vec![1]].concat(),
+        _ => vec![1],
+    });
+    let of_9 = bed.drops.iter().filter(|(p, _)| p.hash == hash(9)).count();
+    assert!(bed.drops.len() > 100, "{}", bed.drops.len());
+    of_9
+}
+
+#[test]
+fn a_burst_that_fills_the_queue_pays_unless_service_counts_for_more() {
+    let [alone, little, much] = ["service 0", "service 0.5", "service 16"].map(drops_of_bursts);
+    assert!(
+        alone > 20 && little > 20 && much < 5,
+        "{alone}, {little}, {much}"
     );
 }
 
@@ -374,7 +413,7 @@ fn decisions_are_the_same_bits_on_every_machine() {
     let digest = (bed.drops.iter()).fold(0u64, |d, (p, _)| d.wrapping_mul(1_000_003) ^ p.id);
     assert_eq!(
         (settings.target, settings.hold, digest),
-        (2_973_646, 888_530_076, 6_303_053_336_349_194_391)
+        (2_973_646, 888_530_076, 2_873_639_616_042_221_732)
     );
 }
 
@@ -392,7 +431,7 @@ fn idle_policy() -> Arc<Model> {
         .map(|(word, x)| format!("{word} {x} {zeros}\n"))
         .concat();
     let text = format!(
-        "hush 2\n{rows}idle 0 0 0 0\npower 0\nlongest 1\nwindow 4\nservice 0.0625\nsteady 0\nkappa 0\nown 0\ngain 0\n\
+        "hush 2\n{rows}idle 0 0 0 0\npower 0\nlongest 1\nwindow 4\nservice 1\nsteady 0\nkappa 0\nlead 0\nown 0\ngain 0\n\
          falls 0\nrises 0\nend\n"
     );
     Arc::new(Model::parse(&text).expect("a model"))
