@@ -101,11 +101,11 @@ impl Dump {
         request[28..32].copy_from_slice(&parent.to_ne_bytes());
         self.removals.came();
         sys::send_bytes(self.fd.as_fd(), &request)?;
-        let done = self.receive(each).and_then(|()| self.check());
-        if done.is_err() {
+        if let Err(error) = self.receive(each) {
             self.renew();
+            return Err(error);
         }
-        done
+        self.check()
     }
 
     fn receive(&mut self, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {

@@ -638,11 +638,13 @@ impl Session {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
         if let Some(actuator) = &mut self.actuator {
-            // Where the device is there, the filter is, too.
-            let _ = actuator.unhook(&mut self.dump);
+            // Where the device is there, the filter is, too. If it cannot be removed now, the file still names it.
+            let unhooked = actuator.unhook(&mut self.dump);
             actuator.watchdog.dismiss();
             actuator.heartbeats.clear();
-            let _ = actuator.file.remove();
+            if unhooked.is_ok() || host::index(&self.plan.dev).is_none() {
+                let _ = actuator.file.remove();
+            }
         }
     }
 

@@ -48,7 +48,7 @@ pub enum Order {
     /// Between the order of arrival and fair queueing; see `order.rs`.
     #[default]
     Fair,
-    /// In the order of arrival (`kappa` 0); the flow that takes most pays. In deficit round robin while the guard acts.
+    /// In the order of arrival (`kappa` and `lead` 0); the flow that takes most pays. In deficit round robin while the guard acts.
     Arrival,
     /// One queue: in the order of arrival, and its head pays.
     Single,

@@ -37,7 +37,7 @@ pub struct Model {
     pub service: i32,
     /// The same of what it was served over ten round trips.
     pub steady: i32,
-    /// How far a flow's steady service moves its packets in the order of arrival, targets; 0: not at all.
+    /// How far a flow's steady service moves its packets in the order of arrival, targets.
     pub kappa: i32,
     /// How much earlier lone packets of a flow leave, targets per e-fold by which its service is below half of the mean.
     pub lead: i32,

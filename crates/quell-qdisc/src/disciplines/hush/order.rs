@@ -2,7 +2,7 @@
 //!
 //! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to its mean over the active flows and
 //! clamped ([`Link::excess`]). It is fixed when a packet becomes the head of its flow's queue, so one key changes per packet. With
-//! `kappa` 0 packets leave in the order of arrival; the larger it is, the more equally the flows are served.
+//! `kappa` and `lead` 0 packets leave in the order of arrival; the larger it is, the more equally the flows are served.
 //!
 //! A packet that finds nothing of its flow queued also gets a lead, if the flow was served less than half of the mean: `lead` targets
 //! for each e-fold. Calls and games, which send a packet at a time, so wait little; bursts of transfers that begin do not.

@@ -1,11 +1,10 @@
 //! Which flow pays: the one with the highest score, found without a look at every flow.
 //!
-//! A flow's score is its bytes queued plus shares of what it was served lately and over many round trips. The shares are so large
-//! that a flow which takes the whole link for as long as the target counts as if it had `service` and `steady` targets queued: both
-//! matter beside the queue on every link. A burst that fills the queue by itself thus pays for it, and of flows with a packet each the
-//! one pays that takes most.
+//! A flow's score is its bytes queued plus shares of what it was served lately and over many round trips. The shares follow the
+//! target: a flow that had the whole link for that long counts as if it had `service` and `steady` targets queued, on every link.
+//! A burst that fills the queue by itself thus pays for it, and of flows with a packet each the one pays that takes most.
 //!
-//! A tournament holds for each flow an upper bound of its score. A score rises only when a packet arrives: its flow is noted then,
+//! A tournament holds for each flow an upper bound of its score. A score rises when a packet arrives: its flow is noted then,
 //! and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's score until
 //! that is the highest still. A search costs one change for each flow that had an arrival since the last one, and one for each bound
 //! that turns out too high: at most all flows, after a period of the gauges. When the shares grow, every flow counts as risen. Of equal scores the flow with the lowest number is
@@ -25,9 +24,10 @@ pub struct Shares {
     steady: u32,
 }
 
-/// Each is at most this: were the sum 1, a packet of 40 bytes that leaves could raise a score.
+/// Each is at most this, so that a packet of 40 bytes or more that leaves raises no score. `steady` 2 counts in full up to a target
+/// of 70 ms.
 const LARGEST: u64 = 47 * fixed::ONE as u64 / 100;
-/// The shares follow the target in steps of this factor's ln, so that they seldom grow.
+/// The shares follow the target, rounded down to steps of this factor's ln, so that they seldom grow.
 const STEP: i64 = fixed::ONE / 4;
 
 impl Shares {
@@ -110,6 +110,13 @@ mod tests {
         let mut rng = crate::Rng::new(1, "scores");
         let (mut scores, mut now) = (Scores::default(), Vec::new());
         for step in 0..20_000 {
+            if step % 300 == 299 {
+                // The shares grow.
+                for (flow, score) in now.iter_mut().enumerate() {
+                    *score += *score / 4;
+                    scores.raise(flow as FlowId);
+                }
+            }
             let flow = rng.below(1 + step / 50) as usize;
             if flow >= now.len() {
                 now.resize(flow + 1, 0);
