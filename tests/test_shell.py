@@ -294,6 +294,7 @@ while True:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("aqm", ["pfifo limit 5000", "fq_codel limit 30", "fifo drop 0.1"])
+@pytest.mark.machine_root  # SO_RCVBUFFORCE
 def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path: Path, aqm: str) -> None:
     send, receive = python(tmp_path, "send.py", SEND), python(tmp_path, "receive.py", RECEIVE)
     # Without IPv6 (it needs an MTU of 1280) the kernel sends nothing of its own.
@@ -361,6 +362,7 @@ looking.start()
 # On the fast link segments leave as one; those with a mark must not.
 @pytest.mark.real_time
 @pytest.mark.parametrize(("rate", "target", "interval"), [("10mbit", "1ms", "10ms"), ("1gbit", "20us", "200us")])
+@pytest.mark.machine_root  # SO_RCVBUFFORCE
 def test_marks_are_written_counted_and_leave_checksums_right(
     quell: Quell, tmp_path: Path, rate: str, target: str, interval: str
 ) -> None:
@@ -477,7 +479,7 @@ kill $near
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("killed", ["", "quell", "all"])
+@pytest.mark.parametrize("killed", ["", "quell", pytest.param("all", marks=pytest.mark.machine_root)])
 def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: str) -> None:
     for needed in ("iptables", "ip", "curl", "pgrep"):
         if shutil.which(needed) is None:
