@@ -82,8 +82,8 @@ static always_inline u64 score_key(s32 flow, u32 score)
     return (u64)~score << FLOW_BITS | (u32)flow;
 }
 
-/* The flow with the highest score, of those that have a packet. A score rises when a packet arrives or the shares grow, which raises the bound; so
- * the search brings bounds down until the highest is true (`src/disciplines/hush/scores.rs`). */
+/* The flow with the highest score, of those that have a packet. A score rises when a packet arrives or the shares grow, and its bound
+ * with it; so the search brings bounds down until the highest is true (`src/disciplines/hush/scores.rs`). */
 global int victim(struct queue *q nonnull)
 {
     s32 flow = 0;

@@ -6,7 +6,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
@@ -219,8 +219,12 @@ pub fn speed(dev: &str) -> Option<u64> {
 
 /// Whether two interfaces are in one bridge. False if /sys is that of another namespace.
 pub fn bridged(one: &str, other: &str) -> bool {
-    let master = |dev: &str| std::fs::read_link(format!("/sys/class/net/{dev}/master")).ok();
     master(one).is_some_and(|bridge| Some(bridge) == master(other))
+}
+
+/// The folder in /sys of the bridge or bond that has an interface.
+fn master(dev: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/sys/class/net/{dev}/master")).ok()
 }
 
 /// The bridge or bond that has an interface: which of the two, and its name. None if /sys is that
@@ -230,8 +234,10 @@ pub fn part_of(dev: &str) -> Option<(&'static str, String)> {
     let kinds = [("brport", "bridge"), ("bonding_slave", "bond")];
     let is = |(file, _): &(&str, &str)| folder.join(file).exists();
     let (_, kind) = kinds.into_iter().find(is)?;
-    let whole = fs::read_link(folder.join("master")).ok()?;
-    Some((kind, whole.file_name()?.to_string_lossy().into_owned()))
+    Some((
+        kind,
+        master(dev)?.file_name()?.to_string_lossy().into_owned(),
+    ))
 }
 
 /// How many receive queues an interface has. Where /sys is another namespace's, that is not known: one.

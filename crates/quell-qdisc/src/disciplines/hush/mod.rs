@@ -118,6 +118,7 @@ impl Params {
 
 /// What a full queue drops at once, at most, packets: as fq_codel.
 const BATCH: u32 = 64;
+
 /// The queue.
 #[derive(Clone, Debug)]
 pub struct Hush<P> {

@@ -2,10 +2,10 @@
 //!
 //! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to its mean over the active flows and
 //! clamped ([`Link::excess`]). It is fixed when a packet becomes the head of its flow's queue, so one key changes per packet. With
-//! `kappa` and `lead` 0 packets leave in the order of arrival; the larger it is, the more equally the flows are served.
+//! `kappa` and `lead` 0 packets leave in the order of arrival; the larger `kappa` is, the more equally the flows are served.
 //!
 //! A packet that finds nothing of its flow queued also gets a lead, if the flow was served less than half of the mean: `lead` targets
-//! for each e-fold. Calls and games, which send a packet at a time, so wait little; bursts of transfers that begin do not.
+//! for each e-fold. So calls and games, which send a packet at a time, wait little; of a burst only the first packet gets a lead.
 
 use super::fixed::Q;
 use super::link::Link;
@@ -19,6 +19,7 @@ pub struct Deadlines {
     heads: Tournament,
     /// `kappa` targets, nanoseconds.
     scale: i64,
+    /// `lead` targets, nanoseconds.
     lead: i64,
     /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and deadlines end nine years
     /// after this one.

@@ -7,8 +7,8 @@
 //! A tournament holds for each flow an upper bound of its score. A score rises when a packet arrives: its flow is noted then,
 //! and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's score until
 //! that is the highest still. A search costs one change for each flow that had an arrival since the last one, and one for each bound
-//! that turns out too high: at most all flows, after a period of the gauges. When the shares grow, every flow counts as risen. Of equal scores the flow with the lowest number is
-//! found.
+//! that turns out too high: at most all flows, after a period of the gauges. When the shares grow, every flow counts as risen.
+//! Of equal scores the flow with the lowest number is found.
 
 use super::fixed::{self, Q};
 use super::link::{Link, MEMORY};
@@ -47,15 +47,13 @@ impl Shares {
     /// A flow's score; 0 without a packet.
     #[inline]
     pub fn score<P: Packet>(&self, flows: &Flows<P>, link: &Link, flow: FlowId) -> u32 {
-        match flows.backlog(flow) {
-            0 => 0,
-            queued => {
-                let share = |bytes: u32, of: u32| (u64::from(bytes) * u64::from(of)) >> Q;
-                let lately = share(link.served(flow), self.service);
-                let served = lately + share(link.steady(flow), self.steady);
-                queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
-            }
+        let queued = flows.backlog(flow);
+        if queued == 0 {
+            return 0;
         }
+        let share = |bytes: u32, of: u32| (u64::from(bytes) * u64::from(of)) >> Q;
+        let served = share(link.served(flow), self.service) + share(link.steady(flow), self.steady);
+        queued.saturating_add(u32::try_from(served).unwrap_or(u32::MAX))
     }
 }
 
