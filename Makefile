@@ -22,6 +22,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml \
 
 # The profile of what is published: link-time optimisation (dist in Cargo.toml), which takes minutes. PROFILE=release has none.
 PROFILE ?= dist
+STATIC_PROFILE := $(PROFILE:dist=static)
 
 # What tests of quell live need on Linux: the program, and the static one for virtual machines.
 LINUX := $(filter Linux,$(shell uname))
@@ -172,6 +173,6 @@ $(BIN)/quell-live: .venv/quell.built
 dist/quell-live: $(RUST_SOURCES)
 	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; \
 	[ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || target=$$host; \
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --profile $(PROFILE) --locked --quiet --package quell-live \
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --profile $(STATIC_PROFILE) --locked --quiet --package quell-live \
 	  --bin quell-live --target $$target --target-dir target/static; \
-	mkdir -p dist; cp target/static/$$target/$(PROFILE)/quell-live $@
+	mkdir -p dist; cp target/static/$$target/$(STATIC_PROFILE)/quell-live $@

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, run
-from kernel_vm import packaged
+from kernel_vm import STATIC_LIVE, packaged
 
 
 @dataclass
@@ -98,6 +98,14 @@ def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(
 @pytest.mark.skipif(os.environ.get("PROFILE", "dist") != "dist", reason="of another profile than published wheels")
 def test_the_wheel_is_a_small_download(archives: tuple[Path, Path]) -> None:
     assert archives[0].stat().st_size <= 6_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("PROFILE", "dist") != "dist", reason="of another profile than published programs")
+@pytest.mark.skipif(not STATIC_LIVE.exists(), reason="dist/quell-live: `make quell-live` builds it")
+def test_the_static_program_is_small() -> None:
+    """With glibc; musl is smaller."""
+    assert STATIC_LIVE.stat().st_size <= 4_200_000
 
 
 @pytest.mark.slow

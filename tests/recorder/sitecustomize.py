@@ -22,11 +22,13 @@ BUILT = tuple(ROOT + folder for folder in ("target/", ".venv/", ".git/", ".cache
 READ_NOTHING = re.compile(
     r"(python[\d.]*|quell|quell-live|ip|tc|nft|ip6?tables\S*|bridge|ethtool|sysctl|modprobe|mount|umount|sh|bash|fish|zsh|env"
     r"|nice|timeout|unshare|nsenter|setpriv|strace|script|ping|curl|iperf3|tshark|flent|netperf|cat|tar|dpkg-deb|lintian|chromium"
-    r"|chromedriver|selenium-manager|stty|sleep|true|false|kill|ps|uname|lsb_release|id|ldconfig|gpg|md5sum)"
+    r"|chromedriver|selenium-manager|stty|sleep|true|false|kill|ps|uname|lsb_release|id|ldconfig|gpg|md5sum|prlimit"
+    r"|systemd-analyze)"
 )
 """Programs that read no file of the checkout but those that their command line names, and pass the environment on."""
 READ_MUCH = re.compile(r"(make|cargo|rustc|git|uv|maturin|ruff|mypy|mkdocs|node|runuser|sudo|su|docker)")
 """Programs that make a command unknown, wherever they are in it."""
+PYTHON = re.compile(r"(^|/)python[\d.]*$")
 PROGRAMS = (".venv/bin/quell-live", "dist/quell-live")
 """What is built, and an input all the same."""
 seen: set[tuple[str, str]] = set()
@@ -60,7 +62,10 @@ def ran(program: Any, words: Any, folder: Any, environment: Any) -> None:
     words = [words] if isinstance(words, str | bytes | os.PathLike) else list(words or ())
     words = [os.fsdecode(word) for word in (program or words[0], *words)]
     folder = os.fsdecode(folder or ".")
-    tokens = [token for word in words for token in re.split(r"[\s'\"=;|&()]+", word) if token]
+    # A Python notes itself what its program reads.
+    scripts = {k + 2 for k in range(len(words) - 1) if words[k + 1] == "-c" and PYTHON.search(words[k])}
+    searched = [word for k, word in enumerate(words) if k not in scripts]
+    tokens = [token for word in searched for token in re.split(r"[\s'\"=;|&()]+", word) if token]
     names = [os.path.basename(token) for token in tokens]
     passed_on = environment is None or any(os.fsdecode(name) == "QUELL_TEST_INPUTS" for name in environment)
     # A shell's commands are either on its command line or unknown.

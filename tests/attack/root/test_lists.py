@@ -65,7 +65,7 @@ class Socket(socket.socket):
         return sent
 
 socket.socket = Socket
-print(*(node.name for node in netlink.tree("v0")))
+print(*(queue.name for queue in netlink.tree("v0")))
 """
 
 

@@ -144,7 +144,11 @@ impl Hook {
         dump::whole(|| self.look_once(dump))
     }
 
-    fn look_once(&self, dump: &mut Dump) -> io::Result<ClsactState> {
+    /// The same without a second try.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked; [`dump::is_partial`] if filters may be missing.
+    pub fn look_once(&self, dump: &mut Dump) -> io::Result<ClsactState> {
         let mut seen = ClsactState::default();
         for parent in [CLSACT_EGRESS, CLSACT_INGRESS] {
             let each = |filter: Filter<'_>| match filter {

@@ -290,9 +290,22 @@ impl Server {
     }
 }
 
+/// How long a port that is taken is tried again, and the time in between: the processes of a `quell live` that was killed end
+/// one after the other.
+const BIND_TIMEOUT: Duration = Duration::from_millis(500);
+const BIND_PAUSE: Duration = Duration::from_millis(25);
+
 /// Listens on a port of 127.0.0.1.
 fn loopback(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    let begin = Instant::now();
+    let listener = loop {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < BIND_TIMEOUT => {
+                std::thread::sleep(BIND_PAUSE);
+            }
+            bound => break bound?,
+        }
+    };
     listener.set_nonblocking(true)?;
     // A dry run may not, and needs not.
     let _ = host::mark(listener.as_fd(), firewall::MARK);

@@ -11,7 +11,7 @@ use super::dropper::{DropPoint, Dropper};
 use super::saved::{STEER, Saved, undo, undo_left};
 use super::steered::Steered;
 use crate::rtnetlink::clsact::{ClsactState, Hook};
-use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::Handle;
 use crate::rtnetlink::options::Knob;
 use crate::rtnetlink::request::{QdiscState, RtnlWriter, change, unanswered};
@@ -142,7 +142,7 @@ impl Actuator {
             let _ = self.file.remove();
             return Err(error.key(&plan.dev));
         }
-        if self.look_at_hook(dump)?.before {
+        if self.look_at_hook(dump)?.is_some_and(|seen| seen.before) {
             plan.say(&format!(
                 "{}: filters of others at clsact come before quell's: packets that they accept for good are not dropped",
                 plan.dev
@@ -176,25 +176,25 @@ impl Actuator {
             .guard_at_end(heartbeat, self.rtnl.as_fd(), removal)
     }
 
-    /// What is at clsact; the watchdog is told of it.
+    /// What is at clsact; the watchdog is told of it. None if filters may be missing from the kernel's list.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
-    pub fn look_at_hook(&mut self, dump: &mut Dump) -> Result<ClsactState, Error> {
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let hook = self.dropping.as_ref().and_then(|dropping| dropping.hook);
-        let Some(hook) = hook else {
-            return Ok(ClsactState::default());
+    pub fn look_at_hook(&mut self, dump: &mut Dump) -> Result<Option<ClsactState>, Error> {
+        let Some(dropping) = &self.dropping else {
+            return Ok(Some(ClsactState::default()));
         };
-        let seen = hook.look(dump).map_err(no)?;
-        if self
-            .dropping
-            .as_ref()
-            .is_some_and(|dropping| dropping.others != seen.others)
-        {
+        let Some(hook) = dropping.hook else {
+            return Ok(Some(ClsactState::default()));
+        };
+        let seen = match hook.look_once(dump) {
+            Err(e) if dump::is_partial(&e) => return Ok(None),
+            seen => seen.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?,
+        };
+        if dropping.others != seen.others {
             self.guard_hook(seen.others)?;
         }
-        Ok(seen)
+        Ok(Some(seen))
     }
 
     /// The rate that an attached queue is shaped to, bit/s.

@@ -503,7 +503,7 @@ impl Session {
         }
     }
 
-    /// What others have done at clsact.
+    /// What others have done at clsact. While lists cannot be read whole, the next look asks again.
     fn look_at_filters(&mut self) -> Result<ScanResult, Error> {
         let Some(actuator) = &mut self.actuator else {
             return Ok(ScanResult::All);
@@ -512,14 +512,26 @@ impl Session {
         if program
             .and_then(|dropping| dropping.point.program())
             .is_none()
-            || actuator.look_at_hook(&mut self.dump)?.ours
         {
             return Ok(ScanResult::All);
         }
+        match actuator.look_at_hook(&mut self.dump)? {
+            Some(seen) if seen.ours => return Ok(ScanResult::All),
+            Some(_) => {}
+            None => {
+                self.filters = true;
+                return Ok(ScanResult::All);
+            }
+        }
         if self.plan.insist {
             let (dev, device) = (&self.plan.dev, self.device);
-            let rows = tree::rows(&mut self.dump, device);
-            let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
+            let rows = match tree::rows(&mut self.dump, device) {
+                Err(e) if is_partial(&e) => {
+                    self.filters = true;
+                    return Ok(ScanResult::All);
+                }
+                rows => rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?,
+            };
             actuator.keep(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
         }
         Ok(ScanResult::Changed(format!(
