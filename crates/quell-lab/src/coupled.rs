@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use quell_link::Error;
 use quell_link::record::Run;
 use quell_qdisc::control::a3c::{self, Observation};
+use quell_qdisc::num;
 use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges};
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
@@ -158,8 +159,8 @@ impl Coupled {
         let bytes = gauges.departed_bytes - self.gauges.departed_bytes;
         let rate = gauges.rate_bps.max(1) as f64;
         view.queue = Period {
-            utilisation: (bytes as f64 * 8e9 / (rate * period as f64)) as f32,
-            backlog_ms: (gauges.backlog_bytes as f64 * 8e3 / rate) as f32,
+            utilisation: num::single(bytes as f64 * 8e9 / (rate * period as f64)),
+            backlog_ms: num::single(gauges.backlog_bytes as f64 * 8e3 / rate),
             over: self.over,
         };
         self.gauges = gauges;

@@ -6,6 +6,7 @@
 use quell_link::Error;
 use quell_qdisc::Rng;
 use quell_qdisc::control::rlaqm::argmax;
+use quell_qdisc::num;
 use quell_qdisc::policy::{Activation, Adam, Affine, Card, Init, Optimizer, Policy, Trainee};
 
 /// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
@@ -145,7 +146,7 @@ impl Dqn {
             let later = t + horizon;
             self.rows
                 .extend_from_slice(&inputs[n * later..n * (later + 1)]);
-            self.rows.extend([actions[t], sum as f32]);
+            self.rows.extend([actions[t], num::single(sum)]);
         }
         let most = self.settings.replay * self.row();
         self.rows.drain(..self.rows.len().saturating_sub(most));
@@ -172,7 +173,7 @@ impl Dqn {
             return Ok(0.0);
         }
         let actions = self.online.policy().outputs();
-        let beyond = libm::pow(self.settings.gamma, self.settings.horizon as f64) as f32;
+        let beyond = num::single(libm::pow(self.settings.gamma, self.settings.horizon as f64));
         let mut rng = Rng::new(self.seed, &format!("replay {stream}"));
         self.adam.rate = rate;
         let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -184,11 +185,11 @@ impl Dqn {
             after.clear();
             taken.clear();
             for _ in 0..batch {
-                let at = width * rng.below(kept) as usize;
+                let at = width * num::index(rng.below(kept));
                 let row = &self.rows[at..at + width];
                 before.extend_from_slice(&row[..n]);
                 after.extend_from_slice(&row[n..2 * n]);
-                taken.push((row[2 * n] as usize, row[2 * n + 1]));
+                taken.push((num::whole_usize(row[2 * n].into()), row[2 * n + 1]));
             }
             // The network chooses the action after, the target network says what it is worth.
             self.target

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_qdisc::control::lfq::{FEATURES, INITIAL, LIMITS};
+use quell_qdisc::num;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
 
 pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
@@ -79,7 +80,7 @@ impl Knob {
     fn knobs(self, value: f64) -> Knobs {
         match self {
             Knob::Limit => Knobs {
-                limit_packets: Some(value as u32),
+                limit_packets: Some(num::whole_u32(value)),
                 ..Knobs::KEEP
             },
             Knob::Drop => Knobs {
@@ -293,14 +294,14 @@ impl Task {
     /// Where an action puts the knob, and how it got there.
     fn aim(&self, knob: f64, action: f64) -> (f64, Move) {
         let (low, high) = self.bounds;
-        let step = |steps: &[f64]| steps.get(action as usize).copied().unwrap_or(0.0);
+        let step = |steps: &[f64]| steps.get(num::whole_usize(action)).copied().unwrap_or(0.0);
         let aim = match (&self.actions, self.knob) {
             (Actions::None, _) => knob,
             (Actions::Steps(steps), _) => knob + step(steps),
             (Actions::Along { values, steps }, _) => {
                 let place = values.partition_point(|at| *at <= knob) as f64 - 1.0;
                 let place = place + step(steps);
-                match values.get(place as usize) {
+                match values.get(num::whole_usize(place)) {
                     Some(value) if place >= 0.0 => *value,
                     _ => f64::INFINITY.copysign(place),
                 }
@@ -518,7 +519,7 @@ impl Env {
         match task.cadence {
             Cadence::Every(_) => {
                 for (out, reading) in out.iter_mut().zip(&task.observe) {
-                    *out = self.agents[agent].readings.get(*reading) as f32;
+                    *out = num::single(self.agents[agent].readings.get(*reading));
                 }
             }
             // At the end nothing is asked: what was seen last stays.

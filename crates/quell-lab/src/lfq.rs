@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
+use quell_qdisc::num;
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, SEC};
 
@@ -199,12 +200,12 @@ impl Lab {
     }
 
     fn draws(&self, rng: &mut Rng) -> Draws {
-        let rate_bps = libm::round(5e6 + 20e6 * rng.f64()) as u64;
+        let rate_bps = num::whole_u64(libm::round(5e6 + 20e6 * rng.f64()));
         // Even, so that half of it is the delay of a direction.
-        let rtt = 2 * libm::round(2.5e6 + 10e6 * rng.f64()) as Nanos;
-        let duration = (self.settings.duration as f64 * (0.75 + 0.5 * rng.f64())) as Nanos;
+        let rtt = 2 * num::whole_u64(libm::round(2.5e6 + 10e6 * rng.f64()));
+        let duration = num::whole_u64(self.settings.duration as f64 * (0.75 + 0.5 * rng.f64()));
         let bic = rng.u64() >> 63 == 1;
-        let act_after = (self.settings.act_within * duration as f64 * rng.f64()) as Nanos;
+        let act_after = num::whole_u64(self.settings.act_within * duration as f64 * rng.f64());
         Draws {
             rate_bps,
             rtt,

@@ -205,7 +205,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         match self.shaper {
             Shaper::Line => self.serve(now),
             Shaper::Htb { .. } => {
-                let debt = (-self.tokens).max(0) as u64;
+                let debt = (-self.tokens).max(0).cast_unsigned();
                 self.next = now.max(self.charged + debt);
             }
         }
@@ -297,18 +297,18 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<P> {
         match self.queue.take(now) {
             Got::Packet(p) => {
-                let cost = self.server.charge(now, p.len()) as i64;
-                let full = self.server.cost(now, burst) as i64;
+                let cost = self.server.charge(now, p.len()).cast_signed();
+                let full = self.server.cost(now, burst).cast_signed();
                 let held = self
                     .tokens
-                    .saturating_add((now - self.charged) as i64)
+                    .saturating_add((now - self.charged).cast_signed())
                     .min(full);
                 self.tokens = held - cost;
                 self.charged = now;
                 self.next = if self.queue.is_empty() {
                     NEVER
                 } else {
-                    now + (-self.tokens).max(0) as u64
+                    now + (-self.tokens).max(0).cast_unsigned()
                 };
                 (!self.lost(now, &p)).then_some(p)
             }

@@ -1,6 +1,7 @@
 //! One parameter: how its value is read from text, checked, kept and written. The options of queue words and the
 //! keys of scenario files are tables of these.
 
+use quell_qdisc::num;
 use quell_qdisc::{NEVER, Nanos};
 
 use crate::error::Error;
@@ -254,16 +255,20 @@ enum Place<'a> {
 impl Place<'_> {
     fn set(self, text: &str) -> Result<(), Error> {
         match self {
-            Place::Count(at, low, high) => *at = count(text, low.into(), high.into())? as u32,
+            Place::Count(at, low, high) => {
+                *at = num::low_u32(count(text, low.into(), high.into())?)
+            }
             Place::Count64(at, low, high) => *at = count(text, low, high)?,
             Place::MaybeCount(at, low, high) => {
-                *at = Some(count(text, low.into(), high.into())? as u32);
+                *at = Some(num::low_u32(count(text, low.into(), high.into())?));
             }
             Place::MaybeCount8(at, low, high) => {
-                *at = Some(count(text, low.into(), high.into())? as u8);
+                *at = Some(num::low_u8(count(text, low.into(), high.into())?));
             }
             Place::Bytes(at, low, high) => *at = size(text, low, high)?,
-            Place::Bytes32(at, low, high) => *at = size(text, low.into(), high.into())? as u32,
+            Place::Bytes32(at, low, high) => {
+                *at = num::low_u32(size(text, low.into(), high.into())?)
+            }
             Place::MaybeBytes(at, low, high) => *at = Some(size(text, low, high)?),
             Place::Rate(at, low, high) => *at = rate(text, low, high)?,
             Place::MaybeRate(at, low, high) => *at = Some(rate(text, low, high)?),

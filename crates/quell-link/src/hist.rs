@@ -5,6 +5,7 @@
 //! recorded shifted up and scaled back in [`Hist::summary`].
 
 use crate::record::Summary;
+use quell_qdisc::num;
 
 const SUB_BITS: u32 = 7;
 const SUBS: usize = 1 << SUB_BITS;
@@ -31,13 +32,13 @@ impl Default for Hist {
 #[inline]
 fn index(value: u64) -> usize {
     let octave = 63 - FIRST_BITS - (value | 1 << FIRST_BITS).leading_zeros();
-    ((octave as usize) << SUB_BITS) + (value >> (octave + FIRST_BITS - SUB_BITS)) as usize
+    ((octave as usize) << SUB_BITS) + num::index(value >> (octave + FIRST_BITS - SUB_BITS))
 }
 
 /// The least value of a bucket and the bucket's width.
 fn bucket(index: usize) -> (u64, u64) {
     let octave = (index >> SUB_BITS).saturating_sub(1);
-    let shift = octave as u32 + FIRST_BITS - SUB_BITS;
+    let shift = num::count(octave) + FIRST_BITS - SUB_BITS;
     let position = index as u64 - ((octave as u64) << SUB_BITS);
     (position << shift, 1 << shift)
 }
@@ -122,7 +123,7 @@ impl Hist {
 
     /// The mean of the values up to the quantile `q`, to within half a bucket; 0 if empty.
     pub fn trimmed_mean(&self, q: f64) -> f64 {
-        let keep = libm::ceil(q * self.count() as f64) as u64;
+        let keep = num::whole_u64(libm::ceil(q * self.count() as f64));
         let (mut left, mut sum) = (keep, 0.0);
         for (i, count) in self.counts.iter().enumerate() {
             let (low, width) = bucket(i);
@@ -136,7 +137,7 @@ impl Hist {
     /// The value that a share `q` (0..1) of the values does not exceed, to within half a bucket; 0 if empty.
     pub fn quantile(&self, q: f64) -> f64 {
         let total = self.count();
-        let rank = (libm::ceil(q * total as f64) as u64).clamp(1, total.max(1));
+        let rank = num::whole_u64(libm::ceil(q * total as f64)).clamp(1, total.max(1));
         let mut seen = 0;
         for (i, count) in self.counts.iter().enumerate() {
             seen += count;

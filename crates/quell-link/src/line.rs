@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, SEC};
 
 /// Fixed point of the time per byte.
@@ -57,7 +58,7 @@ impl Line {
         let mut booked = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
         let time = u128::from(bytes) * self.per_byte + booked.rest;
         booked.rest = time & ((1 << SHIFT) - 1);
-        let time = (time >> SHIFT) as Nanos;
+        let time = num::low_u64(time >> SHIFT);
         // The line was idle though this queue had a packet: it is late.
         let late = booked.idle_until.saturating_sub(now);
         let made_up = time.min(late).min(booked.unused);

@@ -198,9 +198,9 @@ impl Connection {
             known: None,
             base: None,
         });
-        let ticks = i64::from(value.wrapping_sub(clock.first) as i32);
-        let behind = (now - clock.since) as i64 - ticks * MS as i64;
-        let delay = (OFFSET + behind) as Nanos;
+        let ticks = i64::from(value.wrapping_sub(clock.first).cast_signed());
+        let behind = (now - clock.since).cast_signed() - ticks * MS.cast_signed();
+        let delay = (OFFSET + behind).cast_unsigned();
         if now >= clock.judged + JUDGED {
             clock.judged = now;
             clock.ticks_ms = behind.unsigned_abs() < WRONG.max((now - clock.since) / 1000);
@@ -220,7 +220,7 @@ impl Connection {
 
 /// Whether a timestamp is later than another, by RFC 7323's comparison of numbers that wrap.
 fn after(one: u32, other: u32) -> bool {
-    (one.wrapping_sub(other) as i32) > 0
+    one.wrapping_sub(other).cast_signed() > 0
 }
 
 /// A round trip that ended, of the connection at this place.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
+use quell_qdisc::num;
 use quell_qdisc::{
     Acknowledgment, Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, Labels, NEVER,
     Nanos, Packet, Qdisc, Rng, TinGauges,
@@ -264,7 +265,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.qdisc.run_timers(now);
         let admission = self.qdisc.admit(now, &packet);
         let sub_queue = admission.map(|a| a.sub_queue);
-        let held = sub_queue.map_or(self.qdisc.len() as u32, |sub| self.qdisc.sub_len(sub));
+        let held = sub_queue.map_or(num::count(self.qdisc.len()), |sub| self.qdisc.sub_len(sub));
         let decision = controller.on_arrival(&Arrival {
             now,
             sub_queue,
@@ -369,7 +370,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         if let Got::Packet(p) = &got {
             self.probe.departure(now, p);
             let sub_queue = self.qdisc.sub_queue_of(p);
-            let left = sub_queue.map_or(self.qdisc.len() as u32, |sub| self.qdisc.sub_len(sub));
+            let left =
+                sub_queue.map_or(num::count(self.qdisc.len()), |sub| self.qdisc.sub_len(sub));
             if let Some(controller) = &mut self.controller {
                 controller.on_departure(&Departure {
                     now,
@@ -390,7 +392,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         let c = &meter.counters;
         let mut g = Gauges {
             now,
-            backlog_packets: self.qdisc.len() as u32,
+            backlog_packets: num::count(self.qdisc.len()),
             backlog_bytes: self.qdisc.bytes(),
             sojourn: meter.sojourn,
             rate_bps,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quell_qdisc::num;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
@@ -41,7 +42,7 @@ impl Rate {
                         u128::from(end.min(duration).saturating_sub(*from)) * u128::from(*bps)
                     })
                     .sum();
-                ((bits / u128::from(duration.max(1))) as u64).max(1)
+                num::low_u64(bits / u128::from(duration.max(1))).max(1)
             }
         }
     }
@@ -103,7 +104,7 @@ impl Server {
             },
             Rate::Constant(bps) => Kind::Constant {
                 bps: *bps,
-                per_byte: ((u128::from(8 * SEC) << SHIFT) / u128::from(*bps)) as u64,
+                per_byte: num::low_u64((u128::from(8 * SEC) << SHIFT) / u128::from(*bps)),
                 rest: 0,
             },
             Rate::Schedule(steps) => Kind::Schedule {
@@ -206,7 +207,7 @@ impl Server {
             Kind::Framed(framed) => framed.server.cost(now, bytes),
             // A burst of 1 GiB on a slow link does not fit in 64 bits.
             Kind::Constant { per_byte, .. } => {
-                ((u128::from(bytes) * u128::from(*per_byte)) >> SHIFT) as u64
+                num::low_u64((u128::from(bytes) * u128::from(*per_byte)) >> SHIFT)
             }
             _ => self.finish(now, bytes) - now,
         }
@@ -225,7 +226,9 @@ impl Server {
             Kind::Trace { trace, .. } => {
                 let from = now.saturating_sub(100 * MS);
                 let bytes = offered(trace, now) - offered(trace, from);
-                (u128::from(bytes) * u128::from(8 * SEC) / u128::from((now - from).max(MS))) as u64
+                num::low_u64(
+                    u128::from(bytes) * u128::from(8 * SEC) / u128::from((now - from).max(MS)),
+                )
             }
         }
     }
@@ -297,7 +300,7 @@ fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes:
     let mut bits = f64::from(bytes) * 8.0;
     loop {
         let end = steps.get(at + 1).map_or(NEVER, |s| s.0);
-        let ns = (bits * SEC as f64 / steps[at].1 as f64) as u64;
+        let ns = num::whole_u64(bits * SEC as f64 / steps[at].1 as f64);
         if end == NEVER || now + ns <= end {
             return now + ns;
         }

@@ -5,6 +5,7 @@ pub mod generated;
 
 use std::path::Path;
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::error::Error;
@@ -100,7 +101,7 @@ impl Trace {
     /// What the link offers on average, bit/s.
     pub fn mean_bps(&self) -> u64 {
         let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
-        ((bits * u128::from(SEC) / u128::from(self.period)) as u64).max(1)
+        num::low_u64(bits * u128::from(SEC) / u128::from(self.period)).max(1)
     }
 }
 

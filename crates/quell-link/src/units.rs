@@ -5,6 +5,7 @@
 //! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s which is never what is meant.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use crate::error::Error;
 
@@ -240,7 +241,8 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Er
     if value < 0.0 {
         return Err(Error::new(format!("\"{text}\" is negative")).remedy(sort.remedy));
     }
-    let scaled = exactly(number, *scale).unwrap_or_else(|| libm::round(value * scale) as u64);
+    let scaled =
+        exactly(number, *scale).unwrap_or_else(|| num::whole_u64(libm::round(value * scale)));
     if scaled > LARGEST {
         let most = sort.most;
         return Err(Error::new(format!("\"{text}\" is too large for {article}"))
@@ -261,8 +263,8 @@ fn exactly(number: &str, scale: f64) -> Option<u64> {
     {
         return None;
     }
-    let unit = 10_u128.pow(part.len() as u32);
-    let scaled = digits.parse::<u128>().ok()? * scale as u128;
+    let unit = 10_u128.pow(num::count(part.len()));
+    let scaled = digits.parse::<u128>().ok()? * u128::from(num::whole_u64(scale));
     u64::try_from((2 * scaled + unit) / (2 * unit)).ok()
 }
 

@@ -82,7 +82,7 @@ fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>>
         |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
     let f64s =
         |numbers: &[f64]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
-    let limit = |limit: u32| (limit as i32).to_ne_bytes();
+    let limit = |limit: u32| limit.cast_signed().to_ne_bytes();
     let none = [0.0; FEATURES];
     put(
         "features",

@@ -2,6 +2,16 @@
 //!
 //! Its types are written down in `python/quell/_core.pyi`.
 
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what becomes of the rest.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod a3c;
 mod dqn;
 mod env;
@@ -90,5 +100,5 @@ fn nanos(seconds: f64) -> PyResult<u64> {
             "{seconds} s is not a time between 1 ns and 30 years"
         )));
     }
-    Ok(nanos.round() as u64)
+    Ok(quell_qdisc::num::whole_u64(nanos.round()))
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use quell_link::{Error, Queue};
+use quell_qdisc::num;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, NEVER, Nanos, Packet as _, Rng, SEC};
 
@@ -394,7 +395,7 @@ fn seconds(time: Nanos) -> f64 {
 fn nanos_after(now: Nanos, seconds: f64) -> Nanos {
     let nanos = seconds * SEC as f64;
     match nanos < NEVER as f64 {
-        true => (nanos.round() as Nanos).max(now + 1),
+        true => num::whole_u64(nanos.round()).max(now + 1),
         false => NEVER,
     }
 }

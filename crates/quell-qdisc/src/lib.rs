@@ -4,6 +4,7 @@ pub mod control;
 pub mod discipline;
 pub mod disciplines;
 pub mod gauges;
+pub mod num;
 pub mod packet;
 pub mod parts;
 pub mod policy;

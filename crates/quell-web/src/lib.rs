@@ -3,6 +3,15 @@
 //!
 //! The caller asks [`request`] for room, writes a [`Request`] as JSON there, calls [`run`] and reads as many bytes as
 //! that returned at [`answer`]: [`Answer`] as JSON.
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what becomes of the rest.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 #![allow(unsafe_code)] // Of Rust's unsafe, only the attribute that exports a function under its own name.
 
 use std::cell::RefCell;

@@ -5,6 +5,7 @@ use quell_link::Error;
 use quell_link::units;
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue;
+use quell_qdisc::num;
 use quell_qdisc::{Gauges, MS, SEC};
 
 /// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit.
@@ -280,7 +281,7 @@ impl Reward {
             Reward::LearnQueue(p) => p.reward(&learnqueue::Period {
                 direction: moved.direction,
                 bounded: moved.bounded,
-                limit: r.get(Reading::Knob) as u32,
+                limit: num::whole_u32(r.get(Reading::Knob)),
                 delay_ms: r.get(Reading::Sojourn),
                 enqueue_rate: r.get(Reading::EnqueueRate),
             }),

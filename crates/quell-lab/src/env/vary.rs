@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_link::units;
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, Rng};
 
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
@@ -53,10 +54,10 @@ impl Vary {
         }
         for flow in &mut s.flows {
             if let (FlowKind::Tcp(_), Some((low, high))) = (&flow.kind, self.flows) {
-                flow.count = (low + rng.below(high - low + 1)) as u32;
+                flow.count = num::low_u32(low + rng.below(high - low + 1));
             }
             if let (Some(tcp), n @ 1..) = (flow.kind.tcp_mut(), self.cc.len()) {
-                let drawn = &self.cc[rng.below(n as u64) as usize];
+                let drawn = &self.cc[num::index(rng.below(n as u64))];
                 (tcp.cc, tcp.ecn, tcp.ect1) = (drawn.cc.clone(), drawn.ecn, drawn.ect1);
             }
         }
@@ -102,7 +103,7 @@ fn set_rtt(s: &mut Scenario, rtt: Nanos) {
 /// Uniform over the logarithm.
 fn by_factors((low, high): (u64, u64), at: f64) -> u64 {
     let (a, b) = (low as f64, high as f64);
-    (libm::round(a * libm::pow(b / a, at)) as u64).clamp(low, high)
+    num::whole_u64(libm::round(a * libm::pow(b / a, at))).clamp(low, high)
 }
 
 fn range(

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, Rng};
 
 use super::{OPPORTUNITY_BYTES, Trace};
@@ -59,7 +60,7 @@ fn offer(name: &str, rates: &[f64], mean_bps: f64) -> Trace {
     let wanted = mean_bps * length as f64 / 1000.0 / (8.0 * OPPORTUNITY_BYTES as f64);
     let scale = wanted / rates.iter().sum::<f64>();
     let mut credit = 0.0;
-    let mut opportunities: Vec<Nanos> = Vec::with_capacity(wanted as usize + 1);
+    let mut opportunities: Vec<Nanos> = Vec::with_capacity(num::whole_usize(wanted) + 1);
     for (ms, rate) in (1..).zip(rates) {
         credit += rate * scale;
         while credit >= 1.0 {
@@ -105,7 +106,7 @@ impl Draws {
             fading += -fading / 300.0 + 0.35 * libm::sqrt(2.0 / 300.0) * self.normal();
             // A handover each 10 s on average.
             if ms >= dark_until && self.normal().abs() > 3.7 {
-                dark_until = ms + 50 + (self.normal().abs() * 80.0) as u64;
+                dark_until = ms + 50 + num::whole_u64(self.normal().abs() * 80.0);
             }
             rates.push(match ms < dark_until {
                 true => 0.0,
@@ -117,13 +118,13 @@ impl Draws {
 
     fn starlink(&mut self, length: u64) -> Vec<f64> {
         const SLOT: u64 = 15_000;
-        let first = self.between(0.0..SLOT as f64) as u64;
+        let first = num::whole_u64(self.between(0.0..SLOT as f64));
         let (mut level, mut fading, mut dark_until) = (0.0, 0.0, 0);
         let mut rates = Vec::new();
         for ms in 0..length {
             if ms == 0 || (ms + first).is_multiple_of(SLOT) {
                 level = 0.35 * self.normal();
-                dark_until = ms + self.between(20.0..80.0) as u64;
+                dark_until = ms + num::whole_u64(self.between(20.0..80.0));
             }
             fading = self.wander(fading, 500.0, 0.12);
             rates.push(match ms < dark_until {
@@ -150,7 +151,7 @@ impl Draws {
     }
 
     fn sleepy(&mut self, length: u64) -> Vec<f64> {
-        let asleep = [0.3, 0.7].map(|at| (at * length as f64) as u64);
+        let asleep = [0.3, 0.7].map(|at| num::whole_u64(at * length as f64));
         let rate = |ms| {
             f64::from(
                 asleep
@@ -168,11 +169,11 @@ impl Draws {
         for ms in 0..length {
             if ms >= steps_at {
                 level = [1.0, 0.75, 0.5, 0.35][(self.0.u64() % 4) as usize];
-                steps_at = ms + 500 + self.0.exp(8000.0) as u64;
+                steps_at = ms + 500 + num::whole_u64(self.0.exp(8000.0));
             }
             // An impulse each 5 s on average.
             if ms >= dark_until && self.0.f64() < 0.0002 {
-                dark_until = ms + self.between(30.0..120.0) as u64;
+                dark_until = ms + num::whole_u64(self.between(30.0..120.0));
             }
             // Noise takes two of the ten ms of a half-wave.
             rates.push(match (ms < dark_until, ms % 10 < 2) {

@@ -2,6 +2,7 @@
 
 use quell_qdisc::bands::{BandClass, MAX_BANDS, PRIORITIES, Params};
 use quell_qdisc::disciplines;
+use quell_qdisc::num;
 
 use super::class::{self, Class, IN_BANDS};
 use super::rows::*;
@@ -27,7 +28,7 @@ impl Words {
     fn params(&self, rate_bps: u64) -> Params {
         let band = |class: &Class| BandClass {
             id: class.id.0,
-            band: ((class.id.0 & 0xffff) - 1).min(u8::MAX.into()) as u8,
+            band: num::low_u8(u64::from((class.id.0 & 0xffff) - 1).min(u8::MAX.into())),
             filter: class.filter(),
             queue: class.built(rate_bps),
         };
@@ -57,7 +58,7 @@ const BAND_LIMIT: Opt<Words> = opt(
 fn set_priomap(words: &mut Words, text: &str) -> Result<(), Error> {
     let mut places = words.params.priomap.iter_mut();
     for word in text.split_whitespace() {
-        let band = field::count(word, 0, u64::from(MAX_BANDS) - 1)? as u8;
+        let band = num::low_u8(field::count(word, 0, u64::from(MAX_BANDS) - 1)?);
         let Some(place) = places.next() else {
             let what = format!("there are {PRIORITIES} priorities, not more");
             return Err(Error::new(what).remedy("write at most so many bands"));
@@ -69,7 +70,7 @@ fn set_priomap(words: &mut Words, text: &str) -> Result<(), Error> {
 
 fn set_quanta(words: &mut Words, text: &str) -> Result<(), Error> {
     let quanta = text.split_whitespace();
-    let quanta = quanta.map(|word| Ok(field::size(word, 1, QUANTUM.into())? as u32));
+    let quanta = quanta.map(|word| Ok(num::low_u32(field::size(word, 1, QUANTUM.into())?)));
     words.params.quanta = quanta.collect::<Result<_, Error>>()?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! from the link's rate.
 
 use quell_qdisc::choke::{LONGEST, Params, default_burst};
+use quell_qdisc::num;
 use quell_qdisc::{disciplines, red};
 
 use super::rows::*;
@@ -41,7 +42,7 @@ impl Words {
     /// and `max` the packets of 30 ms, where neither is given.
     fn params(&self, rate_bps: u64) -> Params {
         let avpkt = u64::from(self.avpkt.max(1));
-        let by_rate = || (red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3) as u32;
+        let by_rate = || num::low_u32((red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3));
         let max = self.max.or(self.limit.map(|limit| limit / 4));
         let max = max.unwrap_or_else(by_rate).min(LONGEST);
         let limit = self.limit.unwrap_or((4 * max).min(LONGEST));

@@ -1,6 +1,7 @@
 //! `drr`: classes that a hash of the flow chooses, or those that are named.
 
 use quell_qdisc::bands::{self, BandClass, MAX_CLASSES};
+use quell_qdisc::num;
 use quell_qdisc::{disciplines, drr};
 
 use super::class::{self, Class, IN_DRR};
@@ -20,7 +21,7 @@ impl Words {
         let quantum = |class: &Class| class.quantum.unwrap_or(self.params.quantum);
         let band = |(i, class): (usize, &Class)| BandClass {
             id: class.id.0,
-            band: i.min(MAX_CLASSES) as u8,
+            band: num::low_u8(i.min(MAX_CLASSES) as u64),
             filter: class.filter(),
             queue: class.built(rate_bps),
         };

@@ -1,6 +1,7 @@
 //! `dualpi2`, with the round trips from which its gains may be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, US, disciplines};
 
 use super::rows::*;
@@ -115,9 +116,9 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                 set: |w, text| {
                     w.params.step_thresh = match text.strip_suffix("pkt").or(text.strip_suffix('p'))
                     {
-                        Some(n) => {
-                            Step::Packets(units::parse_count(n)?.min(MAX_COUNT.into()) as u32)
-                        }
+                        Some(n) => Step::Packets(num::low_u32(
+                            units::parse_count(n)?.min(MAX_COUNT.into()),
+                        )),
                         None => Step::Time(
                             units::parse_time(text)
                                 .map_err(|e| e.remedy("write it as 1ms, or in packets as 5pkt"))?,

@@ -1,6 +1,7 @@
 //! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`.
 
 use quell_qdisc::disciplines::Params;
+use quell_qdisc::num;
 use quell_qdisc::{hhf, sfb};
 
 use super::rows::*;
@@ -20,10 +21,10 @@ impl SfbWords {
     fn params(&self) -> sfb::Params {
         let by_target = |target: u32| (u64::from(target) * 5 + 1) / 4;
         let max = self.max.unwrap_or_else(|| match self.target {
-            Some(target) => by_target(target).min(u32::MAX.into()) as u32,
+            Some(target) => num::low_u32(by_target(target).min(u32::MAX.into())),
             None => self.params.max,
         });
-        let target = (u64::from(max) * 4).div_ceil(5) as u32;
+        let target = num::low_u32((u64::from(max) * 4).div_ceil(5));
         sfb::Params {
             max,
             target: self.target.unwrap_or(target),

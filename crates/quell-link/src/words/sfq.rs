@@ -1,6 +1,7 @@
 //! `sfq`: its RED options are read as `tc` reads them, and hold once `redflowlimit` is given.
 
 use quell_qdisc::disciplines;
+use quell_qdisc::num;
 use quell_qdisc::sfq::{LONGEST_PERTURB, MAX_DEPTH, MAX_FLOWS, Params, Red};
 use quell_qdisc::{SEC, red};
 
@@ -29,7 +30,7 @@ impl Words {
         let red = self.redflowlimit.map(|limit| {
             let max = self.max.unwrap_or(limit / 4);
             let min = self.min.unwrap_or(max / 3);
-            let avpkt = self.avpkt.unwrap_or(1000) as u32;
+            let avpkt = num::low_u32(self.avpkt.unwrap_or(1000));
             Red {
                 min,
                 max,
@@ -85,7 +86,7 @@ pub(super) static SFQ: Kind<Words> = Kind {
         ),
         opt(
             "perturb",
-            Field::Count(|p| &mut p.perturb, 0, (LONGEST_PERTURB / SEC) as u32),
+            Field::Count(|p| &mut p.perturb, 0, num::low_u32(LONGEST_PERTURB / SEC)),
             "seconds after which the hash of flows changes; 0: never",
         ),
         opt(
