@@ -1,42 +1,84 @@
 //! Conversions between numbers that `From` does not have. Each says what becomes of a value that does not fit.
-#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
+)]
 
 /// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
 pub const fn whole_u64(x: f64) -> u64 {
     x as u64
 }
 
 /// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
 pub const fn whole_u32(x: f64) -> u32 {
     x as u32
 }
 
 /// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
 pub const fn whole_usize(x: f64) -> usize {
     x as usize
 }
 
+/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
+pub const fn whole_i64(x: f64) -> i64 {
+    x as i64
+}
+
+/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
+pub const fn whole_i32(x: f64) -> i32 {
+    x as i32
+}
+
 /// The nearest single-precision number; infinite for what is beyond the greatest.
+#[inline]
 pub const fn single(x: f64) -> f32 {
     x as f32
 }
 
 /// The low 64 bits.
+#[inline]
 pub const fn low_u64(x: u128) -> u64 {
     x as u64
 }
 
 /// The low 32 bits.
+#[inline]
 pub const fn low_u32(x: u64) -> u32 {
     x as u32
 }
 
+/// The low 64 bits, with their sign.
+#[inline]
+pub const fn low_i64(x: i128) -> i64 {
+    x as i64
+}
+
+/// The low 16 bits.
+#[inline]
+pub const fn low_u16(x: u64) -> u16 {
+    x as u16
+}
+
+/// A constant of the C library for a field of 16 bits.
+#[inline]
+pub const fn short(x: i32) -> u16 {
+    x as u16
+}
+
 /// The low 8 bits.
+#[inline]
 pub const fn low_u8(x: u64) -> u8 {
     x as u8
 }
 
 /// An index in memory; what no memory has room for is the greatest one.
+#[inline]
 pub const fn index(x: u64) -> usize {
     if x > usize::MAX as u64 {
         usize::MAX
@@ -46,6 +88,7 @@ pub const fn index(x: u64) -> usize {
 }
 
 /// A number of things in memory, at most `u32::MAX`.
+#[inline]
 pub const fn count(len: usize) -> u32 {
     if len > u32::MAX as usize {
         u32::MAX
@@ -66,8 +109,13 @@ mod tests {
         assert_eq!(whole_u32(4_294_967_295.9), u32::MAX);
         assert_eq!(whole_usize(3.99), 3);
         assert_eq!(single(1e300), f32::INFINITY);
+        assert_eq!(whole_i64(-2.9), -2);
+        assert_eq!(whole_i32(1e12), i32::MAX);
+        assert_eq!(low_i64(1 << 100 | 5), 5);
+        assert_eq!(low_u16(65_537), 1);
         assert_eq!(low_u64(1 << 64 | 7), 7);
         assert_eq!(low_u32(1 << 32 | 7), 7);
+        assert_eq!(short(-2), 0xfffe);
         assert_eq!(low_u8(257), 1);
         assert_eq!(index(9), 9);
         assert_eq!(count(usize::MAX), u32::MAX);

@@ -1,5 +1,6 @@
 //! Loading of a compiled discipline: its types, maps and programs, then its registration as a discipline of the kernel (struct_ops).
 
+use quell_qdisc::num;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -216,7 +217,7 @@ impl Loader<'_> {
             let text;
             let bytes = match self.object.pointer(REGISTERED, member.at) {
                 Some(function) => {
-                    let program = self.program(function, STRUCT_OPS, place as u32, target)?;
+                    let program = self.program(function, STRUCT_OPS, num::count(place), target)?;
                     text = u64::from(bpf::number(&program)).to_ne_bytes();
                     programs.push(program);
                     &text[..]

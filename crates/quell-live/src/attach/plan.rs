@@ -1,5 +1,6 @@
 //! Which disciplines of a device are replaced, by which requests.
 
+use quell_qdisc::num;
 use std::io;
 
 use quell_link::Error;
@@ -85,7 +86,7 @@ impl Plan {
         Ok(Self {
             dev: dev.to_owned(),
             device,
-            children: children as u32,
+            children: num::count(children),
             handles,
             before,
             had,

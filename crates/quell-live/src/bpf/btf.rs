@@ -1,6 +1,7 @@
 //! Types in BTF, by which the kernel and BPF objects describe themselves (the kernel's Documentation/bpf/btf.rst).
 
 /// Kinds of types.
+use quell_qdisc::num;
 pub const PTR: u32 = 2;
 pub const ARRAY: u32 = 3;
 pub const STRUCT: u32 = 4;
@@ -114,7 +115,7 @@ impl Btf {
             };
             of.kind == kind && named() == Some(true)
         };
-        Some(self.types.iter().position(is)? as u32 + 1)
+        Some(num::count(self.types.iter().position(is)?) + 1)
     }
 
     /// The members of a struct, or the variables of a section.
@@ -166,11 +167,11 @@ impl Btf {
                         let at = of.at + HEAD + 12 * i;
                         self.set(at, 0)?;
                         self.set(at + 4, id)?;
-                        self.set(at + 8, 64 * i as u32)?;
+                        self.set(at + 8, 64 * num::count(i))?;
                     }
                 } else {
                     let bytes = size(self.name(of)?)?;
-                    self.set(of.at + 8, bytes as u32)?;
+                    self.set(of.at + 8, num::count(bytes))?;
                 }
             }
         }

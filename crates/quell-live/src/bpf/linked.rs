@@ -2,6 +2,7 @@
 //!
 //! The offsets of fields in the kernel's types are left to the kernel, which gets clang's notes of what is read (CO-RE, since Linux 5.17).
 
+use quell_qdisc::num;
 use std::collections::HashMap;
 
 use object::elf::{R_BPF_64_32, R_BPF_64_64};
@@ -76,13 +77,13 @@ impl<'a> Object<'a> {
         let mut bytes = section(".BTF")?.data().ok()?.to_vec();
         // Where variables are in their sections.
         for Reference { at, to, .. } in references(&file, section(".BTF")?.index()) {
-            let place = bytes.get_mut(at as usize..at as usize + 4)?;
-            let offset = file.symbol_by_index(to).ok()?.address() as u32;
+            let place = bytes.get_mut(num::index(at)..num::index(at) + 4)?;
+            let offset = num::low_u32(file.symbol_by_index(to).ok()?.address());
             let offset = word(place, 0)?.wrapping_add(offset);
             place.copy_from_slice(&offset.to_ne_bytes());
         }
         let types = Btf::new(bytes)?;
-        let types = types.finish(|name| Some(section(name)?.size() as usize))?;
+        let types = types.finish(|name| Some(num::index(section(name)?.size())))?;
 
         // struct btf_ext_header: its length, then where each part begins, behind it, and how long it is: functions, lines, accesses.
         let notes = section(".BTF.ext")?.data().ok()?;
@@ -177,9 +178,9 @@ impl<'a> Object<'a> {
 
     fn code(&self, place: Place) -> Option<Vec<u64>> {
         let section = self.file.section_by_index(place.section).ok()?;
-        let (begin, bytes) = (place.at as usize, place.bytes as usize);
+        let (begin, bytes) = (num::index(place.at), num::index(place.bytes));
         let code = section.data().ok()?.get(begin..begin + bytes)?;
-        let each = code.chunks_exact(EACH as usize);
+        let each = code.chunks_exact(num::index(EACH));
         each.map(|one| one.try_into().ok().map(u64::from_ne_bytes))
             .collect()
     }
@@ -194,7 +195,7 @@ impl<'a> Object<'a> {
             R_BPF_64_64 => match self.file.section_by_index(section?).ok()?.name().ok()? {
                 MAPS => Some(Target::Map(name)),
                 constants if constants.starts_with(CONSTANTS) => {
-                    Some(Target::Constants(constants, symbol.address() as u32))
+                    Some(Target::Constants(constants, num::low_u32(symbol.address())))
                 }
                 _ => None,
             },
@@ -239,13 +240,13 @@ impl Linker<'_> {
         }
         self.program.code.append(&mut code);
         if let Some(id) = object.functions.get(&(place.section, place.at)) {
-            self.program.functions.push([begin as u32, *id]);
+            self.program.functions.push([num::low_u32(begin), *id]);
         }
         for (section, [at, id, path, kind]) in &object.accesses {
             if *section == place.section
                 && let Some(at) = place.within(u64::from(*at))
             {
-                let at = (begin * EACH + at) as u32;
+                let at = num::low_u32(begin * EACH + at);
                 self.program.accesses.push([at, *id, *path, *kind]);
             }
         }
@@ -265,8 +266,8 @@ impl Linker<'_> {
             }
             Target::Function(called) => {
                 // Relative to the instruction behind.
-                let distance = self.place(called) as i64 - here as i64 - 1;
-                patch(&mut code[0], CALL, distance as u32);
+                let distance = self.place(called).cast_signed() - here.cast_signed() - 1;
+                patch(&mut code[0], CALL, num::low_u32(distance.cast_unsigned()));
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ pub mod btf;
 pub mod linked;
 pub mod page;
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -112,7 +113,7 @@ fn opened(command: c_int, words: &[u32]) -> io::Result<OwnedFd> {
 /// An address as words.
 fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
     let address = of.cast::<u8>() as u64;
-    let pair = [address as u32, (address >> 32) as u32];
+    let pair = [num::low_u32(address), (address >> 32) as u32];
     if cfg!(target_endian = "big") {
         [pair[1], pair[0]]
     } else {
@@ -122,7 +123,7 @@ fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
 
 /// A map with one entry of so many bytes, and its memory, which a program and this process share.
 pub fn page(bytes: usize) -> io::Result<(OwnedFd, Map)> {
-    let fd = opened(MAP_CREATE, &[ARRAY, 4, bytes as u32, 1, MAPPED])?;
+    let fd = opened(MAP_CREATE, &[ARRAY, 4, num::count(bytes), 1, MAPPED])?;
     let map = Map::new(bytes, Some((&fd, 0)))?;
     Ok((fd, map))
 }
@@ -150,14 +151,14 @@ pub fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
 
 /// A descriptor, as the kernel takes it.
 pub fn number(fd: &OwnedFd) -> u32 {
-    fd.as_raw_fd() as u32
+    fd.as_raw_fd().cast_unsigned()
 }
 
 /// Types of an object (BTF). An error comes with what the kernel says about them.
 pub fn types(bytes: &[u8]) -> Result<OwnedFd, (io::Error, String)> {
     let [t0, t1] = halves(bytes.as_ptr());
     logged(|level, size, [b0, b1]| {
-        let length = bytes.len() as u32;
+        let length = num::count(bytes.len());
         opened(TYPES_LOAD, &[t0, t1, b0, b1, length, size, level])
     })
 }
@@ -180,7 +181,7 @@ pub fn array(
 
 /// A map with these bytes, read-only for programs and frozen for user space.
 pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let map = array("constants", bytes.len() as u32, 1, CONSTANT, None)?;
+    let map = array("constants", num::count(bytes.len()), 1, CONSTANT, None)?;
     update(&map, 0, bytes)?;
     bpf(MAP_FREEZE, &[number(&map)])?;
     Ok(map)
@@ -277,7 +278,7 @@ fn logged(
 ) -> Result<OwnedFd, (io::Error, String)> {
     what(0, 0, [0, 0]).or_else(|error| {
         let mut log = vec![0; LOG];
-        let again = what(1, LOG as u32, halves(log.as_mut_ptr().cast_const()));
+        let again = what(1, num::count(LOG), halves(log.as_mut_ptr().cast_const()));
         // The first error counts: of a log that is too long the kernel complains, too.
         again.map_err(|_| (error, last_lines(&log)))
     })
@@ -290,7 +291,7 @@ fn load_quietly(load: &Load<'_>, level: u32, size: u32, log: [u32; 2]) -> io::Re
     };
     let mut words = [0; 35];
     words[0] = load.kind;
-    words[1] = load.code.len() as u32;
+    words[1] = num::count(load.code.len());
     words[2..4].copy_from_slice(&halves(load.code.as_ptr()));
     words[4..6].copy_from_slice(&halves(license.as_ptr()));
     words[6..8].copy_from_slice(&[level, size]);
@@ -301,13 +302,13 @@ fn load_quietly(load: &Load<'_>, level: u32, size: u32, log: [u32; 2]) -> io::Re
         // Older kernels refuse what they do not know, unless it is 0.
         return opened(PROG_LOAD, &words[..18]);
     };
-    words[18..20].copy_from_slice(&[number(types), size_of::<[u32; 2]>() as u32]);
+    words[18..20].copy_from_slice(&[number(types), num::count(size_of::<[u32; 2]>())]);
     words[20..22].copy_from_slice(&halves(load.functions.as_ptr()));
-    words[22] = load.functions.len() as u32;
+    words[22] = num::count(load.functions.len());
     words[27] = load.target;
-    words[29] = load.accesses.len() as u32;
+    words[29] = num::count(load.accesses.len());
     words[32..34].copy_from_slice(&halves(load.accesses.as_ptr()));
-    words[34] = size_of::<[u32; 4]>() as u32;
+    words[34] = num::count(size_of::<[u32; 4]>());
     opened(PROG_LOAD, &words)
 }
 
@@ -344,7 +345,7 @@ pub fn id(of: &OwnedFd) -> io::Result<u32> {
     // struct bpf_prog_info and bpf_map_info begin with the kind and the number.
     let mut info = [0u32; 2];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
-    let size = size_of_val(&info) as u32;
+    let size = num::count(size_of_val(&info));
     bpf(INFO_BY_FD, &[number(of), size, i0, i1])?;
     // SAFETY: the kernel has written it behind the compiler's back.
     Ok(unsafe { (&raw const info[1]).read_volatile() })
@@ -368,7 +369,7 @@ impl MapInfo {
 pub fn map_info(map: &OwnedFd) -> io::Result<MapInfo> {
     let mut info = [0u32; 10];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
-    let size = size_of_val(&info) as u32;
+    let size = num::count(size_of_val(&info));
     bpf(INFO_BY_FD, &[number(map), size, i0, i1])?;
     // SAFETY: the kernel has written it behind the compiler's back.
     Ok(MapInfo(unsafe { (&raw const info).read_volatile() }))
@@ -491,8 +492,10 @@ impl Assembler {
     pub fn finish(mut self) -> Vec<u64> {
         for (at, [code, to, from], label) in self.jumps {
             // Relative to the instruction behind.
-            let offset = self.labels[label.0] as i64 - at as i64 - 1;
-            self.code[at] = instruction(code, to, from, offset as i16, 0);
+            let [to_label, here] =
+                [self.labels[label.0], at].map(|at| num::count(at).cast_signed());
+            let offset = num::short(to_label - here - 1).cast_signed();
+            self.code[at] = instruction(code, to, from, offset, 0);
         }
         self.code
     }

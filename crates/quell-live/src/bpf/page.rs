@@ -1,6 +1,7 @@
 //! The memory that a discipline in the kernel shares with user space: knobs and gauges (crates/quell-qdisc/bpf/page.h).
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -218,7 +219,7 @@ impl Page {
                 .key(&dev)
                 .remedy(format!("quell detach {dev}, then attach again"))
         };
-        if !is.is_array(PAGE, BYTES as u32, place.slots) {
+        if !is.is_array(PAGE, num::count(BYTES), place.slots) {
             return Err(other());
         }
         let page = Self {
@@ -312,7 +313,7 @@ impl Slot<'_> {
 
     /// Drops packets on arrival with this probability, in parts of 2^32, as long as what is steered is valid.
     pub fn steer(&self, drop: u64) {
-        let drop = drop.min(u32::MAX.into()) as u32;
+        let drop = num::low_u32(drop.min(u32::MAX.into()));
         self.short(STEERED_DROP).store(drop, Ordering::Relaxed);
     }
 

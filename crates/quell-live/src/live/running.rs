@@ -1,5 +1,6 @@
 //! `quell live` on its interfaces: opening, monitoring and releasing them.
 
+use quell_qdisc::num;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +71,7 @@ struct DeviceLoss {
 fn first_queue(dev: &Interface) -> u16 {
     let bytes = dev.name.bytes().chain(dev.index.to_le_bytes());
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
-    (FIRST_QUEUE + bytes.fold(2_166_136_261, mix) % QUEUES) as u16
+    num::low_u16((FIRST_QUEUE + bytes.fold(2_166_136_261, mix) % QUEUES).into())
 }
 
 /// How many packets the queue of a direction may hold: none, where that is not managed.
@@ -164,7 +165,7 @@ impl Running {
                 _ => &mut ingress,
             };
             let first = backends[0].number;
-            *queues = Some(first..=first + (loops - 1) as u16);
+            *queues = Some(first..=first + num::low_u16((loops - 1) as u64));
             let task = Task::new(params, loops);
             self.work(plan, direction.name, backends, &task, false)?;
         }

@@ -4,6 +4,7 @@
 //! answer, and for an IPv6 address, it gets echo requests (RFC 792, RFC 4443), which give only the round trip. An answer counts
 //! once, and only if it carries the number of an outstanding request and the random word that was sent with it.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -142,7 +143,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             reflectors: reflectors.collect(),
             turn: 0,
             due: 0,
-            number: words().unwrap_or_default() as u16,
+            number: num::low_u16((words().unwrap_or_default()).into()),
             words,
             began_ms,
         }
@@ -216,11 +217,11 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 
     /// Takes what came from an address, from the ICMP header on; None if it answers nothing that was asked.
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
-        let count = self.reflectors.len() as u32;
+        let count = num::count(self.reflectors.len());
         let lately =
             |reflector: &&Reflector| reflector.told.is_some_and(|told| now < told + LATELY);
         let others = self.reflectors.iter().filter(lately).count();
-        let clock = self.began_ms as i64 + (now / MS) as i64;
+        let clock = self.began_ms.cast_signed() + (now / MS).cast_signed();
         let (at, reflector) = (0..)
             .zip(&mut self.reflectors)
             .find(|(_, reflector)| reflector.address == from)?;
@@ -233,7 +234,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         reflector.seen.answered += 1;
         reflector.seen.round_trip = Some(round_trip);
         let ways = times.map(|[received, sent]| {
-            let before = clock - (round_trip / MS) as i64;
+            let before = clock - (round_trip / MS).cast_signed();
             let [there, back] = reflector.moved;
             [
                 (difference(received.into(), before) + there) % DAY,
@@ -351,7 +352,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     });
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
+    num::low_u16((!((folded & 0xffff) + (folded >> 16))).into())
 }
 
 #[cfg(test)]

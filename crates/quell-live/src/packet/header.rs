@@ -2,6 +2,7 @@
 //!
 //! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
 
+use quell_qdisc::num;
 use std::fmt;
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -250,7 +251,7 @@ impl Parser {
         Class {
             hash: hash(&tuple, self.key),
             ecn: outer.ecn,
-            payload: payload as u32,
+            payload: num::count(payload),
             labels: match self.wants.labels {
                 true => self.labels(&tuple, outer.dscp),
                 false => Labels::default(),
@@ -458,7 +459,7 @@ fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
 }
 
 fn hash(tuple: &Tuple, key: Key) -> u32 {
-    hash64(tuple, key) as u32
+    num::low_u32(hash64(tuple, key))
 }
 
 fn hash64(tuple: &Tuple, key: Key) -> u64 {
@@ -544,7 +545,7 @@ pub(crate) fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!old) + u32::from(new);
     total = (total & 0xffff) + (total >> 16);
     total = (total & 0xffff) + (total >> 16);
-    !(total as u16)
+    !num::low_u16(total.into())
 }
 
 /// The Internet checksum (RFC 1071) of `bytes`, added to what `start` has summed up.
@@ -560,7 +561,7 @@ pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
     while total >> 16 != 0 {
         total = (total & 0xffff) + (total >> 16);
     }
-    total as u32
+    num::low_u32(total)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Only neighbours of one frame are joined, so what leaves can be taken apart into exactly the packets that the kernel meant. A packet
 //! that was marked here goes alone, so that its receiver counts what was on the wire. The order within a flow stays.
 
+use quell_qdisc::num;
 use std::io::IoSlice;
 
 use crate::packet::header::{self, Change};
@@ -61,7 +62,7 @@ impl Large {
     /// Room to read a frame into; None if all is taken.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() && self.kept.len() < self.most {
-            self.free.push(self.kept.len() as u32);
+            self.free.push(num::count(self.kept.len()));
             self.kept.push(Kept {
                 bytes: vec![0; FRAME].into_boxed_slice(),
                 length: 0,
@@ -81,7 +82,7 @@ impl Large {
     /// Keeps what was read there, if it is several packets of at most `mtu` bytes; gives the first one's place, the others' follow.
     pub fn keep(&mut self, length: usize, mtu: u32) -> Option<u32> {
         let frame = Frame::parse(self.read(length))?;
-        let count = frame.count() as u32;
+        let count = num::count(frame.count());
         let short = frame.header().is_some_and(|end| HEADER + end <= HEADERS);
         if !short || !(2..1 << 16).contains(&count) || frame.length(0).0 > mtu {
             return None;

@@ -1,6 +1,7 @@
 //! Places for packets: the queue moves their indices around.
 
 /// Places per piece of memory.
+use quell_qdisc::num;
 const CHUNK: usize = 256;
 
 /// Places of one size, given out and taken back.
@@ -35,7 +36,7 @@ impl Pool {
             self.chunks
                 .push(vec![0; self.size * CHUNK].into_boxed_slice());
             self.free
-                .extend((first as u32..(first + CHUNK) as u32).rev());
+                .extend((num::count(first)..num::count(first + CHUNK)).rev());
         }
         self.free.pop()
     }

@@ -4,6 +4,7 @@
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
 
+use quell_qdisc::num;
 use std::ops::Range;
 
 use crate::packet::header;
@@ -117,9 +118,9 @@ impl<'a> Frame<'a> {
                 let payload = (self.packet.len() - header)
                     .saturating_sub(k * size)
                     .min(size);
-                ((header + payload) as u32, payload as u32)
+                (num::count(header + payload), num::count(payload))
             }
-            _ => (self.packet.len() as u32, self.packet.len() as u32),
+            _ => (num::count(self.packet.len()), num::count(self.packet.len())),
         }
     }
 
@@ -178,13 +179,14 @@ impl<'a> Frame<'a> {
         out.copy_from_slice(&self.packet[..header]);
         let four = out[0] >> 4 == 4;
         if four {
-            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(first as u16);
+            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(num::low_u16(first as u64));
             out[4..6].copy_from_slice(&id.to_be_bytes());
         }
         let length = header + to - from;
         let t = &mut out[start..];
         if tcp {
-            let sequence = u32::from_be_bytes([t[4], t[5], t[6], t[7]]).wrapping_add(from as u32);
+            let sequence =
+                u32::from_be_bytes([t[4], t[5], t[6], t[7]]).wrapping_add(num::count(from));
             t[4..8].copy_from_slice(&sequence.to_be_bytes());
             if to < payload {
                 t[13] &= !(FIN | PSH);
@@ -193,7 +195,7 @@ impl<'a> Frame<'a> {
                 t[13] &= !CWR;
             }
         } else {
-            t[4..6].copy_from_slice(&((length - start) as u16).to_be_bytes());
+            t[4..6].copy_from_slice(&num::low_u16((length - start) as u64).to_be_bytes());
         }
         if count > 1 {
             let reduced = if tcp && t[13] & CWR != 0 { ECN } else { 0 };
@@ -203,8 +205,8 @@ impl<'a> Frame<'a> {
                     (true, false) => TCP6,
                     (false, _) => UDP,
                 };
-            head[2..4].copy_from_slice(&(header as u16).to_ne_bytes());
-            head[4..6].copy_from_slice(&(size as u16).to_ne_bytes());
+            head[2..4].copy_from_slice(&num::low_u16(header as u64).to_ne_bytes());
+            head[4..6].copy_from_slice(&num::low_u16(size as u64).to_ne_bytes());
         }
         set_length(out, start, length, tcp);
         let at = HEADER + header;
@@ -216,29 +218,30 @@ impl<'a> Frame<'a> {
 fn open(head: &mut [u8], start: usize, at: usize) {
     head.fill(0);
     head[0] = NEEDS_CHECKSUM;
-    head[6..8].copy_from_slice(&(start as u16).to_ne_bytes());
-    head[8..10].copy_from_slice(&((at - start) as u16).to_ne_bytes());
+    head[6..8].copy_from_slice(&num::low_u16(start as u64).to_ne_bytes());
+    head[8..10].copy_from_slice(&num::low_u16((at - start) as u64).to_ne_bytes());
 }
 
 /// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
 /// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
 fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
     let addresses = if headers[0] >> 4 == 4 {
-        headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        headers[2..4].copy_from_slice(&num::low_u16(length as u64).to_be_bytes());
         headers[10..12].fill(0);
-        let sum = header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0) as u16;
+        let sum =
+            num::low_u16((header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0)).into());
         headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
         12..20
     } else {
-        headers[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+        headers[4..6].copy_from_slice(&num::low_u16((length - 40) as u64).to_be_bytes());
         8..40
     };
     let (protocol, at) = match tcp {
         true => (header::TCP, start + 16),
         false => (header::UDP, start + 6),
     };
-    let pseudo = u32::from(protocol) + (length - start) as u32;
-    let sum = header::sum(&headers[addresses], pseudo) as u16;
+    let pseudo = u32::from(protocol) + num::count(length - start);
+    let sum = num::low_u16(header::sum(&headers[addresses], pseudo).into());
     headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 

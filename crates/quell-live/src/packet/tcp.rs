@@ -1,6 +1,7 @@
 //! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1; RFC 7323; RFC 2018).
 
 use quell_qdisc::Acknowledgment;
+use quell_qdisc::num;
 use quell_qdisc::packet::SACK_BLOCKS;
 
 const FIN: u8 = 0x01;
@@ -41,7 +42,7 @@ pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowle
                 for (block, bytes) in ack.sack.iter_mut().zip(option.chunks_exact(8)) {
                     *block = (word(bytes, 0)?, word(bytes, 4)?);
                 }
-                ack.blocks = (n / 8) as u8;
+                ack.blocks = num::low_u8((n / 8) as u64);
             }
             (MD5, _) => {}
             _ => ack.pure = false,

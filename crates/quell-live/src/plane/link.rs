@@ -3,6 +3,7 @@
 //! Its owner says when packets arrive and what time it is; the link says which packets are through, each with the time at which
 //! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
@@ -154,7 +155,7 @@ impl Notes {
     fn keep(&mut self, acknowledgment: Acknowledgment) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.acknowledgments.push(acknowledgment);
-            self.acknowledgments.len() as u32 - 1
+            num::count(self.acknowledgments.len()) - 1
         });
         self.acknowledgments[place as usize] = acknowledgment;
         place
@@ -213,7 +214,7 @@ pub struct LiveLink {
 pub const BOUNDS: [Nanos; 31] = {
     let (steps, mut bounds, mut k) = ([10, 15, 22, 33, 47, 68], [0; 31], 0);
     while k < bounds.len() {
-        bounds[k] = steps[k % 6] * 10_u64.pow(4 + k as u32 / 6);
+        bounds[k] = steps[k % 6] * 10_u64.pow(4 + num::count(k) / 6);
         k += 1;
     }
     bounds
@@ -553,7 +554,7 @@ impl LiveLink {
             drops: c.drops.total(),
             marks: queue.discipline().marks(),
             lost: c.drops.link,
-            limit_packets: last(&s.limit_packets) as u32,
+            limit_packets: num::whole_u32(last(&s.limit_packets)),
             probability: last(&s.probability),
             missed: 0,
             decisions: self.guard().map(|stats| Decisions {

@@ -1,12 +1,12 @@
 //! Looks at loops while they run, what loops are told, and the task that each works on.
 
+use quell_qdisc::num;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
-use quell_qdisc::Nanos;
 use quell_qdisc::control::Delay;
 use serde::Serialize;
 
@@ -98,12 +98,12 @@ impl Task {
         let mut params = self.params.clone();
         let began = pace.began();
         if let Some((line, since)) = &self.line {
-            let since = began.saturating_duration_since(*since).as_nanos() as Nanos;
+            let since = num::low_u64(began.saturating_duration_since(*since).as_nanos());
             params.rate = Rate::Shared(Share::new(line.clone(), since));
         }
         let mut link = LiveLink::new(params);
         link.hold_at_most(0, capacity);
-        link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
+        link.time_decisions(Arc::new(move || num::low_u64(began.elapsed().as_nanos())));
         link
     }
 }

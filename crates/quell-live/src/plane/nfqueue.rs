@@ -2,6 +2,7 @@
 //! a truncated or inconsistent one is ignored.
 
 /// NFNL_SUBSYS_QUEUE.
+use quell_qdisc::num;
 const SUBSYSTEM: u16 = 3;
 const PACKET: u16 = 0;
 const VERDICT: u16 = 1;
@@ -96,7 +97,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 fn message_of(message: &[u8]) -> Option<Message<'_>> {
     let kind = u16_at(message, 4)?;
     if kind == ERROR {
-        let error = u32_at(message, 16)? as i32;
+        let error = (u32_at(message, 16)?).cast_signed();
         return Some(Message::Answer(u32_at(message, 8)?, error.wrapping_neg()));
     }
     if kind != SUBSYSTEM << 8 | PACKET {
@@ -118,7 +119,7 @@ fn message_of(message: &[u8]) -> Option<Message<'_>> {
     Some(Message::Packet(QueuedPacket {
         id: id?,
         bytes: payload,
-        length: length.unwrap_or(0).max(payload.len() as u32),
+        length: length.unwrap_or(0).max(num::count(payload.len())),
         mark,
         within: connection.zip(info).and_then(|(ct, info)| within(ct, info)),
     }))
@@ -272,14 +273,14 @@ fn begin(out: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, sequence: u32) ->
 }
 
 fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    out.extend_from_slice(&(4 + num::low_u16(value.len() as u64)).to_ne_bytes());
     out.extend_from_slice(&kind.to_ne_bytes());
     out.extend_from_slice(value);
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
 fn finish(out: &mut [u8], start: usize) {
-    let length = (out.len() - start) as u32;
+    let length = num::count(out.len() - start);
     out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
 }
 

@@ -1,5 +1,6 @@
 //! A loop's clock, and how it waits: it sleeps, then looks at the clock for the last stretch.
 
+use quell_qdisc::num;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ impl Pace {
 
     /// Nanoseconds since the beginning.
     pub fn now(&self) -> Nanos {
-        self.began.elapsed().as_nanos() as Nanos
+        num::low_u64(self.began.elapsed().as_nanos())
     }
 
     /// Sleeps, then looks at the clock, until something is due at the link or `backend` can be read.

@@ -1,5 +1,6 @@
 //! The TCP timestamps of both directions of an interface: each direction has a loop, and the controllers of both hear what they tell.
 
+use quell_qdisc::num;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -42,7 +43,7 @@ impl Passing {
     }
 
     fn now(&self) -> Nanos {
-        self.began.elapsed().as_nanos() as Nanos
+        num::low_u64(self.began.elapsed().as_nanos())
     }
 
     /// A segment has left for the line, after a time in the shaper.

@@ -1,5 +1,6 @@
 //! Sockets for echo requests to the reflectors that the operator names, and the thread that asks them for `quell live`.
 
+use quell_qdisc::num;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,7 +159,7 @@ impl Reflectors {
         for socket in self.sockets.iter().flatten() {
             for reads in 0.. {
                 if reads == READS {
-                    self.woken = sys::monotonic() + PAUSE.as_nanos() as Nanos;
+                    self.woken = sys::monotonic() + num::low_u64(PAUSE.as_nanos());
                     break;
                 }
                 let Ok((length, from)) = socket.recv_from(&mut packet) else {

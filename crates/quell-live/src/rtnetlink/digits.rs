@@ -1,13 +1,14 @@
 //! Numbers and short texts, written faster than `fmt` does.
 
 /// `value` in at least `least` digits, at most 20.
+use quell_qdisc::num;
 pub fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize) {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();
     let least = at - least;
     while value > 0 || at > least {
         at -= 1;
-        digits[at] = b"0123456789abcdef"[(value % BASE) as usize];
+        digits[at] = b"0123456789abcdef"[num::index(value % BASE)];
         value /= BASE;
     }
     short(out, &digits[at..]);

@@ -1,5 +1,6 @@
 //! Lists of disciplines and classes from the kernel: one socket, one buffer, no allocation per sample.
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -93,7 +94,7 @@ impl Dump {
         // What is left of a list that was given up has another number.
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = [0; REQUEST];
-        request[..4].copy_from_slice(&(REQUEST as u32).to_ne_bytes());
+        request[..4].copy_from_slice(&num::count(REQUEST).to_ne_bytes());
         request[4..6].copy_from_slice(&kind.to_ne_bytes());
         request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
         request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());

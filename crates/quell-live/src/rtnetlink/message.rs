@@ -183,7 +183,7 @@ pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     split(bytes).filter_map(|message| {
         let body = &message[HEADER..];
         (u16_at(message, 4) == ERROR && body.len() >= 4).then(|| {
-            let error = u32_at(body, 0) as i32;
+            let error = u32_at(body, 0).cast_signed();
             (u32_at(message, 8), error, explanation(message))
         })
     })
@@ -221,8 +221,8 @@ fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn read(message: &[u8]) -> Message<'_> {
     let body = &message[HEADER..];
     match u16_at(message, 4) {
-        ERROR => Message::Error(u32_at(body, 0) as i32),
-        DONE => Message::Done(u32_at(body, 0) as i32),
+        ERROR => Message::Error(u32_at(body, 0).cast_signed()),
+        DONE => Message::Done(u32_at(body, 0).cast_signed()),
         kind @ (NEW_QDISC | NEW_CLASS) if body.len() >= TCMSG => {
             Message::Queue(queue(body, kind == NEW_CLASS))
         }

@@ -2,6 +2,7 @@
 //!
 //! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md has the measurements).
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +287,7 @@ impl Kind {
     }
 
     fn put(&self, out: &mut Vec<u8>, was: &[u8], knob: Knob, value: u64) {
-        let short = (value.min(u32::MAX.into()) as u32).to_ne_bytes();
+        let short = num::low_u32(value.min(u32::MAX.into())).to_ne_bytes();
         match self.form(knob) {
             Some(Form::Word) => out.extend(short),
             Some(Form::U32(at) | Form::Codel(at) | Form::Ticks(at)) => put(out, at, &short),
@@ -320,7 +321,7 @@ impl Kind {
             // The bucket is a time in the structure: in bytes it stays what it was.
             let ns = u128::from(u32_at(&parms, TBF_BUFFER)) << 6;
             let bytes = ns * u128::from(before) / 1_000_000_000;
-            let bytes = bytes.min(u32::MAX.into()) as u32;
+            let bytes = num::low_u32(num::low_u64(bytes.min(u32::MAX.into())));
             put(out, TBF_BURST, &bytes.to_ne_bytes());
         }
     }
@@ -348,7 +349,7 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
         write_u32(
             &mut parms,
             at,
-            same_bytes.max(time).min(u32::MAX.into()) as u64,
+            num::low_u64(same_bytes.max(time).min(u32::MAX.into())),
         );
     }
     write_u32(&mut parms, RATE, now);
@@ -380,7 +381,7 @@ fn structure<const N: usize>(options: &[u8]) -> Option<[u8; N]> {
 }
 
 fn write_u32(bytes: &mut [u8], at: usize, value: u64) {
-    let value = value.min(u32::MAX.into()) as u32;
+    let value = num::low_u32(value.min(u32::MAX.into()));
     if let Some(place) = bytes.get_mut(at..at + 4) {
         place.copy_from_slice(&value.to_ne_bytes());
     }

@@ -1,5 +1,6 @@
 //! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its answer.
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -246,13 +247,13 @@ fn message(out: &mut Vec<u8>, request: &Request<'_>, flags: u16, sequence: u32) 
     if let Some((kind, options)) = request.options {
         put(out, kind, options);
     }
-    let length = (out.len() - begin) as u32;
+    let length = num::count(out.len() - begin);
     out[begin..begin + 4].copy_from_slice(&length.to_ne_bytes());
 }
 
 /// Appends an attribute.
 pub fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend((4 + value.len() as u16).to_ne_bytes());
+    out.extend((4 + num::low_u16(value.len() as u64)).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend(value);
     out.resize(out.len().next_multiple_of(4), 0);

@@ -2,6 +2,7 @@
 //! fd71:7565:6c6c::/96: the side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
 //! block out of the outer one's, so that plain routes lead through all links.
 
+use quell_qdisc::num;
 use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -139,13 +140,13 @@ impl Block {
                 })
                 .collect(),
             Some((name, address, mask)) => {
-                let prefix = mask.leading_ones() as u8 + STEP;
+                let prefix = num::low_u8(mask.leading_ones().into()) + STEP;
                 if prefix > 30 {
                     return Vec::new();
                 }
                 (1..1u32 << STEP)
                     .map(|k| {
-                        let letter = char::from(b'a' + k as u8 - 1);
+                        let letter = char::from(b'a' + num::low_u8(k.into()) - 1);
                         let base = (address & mask) + (k << (32 - prefix));
                         Block::new(base, prefix, format!("{name}{letter}"))
                     })
@@ -171,7 +172,16 @@ impl Block {
     pub fn address6(&self, end: u32) -> Ipv6Addr {
         let [a, b, c, d, e, f] = SIX;
         let low = self.base + end;
-        Ipv6Addr::new(a, b, c, d, e, f, (low >> 16) as u16, low as u16)
+        Ipv6Addr::new(
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            (low >> 16) as u16,
+            num::low_u16(low.into()),
+        )
     }
 
     fn mask(&self) -> u32 {

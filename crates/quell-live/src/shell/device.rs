@@ -3,6 +3,7 @@
 //! A device lives as long as the descriptor that made it: when its process dies, however that comes, the device is gone.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::ffi::CStr;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -52,7 +53,7 @@ pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     let file = sys::open(c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK)?;
     let mut request = named(name);
     request.ifr_ifru.ifru_flags =
-        (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        num::short(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR).cast_signed();
     // SAFETY: TUNSETIFF is defined with an ifreq.
     unsafe { sys::ioctl(file.as_fd(), libc::TUNSETIFF as libc::c_ulong, &mut request)? };
     if offload {
@@ -78,7 +79,7 @@ fn four(address: Ipv4Addr) -> libc::sockaddr {
     // SAFETY: zero is a valid sockaddr_in, which is as large as a sockaddr.
     unsafe {
         let mut a: libc::sockaddr_in = std::mem::zeroed();
-        a.sin_family = libc::AF_INET as libc::sa_family_t;
+        a.sin_family = num::short(libc::AF_INET);
         a.sin_addr.s_addr = u32::from(address).to_be();
         std::mem::transmute(a)
     }
@@ -94,7 +95,7 @@ fn up(socket: OwnedFd, name: &CStr) -> io::Result<()> {
     // SAFETY: these requests are defined with an ifreq, whose flags the first one fills in.
     unsafe {
         sys::ioctl(socket.as_fd(), libc::SIOCGIFFLAGS, &mut request)?;
-        request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
+        request.ifr_ifru.ifru_flags |= num::short(libc::IFF_UP).cast_signed();
         sys::ioctl(socket.as_fd(), libc::SIOCSIFFLAGS, &mut request)
     }
 }
@@ -105,7 +106,7 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
     let mut request = named(name);
     // SAFETY: these requests are defined with an ifreq; each reads the member that was set.
     unsafe {
-        request.ifr_ifru.ifru_mtu = end.mtu as i32;
+        request.ifr_ifru.ifru_mtu = end.mtu.cast_signed();
         sys::ioctl(socket.as_fd(), libc::SIOCSIFMTU, &mut request)?;
         sys::ioctl(socket.as_fd(), libc::SIOCGIFINDEX, &mut request)?;
         deepen(request.ifr_ifru.ifru_ifindex);
@@ -130,9 +131,9 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
 fn deepen(index: libc::c_int) {
     let mut m = [0u32; 10];
     // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and type, value.
-    m[0] = size_of_val(&m) as u32;
-    m[1] = u32::from_ne_bytes(halves(libc::RTM_NEWLINK, libc::NLM_F_REQUEST as u16));
-    m[5] = index as u32;
+    m[0] = num::count(size_of_val(&m));
+    m[1] = u32::from_ne_bytes(halves(libc::RTM_NEWLINK, num::short(libc::NLM_F_REQUEST)));
+    m[5] = index.cast_unsigned();
     m[8] = u32::from_ne_bytes(halves(8, libc::IFLA_TXQLEN));
     m[9] = QUEUE;
     sys::netlink(&m);

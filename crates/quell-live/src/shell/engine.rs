@@ -1,6 +1,7 @@
 //! The loop: one thread per direction moves packets from one device through a link to the other, until it is stopped or one of
 //! the devices is deleted.
 
+use quell_qdisc::num;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -207,7 +208,7 @@ impl Loop {
                 let class = Class { payload, ..class };
                 self.link.heard(now, &class, bytes);
                 self.link
-                    .arrive(now, Live::new(first + k as u32, bytes, &class));
+                    .arrive(now, Live::new(first + num::count(k), bytes, &class));
             }
             self.machine.read += frame.count() as u64;
             return;
@@ -231,7 +232,7 @@ impl Loop {
             match frame.write(k, bytes) {
                 Some(length) => {
                     let class = self.parser.classify(&bytes[HEADER..HEADER + length]);
-                    let packet = Live::new(place, length as u32, &class);
+                    let packet = Live::new(place, num::count(length), &class);
                     self.link.heard(now, &class, packet.bytes);
                     self.link.arrive_with(now, packet, class.acknowledgment);
                 }

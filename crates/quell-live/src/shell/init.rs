@@ -187,7 +187,16 @@ pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c
     }
     // SAFETY: without CLONE_VM and without a stack this is a fork: the child runs on a copy of everything. It only makes system
     // calls, for another thread may have held a lock (of the allocator, say) when its memory was copied.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0, 0, 0, 0) };
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_ulong::from(flags.cast_unsigned()),
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     match pid {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
@@ -199,7 +208,7 @@ pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c
             }
             .run()
         }
-        pid => Ok(pid as c_int),
+        pid => Ok(c_int::try_from(pid).unwrap_or(-1)),
     }
 }
 

@@ -161,7 +161,7 @@ impl Dropper {
 
     fn number(&self, at: i16) -> &AtomicU64 {
         // SAFETY: the mapping has BYTES of them, aligned; they are shared, and only used as atomics.
-        unsafe { AtomicU64::from_ptr(self.map.at.add(at as usize).cast()) }
+        unsafe { AtomicU64::from_ptr(self.map.at.add(usize::from(at.cast_unsigned())).cast()) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The loop of `quell steer`: looks, decisions, changes, and what happens to the device meanwhile.
 
+use quell_qdisc::num;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
@@ -394,7 +395,7 @@ impl Session {
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {
             // Late by as much as the watchdog puts up with, packets pass.
-            let late = STUCK_TIMEOUT.as_nanos() as Nanos;
+            let late = num::low_u64(STUCK_TIMEOUT.as_nanos());
             let until = now.saturating_add(self.plan.every).saturating_add(late);
             dropping.point.valid_until(until);
         }
@@ -424,7 +425,7 @@ impl Session {
                 .for_each(|queue| queue.dropped_before(counts));
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = since.map_or(0, |since| since.as_nanos() as u64);
+        let time = since.map_or(0, |since| num::low_u64(since.as_nanos()));
         let page = dropping.and_then(|dropping| dropping.point.page());
         let json = self.plan.json;
         let queues = &mut self.queues;

@@ -1,5 +1,6 @@
 //! What decides on the knobs: a controller for each queue, lines on standard input, or a constant.
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
         Knob::Limit => parse_count(text),
         Knob::Target => parse_time(text),
         Knob::Rate => parse_rate(text),
-        Knob::Drop => Ok((parse_probability(text)? * CERTAIN as f64) as u64),
+        Knob::Drop => Ok(num::whole_u64(parse_probability(text)? * CERTAIN as f64)),
     }
 }
 
@@ -179,7 +180,7 @@ impl Source {
             let mut params = Params::default();
             for Bounds { knob, least, most } in bounds {
                 match knob {
-                    Knob::Limit => params.limit = (*least as u32, *most as u32),
+                    Knob::Limit => params.limit = (num::low_u32(*least), num::low_u32(*most)),
                     Knob::Drop => params.drop = (share(*least), share(*most)),
                     Knob::Target | Knob::Rate => {}
                 }

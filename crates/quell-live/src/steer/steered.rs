@@ -2,6 +2,7 @@
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
+use quell_qdisc::num;
 use quell_qdisc::{Gauges, Knobs, Nanos, Rng};
 
 use super::super::watch::meter::{Meter, Rates};
@@ -123,7 +124,7 @@ impl Steered {
             self.want((Knob::Rate, bps), bounds);
         }
         if let Some(drop) = knobs.drop {
-            self.want((Knob::Drop, (drop * CERTAIN as f64) as u64), bounds);
+            self.want((Knob::Drop, num::whole_u64(drop * CERTAIN as f64)), bounds);
         }
     }
 
@@ -171,12 +172,9 @@ impl Steered {
         // The counters of one sample need not be of the same instant.
         g.arrivals = g.arrivals.max(arrived);
         let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
-        g.sojourn = sojourn as Nanos;
+        g.sojourn = num::whole_u64(sojourn);
         g.head_age = g.sojourn;
-        g.rate_bps = self
-            .meter
-            .busy_bps()
-            .map_or(self.line_bps, |bps| bps as u64);
+        g.rate_bps = self.meter.busy_bps().map_or(self.line_bps, num::whole_u64);
         g.share = 1.0;
         g.contenders = 1;
         g.aggregate = 1.0;
@@ -188,7 +186,7 @@ impl Steered {
             .set
             .get(Knob::Limit)
             .map(|limit| self.shown(Knob::Limit, limit));
-        self.gauges.limit_packets = limit.unwrap_or(0).min(u32::MAX.into()) as u32;
+        self.gauges.limit_packets = num::low_u32(limit.unwrap_or(0).min(u32::MAX.into()));
         self.gauges.probability = self.probability();
         let Some(controller) = &mut self.controller else {
             return;

@@ -51,7 +51,7 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
     let mut text = Vec::new();
     let ended = listen(&mut output, &mut text, deadline) && ends(&mut child, deadline);
     if !ended {
-        sys::kill(-(child.id() as i32), libc::SIGKILL);
+        sys::kill(-child.id().cast_signed(), libc::SIGKILL);
     }
     let status = child.wait().map_err(why)?;
     match ended {

@@ -4,6 +4,7 @@
 //! is a packet queue (NFQUEUE) to which no rule leads. The kernel gives its number to one socket of a network namespace, requires
 //! CAP_NET_ADMIN, so that no other user can take it, and frees it when the process ends for any reason.
 
+use quell_qdisc::num;
 use std::os::fd::OwnedFd;
 
 use crate::plane::backend;
@@ -28,7 +29,7 @@ impl Exclusive {
         let Some(index) = host::index(dev) else {
             return Some(Self { _queue: None });
         };
-        match backend::reserve((FIRST + index % COUNT) as u16) {
+        match backend::reserve(num::low_u16((FIRST + index % COUNT).into())) {
             Ok(None) => None,
             Ok(queue) => Some(Self { _queue: queue }),
             Err(_) => Some(Self { _queue: None }),

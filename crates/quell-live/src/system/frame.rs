@@ -1,5 +1,6 @@
 //! Text in a terminal that is drawn again and again in the same place, and lines of bars in it.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -83,7 +84,7 @@ impl Bars {
         let last = (self.0.len() - 1) as f64;
         let bar = |value: &f64| match most > 0.0 {
             // In this order the greatest value gives 1, and the last bar.
-            true => self.0[(value / most * last).ceil() as usize],
+            true => self.0[num::whole_usize((value / most * last).ceil())],
             false => self.0[0],
         };
         let first = history.len().saturating_sub(room);

@@ -1,6 +1,7 @@
 //! What this machine is asked beside packets: its interfaces, rights, signals, locks.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::ffi::{CString, c_int};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -101,7 +102,7 @@ pub fn open_output(path: &Path) -> io::Result<File> {
 pub fn namespace() -> io::Result<u64> {
     let socket = sys::socket(libc::AF_UNIX)?;
     let mut cookie = 0u64;
-    let mut size = size_of_val(&cookie) as libc::socklen_t;
+    let mut size = num::count(size_of_val(&cookie));
     // SAFETY: the kernel fills a number of this size.
     let got = unsafe {
         let to = (&raw mut cookie).cast();
@@ -165,7 +166,7 @@ pub fn name(index: u32) -> Option<String> {
     let bytes: Vec<u8> = name
         .iter()
         .take_while(|c| **c != 0)
-        .map(|c| *c as u8)
+        .map(|c| c.to_ne_bytes()[0])
         .collect();
     (!found.is_null()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -203,7 +204,7 @@ pub fn mtu(dev: &str) -> io::Result<u32> {
         let mut request: libc::ifreq = std::mem::zeroed();
         sys::copy_name(&mut request.ifr_name, &name);
         sys::ioctl(socket.as_fd(), libc::SIOCGIFMTU, &mut request)?;
-        Ok(request.ifr_ifru.ifru_mtu.max(0) as u32)
+        Ok(request.ifr_ifru.ifru_mtu.max(0).cast_unsigned())
     }
 }
 
@@ -249,7 +250,7 @@ pub fn receive_queues(dev: &str) -> u32 {
         .flatten()
         .map(|file| file.file_name());
     let receive = names.filter(|name| name.as_encoded_bytes().starts_with(b"rx-"));
-    (receive.count() as u32).max(1)
+    num::count(receive.count()).max(1)
 }
 
 /// Locks a file for this process; false if another one has it.
@@ -264,7 +265,7 @@ pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Marks the packets of a socket (`SO_MARK`).
 pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
-    let size = size_of_val(&mark) as libc::socklen_t;
+    let size = num::count(size_of_val(&mark));
     // SAFETY: the value outlives the call.
     let done = unsafe {
         let value = (&raw const mark).cast();
@@ -329,7 +330,7 @@ impl Signals {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = size_of_val(&info);
             let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
-            (got == size as isize).then_some(info.ssi_signo as c_int)
+            (got == size.cast_signed()).then_some(info.ssi_signo.cast_signed())
         }
     }
 }

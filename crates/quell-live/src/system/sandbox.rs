@@ -6,6 +6,7 @@
 //! them and cannot gain more.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::ffi::c_long;
 
 use super::host::{NET_ADMIN, NET_RAW};
@@ -201,9 +202,14 @@ fn filter(calls: &[c_long], only: bool) {
     program[1] = step(equal, 1, 0, architecture);
     program[2] = give(refuse);
     program[3] = load(0);
-    program[4] = step(least, count as u8 + 1, 0, FOREIGN);
+    program[4] = step(least, num::low_u8(count as u64) + 1, 0, FOREIGN);
     for (k, call) in calls[..count].iter().enumerate() {
-        program[5 + k] = step(equal, (count - k) as u8 + 1, 0, *call as u32);
+        program[5 + k] = step(
+            equal,
+            num::low_u8((count - k) as u64) + 1,
+            0,
+            u32::try_from(*call).unwrap_or(u32::MAX),
+        );
     }
     program[5 + count] = give(other);
     program[6 + count] = give(refuse);
@@ -213,7 +219,7 @@ fn filter(calls: &[c_long], only: bool) {
 
 fn step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
     libc::sock_filter {
-        code: code as u16,
+        code: num::low_u16(code.into()),
         jt: yes,
         jf: no,
         k: value,

@@ -3,6 +3,7 @@
 //! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no locks.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -118,18 +119,12 @@ pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     unsafe {
         let explain: c_int = 1;
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
-        address.nl_family = libc::AF_NETLINK as u16;
-        let mut size = size_of_val(&address) as libc::socklen_t;
+        address.nl_family = num::short(libc::AF_NETLINK);
+        let mut size = num::count(size_of_val(&address));
         let raw = fd.as_raw_fd();
         let (level, name) = (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK);
         let value = (&raw const explain).cast();
-        libc::setsockopt(
-            raw,
-            level,
-            name,
-            value,
-            size_of_val(&explain) as libc::socklen_t,
-        );
+        libc::setsockopt(raw, level, name, value, num::count(size_of_val(&explain)));
         check(libc::bind(raw, (&raw const address).cast(), size))?;
         check(libc::getsockname(raw, (&raw mut address).cast(), &mut size))?;
         Ok(address.nl_pid)
@@ -155,12 +150,12 @@ pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     // SAFETY: no pointers.
     let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
     // struct nlmsghdr and struct rtmsg: 28 bytes.
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let flags = num::short(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
     let mut request = Vec::from(28u32.to_ne_bytes());
     request.extend(libc::RTM_GETROUTE.to_ne_bytes());
     request.extend(flags.to_ne_bytes());
     request.resize(28, 0);
-    request[16] = libc::AF_INET as u8;
+    request[16] = libc::AF_INET.to_le_bytes()[0];
     send_bytes(socket.as_fd(), &request)?;
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -206,8 +201,8 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     let fd = unsafe {
         let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
-        address.nl_family = libc::AF_NETLINK as u16;
-        let size = size_of_val(&address) as libc::socklen_t;
+        address.nl_family = num::short(libc::AF_NETLINK);
+        let size = num::count(size_of_val(&address));
         check(libc::bind(
             fd.as_raw_fd(),
             (&raw const address).cast(),
@@ -225,7 +220,7 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
 /// Has the kernel keep those messages from a netlink socket that came of requests of the socket with this port.
 pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     let step = |code: u32, no: u8, value: u32| libc::sock_filter {
-        code: code as u16,
+        code: num::low_u16(code.into()),
         jt: 0,
         jf: no,
         k: value,
@@ -242,10 +237,10 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
     ];
     let program = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
+        len: num::low_u16(program.len() as u64),
         filter: program.as_mut_ptr(),
     };
-    let size = size_of_val(&program) as libc::socklen_t;
+    let size = num::count(size_of_val(&program));
     let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     // SAFETY: the program outlives the call; the kernel checks and copies it.
     check(unsafe {
@@ -262,16 +257,16 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
 
 /// A socket that gets a copy of all packets of an interface, from their IP header on.
 pub fn tap(index: u32) -> io::Result<OwnedFd> {
-    let all = (libc::ETH_P_ALL as u16).to_be();
+    let all = num::short(libc::ETH_P_ALL).to_be();
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers; then a zeroed sockaddr_ll (which is valid) that outlives the call.
     unsafe {
         let fd = owned(libc::socket(libc::AF_PACKET, kind, 0))?;
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_family = num::short(libc::AF_PACKET);
         address.sll_protocol = all;
-        address.sll_ifindex = index as c_int;
-        let size = size_of_val(&address) as libc::socklen_t;
+        address.sll_ifindex = index.cast_signed();
+        let size = num::count(size_of_val(&address));
         check(libc::bind(
             fd.as_raw_fd(),
             (&raw const address).cast(),
@@ -290,7 +285,7 @@ pub fn random() -> Option<u32> {
     let mut bytes = [0; 4];
     // SAFETY: the kernel writes so many bytes at most.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    (got == bytes.len() as isize).then(|| u32::from_ne_bytes(bytes))
+    (got == bytes.len().cast_signed()).then(|| u32::from_ne_bytes(bytes))
 }
 
 /// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its packets leave by `device` if there is one,
@@ -335,7 +330,7 @@ pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedF
 }
 
 fn set_bytes(fd: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
-    let size = value.len() as libc::socklen_t;
+    let size = num::count(value.len());
     // SAFETY: the value outlives the call and has this size.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), size) })?;
     Ok(())
@@ -353,7 +348,7 @@ pub fn receive_copy(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize,
     // SAFETY: zero is a valid sockaddr_ll; the kernel fills buffers that are valid for their lengths.
     unsafe {
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        let mut size = size_of_val(&address) as libc::socklen_t;
+        let mut size = num::count(size_of_val(&address));
         let n = libc::recvfrom(
             fd.as_raw_fd(),
             buffer.as_mut_ptr().cast(),
@@ -403,7 +398,7 @@ pub fn write_file(path: &CStr, text: &[u8]) -> bool {
     };
     // SAFETY: the buffer is valid for its length.
     let n = unsafe { libc::write(file.as_raw_fd(), text.as_ptr().cast(), text.len()) };
-    n == text.len() as isize
+    n == text.len().cast_signed()
 }
 
 /// Reads the beginning of the file at `path` into `buffer`; how much, 0 if it cannot be read.
@@ -418,7 +413,7 @@ pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
         let n = unsafe { libc::read(file.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len()) };
         match n {
             ..=0 => break,
-            n => filled += n as usize,
+            n => filled += n.cast_unsigned(),
         }
     }
     filled
@@ -494,7 +489,7 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
             let raw = libc::CMSG_DATA(first).cast::<c_int>().read_unaligned();
             fd = Some(OwnedFd::from_raw_fd(raw));
         }
-        Ok((n as usize, fd))
+        Ok((n.cast_unsigned(), fd))
     }
 }
 
@@ -539,7 +534,7 @@ fn polled(fd: BorrowedFd<'_>, write: bool) -> libc::pollfd {
 
 fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> bool {
     let time = libc::timespec {
-        tv_sec: timeout.as_secs() as _,
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos() as _,
     };
     let count = polls.len() as libc::nfds_t;
@@ -608,7 +603,7 @@ pub fn bound_capabilities(bits: &[u32]) {
 /// Has a filter decide on every system call of this thread from now on. Where the kernel has no such filters there is none.
 pub fn seccomp(program: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
+        len: num::low_u16(program.len() as u64),
         filter: program.as_mut_ptr(),
     };
     // SAFETY: prctl takes numbers, then a program that outlives the call and that the kernel checks.
@@ -685,7 +680,8 @@ pub fn monotonic() -> u64 {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
         now
     };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 /// Sends a signal to a process.
@@ -745,7 +741,7 @@ pub fn copy_name(field: &mut [libc::c_char], name: &CStr) {
     let bytes = name.to_bytes();
     let fits = bytes.len().min(field.len() - 1);
     for (to, from) in field.iter_mut().zip(&bytes[..fits]) {
-        *to = *from as libc::c_char;
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     field[fits] = 0;
 }

@@ -6,6 +6,7 @@
 //! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::ffi::{CString, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -180,7 +181,7 @@ impl Watchdog {
         fd: BorrowedFd<'_>,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.charge(heartbeat.place as u8, fd, bytes)
+        self.charge(num::low_u8(heartbeat.place as u64), fd, bytes)
     }
 
     /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stalls.
@@ -190,7 +191,7 @@ impl Watchdog {
         fd: BorrowedFd<'_>,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.charge(heartbeat.place as u8 | AT_END, fd, bytes)
+        self.charge(num::low_u8(heartbeat.place as u64) | AT_END, fd, bytes)
     }
 
     fn charge(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
@@ -358,7 +359,7 @@ fn alone(socket: RawFd, duty: &ExitAction, parent: c_int) {
         libc::prctl(libc::PR_SET_NAME, c"quell-watchdog".as_ptr());
         // Ctrl-Z and Ctrl-C at the terminal are not for it.
         libc::setsid();
-        let (below, above) = (socket as libc::c_uint, socket as libc::c_uint + 1);
+        let (below, above) = (socket.cast_unsigned(), socket.cast_unsigned() + 1);
         if below > 0 {
             libc::syscall(libc::SYS_close_range, 0, below - 1, 0);
         }

@@ -1,5 +1,6 @@
 //! Samples as lines: CSV, JSON, text. A line per queue and sample.
 
+use quell_qdisc::num;
 use std::io::Write;
 
 use super::sampler::Sample;
@@ -246,13 +247,13 @@ fn number(out: &mut Vec<u8>, value: Value) {
 
 /// A number that is not negative. (The standard library's formatting takes five times as long, most of a sample.)
 fn decimal(out: &mut Vec<u8>, value: f64, decimals: usize) {
-    let scaled = value * 10f64.powi(decimals as i32);
-    fixed(out, (scaled + 0.5) as u64, decimals);
+    let scaled = value * 10f64.powi(num::count(decimals).cast_signed());
+    fixed(out, num::whole_u64(scaled + 0.5), decimals);
 }
 
 /// `value` with a point before its last `decimals` digits.
 fn fixed(out: &mut Vec<u8>, value: u64, decimals: usize) {
-    let unit = 10u64.pow(decimals as u32);
+    let unit = 10u64.pow(num::count(decimals));
     integer(out, value / unit);
     if decimals > 0 {
         out.push(b'.');

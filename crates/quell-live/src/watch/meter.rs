@@ -1,6 +1,7 @@
 //! Rates and the sojourn time, derived from two samples of a queue's counters.
 
 use crate::rtnetlink::message::Counters;
+use quell_qdisc::num;
 
 const SECOND: f64 = 1e9;
 /// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older intervals fade with this time
@@ -46,8 +47,8 @@ impl Meter {
         // Without PKT64, packets have 32 bits.
         let packets = match counters.packets.checked_sub(last.packets) {
             Some(packets) => packets,
-            None => (counters.packets as u32)
-                .wrapping_sub(last.packets as u32)
+            None => num::low_u32(counters.packets)
+                .wrapping_sub(num::low_u32(last.packets))
                 .into(),
         };
         if last.backlog_bytes > 0 && counters.backlog_bytes > 0 {

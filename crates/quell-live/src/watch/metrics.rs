@@ -1,5 +1,6 @@
 //! The last samples as Prometheus metrics.
 
+use quell_qdisc::num;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -139,9 +140,9 @@ impl Row {
             packets: self.counters.packets,
             bytes: self.counters.bytes,
             drops: self.counters.drops.into(),
-            marks: self.gauge("marks").unwrap_or_default() as u64,
+            marks: num::whole_u64(self.gauge("marks").unwrap_or_default()),
             capacity_mbps: self.gauge("knob_rate_bytes").unwrap_or_default() * 8.0 / 1e6,
-            limit_packets: self.gauge("knob_limit_packets").unwrap_or_default() as u32,
+            limit_packets: num::whole_u32(self.gauge("knob_limit_packets").unwrap_or_default()),
             probability: self.gauge("probability").unwrap_or_default(),
             trusted: self.gauge("trusted").map(|trusted| trusted > 0.0),
             ..View::default()

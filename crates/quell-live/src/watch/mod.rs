@@ -10,6 +10,7 @@ mod sampler;
 mod screen;
 
 pub use crate::options::watch::Options;
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -216,7 +217,7 @@ impl<'a> Watch<'a> {
 
     fn sample(&mut self, now: u64) -> io::Result<()> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = since.map_or(0, |since| since.as_nanos() as u64);
+        let time = since.map_or(0, |since| num::low_u64(since.as_nanos()));
         let Self {
             sampler,
             output,

@@ -5,6 +5,7 @@
 //! large ones are taken apart, VLAN tags go back in.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -141,7 +142,7 @@ impl PacketSocket {
             let n = libc::recvmmsg(
                 self.from.as_raw_fd(),
                 messages.as_mut_ptr(),
-                count as _,
+                num::count(count),
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             );
@@ -159,7 +160,7 @@ impl PacketSocket {
         if index >= self.lengths.len() {
             self.lengths.resize(index + 1, 0);
         }
-        self.lengths[index] = length as u32;
+        self.lengths[index] = num::count(length);
         let frame = &self.pool.bytes(place)[HEADER..length];
         let class = match header::ethernet(frame) {
             Some(at) => parser.classify(&frame[at..]),
@@ -167,7 +168,7 @@ impl PacketSocket {
         };
         arrived.push(Arrived {
             place,
-            bytes: (frame.len() - BARE) as u32,
+            bytes: num::count(frame.len() - BARE),
             class,
         });
     }
@@ -190,7 +191,7 @@ impl PacketSocket {
         let ethernet: [u8; HEAD] = frame.get(HEADER..HEADER + HEAD)?.try_into().ok()?;
         // The frame's header moves to its IP packet, and counts from there.
         frame.copy_within(..HEADER, head);
-        shift(&mut frame[head..], -(head as i32))?;
+        shift(&mut frame[head..], -num::count(head).cast_signed())?;
         let parts = Frame::parse(&frame[head..])?;
         for k in 0..parts.count() {
             let Some(place) = self.pool.take() else {
@@ -204,7 +205,7 @@ impl PacketSocket {
                 continue;
             };
             bytes.copy_within(head..head + HEADER, 0);
-            shift(bytes, head as i32);
+            shift(bytes, num::count(head).cast_signed());
             bytes[HEADER..HEADER + head].copy_from_slice(&ethernet[..head]);
             self.take(place, HEADER + head + length, parser, arrived);
         }
@@ -299,12 +300,12 @@ impl InterfaceBackend for PacketSocket {
                     message.msg_hdr.msg_iov = part;
                     message.msg_hdr.msg_iovlen = 1 as _;
                 }
-                let count = piece.len() as _;
+                let count = num::count(piece.len());
                 let fd = self.to.as_raw_fd();
                 libc::sendmmsg(fd, messages.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
             };
             if n > 0 {
-                (from, tries) = (from + n as usize, 0);
+                (from, tries) = (from + n.cast_unsigned() as usize, 0);
                 continue;
             }
             // A device that is full for a moment; anything else is this frame's fault, or the interface is down.
@@ -326,7 +327,7 @@ impl InterfaceBackend for PacketSocket {
 
     fn capacity(&self) -> u32 {
         // What has come and is not yet seen needs places, too.
-        self.pool.most().saturating_sub(2 * BATCH) as u32
+        num::count(self.pool.most().saturating_sub(2 * BATCH))
     }
 
     fn lost(&mut self) -> (u64, u64) {
@@ -384,7 +385,7 @@ fn shift(header: &mut [u8], by: i32) -> Option<()> {
 }
 
 fn option<T>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    let size = size_of::<T>() as libc::socklen_t;
+    let size = num::count(size_of::<T>());
     let value: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the value outlives the call.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, size) } {
@@ -397,7 +398,7 @@ fn option<T>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<(
 fn dropped(fd: &OwnedFd) -> u32 {
     // struct tpacket_stats: packets, drops.
     let mut stats = [0u32; 2];
-    let mut size = size_of_val(&stats) as libc::socklen_t;
+    let mut size = num::count(size_of_val(&stats));
     // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
     let got = unsafe {
         let to = stats.as_mut_ptr().cast();
@@ -427,10 +428,10 @@ fn bind(fd: &OwnedFd, index: u32, protocol: c_int) -> io::Result<()> {
     // SAFETY: zero is a valid sockaddr_ll, which outlives the call.
     unsafe {
         let mut address: libc::sockaddr_ll = zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (protocol as u16).to_be();
-        address.sll_ifindex = index as c_int;
-        let size = size_of_val(&address) as libc::socklen_t;
+        address.sll_family = num::short(libc::AF_PACKET);
+        address.sll_protocol = num::short(protocol).to_be();
+        address.sll_ifindex = index.cast_signed();
+        let size = num::count(size_of_val(&address));
         match libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -448,8 +449,8 @@ fn receiving(index: u32) -> io::Result<OwnedFd> {
         option(&fd, libc::SOL_PACKET, name, &1)?;
     }
     let all = libc::packet_mreq {
-        mr_ifindex: index as c_int,
-        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_ifindex: index.cast_signed(),
+        mr_type: num::short(libc::PACKET_MR_PROMISC),
         mr_alen: 0,
         mr_address: [0; 8],
     };
@@ -462,7 +463,7 @@ fn receiving(index: u32) -> io::Result<OwnedFd> {
 fn lead(fd: &OwnedFd) -> io::Result<c_int> {
     option(fd, libc::SOL_PACKET, PACKET_FANOUT, &UNIQUE_ID)?;
     let mut group: c_int = 0;
-    let mut size = size_of_val(&group) as libc::socklen_t;
+    let mut size = num::count(size_of_val(&group));
     // SAFETY: the kernel fills a number of this size.
     let got = unsafe {
         let to = (&raw mut group).cast();

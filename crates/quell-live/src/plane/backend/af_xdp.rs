@@ -7,6 +7,7 @@
 //! for sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
 #![allow(unsafe_code)]
 
+use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -106,7 +107,7 @@ struct Ring<T> {
 impl<T: Copy> Ring<T> {
     fn counter(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: the kernel says where in the mapping the counter is, aligned; it is shared, and only used as an atomic.
-        unsafe { AtomicU32::from_ptr(self.map.at.add(offset as usize).cast()) }
+        unsafe { AtomicU32::from_ptr(self.map.at.add(num::index(offset)).cast()) }
     }
 
     fn entry(&self, k: u32) -> *mut T {
@@ -115,7 +116,7 @@ impl<T: Copy> Ring<T> {
         unsafe {
             self.map
                 .at
-                .add(self.offsets.entries as usize)
+                .add(num::index(self.offsets.entries))
                 .cast::<T>()
                 .add(index)
         }
@@ -264,7 +265,7 @@ pub fn open(
         .fold(loops, usize::min);
     // For each loop what its queue holds, and what waits in the rings for filling and receiving of its ports, and in that for sending.
     let part = |way: usize, number: usize| {
-        let ports = (devices[way].queues as usize - number).div_ceil(loops) as u32;
+        let ports = num::count((devices[way].queues as usize - number).div_ceil(loops));
         packets[way].min(MAX_PACKETS) + (2 * ports + 1) * RING
     };
     let parts = [0, 1].map(|way| {
@@ -383,7 +384,7 @@ impl XdpSocket {
     /// Gives the kernel frames to fill.
     fn refill(&mut self) {
         for port in &mut self.ports {
-            let mut room = port.fill.room().min(self.free.len() as u32);
+            let mut room = port.fill.room().min(num::count(self.free.len()));
             while room > 0
                 && let Some(place) = self.free.pop()
             {
@@ -406,7 +407,7 @@ impl XdpSocket {
         let (address, length) = self.held[place as usize];
         // SAFETY: `read` took only lengths that lie within the frame, which is ours until it is sent or filled again.
         unsafe {
-            std::slice::from_raw_parts_mut(self.memory.at.add(address as usize), length as usize)
+            std::slice::from_raw_parts_mut(self.memory.at.add(num::index(address)), length as usize)
         }
     }
 
@@ -541,7 +542,7 @@ impl InterfaceBackend for XdpSocket {
 }
 
 fn option<T>(fd: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
-    let size = size_of::<T>() as libc::socklen_t;
+    let size = num::count(size_of::<T>());
     let value: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the value outlives the call.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, size) } {
@@ -555,7 +556,7 @@ fn dropped(fd: &OwnedFd) -> u64 {
     // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, rx_fill_ring_empty_descs,
     // tx_ring_empty_descs. A frame that finds the fill ring empty is among rx_dropped.
     let mut stats = [0u64; 6];
-    let mut size = size_of_val(&stats) as libc::socklen_t;
+    let mut size = num::count(size_of_val(&stats));
     // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
     unsafe {
         let to = stats.as_mut_ptr().cast();
@@ -598,7 +599,7 @@ fn side(
     }
     // Those of rx, tx, fill and completion rings.
     let mut offsets = [Offsets::default(); 4];
-    let mut size = size_of_val(&offsets) as libc::socklen_t;
+    let mut size = num::count(size_of_val(&offsets));
     // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
     let got = unsafe {
         let to = offsets.as_mut_ptr().cast();
@@ -616,13 +617,13 @@ fn side(
         fd: Arc::new(fd),
     };
     let address = Address {
-        family: libc::AF_XDP as u16,
+        family: num::short(libc::AF_XDP),
         flags: if shared.is_some() { SHARED_UMEM } else { COPY },
         index,
         queue,
-        shared: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
+        shared: shared.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
     };
-    let size = size_of_val(&address) as libc::socklen_t;
+    let size = num::count(size_of_val(&address));
     let started = Instant::now();
     loop {
         // SAFETY: the address outlives the call.
@@ -638,7 +639,7 @@ fn side(
 }
 
 fn ring<T>(fd: &OwnedFd, offsets: Offsets, page: i64) -> io::Result<Ring<T>> {
-    let length = offsets.entries as usize + RING as usize * size_of::<T>();
+    let length = num::index(offsets.entries) + RING as usize * size_of::<T>();
     Ok(Ring {
         map: Map::new(length, Some((fd, page)))?,
         offsets,
@@ -658,17 +659,17 @@ fn hook(
     // A socket for each queue.
     let map = bpf::table(XSKMAP, beats.queues)?;
     for (queue, socket) in (0..).zip(sockets) {
-        bpf::enter(&map, queue, socket.as_raw_fd() as u32)?;
+        bpf::enter(&map, queue, socket.as_raw_fd().cast_unsigned())?;
     }
     // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
     // beats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
     // of sockets, r3 = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
-    let patience = watchdog::STUCK_TIMEOUT.as_nanos() as i32;
+    let patience = num::low_u32(num::low_u64(watchdog::STUCK_TIMEOUT.as_nanos())).cast_signed();
     let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),
         instruction(0x18, 7, 2, 0, beats.fd.as_raw_fd()),
         0,
-        instruction(0x25, 6, 0, 15, beats.queues as i32 - 1),
+        instruction(0x25, 6, 0, 15, beats.queues.cast_signed() - 1),
         instruction(0xbf, 8, 6, 0, 0),
         instruction(0x67, 8, 0, 0, 4),
         instruction(0x0f, 7, 8, 0, 0),

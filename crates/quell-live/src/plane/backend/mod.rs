@@ -3,6 +3,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 
+use quell_qdisc::num;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -305,7 +306,7 @@ impl InterfaceBackend for PacketQueue {
                     id: held.id,
                     bytes: kept.map(|place| (place, held.length)),
                 };
-                let place = self.free.pop().unwrap_or(self.slots.len() as u32);
+                let place = self.free.pop().unwrap_or(num::count(self.slots.len()));
                 match self.slots.get_mut(place as usize) {
                     Some(free) => *free = slot,
                     None => self.slots.push(slot),
@@ -445,7 +446,7 @@ impl InterfaceBackend for Copies {
             }
             let class = parser.classify(&buffer[..n.min(HEADERS)]);
             // One packet, or many that the kernel will take apart: 40 bytes of headers on each.
-            let mut left = n as u32;
+            let mut left = num::count(n);
             while left > 0 {
                 let bytes = left.min(self.mtu);
                 left -= match left > self.mtu {
