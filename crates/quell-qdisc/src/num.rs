@@ -35,6 +35,12 @@ pub const fn whole_i32(x: f64) -> i32 {
     x as i32
 }
 
+/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+#[inline]
+pub const fn whole_i16(x: f64) -> i16 {
+    x as i16
+}
+
 /// The nearest single-precision number; infinite for what is beyond the greatest.
 #[inline]
 pub const fn single(x: f64) -> f32 {
@@ -57,6 +63,12 @@ pub const fn low_u32(x: u64) -> u32 {
 #[inline]
 pub const fn low_i64(x: i128) -> i64 {
     x as i64
+}
+
+/// The low 32 bits, with their sign.
+#[inline]
+pub const fn low_i32(x: i64) -> i32 {
+    x as i32
 }
 
 /// The low 16 bits.
@@ -111,6 +123,8 @@ mod tests {
         assert_eq!(single(1e300), f32::INFINITY);
         assert_eq!(whole_i64(-2.9), -2);
         assert_eq!(whole_i32(1e12), i32::MAX);
+        assert_eq!(whole_i16(-4e4), i16::MIN);
+        assert_eq!(low_i32(1 << 40 | 3), 3);
         assert_eq!(low_i64(1 << 100 | 5), 5);
         assert_eq!(low_u16(65_537), 1);
         assert_eq!(low_u64(1 << 64 | 7), 7);

@@ -18,6 +18,7 @@
 //! - A sub-queue without a packet in the last period has p' 0, and the network is not asked: coupling rests with the queue.
 
 use super::{Control, SubQueue};
+use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, SubGauges, US};
 
@@ -184,18 +185,18 @@ impl Observation {
             Self::Linear => {
                 let of_period = of_period(now, last, g);
                 for ((out, x), reading) in out.iter_mut().zip(of_period).zip(&READINGS) {
-                    *out = at_most(x as f32, reading.most);
+                    *out = at_most(num::single(x), reading.most);
                 }
             }
             Self::Logarithmic => {
                 let of_period = of_period(now, last, g);
                 for (out, l) in out.iter_mut().zip(&LOGARITHMS) {
-                    *out = libm::log1p(at_most(of_period[l.gauge], l.most) / l.unit) as f32;
+                    *out = num::single(libm::log1p(at_most(of_period[l.gauge], l.most) / l.unit));
                 }
             }
             Self::Published => {
                 for (out, x) in out.iter_mut().zip(log(g)) {
-                    *out = x as f32;
+                    *out = num::single(x);
                 }
             }
         }

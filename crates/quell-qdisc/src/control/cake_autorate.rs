@@ -7,6 +7,7 @@
 //! - rates are kept in bit/s, not in whole kbit/s.
 
 use super::{Control, Echo, SubQueue};
+use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// How often what went through is read (`monitor_achieved_rates_interval_ms`).
@@ -135,7 +136,7 @@ impl CakeAutorate {
         let (min, max) = (self.params.min as f64, self.params.max as f64);
         self.rate = self.rate.clamp(min, max);
         Knobs {
-            rate_bps: Some(self.rate as u64),
+            rate_bps: Some(num::whole_u64(self.rate)),
             ..Knobs::KEEP
         }
     }

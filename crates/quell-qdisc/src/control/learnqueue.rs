@@ -29,6 +29,7 @@ mod limits;
 pub mod readings;
 mod table;
 
+use crate::num;
 pub use limits::Limits;
 use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update};
 use serde::{Deserialize, Serialize};
@@ -297,7 +298,7 @@ impl Values {
     fn set_ms(&mut self, row: usize, action: usize, ms: f64) {
         match self {
             Values::Float(q) => q[row][action] = ms,
-            Values::Fixed(q) => q[row][action] = libm::round(ms * 1000.0) as i32,
+            Values::Fixed(q) => q[row][action] = num::whole_i32(libm::round(ms * 1000.0)),
         }
     }
 
@@ -426,7 +427,7 @@ impl LearnQueue {
     fn choose(&self, rng: &mut Rng) -> Pair {
         let row = self.limits.row(self.limit);
         let action = if rng.f64() < self.epsilon {
-            rng.below(2) as usize
+            num::index(rng.below(2))
         } else {
             usize::from(self.q.ms(row, 0) <= self.q.ms(row, 1))
         };
@@ -488,16 +489,16 @@ impl LearnQueue {
                 };
             }
             Values::Fixed(q) => {
-                let in_1024ths = |x: f64| libm::round(x * 1024.0) as i64;
+                let in_1024ths = |x: f64| num::whole_i64(libm::round(x * 1024.0));
                 let (alpha, gamma) = (in_1024ths(alpha), in_1024ths(self.gamma));
                 let best = i64::from(q[next][0].max(q[next][1]));
                 let old = i64::from(q[row][action]);
-                let goal = libm::round(reward_ms * 1000.0) as i64 + gamma * best / 1024;
+                let goal = num::whole_i64(libm::round(reward_ms * 1000.0)) + gamma * best / 1024;
                 let new = match literal {
                     true => (1024 - alpha) * old / 1024 + goal,
                     false => old + alpha * (goal - old) / 1024,
                 };
-                q[row][action] = new.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32;
+                q[row][action] = num::low_i32(new.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)));
             }
         }
     }

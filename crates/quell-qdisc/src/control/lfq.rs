@@ -15,6 +15,7 @@
 //! An outside controller may answer instead of the network, after [`Control::ask_outside`].
 
 use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use crate::num;
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
 use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng, SEC};
 
@@ -91,7 +92,11 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
 #[inline]
 pub fn limit_of(output: f32) -> u32 {
     // NaN becomes the least limit.
-    let limit = libm::roundf(output).clamp(LIMITS.0 as f32, LIMITS.1 as f32) as u32;
+    let limit = num::whole_u32(
+        libm::roundf(output)
+            .clamp(LIMITS.0 as f32, LIMITS.1 as f32)
+            .into(),
+    );
     limit.max(LIMITS.0)
 }
 
@@ -106,7 +111,7 @@ pub fn features(params: &Params) -> Vec<String> {
         "departures_10000ps",
         "since_loss_10s",
     ];
-    let powers = first..first + WEIGHTS as i32;
+    let powers = first..first + num::count(WEIGHTS).cast_signed();
     kinds
         .iter()
         .flat_map(|kind| powers.clone().map(move |power| format!("{kind}_{power}")))
@@ -242,7 +247,9 @@ impl Lfq {
         Ok(Self {
             scratch: policy.scratch(),
             policy,
-            weights: std::array::from_fn(|i| libm::ldexp(1.0, -(first + i as i32))),
+            weights: std::array::from_fn(|i| {
+                libm::ldexp(1.0, -(first + num::count(i).cast_signed()))
+            }),
             params,
             inputs: [0.0; FEATURES],
             flows: Vec::new(),
@@ -287,7 +294,7 @@ impl Lfq {
             return limit;
         }
         let sent = seconds(self.params.ceiling) / flow.service_gap;
-        limit.min((sent as u32).max(MIN_BOUND))
+        limit.min(num::whole_u32(sent).max(MIN_BOUND))
     }
 }
 
@@ -420,12 +427,12 @@ fn read(weights: &Averages, flow: &Flow, out: &mut [f32; FEATURES]) {
         1.0 / gap / RATE
     };
     for (i, &w) in weights.iter().enumerate() {
-        out[i] = flow.backlog[i] as f32;
-        out[10 + i] = libm::sqrt(flow.variance[i]) as f32;
-        out[20 + i] = flow.limits[i] as f32;
-        out[30 + i] = rate(flow.arrival_gap[i], w) as f32;
-        out[40 + i] = rate(flow.departure_gap[i], w) as f32;
-        out[50 + i] = flow.since_loss[i] as f32;
+        out[i] = num::single(flow.backlog[i]);
+        out[10 + i] = num::single(libm::sqrt(flow.variance[i]));
+        out[20 + i] = num::single(flow.limits[i]);
+        out[30 + i] = num::single(rate(flow.arrival_gap[i], w));
+        out[40 + i] = num::single(rate(flow.departure_gap[i], w));
+        out[50 + i] = num::single(flow.since_loss[i]);
     }
 }
 

@@ -25,6 +25,7 @@
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
 
 use super::{Control, Delay, Echo, SubQueue};
+use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Time between two readings of the counters.
@@ -158,7 +159,7 @@ impl Params {
         if self.start.is_some_and(|start| start < min || start > max) {
             return Err("start must be between min and max");
         }
-        if self.first().min(max) < FLOOR as u64 {
+        if self.first().min(max) < num::whole_u64(FLOOR) {
             return Err("start and max must be at least 100kbit");
         }
         if self.drain.is_some_and(|drain| drain < MS) {
@@ -456,7 +457,7 @@ impl Pace {
     fn knob(&mut self) -> Knobs {
         self.rate = self.rate.max(self.least()).min(self.max);
         Knobs {
-            rate_bps: Some(self.rate as u64),
+            rate_bps: Some(num::whole_u64(self.rate)),
             ..Knobs::KEEP
         }
     }

@@ -4,6 +4,7 @@
 //! per decision, whatever the period. The FIFO drops at random, without burst allowance or early exits.
 
 use super::{Control, SubQueue};
+use crate::num;
 use crate::pie::{Params, Vars};
 use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SEC};
 
@@ -34,7 +35,7 @@ impl Control for Pie {
         if gauges.rate_bps > 0 {
             let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC);
             let delay = ns / u128::from(gauges.rate_bps);
-            self.vars.qdelay = delay.min(u128::from(100 * SEC)) as Nanos;
+            self.vars.qdelay = num::low_u64(delay.min(u128::from(100 * SEC)));
         }
         self.vars
             .calculate_probability(&self.params, gauges.backlog_bytes);
@@ -61,7 +62,7 @@ impl Control for Pie {
 
     fn adopt(&mut self, knobs: &Knobs) {
         if let Some(p) = knobs.drop {
-            self.vars.prob = (p.clamp(0.0, 1.0) * crate::pie::MAX_PROB as f64) as u64;
+            self.vars.prob = num::whole_u64(p.clamp(0.0, 1.0) * crate::pie::MAX_PROB as f64);
         }
     }
 }

@@ -16,6 +16,7 @@
 //! 0.5. docs/lab/rl-aqm.md says why.
 
 use super::{Control, Explanation, SubQueue};
+use crate::num;
 use crate::policy::{Policy, Scratch};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, US};
 
@@ -285,7 +286,7 @@ impl RlAqm {
     pub fn step(&mut self, gauges: &Gauges, rng: &mut Rng) {
         let seen = self.observe(gauges);
         for (reading, input) in self.form.readings.iter().zip(&mut self.inputs) {
-            *input = match reading {
+            *input = num::single(match reading {
                 Reading::Delay => seen.delay_ms,
                 Reading::DelayBefore => self.delay_before_ms,
                 Reading::LogDelay => libm::log1p(seen.delay_ms),
@@ -293,7 +294,7 @@ impl RlAqm {
                 Reading::Utilisation => seen.utilisation,
                 Reading::Drop => self.drop,
                 Reading::Load => seen.load,
-            } as f32;
+            });
         }
         self.delay_before_ms = seen.delay_ms;
         self.broken = false;
@@ -311,7 +312,7 @@ impl RlAqm {
     fn act(&mut self, delay_ms: f64, rng: &mut Rng) -> f32 {
         if self.form.outputs == Outputs::Steps {
             let action = self.choose_step(delay_ms, rng);
-            let hundredths = libm::round(self.drop * 100.0) as i32 + STEPS[action];
+            let hundredths = num::whole_i32(libm::round(self.drop * 100.0)) + STEPS[action];
             self.drop = f64::from(hundredths.clamp(0, MAX_HUNDREDTHS)) / 100.0;
             return action as f32;
         }
@@ -319,14 +320,14 @@ impl RlAqm {
         let (action, drop) = match (self.form.outputs, random) {
             (Outputs::Level, true) => {
                 let drop = MAX_DROP * rng.f64();
-                (drop as f32, drop)
+                (num::single(drop), drop)
             }
             (Outputs::Level, false) => {
                 let value = self.values()[0];
                 (value, f64::from(value).clamp(0.0, MAX_DROP))
             }
             (_, true) => {
-                let at = rng.below(self.form.levels.len() as u64) as usize;
+                let at = num::index(rng.below(self.form.levels.len() as u64));
                 (at as f32, self.form.levels[at])
             }
             (_, false) => {
@@ -362,7 +363,7 @@ impl RlAqm {
             return if self.drop == 0.0 { 0 } else { 4 };
         }
         if self.explores(rng) {
-            return rng.below(STEPS.len() as u64) as usize;
+            return num::index(rng.below(STEPS.len() as u64));
         }
         argmax(self.values())
     }
@@ -408,7 +409,8 @@ impl Control for RlAqm {
         if let Some(p) = knobs.drop {
             self.drop = match self.form.outputs {
                 Outputs::Steps => {
-                    f64::from((libm::round(p * 100.0) as i32).clamp(0, MAX_HUNDREDTHS)) / 100.0
+                    f64::from(num::whole_i32(libm::round(p * 100.0)).clamp(0, MAX_HUNDREDTHS))
+                        / 100.0
                 }
                 _ => p.clamp(0.0, MAX_DROP),
             };

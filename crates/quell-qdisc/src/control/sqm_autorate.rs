@@ -7,6 +7,7 @@
 //! - a round trip without timestamps counts half in each direction, where the program would see no answer.
 
 use super::{Control, Echo, SubQueue};
+use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
 /// `tick_duration` and `min_change_interval`.
@@ -105,7 +106,7 @@ impl SqmAutorate {
 
     fn knob(&self) -> Knobs {
         Knobs {
-            rate_bps: Some(self.rate as u64),
+            rate_bps: Some(num::whole_u64(self.rate)),
             ..Knobs::KEEP
         }
     }
@@ -125,7 +126,7 @@ impl SqmAutorate {
     fn next(&mut self, delay: f64, load: f64, rng: &mut Rng) -> f64 {
         let (rate, base, bound) = (self.rate, self.params.base as f64, self.params.delay as f64);
         if delay > bound {
-            let any = self.safe[(rng.u64() % (HISTORY as u64 - 1)) as usize];
+            let any = self.safe[num::index(rng.u64() % (HISTORY as u64 - 1))];
             return (0.9 * rate * load).min(any);
         }
         if delay < bound && load > self.params.load {

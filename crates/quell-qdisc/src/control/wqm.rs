@@ -12,6 +12,7 @@
 //! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses its newest packet.
 
 use super::{Control, SubQueue};
+use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Parameters of [`Wqm`].
@@ -127,7 +128,7 @@ impl Params {
     pub fn start(&self, rate_bps: f64) -> u32 {
         let bits = rate_bps * self.arrt as f64 / SEC as f64;
         let packets = bits / (8.0 * f64::from(self.packet_bytes));
-        (packets as u32).clamp(self.least(), self.max)
+        num::whole_u32(packets).clamp(self.least(), self.max)
     }
 
     /// T_drain = (BL / R) / F, ns.

@@ -10,6 +10,7 @@
 
 use super::class::{Class, Classes};
 use crate::discipline::Wants;
+use crate::num;
 use crate::parts::filter::{Filter, Filters};
 use crate::parts::ring::Ring;
 use crate::{
@@ -214,7 +215,11 @@ impl<P: Packet> Bands<P> {
             credits: (0..count).map(credit).collect(),
             strict,
             filters: Filters::new(params.classes.iter().map(|c| (&c.filter, c.band))),
-            map: (!params.drr).then(|| params.priomap.map(|band| band.unwrap_or(count as u8 - 1))),
+            map: (!params.drr).then(|| {
+                params
+                    .priomap
+                    .map(|band| band.unwrap_or(num::low_u8(count as u64) - 1))
+            }),
             round: Ring::new(),
         }
     }
@@ -303,7 +308,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
         if was_empty && at >= self.strict && !self.bands.get(at).is_empty() {
             // It may still be in the rotation if its queue dropped all that it held.
             if !self.round.iter().any(|band| usize::from(*band) == at) {
-                self.round.push(at as u8);
+                self.round.push(num::low_u8(at as u64));
             }
             self.credits[at].deficit = self.credits[at].quantum;
         }

@@ -15,6 +15,7 @@
 //! - the changes of a round are made at the next packet, each with its own time, which has no visible effect;
 //! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares a number of the flow.
 
+use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng, SEC, US};
@@ -84,7 +85,7 @@ impl Params {
         let drain = bits * u128::from(SEC) / u128::from(rate_bps.max(1));
         let round = (drain + u128::from(rest)).next_power_of_two();
         let longest = u128::from(Self::LONGEST);
-        (round.min(longest) as Nanos).max(Self::SHORTEST)
+        num::low_u64(round.min(longest)).max(Self::SHORTEST)
     }
 
     /// What is out of range, if anything.
@@ -113,7 +114,7 @@ impl Params {
 
     /// Bytes that a rate gives in this time.
     fn bytes_of(rate_bps: u64, time: Nanos) -> u64 {
-        (rate_bps as f64 * time as f64 / 8e9) as u64
+        num::whole_u64(rate_bps as f64 * time as f64 / 8e9)
     }
 }
 
@@ -370,7 +371,7 @@ impl<P: Packet> Cebinae<P> {
             let bytes = (self.table).top(1.0 - self.params.delta_flow, &mut self.top);
             let rest = 1.0 - self.params.tau;
             let taxed = (bytes as f64 * rest).floor() * 8.0 / time;
-            taxed.min(rate_bps as f64 * rest) as u64
+            num::whole_u64(taxed.min(rate_bps as f64 * rest))
         } else {
             self.stats.unsaturated += 1;
             self.top.clear();

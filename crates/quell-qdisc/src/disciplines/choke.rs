@@ -4,6 +4,7 @@
 //! allocation" (INFOCOM 2000); Linux 7.x `net/sched/sch_choke.c`, tc-choke(8). Deviations:
 //! - a packet dropped from the middle leaves a hole, as in the kernel, but the table grows where the kernel's is fixed.
 
+use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, Nanos, Packet, Rng};
@@ -84,7 +85,7 @@ impl Params {
 
 /// The burst that `tc` takes without one.
 pub fn default_burst(min: u32, max: u32) -> u32 {
-    ((2 * u64::from(min) + u64::from(max)) / 3) as u32
+    num::low_u32((2 * u64::from(min) + u64::from(max)) / 3)
 }
 
 /// Counters.
@@ -168,7 +169,7 @@ impl<P: Packet> Choke<P> {
         let len = self.table.len() as u64;
         let mut place = 0;
         for _ in 0..DRAWS {
-            let drawn = rng.below(len) as usize;
+            let drawn = num::index(rng.below(len));
             if matches!(self.table.get_mut(drawn), Some(Some(_))) {
                 place = drawn;
                 break;

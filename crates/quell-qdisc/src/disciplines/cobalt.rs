@@ -4,6 +4,7 @@
 //! The law ([`State`]) is apart from the queue, so that CAKE runs it once per flow. [`Cobalt`] is the law on one FIFO,
 //! which Linux has only inside CAKE: its limit, its tail drop and its switch for ECN are this module's own.
 
+use crate::num;
 use crate::parts::ring::Ring;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC, US,
@@ -130,7 +131,7 @@ impl State {
     /// `t` plus interval / sqrt(count). Of an interval of more than 4.3 s the lower 32 bits count, as in Linux.
     #[inline]
     fn control(&self, t: Nanos, interval: Nanos) -> Nanos {
-        t + ((u64::from(interval as u32) * u64::from(self.rec_inv_sqrt)) >> 32)
+        t + ((u64::from(num::low_u32(interval)) * u64::from(self.rec_inv_sqrt)) >> 32)
     }
 
     fn blue_may_step(&self, params: &Params, now: Nanos) -> bool {

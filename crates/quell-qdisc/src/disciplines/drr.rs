@@ -73,7 +73,7 @@ impl<P: Packet> Discipline<P> for Drr<P> {
             return drops.drop(now, packet, DropCause::Overflow);
         }
         if classes.get(class).turn() == Turn::Off {
-            classes.get_mut(class).deficit = self.params.quantum as i32;
+            classes.get_mut(class).deficit = self.params.quantum.cast_signed();
             classes.move_to(class, Turn::Old);
         }
         classes.push(class, packet).set_enqueued(now);
@@ -84,10 +84,10 @@ impl<P: Packet> Discipline<P> for Drr<P> {
     fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
         let classes = &mut self.classes;
         while let Some(class) = classes.first(Turn::Old) {
-            let head = classes.front(class).map_or(0, Packet::len) as i32;
+            let head = (classes.front(class).map_or(0, Packet::len)).cast_signed();
             let deficit = &mut classes.get_mut(class).deficit;
             if head > *deficit {
-                *deficit += self.params.quantum as i32;
+                *deficit += self.params.quantum.cast_signed();
                 classes.move_to(class, Turn::Old);
                 continue;
             }

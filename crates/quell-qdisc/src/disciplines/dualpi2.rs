@@ -7,6 +7,7 @@
 //! the step both mark counts once; memory is length plus a fixed overhead (Linux: `truesize`); no filters, no GSO.
 
 use crate::discipline::{Backlog, offer_each};
+use crate::num;
 use crate::parts::flows::PACKET_MEMORY;
 use crate::parts::ring::Ring;
 use crate::{
@@ -160,7 +161,9 @@ pub struct Stats {
 
 /// A weight in Hz as Linux scales it: 32-bit probability per 64 ns (`tc` rounds down to 1/256 Hz first).
 fn scale(weight: f64) -> i64 {
-    (((weight * 256.0) as u64 * u64::from(u32::MAX)) >> 2).wrapping_div(SEC) as i64
+    ((num::whole_u64(weight * 256.0) * u64::from(u32::MAX)) >> 2)
+        .wrapping_div(SEC)
+        .cast_signed()
 }
 
 /// The coupled queues.
@@ -267,7 +270,7 @@ impl<P: Packet> DualPi2<P> {
                     return true;
                 }
                 *marked = packet.mark();
-            } else if roll(coupled as u32, rng) {
+            } else if roll(num::low_u32(coupled), rng) {
                 *marked = packet.mark();
             }
         } else if roll_twice(self.prob, rng) {
@@ -324,7 +327,7 @@ impl<P: Packet> DualPi2<P> {
         let len = u64::from(packet.len());
         self.bytes -= len;
         self.memory -= len + PACKET_MEMORY;
-        Some((packet, low, step, weight * len as i64))
+        Some((packet, low, step, weight * len.cast_signed()))
     }
 
     /// Marks a packet of the L queue that is beyond the step.
@@ -427,7 +430,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
 
     fn on_timer(&mut self, now: Nanos) {
         let qdelay = self.delay(now);
-        let gap = |a: Nanos, b: Nanos| a as i64 - b as i64;
+        let gap = |a: Nanos, b: Nanos| a.cast_signed() - b.cast_signed();
         let delta = gap(qdelay, self.params.target)
             .saturating_mul(self.alpha)
             .saturating_add(gap(qdelay, self.last_qdelay).saturating_mul(self.beta));
@@ -443,7 +446,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
         } else {
             u32::MAX / self.params.coupling_factor
         };
-        self.prob = prob.clamp(0, i64::from(top)) as u32;
+        self.prob = num::low_u32(prob.clamp(0, i64::from(top)).cast_unsigned());
     }
 
     #[inline]
@@ -483,7 +486,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             self.held = false;
         }
         if let Some(p) = knobs.base_probability {
-            self.prob = (p.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+            self.prob = num::whole_u32(p.clamp(0.0, 1.0) * f64::from(u32::MAX));
             self.held = true;
         }
     }

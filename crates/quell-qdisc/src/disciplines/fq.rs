@@ -105,9 +105,9 @@ impl<P: Packet> Fq<P> {
         let f = self.flows.get_mut(flow);
         if !state.known {
             state.known = true;
-            f.deficit = self.params.initial_quantum as i32;
+            f.deficit = self.params.initial_quantum.cast_signed();
         } else if now > state.idle_since.saturating_add(self.params.refill_delay) {
-            f.deficit = f.deficit.max(self.params.quantum as i32);
+            f.deficit = f.deficit.max(self.params.quantum.cast_signed());
         }
         self.flows.move_to(flow, Turn::New);
     }
@@ -153,7 +153,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
                 self.found_empty(now, flow);
                 continue;
             };
-            self.flows.get_mut(flow).deficit -= packet.len() as i32;
+            self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
             if now - packet.enqueued() > self.params.ce_threshold && packet.mark() {
                 self.marks += 1;
             }

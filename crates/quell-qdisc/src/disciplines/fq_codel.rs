@@ -188,14 +188,14 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
                 // Apart from what the law acts on, so that the packet is moved once.
                 Judged::Sends => {
                     let packet = self.flows.take(flow);
-                    self.flows.get_mut(flow).deficit -= packet.len() as i32;
+                    self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
                     return Got::Packet(packet);
                 }
                 Judged::Acts(due) => {
                     let from = (&mut source, due);
                     let got = codel::act(params, law, &mut self.stats, now, from, drops);
                     if let Got::Packet(packet) = &got {
-                        self.flows.get_mut(flow).deficit -= packet.len() as i32;
+                        self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
                         return got;
                     }
                 }

@@ -7,6 +7,7 @@
 //!   A bucket that was empty and silent for `idle` is given to the next other flow that comes to it. Its own flow finds it as
 //!   it was, however late.
 
+use crate::num;
 use crate::parts::flows::{Flows, of_flow};
 use crate::{
     Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
@@ -131,7 +132,7 @@ impl<P: Packet> FqFifo<P> {
         let active = self.buckets.iter().filter(active);
         let (count, sum) = active.fold((0, 0), |(n, s), b| (n + 1, s + u64::from(b.limit)));
         match (sum + count / 2).checked_div(count) {
-            Some(mean) => mean as u32,
+            Some(mean) => num::low_u32(mean),
             None => self.params.limit,
         }
     }
@@ -158,7 +159,7 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
                 self.flows.found_empty(flow);
                 continue;
             };
-            self.flows.get_mut(flow).deficit -= packet.len() as i32;
+            self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
             return Got::Packet(packet);
         }
         Got::Empty

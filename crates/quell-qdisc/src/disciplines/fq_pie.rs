@@ -131,7 +131,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
                 self.flows.found_empty(flow);
                 continue;
             };
-            self.flows.get_mut(flow).deficit -= packet.len() as i32;
+            self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
             let backlog = u64::from(self.flows.backlog(flow));
             of_flow(&mut self.laws, flow).process_dequeue(
                 &self.params.pie,

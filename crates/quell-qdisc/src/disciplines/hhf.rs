@@ -200,7 +200,7 @@ impl<P: Packet> Hhf<P> {
             HEAVY => 1,
             _ => self.params.non_hh_weight,
         };
-        (weight * self.params.quantum) as i32
+        (weight * self.params.quantum).cast_signed()
     }
 }
 
@@ -243,7 +243,7 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
                 self.flows.found_empty(queue);
                 continue;
             };
-            self.flows.get_mut(queue).deficit -= packet.len() as i32;
+            self.flows.get_mut(queue).deficit -= packet.len().cast_signed();
             return Got::Packet(packet);
         }
     }

@@ -10,6 +10,7 @@
 use super::class::{Class as Held, Classes};
 use crate::discipline::Wants;
 use crate::disciplines::Fifo;
+use crate::num;
 use crate::parts::filter::{Filter, Filters};
 use crate::{
     Discipline, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
@@ -22,7 +23,7 @@ const PRIORITIES: usize = 8;
 /// `TC_HTB_MAXDEPTH`: levels; leaves are on the lowest, roots with children on the highest.
 const LEVELS: usize = 8;
 /// Time that a bucket fills at most, and the deepest debt.
-const MAX_DEBT: i64 = 60 * SEC as i64;
+const MAX_DEBT: i64 = 60 * SEC.cast_signed();
 /// `tc`'s bursts without a word about them: the packet that it takes for the largest.
 const LARGEST: u64 = 1600;
 /// `tc` counts time in such units, ns.
@@ -144,7 +145,7 @@ impl RateCfg {
 
     #[inline]
     fn ns(self, bytes: u32) -> i64 {
-        ((u64::from(bytes) * self.mult) >> self.shift) as i64
+        ((u64::from(bytes) * self.mult) >> self.shift).cast_signed()
     }
 }
 
@@ -154,7 +155,7 @@ fn depth(bps: u64, burst: Option<u64>) -> i64 {
     let burst = burst.unwrap_or(bytes / SEC + LARGEST);
     let ns = u128::from(burst) * u128::from(SEC) / u128::from(bytes.max(1));
     // The units of `tc`, of which 32 bits reach the kernel.
-    (ns as u64 / TICK).min(u32::MAX.into()) as i64 * TICK as i64
+    (num::low_u64(ns) / TICK).min(u32::MAX.into()).cast_signed() * TICK.cast_signed()
 }
 
 /// A set of classes, a bit for each.
@@ -164,7 +165,7 @@ type Set = u128;
 #[inline]
 fn from(set: Set, at: u8) -> Option<u8> {
     let rest = set.checked_shr(at.into()).unwrap_or(0);
-    (rest != 0).then(|| at + rest.trailing_zeros() as u8)
+    (rest != 0).then(|| at + num::low_u8(rest.trailing_zeros().into()))
 }
 
 /// Classes that take turns at one priority: those of a level, or those below a class that borrow from it.
@@ -250,7 +251,12 @@ impl<P: Packet> Htb<P> {
         debug_assert_eq!(params.check(), Ok(()));
         let mut sorted: Vec<&Class> = params.classes.iter().take(MAX_CLASSES).collect();
         sorted.sort_by_key(|class| class.id);
-        let place = |id: u32| sorted.iter().position(|c| c.id == id).map(|i| i as u8);
+        let place = |id: u32| {
+            sorted
+                .iter()
+                .position(|c| c.id == id)
+                .map(|i| num::low_u8(i as u64))
+        };
         let above = |class: &Class| {
             let parent = |id: &Option<u32>| id.and_then(|id| sorted.iter().find(|c| c.id == id));
             std::iter::successors(parent(&class.parent), |c| parent(&c.parent))
@@ -279,8 +285,8 @@ impl<P: Packet> Htb<P> {
                 checked: 0,
                 mode: Mode::CanSend,
                 due: 0,
-                prio: class.prio.min(PRIORITIES as u8 - 1),
-                quantum: quantum.min(i32::MAX as u32) as i32,
+                prio: class.prio.min(num::low_u8(PRIORITIES as u64) - 1),
+                quantum: quantum.min(i32::MAX as u32).cast_signed(),
                 deficit: [0; LEVELS],
                 active: 0,
                 feeds: Default::default(),
@@ -598,7 +604,7 @@ impl Node {
     /// The time since its tokens were brought up to date.
     #[inline]
     fn since(&self, now: Nanos) -> i64 {
-        ((now - self.checked) as i64).min(MAX_DEBT)
+        (now - self.checked).cast_signed().min(MAX_DEBT)
     }
 }
 

@@ -12,6 +12,7 @@ mod designed;
 mod law;
 mod published;
 
+use crate::num;
 use law::{Fate, Law, MAX_PROB, Units, share, square};
 
 use crate::dualpi2::Classifier;
@@ -177,7 +178,7 @@ impl<P: Packet> L4s<P> {
         } else {
             square(self.laws[queue].prob).into()
         };
-        share(prob.min(MAX_PROB.into()) as u32)
+        share(num::low_u32(prob.min(MAX_PROB.into())))
     }
 
     fn is_low(&self, queue: usize) -> bool {
@@ -204,7 +205,7 @@ impl<P: Packet> L4s<P> {
     /// Decides whether an arriving packet of this sub-queue is kept, marked or dropped.
     fn fate(&mut self, queue: usize, rng: &mut Rng) -> Fate {
         let (params, units) = (&self.params, &self.units);
-        let backlog = self.flows.backlog(queue as FlowId);
+        let backlog = self.flows.backlog(num::count(queue));
         let pairs = params.pairs as usize;
         let (classic, low) = self.laws.split_at_mut(pairs);
         match (params.coupling, queue.checked_sub(pairs)) {
@@ -212,7 +213,7 @@ impl<P: Packet> L4s<P> {
                 designed::of_classic(&mut classic[queue], backlog, params, units, rng)
             }
             (Coupling::Designed, Some(pair)) => {
-                let backlogs = (backlog, self.flows.backlog(pair as FlowId));
+                let backlogs = (backlog, self.flows.backlog(num::count(pair)));
                 let (law, partner) = (&mut low[pair], &classic[pair]);
                 designed::of_low(law, partner, backlogs, params, units, rng)
             }
@@ -231,14 +232,14 @@ impl<P: Packet> L4s<P> {
 
     /// Drops the head of the active sub-queue with most packets, the first of equals.
     fn drop_head<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
-        let packets = |q: usize| self.flows.get(q as FlowId).packets();
+        let packets = |q: usize| self.flows.get(num::count(q)).packets();
         let mut longest = 0;
         for queue in 1..self.laws.len() {
             if packets(queue) > packets(longest) {
                 longest = queue;
             }
         }
-        if let Some(packet) = self.flows.pop(longest as FlowId) {
+        if let Some(packet) = self.flows.pop(num::count(longest)) {
             self.laws[longest].drops += 1;
             self.laws[longest].accu = 0;
             drops.drop(now, packet, DropCause::Overflow);
@@ -258,14 +259,14 @@ impl<P: Packet> L4s<P> {
             if f.deficit >= 0 {
                 return Some(flow);
             }
-            f.deficit += self.params.quantum as i32;
+            f.deficit += self.params.quantum.cast_signed();
             self.flows.move_to(flow, Turn::Old);
         }
     }
 
     fn hold(&mut self, queue: usize, p: f64) {
         let law = &mut self.laws[queue];
-        law.prob = (p.clamp(0.0, 1.0) * f64::from(MAX_PROB)) as u32;
+        law.prob = num::whole_u32(p.clamp(0.0, 1.0) * f64::from(MAX_PROB));
         law.shared = law.prob;
         law.held = true;
     }
@@ -313,8 +314,8 @@ impl<P: Packet> Discipline<P> for L4s<P> {
                 }
                 continue;
             };
-            self.flows.get_mut(flow).deficit -= packet.len() as i32;
-            self.laws[flow as usize].qdelay = ((now - packet.enqueued()) / US) as i64;
+            self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
+            self.laws[flow as usize].qdelay = ((now - packet.enqueued()) / US).cast_signed();
             return Got::Packet(packet);
         }
         Got::Empty
@@ -415,7 +416,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
 
     fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
         let law = self.laws.get(sub_queue)?;
-        let micros = |t: i64| t.max(0) as u64 * US;
+        let micros = |t: i64| t.max(0).cast_unsigned() * US;
         Some(SubGauges {
             arrivals: law.packets,
             arrived_bytes: law.bytes,

@@ -6,6 +6,7 @@
 //! again, its packets are dropped, and so are all later arrivals. The caller checks
 //! [`Discipline::failure`].
 
+use crate::num;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -255,7 +256,7 @@ impl<P: Packet> Slab<P> {
             }
             None => {
                 self.places.push((1, packet));
-                (self.places.len() - 1) as u32
+                num::count(self.places.len() - 1)
             }
         };
         Handle::of(&packet, (place, self.places[place as usize].0))

@@ -9,6 +9,7 @@
 //! Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate estimator, whose integers need them).
 
 use crate::discipline::{Backlog, offer_each};
+use crate::num;
 use crate::parts::ring::Ring;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
@@ -207,7 +208,7 @@ impl Vars {
         if count < QUEUE_THRESHOLD || elapsed < 64 {
             return 0;
         }
-        let rate = ((count << 8) / (elapsed >> 6)) as u32;
+        let rate = num::low_u32((count << 8) / (elapsed >> 6));
         self.avg_dq_rate = if self.avg_dq_rate == 0 {
             rate
         } else {
@@ -236,21 +237,22 @@ impl Vars {
         let mut may_decay = qdelay != 0 || backlog == 0;
 
         let shift = self.tuning();
-        let scale = |weight: u32| ((u64::from(weight) * (MAX_PROB / SEC)) >> 4 >> shift) as i64;
-        let gap = |a: Nanos, b: Nanos| a.wrapping_sub(b) as i64;
+        let scale =
+            |weight: u32| ((u64::from(weight) * (MAX_PROB / SEC)) >> 4 >> shift).cast_signed();
+        let gap = |a: Nanos, b: Nanos| a.wrapping_sub(b).cast_signed();
         let mut delta = scale(params.alpha)
             .saturating_mul(gap(qdelay, params.target))
             .saturating_add(scale(params.beta).saturating_mul(gap(qdelay, qdelay_old)));
 
         // Steps of at most 2 % once the probability is high (RFC 8033, section 5.5).
-        if delta > (MAX_PROB / 50) as i64 && self.prob >= MAX_PROB / 10 {
-            delta = (MAX_PROB / 100 * 2) as i64;
+        if delta > (MAX_PROB / 50).cast_signed() && self.prob >= MAX_PROB / 10 {
+            delta = (MAX_PROB / 100 * 2).cast_signed();
         }
         if qdelay > HIGH_DELAY {
-            delta = delta.saturating_add((MAX_PROB / 50) as i64);
+            delta = delta.saturating_add((MAX_PROB / 50).cast_signed());
         }
         if delta > 0 {
-            let (sum, wrapped) = self.prob.overflowing_add(delta as u64);
+            let (sum, wrapped) = self.prob.overflowing_add(delta.cast_unsigned());
             self.prob = if wrapped { MAX_PROB } else { sum };
             may_decay &= !wrapped;
         } else {

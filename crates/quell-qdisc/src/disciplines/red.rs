@@ -7,6 +7,7 @@
 //! Deviations from Linux: the table is computed when needed, not stored. `gentle` (Floyd 2000, "Recommendation on using the
 //! gentle variant of RED") is an option that Linux lacks.
 
+use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, MTU, NEVER, Nanos, Packet, Rng};
@@ -103,7 +104,7 @@ impl Params {
 /// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it out.
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
     let least = min / u64::from(avpkt) + 1;
-    ((2 * min + max) / (3 * u64::from(avpkt))).max(least) as u32
+    num::low_u32(((2 * min + max) / (3 * u64::from(avpkt))).max(least))
 }
 
 /// Counters.
@@ -248,7 +249,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
         } else if qavg < self.params.min + 2 * fifth && law.max_p >= ONE_PERCENT {
             law.max_p = law.max_p / 10 * 9;
         }
-        law.max_p_delta = ((u64::from(law.max_p) + delta / 2) / delta.max(1)).max(1) as u32;
+        law.max_p_delta = num::low_u32(((u64::from(law.max_p) + delta / 2) / delta.max(1)).max(1));
         self.next_adapt = now + ADAPT;
     }
 
@@ -268,7 +269,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
 
     /// The limit is shown in full packets; as it is one in bytes, it is no knob.
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
-        gauges.limit_packets = (self.params.limit / u64::from(MTU)) as u32;
+        gauges.limit_packets = num::low_u32(self.params.limit / u64::from(MTU));
         gauges.probability = self.law.probability(&self.vars);
         gauges.marks = self.stats.marks;
         gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());

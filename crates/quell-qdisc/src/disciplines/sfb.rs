@@ -7,6 +7,7 @@
 //! - the queue inside is the `pfifo` that `tc` makes; another cannot be put there;
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
+use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, Nanos, Packet, Rng};
@@ -73,7 +74,7 @@ impl Params {
 
 /// A step as `tc` rounds it.
 fn step(probability: f64) -> u32 {
-    (probability * f64::from(ONE) + 0.5) as u32
+    num::whole_u32(probability * f64::from(ONE) + 0.5)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -153,8 +154,8 @@ impl<P: Packet> Sfb<P> {
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
         Self {
-            increment: step(params.increment) as u16,
-            decrement: step(params.decrement) as u16,
+            increment: num::low_u16(step(params.increment).into()),
+            decrement: num::low_u16(step(params.decrement).into()),
             stats: Stats::default(),
             sets: Box::new([Bins::new(1), Bins::new(2)]),
             slot: 0,
@@ -216,7 +217,7 @@ impl<P: Packet> Sfb<P> {
         }
         if self.tokens == 0 {
             let age = (now_ms - self.token_time).min(10_000);
-            self.tokens = (age * u64::from(rate) / 1000).min(burst.into()) as u32;
+            self.tokens = num::low_u32((age * u64::from(rate) / 1000).min(burst.into()));
             self.token_time = now_ms;
         }
         if self.tokens == 0 {

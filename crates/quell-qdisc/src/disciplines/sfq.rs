@@ -5,6 +5,7 @@
 //! - `perturb` acts at the first call after its time, not at its time, which makes no observable difference;
 //! - after that, flows are in the round in the order of their first packets ever, not in the order of the kernel's slots.
 
+use crate::num;
 use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
 use crate::parts::hash::rehash;
 use crate::parts::red::{Action, Law, Vars, weight};
@@ -206,7 +207,7 @@ impl<P: Packet> Sfq<P> {
         self.note_change(flow);
         if self.flows.get(flow).packets() == 0 {
             self.active += 1;
-            self.flows.get_mut(flow).deficit = self.quantum as i32;
+            self.flows.get_mut(flow).deficit = self.quantum.cast_signed();
             self.flows.move_to(flow, Turn::Old);
         }
         self.flows.push(flow, packet)
@@ -236,7 +237,7 @@ impl<P: Packet> Sfq<P> {
         let flows = self.flows.iter().zip(&self.states).enumerate();
         let longest = flows.max_by_key(|(_, (flow, state))| (flow.packets(), state.changed));
         let flow = match longest {
-            Some((flow, (f, _))) if f.packets() > 1 => Some(flow as FlowId),
+            Some((flow, (f, _))) if f.packets() > 1 => Some(num::count(flow)),
             _ => self.flows.first(Turn::Old),
         };
         let packet = flow.and_then(|flow| self.take(flow, self.params.headdrop));
@@ -258,7 +259,7 @@ impl<P: Packet> Sfq<P> {
         let periods = (now - self.next_perturb) / self.params.perturb + 1;
         self.next_perturb += periods * self.params.perturb;
         let mut moving = std::mem::take(&mut self.moving);
-        for flow in 0..self.flows.count() as FlowId {
+        for flow in 0..num::count(self.flows.count()) {
             while let Some(packet) = self.take(flow, true) {
                 moving.push(packet);
             }
@@ -350,7 +351,7 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
         let Some(packet) = self.take(flow, true) else {
             return Got::Empty;
         };
-        self.flows.get_mut(flow).deficit -= packet.len() as i32;
+        self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
         Got::Packet(packet)
     }
 

@@ -9,6 +9,7 @@
 //! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector beside, by the flow's index,
 //! which never changes: see [`of_flow`].
 
+use crate::num;
 use crate::{Admission, Nanos, Packet, SubGauges};
 
 /// Index of a flow in [`Flows`]; flows are numbered in the order of their first packets.
@@ -141,7 +142,7 @@ impl<P: Packet> Flows<P> {
 
     #[cold]
     fn first_use(&mut self, bucket: u32) -> FlowId {
-        let id = self.flows.len() as u32;
+        let id = num::count(self.flows.len());
         self.buckets[bucket as usize] = id;
         self.backlogs.push(0);
         self.flows.push(Flow {
@@ -188,7 +189,7 @@ impl<P: Packet> Flows<P> {
     /// What is known of a flow without its discipline.
     pub fn gauges(&self, now: Nanos, flow: usize) -> Option<SubGauges> {
         let f = self.flows.get(flow)?;
-        let head = self.front(flow as FlowId);
+        let head = self.front(num::count(flow));
         Some(SubGauges {
             backlog_packets: f.packets,
             backlog_bytes: self.backlogs[flow].into(),
@@ -263,7 +264,7 @@ impl<P: Packet> Flows<P> {
         let at = self.free;
         let at = if at == NONE {
             self.slab.push(Node { packet, next: NONE });
-            self.slab.len() as u32 - 1
+            num::count(self.slab.len()) - 1
         } else {
             let node = &mut self.slab[at as usize];
             self.free = node.next;
@@ -365,7 +366,7 @@ impl<P: Packet> Flows<P> {
         // Two passes of a plain kind, which vectorise.
         let most = self.backlogs.iter().copied().max()?;
         let flow = self.backlogs.iter().position(|&bytes| bytes == most)?;
-        Some(flow as FlowId)
+        Some(num::count(flow))
     }
 
     /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is queued.
@@ -434,7 +435,7 @@ impl<P: Packet> Flows<P> {
     pub fn activate(&mut self, flow: FlowId, quantum: u32) {
         let f = &mut self.flows[flow as usize];
         if f.turn == Turn::Off {
-            f.deficit = quantum as i32;
+            f.deficit = quantum.cast_signed();
             self.move_to(flow, Turn::New);
         }
     }
@@ -449,7 +450,7 @@ impl<P: Packet> Flows<P> {
             if f.deficit > 0 {
                 return Some(flow);
             }
-            f.deficit += quantum as i32;
+            f.deficit += quantum.cast_signed();
             self.move_to(flow, Turn::Old);
         }
     }

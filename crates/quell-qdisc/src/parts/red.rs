@@ -3,6 +3,7 @@
 //! Sources: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993); Linux
 //! `include/net/red.h`; iproute2 `tc/tc_red.c`. What is counted, bytes or packets, is up to the discipline.
 
+use crate::num;
 use crate::{Nanos, Rng};
 
 /// `tc`'s clock ticks per microsecond.
@@ -81,13 +82,13 @@ impl Vars {
 impl Law {
     /// The law with this weight and this probability at `max`.
     pub fn new(min: u64, max: u64, wlog: u32, probability: f64) -> Self {
-        let max_p = (probability * 4_294_967_296.0) as u32;
+        let max_p = num::whole_u32(probability * 4_294_967_296.0);
         Self {
             wlog,
             min,
             max,
             max_p,
-            max_p_delta: (max_p / (max - min).max(1) as u32).max(1),
+            max_p_delta: (max_p / num::low_u32((max - min).max(1))).max(1),
             gentle: false,
         }
     }
@@ -121,7 +122,7 @@ impl Law {
             vars.draw = rng.u32();
             return false;
         }
-        let count = vars.qcount as u64;
+        let count = vars.qcount.cast_unsigned();
         let hit = if vars.qavg < max || !self.gentle {
             // As Linux divides: max_p * (avg - min) / (max - min) * count against the number drawn.
             ((vars.qavg - min) >> self.wlog) * count >= u64::from(vars.draw / self.max_p_delta)
@@ -183,13 +184,13 @@ impl Idling {
         let shift = if cell == 255 {
             31
         } else {
-            ((cell << self.log) as f64 * self.slope).min(31.0) as u32
+            num::whole_u32(((cell << self.log) as f64 * self.slope).min(31.0))
         };
         if shift > 0 {
             return qavg >> shift;
         }
         // The table is too coarse for the first part of the exponential: a line instead, down to half.
-        let fall = ((u128::from(qavg) * u128::from(us)) >> self.log) as u64;
+        let fall = num::low_u64((u128::from(qavg) * u128::from(us)) >> self.log);
         qavg - fall.min(qavg - qavg / 2)
     }
 }

@@ -7,6 +7,7 @@
 //! weights from the L2 cache, so vectors of 16 gain nothing; several rows are bound by multiplying, and gain.
 
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
+use crate::num;
 
 /// Rows of a batch.
 pub(super) const BATCH: usize = 8;
@@ -292,7 +293,7 @@ fn integers(
     let step = top / INTEGER_TOP;
     // Where a step is too small to divide by, the row is as good as zero.
     let per_step = if step > 1e-30 { 1.0 / step } else { 0.0 };
-    let round = |x: f32| (x * per_step + ROUND).to_bits() as i16;
+    let round = |x: f32| num::low_u16((x * per_step + ROUND).to_bits().into()).cast_signed();
     let pairs = &mut pairs[..layer.inputs.div_ceil(2)];
     for (pair, x) in pairs.iter_mut().zip(x.as_chunks::<2>().0) {
         *pair = x.map(round);

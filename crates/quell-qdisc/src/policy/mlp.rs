@@ -11,6 +11,7 @@
 use super::card::{Activation, MAX_WIDTH};
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use super::{Error, forward, forward::Cpu};
+use crate::num;
 
 /// Layers with at most this many outputs are stored row by row.
 const BY_ROW: usize = 8;
@@ -126,10 +127,11 @@ impl Layer {
             for lane in 0..LANES {
                 let row = panel.iter().map(|l| f64::from(l.0[lane / 8][lane % 8]));
                 let step = step(row.clone(), self.inputs);
-                integers.steps[p * LANES + lane] = step as f32;
+                integers.steps[p * LANES + lane] = num::single(step);
                 if step > 0.0 {
                     for (i, w) in row.enumerate() {
-                        lines[i / 2].0[lane / 8][lane % 8][i % 2] = libm::rint(w / step) as i16;
+                        lines[i / 2].0[lane / 8][lane % 8][i % 2] =
+                            num::whole_i16(libm::rint(w / step));
                     }
                 }
             }

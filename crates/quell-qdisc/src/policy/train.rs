@@ -5,6 +5,7 @@
 //! Elementary functions come from `libm`, and optimisers use additions, products, quotients and square roots only, each rounded
 //! by itself. So a training with the same data repeats bit for bit, whatever the CPU.
 
+use crate::num;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Affine {
             Init::Uniform => {
                 let bound = 1.0 / libm::sqrt(inputs as f64);
                 (0..inputs * outputs)
-                    .map(|_| ((2.0 * rng.f64() - 1.0) * bound) as f32)
+                    .map(|_| num::single((2.0 * rng.f64() - 1.0) * bound))
                     .collect()
             }
             Init::Orthogonal(gain) => orthogonal(inputs, outputs, f64::from(gain), rng),
@@ -159,7 +160,7 @@ fn orthogonal(inputs: usize, outputs: usize, gain: f64, rng: &mut Rng) -> Vec<f3
     };
     (0..outputs)
         .flat_map(|o| (0..inputs).map(move |i| (o, i)))
-        .map(|(o, i)| (gain * at(o, i)) as f32)
+        .map(|(o, i)| num::single(gain * at(o, i)))
         .collect()
 }
 
@@ -341,7 +342,7 @@ impl Trainee {
     /// Scales the gradients so that their Euclidean length is `most` at most, and returns the length that they had.
     pub fn clip(&mut self, most: f32) -> f32 {
         let square = |sum: f64, g: &f32| sum + f64::from(*g) * f64::from(*g);
-        let length = libm::sqrt(self.gradients.iter().fold(0.0, square)) as f32;
+        let length = num::single(libm::sqrt(self.gradients.iter().fold(0.0, square)));
         if length > most {
             let scale = most / length;
             self.gradients.iter_mut().for_each(|g| *g *= scale);
@@ -443,8 +444,8 @@ impl Adam {
         self.steps += 1;
         // Corrections of the moments' bias to 0, in f64: beta2 to a high power is near 1.
         let kept = |beta: f32| 1.0 - libm::pow(f64::from(beta), self.steps as f64);
-        let rate = (f64::from(self.rate) / kept(self.beta1)) as f32;
-        let second = libm::sqrt(kept(self.beta2)) as f32;
+        let rate = num::single(f64::from(self.rate) / kept(self.beta1));
+        let second = num::single(libm::sqrt(kept(self.beta2)));
         let moments = self.first.iter_mut().zip(&mut self.second);
         for ((w, g), (m, v)) in weights.iter_mut().zip(gradients).zip(moments) {
             *m = self.beta1 * *m + (1.0 - self.beta1) * g;

@@ -1,5 +1,7 @@
 //! The limits that are states.
 
+use crate::num;
+
 /// Limits from 1 to the largest, ascending. Row k of a table belongs to the k-th.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limits {
@@ -18,7 +20,7 @@ impl Limits {
         let mut listed = vec![1];
         let mut limit = 1;
         while limit < max {
-            limit = (libm::round(f64::from(limit) * step) as u32).clamp(limit + 1, max);
+            limit = num::whole_u32(libm::round(f64::from(limit) * step)).clamp(limit + 1, max);
             listed.push(limit);
         }
         Limits::Listed(listed)
@@ -36,7 +38,7 @@ impl Limits {
     /// The limit of a row.
     pub fn at(&self, row: usize) -> u32 {
         match self {
-            Limits::Every(_) => row as u32 + 1,
+            Limits::Every(_) => num::count(row) + 1,
             Limits::Listed(listed) => listed[row],
         }
     }

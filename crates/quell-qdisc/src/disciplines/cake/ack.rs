@@ -8,7 +8,7 @@ use crate::{Acknowledgment, Drops, Packet};
 
 /// Is `a` later than `b`, both wrapping?
 fn after(a: u32, b: u32) -> bool {
-    (b.wrapping_sub(a) as i32) < 0
+    b.wrapping_sub(a).cast_signed() < 0
 }
 
 /// What the SACK blocks of an older ACK are to those of a newer one.

@@ -4,6 +4,7 @@
 
 use super::params::{Params, Tins};
 use crate::Labels;
+use crate::num;
 
 /// DSCPs that do not go to the tin of the rest, with their tins.
 type Table = &'static [(&'static [u8], u8)];
@@ -70,7 +71,7 @@ impl Tins {
 
     /// The tin of every DSCP.
     pub(super) fn map(self) -> [u8; 64] {
-        std::array::from_fn(|dscp| self.of_dscp(dscp as u8) as u8)
+        std::array::from_fn(|dscp| num::low_u8(self.of_dscp(num::low_u8(dscp as u64)) as u64))
     }
 
     /// What each of them gets of this rate (bytes per second).
@@ -93,7 +94,7 @@ impl Tins {
                 let seven_eighths = |first: u64| (0..tin).fold(first, |part, _| (part * 7) >> 3);
                 Part {
                     rate: seven_eighths(rate),
-                    quantum: seven_eighths(256).max(1) as i32,
+                    quantum: num::low_i32(seven_eighths(256).max(1).cast_signed()),
                     name: [
                         "Tin 0", "Tin 1", "Tin 2", "Tin 3", "Tin 4", "Tin 5", "Tin 6", "Tin 7",
                     ][tin],

@@ -15,6 +15,7 @@ mod params;
 mod tin;
 
 use crate::discipline::Wants;
+use crate::num;
 use crate::parts::flows::{FlowId, PACKET_MEMORY, Turn};
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
@@ -111,7 +112,7 @@ impl<P: Packet> Cake<P> {
             (0, rate) => {
                 // Four times the bandwidth-delay product.
                 let four = u128::from(rate) * u128::from(self.params.rtt) * 4 / u128::from(SEC);
-                u64::from(four as u32).clamp(MIN_MEMORY, most)
+                u64::from(num::low_u32(num::low_u64(four))).clamp(MIN_MEMORY, most)
             }
             (limit, _) => limit,
         };
@@ -149,7 +150,7 @@ impl<P: Packet> Cake<P> {
                 self.failsafe += whole + whole / 2;
             }
         }
-        bytes as i32
+        bytes.cast_signed()
     }
 
     /// A packet is no longer queued.
@@ -222,7 +223,7 @@ impl<P: Packet> Cake<P> {
             return;
         }
         let window = u128::from(now - a.window_begin).max(1);
-        let rate = (u128::from(a.window_bytes) * u128::from(SEC) / window) as u64;
+        let rate = num::low_u64(u128::from(a.window_bytes) * u128::from(SEC) / window);
         a.peak = ewma(a.peak, rate, if rate > a.peak { 2 } else { 8 });
         (a.window_bytes, a.window_begin) = (0, now);
         let peak = a.peak;
@@ -373,7 +374,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         let known = tin.flows.count();
         let flow = tin.classify(&packet, &labels, self.params.isolation);
         if flow as usize == known {
-            self.subs.push((at as u8, flow));
+            self.subs.push((num::low_u8(at as u64), flow));
         }
         // Time that passed with nothing queued is no credit; a debt of the last packet is still to be paid.
         if tin.flows.is_empty() {
@@ -479,7 +480,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     /// `limit_packets` is what memory holds of full-size packets.
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         let packets = self.memory / (u64::from(MTU) + PACKET_MEMORY);
-        gauges.limit_packets = packets.min(u64::from(u32::MAX)) as u32;
+        gauges.limit_packets = num::low_u32(packets.min(u64::from(u32::MAX)));
         let heads = self.tins.iter().map(|tin| tin.flows.head_age(now));
         gauges.head_age = heads.max().unwrap_or(0);
         gauges.marks = self.marks;

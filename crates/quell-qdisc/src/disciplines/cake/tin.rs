@@ -2,6 +2,7 @@
 
 use super::diffserv::Part;
 use super::params::Isolation;
+use crate::num;
 use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
 use crate::{Labels, MTU, Nanos, Packet, Rng, SEC, TinGauges, cobalt};
 
@@ -102,7 +103,7 @@ impl Config {
             byte_time,
             quantum: match part.rate {
                 0 => MTU,
-                rate => (rate >> 12).clamp(300, MTU.into()) as u32,
+                rate => num::low_u32((rate >> 12).clamp(300, MTU.into())),
             },
             cobalt: cobalt::Params {
                 target: lowest,
@@ -249,7 +250,7 @@ impl<P: Packet> Tin<P> {
             .or_else(|| ways.find(|&place| self.hosts[place as usize].bulk[side] == 0))
             .unwrap_or(direct);
         self.hosts[place as usize].tags[side] = hash;
-        place as u16
+        num::low_u16(place.into())
     }
 
     /// Counts a flow of the rotation at its hosts, or no longer.
@@ -262,7 +263,7 @@ impl<P: Packet> Tin<P> {
         let mut count = |place: u16, side: usize| {
             let bulk = &mut self.hosts[usize::from(place)].bulk[side];
             *bulk = match more {
-                true => (*bulk + 1).min(QUEUES as u16),
+                true => (*bulk + 1).min(num::low_u16(QUEUES.into())),
                 false => bulk.saturating_sub(1),
             };
         };
@@ -304,7 +305,7 @@ impl<P: Packet> Tin<P> {
             load = load.max(self.hosts[usize::from(state.destination)].bulk[DESTINATION]);
         }
         let part = 65_535 / u32::from(load);
-        ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16) as i32
+        ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16).cast_signed()
     }
 
     /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then old ones.

@@ -3,6 +3,8 @@
 //! Both work in base 2: leading bits by shifts, the rest by a table of 64 steps with straight lines between them. The tables are
 //! computed by integer square roots and squarings when the crate is compiled. Errors are below 4e-5.
 
+use crate::num;
+
 /// Bits behind the binary point of logarithms, features and weights.
 pub const Q: u32 = 16;
 /// 1 as a fixed-point number.
@@ -43,7 +45,7 @@ const fn powers() -> [u64; STEPS + 1] {
     let mut power: u128 = 1 << 62;
     i = 0;
     while i <= STEPS {
-        table[i] = ((power + (1 << 31)) >> 32) as u64;
+        table[i] = num::low_u64((power + (1 << 31)) >> 32);
         power = (power * step) >> 62;
         i += 1;
     }
@@ -88,7 +90,7 @@ pub const fn ln(x: u64) -> i64 {
     let rest = ((x << (63 - whole)) << 1) >> 32;
     let log = between(&LOGS, (rest >> 26) as usize, rest & ((1 << 26) - 1), 26);
     let log2 = ((whole as i128) << 30) + log as i128;
-    ((log2 * LN2) >> (62 - Q)) as i64
+    num::low_i64((log2 * LN2) >> (62 - Q))
 }
 
 /// e^x rounded down, for x with [`Q`] bits behind the point; at most 2^62.
@@ -101,14 +103,14 @@ pub fn exp(x: i64) -> u64 {
 #[inline]
 pub fn power(x: i64, bits: i64) -> u64 {
     let log2 = (i128::from(x) * LOG2_E) >> Q; // 32 bits behind the point
-    let whole = (log2 >> 32) as i64 + bits;
+    let whole = num::low_i64(log2 >> 32) + bits;
     if whole < -30 {
         return 0;
     }
     if whole >= 62 {
         return 1 << 62;
     }
-    let rest = (log2 & 0xffff_ffff) as u64;
+    let rest = num::low_u64((log2 & 0xffff_ffff).cast_unsigned());
     let power = between(&POWERS, (rest >> 26) as usize, rest & ((1 << 26) - 1), 26);
     if whole >= 30 {
         power << (whole - 30)
@@ -130,13 +132,13 @@ pub const LN2_Q: i64 = 45_426;
 #[inline]
 pub fn share(span: u64, constant: u64) -> i64 {
     let ratio = ((u128::from(span) << Q) / u128::from(constant.max(1))).min(32 << Q) as i64;
-    (1 << 30) - power(-ratio, 30).min(1 << 30) as i64
+    (1 << 30) - (power(-ratio, 30).min(1 << 30)).cast_signed()
 }
 
 /// Moves `mean` towards `x` by a share that [`share`] gave.
 #[inline]
 pub fn approach(mean: &mut i64, x: i64, share: i64) {
-    *mean += ((i128::from(x - *mean) * i128::from(share)) >> 30) as i64;
+    *mean += num::low_i64((i128::from(x - *mean) * i128::from(share)) >> 30);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The law: CoDel's shape (RFC 8289) on the time that the whole backlog takes to drain, with a hard cap above it.
 
 use super::fixed;
+use crate::num;
 use crate::{MTU, Nanos};
 
 /// What the policy sets.
@@ -75,7 +76,7 @@ impl Default for Law {
 impl Law {
     /// Takes the settings for a link of this rate, bytes per second. The last packet is never asked for, nor the last two at the cap.
     pub fn tune(&mut self, s: &Settings, rate: u64) {
-        let bytes = |time: Nanos| (u128::from(time) * u128::from(rate) / 1_000_000_000) as u64;
+        let bytes = |time: Nanos| num::low_u64(u128::from(time) * u128::from(rate) / 1_000_000_000);
         self.target_bytes = bytes(s.target).max(u64::from(MTU) + 1);
         self.cap_bytes = match s.cap {
             crate::NEVER => u64::MAX,

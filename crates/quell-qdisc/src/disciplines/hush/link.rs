@@ -1,6 +1,7 @@
 //! What the queue learns of its link and its flows: rate, idle share, active flows, their round trips and recent service.
 
 use super::fixed;
+use crate::num;
 use crate::parts::flows::{FlowId, of_flow};
 use crate::{MS, MTU, NEVER, Nanos, SEC};
 
@@ -115,7 +116,7 @@ fn memory(round_trip: Nanos) -> Nanos {
 
 /// What a byte adds to steady service at this round trip.
 fn weight(round_trip: Nanos) -> u32 {
-    ((MEMORY << fixed::Q) / memory(round_trip)) as u32
+    num::low_u32((MEMORY << fixed::Q) / memory(round_trip))
 }
 
 impl Flow {
@@ -124,7 +125,7 @@ impl Flow {
     fn steady(&self, folds: u32) -> u32 {
         match folds.wrapping_sub(self.at) {
             0 => self.steady,
-            past => fixed::scaled(self.steady.into(), -i64::from(past)) as u32,
+            past => num::low_u32(fixed::scaled(self.steady.into(), -i64::from(past))),
         }
     }
 }
@@ -186,7 +187,7 @@ impl Link {
         f.steady = f.steady(self.folds);
         f.at = self.folds;
         let excess = fixed::ln(u64::from(f.steady) + self.twentieth + 1) - self.ln_mean;
-        f.excess = excess.clamp(-3 * fixed::ONE, 2 * fixed::ONE) as i32;
+        f.excess = num::low_i32(excess.clamp(-3 * fixed::ONE, 2 * fixed::ONE));
     }
 
     pub(super) fn set_rate(&mut self, rate: u64) {
@@ -198,7 +199,7 @@ impl Link {
     pub fn window(&self, flow: FlowId, queued: u32) -> u64 {
         let per_trip =
             u128::from(self.served(flow)) * u128::from(self.round_trip) / u128::from(MEMORY);
-        u64::from(queued) + per_trip as u64
+        u64::from(queued) + num::low_u64(per_trip)
     }
 
     /// A packet of a flow arrived.
@@ -219,7 +220,7 @@ impl Link {
         } else if f.handshake != 0 {
             if f.handshake > QUEUED {
                 let gap = now.saturating_sub(f.handshake).clamp(MS / 10, 2 * SEC);
-                f.round_trip = fixed::ln(gap) as i32;
+                f.round_trip = num::low_i32(fixed::ln(gap));
             }
             f.handshake = 0;
         }
@@ -248,7 +249,7 @@ impl Link {
         }
         f.served = f.served.saturating_add(len);
         let more = (u64::from(len) * u64::from(self.weight)) >> fixed::Q;
-        f.steady = f.steady.saturating_add(more as u32);
+        f.steady = f.steady.saturating_add(num::low_u32(more));
         self.total += more;
         if len <= SMALL && f.handshake == QUEUED {
             f.handshake = now.max(QUEUED + 1);
@@ -276,7 +277,8 @@ impl Link {
     pub fn update(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.last);
         if span > 0 {
-            let idle = ((u128::from(self.idle_ns.min(span)) << 30) / u128::from(span)) as i64;
+            let idle = num::low_u64((u128::from(self.idle_ns.min(span)) << 30) / u128::from(span))
+                .cast_signed();
             let memory = (10 * self.round_trip).max(SEC / 2);
             fixed::approach(&mut self.idle, idle, fixed::share(span, memory));
             self.measure_rate(now);
@@ -295,7 +297,7 @@ impl Link {
         let busy = span.saturating_sub(self.idle_ns_of_rate);
         let bytes = self.sent - self.sent_before;
         if bytes > 2 * u64::from(MTU) && 10 * busy > span {
-            let rate = (u128::from(bytes) * u128::from(SEC) / u128::from(busy)) as u64;
+            let rate = num::low_u64(u128::from(bytes) * u128::from(SEC) / u128::from(busy));
             self.set_rate(match self.rate {
                 0 => rate,
                 before => before - 3 * before / 10 + 3 * rate / 10,

@@ -24,6 +24,7 @@ pub mod policy;
 mod scores;
 mod stand_in;
 
+use crate::num;
 use std::sync::Arc;
 
 use guard::{Guard, Reading};
@@ -271,7 +272,7 @@ impl<P: Packet> Hush<P> {
                     .scale(model.kappa, model.lead, self.settings.target);
             }
             if self.shares.follow(model, self.settings.target) {
-                (0..self.flows.count() as FlowId).for_each(|flow| self.scores.raise(flow));
+                (0..num::count(self.flows.count())).for_each(|flow| self.scores.raise(flow));
             }
             self.supervise(now);
         }
@@ -322,7 +323,7 @@ impl<P: Packet> Hush<P> {
             return;
         }
         self.by_deadline = self.trusted;
-        for flow in 0..self.flows.count() as FlowId {
+        for flow in 0..num::count(self.flows.count()) {
             if self.trusted {
                 self.flows.unlink(flow);
                 self.place(flow);
@@ -484,7 +485,8 @@ impl<P: Packet> Hush<P> {
     /// Whether the backlog would take `own` steps to drain if each active flow had as much queued as this one.
     fn owns(&self, flow: FlowId, step: Nanos) -> bool {
         let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
-        let least = (u128::from(step) * self.params.model.own as u128) >> fixed::Q;
+        let least =
+            (u128::from(step) * u128::from(self.params.model.own.unsigned_abs())) >> fixed::Q;
         u128::from(self.link.drain(all)) > least
     }
 }

@@ -3,6 +3,7 @@
 //! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
 //! are the model card.
 
+use crate::num;
 use std::sync::{Arc, OnceLock};
 
 use super::fixed;
@@ -211,7 +212,7 @@ fn read<const N: usize>(
         let number = number.ok_or_else(|| {
             format!("line {line}: {word}: \"{text:.30}\" is no number from {low} to {high}")
         })?;
-        *kept = libm::round(number * fixed::ONE as f64) as i32;
+        *kept = num::whole_i32(libm::round(number * fixed::ONE as f64));
     }
     Ok(row)
 }

@@ -48,7 +48,7 @@ const UNIT_BITS: u32 = 10;
 impl Deadlines {
     /// Takes the policy's target; `kappa` and `lead` have [`Q`] bits behind the point. Deadlines already given do not change.
     pub fn scale(&mut self, kappa: i32, lead: i32, target: Nanos) {
-        let targets = |factor: i32| (i64::from(factor) * target.min(SEC) as i64) >> Q;
+        let targets = |factor: i32| (i64::from(factor) * target.min(SEC).cast_signed()) >> Q;
         (self.scale, self.lead) = (targets(kappa), targets(lead));
     }
 
@@ -64,7 +64,7 @@ impl Deadlines {
             handicap += (self.lead * (excess + HALF).min(0)) >> Q;
         }
         let since = arrival.saturating_sub(self.origin);
-        let due = since.saturating_add_signed(BEFORE as i64 + handicap);
+        let due = since.saturating_add_signed(BEFORE.cast_signed() + handicap);
         self.heads.set(flow, (due >> UNIT_BITS).min(MAX_VALUE));
     }
 

@@ -20,6 +20,7 @@ use super::fixed::{self, ONE, Q, approach, ln};
 use super::law::{Law, Settings};
 use super::link::Link;
 use super::model::{FEATURES, Model, Row};
+use crate::num;
 use crate::{MS, MTU, NEVER, Nanos, SEC};
 
 const LN_30_MS: i64 = ln(30 * MS);
@@ -83,7 +84,7 @@ impl Policy {
             .map(|(w, x)| i64::from(*w) * x)
             .sum::<i64>();
         let set = fixed::power(weighed >> Q, 30).max(1);
-        let ratio = ((i128::from(link.idle()) << Q) / i128::from(set)).min(3 << Q) as i64;
+        let ratio = num::low_i64(((i128::from(link.idle()) << Q) / i128::from(set)).min(3 << Q));
         let trips = (u128::from(span) << Q) / u128::from(link.round_trip().max(20 * MS));
         let trips = trips.min(1 << Q) as i64;
         let step = (i64::from(model.gain) * trips) >> Q;
@@ -97,7 +98,8 @@ impl Policy {
         if span != 0 {
             let per_trip = (u128::from(law.actions) * u128::from(round_trip)) << FINE;
             // At most 1000 per thousandth of a round trip.
-            let per_trip = (per_trip / u128::from(span.max(round_trip / 1000))) as i64;
+            let per_trip =
+                num::low_u64(per_trip / u128::from(span.max(round_trip / 1000))).cast_signed();
             approach(
                 &mut self.actions,
                 per_trip,
@@ -105,8 +107,8 @@ impl Policy {
             );
             if law.peak > 0 {
                 let a = fixed::share(span, 4 * round_trip);
-                approach(&mut self.trough, link.drain(law.trough) as i64, a);
-                approach(&mut self.peak, link.drain(law.peak) as i64, a);
+                approach(&mut self.trough, link.drain(law.trough).cast_signed(), a);
+                approach(&mut self.peak, link.drain(law.peak).cast_signed(), a);
             }
         }
         (law.actions, law.trough, law.peak) = (0, u64::MAX, 0);
@@ -118,10 +120,11 @@ impl Policy {
         let flows = link.ln_equals();
         // ln of a fraction with so many bits behind the point, and what is added to it first.
         let fraction = |x: i64, bits: u32, plus: f64| {
-            let plus = (plus * (1u64 << bits) as f64) as i64;
-            ln((x + plus).max(1) as u64) - i64::from(bits) * fixed::LN2_Q
+            let plus = num::whole_i64(plus * (1u64 << bits) as f64);
+            ln(((x + plus).max(1)).cast_unsigned()) - i64::from(bits) * fixed::LN2_Q
         };
-        let trips = |ns: i64| ((i128::from(ns) << FINE) / i128::from(link.round_trip())) as i64;
+        let trips =
+            |ns: i64| num::low_i64((i128::from(ns) << FINE) / i128::from(link.round_trip()));
         [
             ONE,
             round_trip - LN_30_MS,
@@ -145,7 +148,8 @@ fn settings(model: &Model, x: &[i64; FEATURES], link: &Link, bias: i64) -> Setti
     let (trip, packet) = (link.round_trip(), link.drain(u64::from(MTU)));
     let trips =
         |row: &Row, least: i64| time(fixed::scaled(trip, of(row).clamp(least * ONE, 3 * ONE)));
-    let longest = ((i128::from(model.longest) * i128::from(SEC)) >> Q) as u64;
+    let longest =
+        num::low_u64(((i128::from(model.longest) * i128::from(SEC)) >> Q).cast_unsigned());
     let target = time(
         fixed::exp(of(&model.target) + LN_SEC + bias)
             .min(longest)

@@ -51,7 +51,7 @@ impl StandIn {
         loop {
             let flow = flows.next_turn(quantum)?;
             if let Some(packet) = self.next_of(now, flows, flow, drops) {
-                flows.get_mut(flow).deficit -= packet.len() as i32;
+                flows.get_mut(flow).deficit -= packet.len().cast_signed();
                 return Some((flow, packet));
             }
             flows.found_empty(flow);

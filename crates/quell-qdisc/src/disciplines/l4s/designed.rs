@@ -10,6 +10,7 @@
 use super::Params;
 use super::law::{FLOOR, Fate, Law, MAX_PROB, Units, roll, square};
 use crate::Rng;
+use crate::num;
 
 /// k p' of an L4S sub-queue's classic partner; may exceed 1.
 pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
@@ -72,7 +73,7 @@ pub(super) fn of_low(
         };
     }
     let prob = coupled.max(own.into()).min(most);
-    if roll(prob as u32, rng) {
+    if roll(num::low_u32(prob), rng) {
         return Fate::hit(prob, units);
     }
     Fate::Keep

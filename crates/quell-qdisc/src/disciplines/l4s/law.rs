@@ -3,6 +3,7 @@
 //! comes back (RFC 8033 otherwise).
 
 use super::Params;
+use crate::num;
 use crate::{NEVER, Nanos, Rng, US};
 
 /// Probability 1 (`PIE_MAX_PROB`).
@@ -26,13 +27,13 @@ pub(super) struct Units {
 impl Units {
     pub(super) fn new(p: &Params) -> Self {
         Self {
-            alpha: (p.alpha * SCALE) as i64,
-            beta: (p.beta * SCALE) as i64,
-            target: (p.target / US) as i64,
+            alpha: num::whole_i64(p.alpha * SCALE),
+            beta: num::whole_i64(p.beta * SCALE),
+            target: (p.target / US).cast_signed(),
             // FreeBSD: the threshold in 2^-13, shifted up.
             max_ecnth: p
                 .max_ecnth
-                .map_or(u64::MAX, |th| ((th * SCALE) as u64) << (31 - 13)),
+                .map_or(u64::MAX, |th| num::whole_u64(th * SCALE) << (31 - 13)),
         }
     }
 }
@@ -110,7 +111,7 @@ impl Law {
             .saturating_add(change)
             .saturating_mul((most << 12) / 1_000_000);
         let shift = self.tuning() + 13 + 12;
-        let size = (p.unsigned_abs() >> shift) as i64;
+        let size = (p.unsigned_abs() >> shift).cast_signed();
         let next = if p < 0 {
             prob - size
         } else if prob >= most / 10 {
@@ -125,7 +126,7 @@ impl Law {
         } else {
             0
         };
-        (next - decay).clamp(0, highest.into()) as u32
+        num::low_u32((next - decay).clamp(0, highest.into()).cast_unsigned())
     }
 
     /// By how many bits the weights shrink (RFC 8033, section 4.2).
@@ -182,7 +183,7 @@ pub(super) fn roll(prob: u32, rng: &mut Rng) -> bool {
 
 /// p^2.
 pub(super) fn square(prob: u32) -> u32 {
-    (u64::from(prob) * u64::from(prob) / u64::from(MAX_PROB)) as u32
+    num::low_u32(u64::from(prob) * u64::from(prob) / u64::from(MAX_PROB))
 }
 
 pub(super) fn share(prob: u32) -> f64 {
