@@ -7,6 +7,7 @@
 //! same few matches up to the root.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 /// The longest time a key can hold; it means "never".
 pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
@@ -111,7 +112,7 @@ impl Agenda {
         let keys = old.iter().flat_map(|group| group.0);
         for (source, key) in keys.enumerate() {
             if key != UNUSED {
-                self.place(key, source as u32);
+                self.place(key, num::count(source));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's state.
 
+use quell_qdisc::num;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -83,7 +84,7 @@ impl Capture {
                 tcp.seq = u32::from(!ack.syn);
                 tcp.ack = byte(ack.cumulative);
                 tcp.sack = &sack[..count];
-                tcp.timestamps = ((now / MS) as u32 + 1, ack.tsecr);
+                tcp.timestamps = (num::low_u32(now / MS) + 1, ack.tsecr);
                 tcp.ece = ack.ece;
                 if flow.accurate && !ack.syn {
                     // RFC 9768, section 3.2.1: the counter of CE begins at 5.
@@ -126,7 +127,7 @@ impl Flow {
                 let window = u64::from(c.sender.window()) * u64::from(mss);
                 Self {
                     mss,
-                    window: (window >> SCALE).min(u64::from(u16::MAX)) as u16,
+                    window: num::low_u16((window >> SCALE).min(u64::from(u16::MAX))),
                     ecn: c.sender.ect() != Ecn::NotEct,
                     accurate: c.cc.ecn_mode() == EcnMode::Accurate,
                 }

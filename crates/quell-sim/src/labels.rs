@@ -1,6 +1,7 @@
 //! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets, which are to be small; each queue
 //! that sorts by it has a table of the flows that pass (in its [`crate::trace::Trace`]).
 
+use quell_qdisc::num;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
@@ -22,7 +23,7 @@ pub(crate) fn far_host(seed: u64, name: Option<&str>) -> u64 {
 pub(crate) fn hash(key: (u64, u64), name: &str) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());
-    hasher.finish() as u32
+    num::low_u32(hasher.finish())
 }
 
 /// The labels of the packets of a host of this name, from it and to it.

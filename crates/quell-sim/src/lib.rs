@@ -1,4 +1,13 @@
 #![doc = include_str!("../README.md")]
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what becomes of the rest.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod agenda;
 mod capture;

@@ -2,6 +2,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
+use quell_qdisc::num;
 use quell_qdisc::{NEVER, Nanos, SEC, US};
 
 use crate::app::App;
@@ -291,7 +292,7 @@ impl Measures {
     /// A datagram leaves.
     pub fn sends(&mut self, d: &Datagrams) {
         if let Some((app, way)) = d.app {
-            self.apps[usize::from(app)].sent(way, d.sent as u32);
+            self.apps[usize::from(app)].sent(way, num::low_u32(d.sent));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
 use quell_link::passive::Stamped;
+use quell_qdisc::num;
 use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet};
 
 use crate::agenda::Agenda;
@@ -29,7 +30,7 @@ impl AckStore {
             }
             None => {
                 self.acks.push(ack);
-                (self.acks.len() - 1) as u32
+                num::count(self.acks.len() - 1)
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Packets (32-byte descriptors) and ACKs.
 
+use quell_qdisc::num;
 use quell_qdisc::{Ecn, Nanos, Packet, US};
 
 /// A slot of the flow table with its generation: a packet of a closed connection no longer finds it.
@@ -78,8 +79,8 @@ impl Pkt {
             tsval: 0,
             hash,
             flow,
-            len: len as u16,
-            payload: payload as u16,
+            len: num::low_u16(len.into()),
+            payload: num::low_u16(payload.into()),
             bits: kind as u32 | u32::from(ecn.bits()) << ECN_SHIFT,
         }
     }
@@ -128,7 +129,7 @@ impl Pkt {
     /// For another link, whose overhead differs by `delta` bytes.
     #[inline]
     pub fn resize(&mut self, delta: i32) {
-        self.len = (i32::from(self.len) + delta) as u16;
+        self.len = num::short(i32::from(self.len) + delta);
     }
 }
 
@@ -143,7 +144,7 @@ impl Packet for Pkt {
     }
     #[inline]
     fn ecn(&self) -> Ecn {
-        Ecn::from_bits((self.bits >> ECN_SHIFT) as u8)
+        Ecn::from_bits(num::low_u8((self.bits >> ECN_SHIFT).into()))
     }
     #[inline]
     fn set_ce(&mut self) {
@@ -162,13 +163,13 @@ impl Packet for Pkt {
 /// The clock of datagrams' senders: microseconds, which run over after 71 minutes.
 #[inline]
 pub fn micros(now: Nanos) -> u32 {
-    (now / US) as u32
+    num::low_u32(now / US)
 }
 
 /// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits, which no flow uses up.
 #[inline]
 pub fn expand(near: u64, low: u32) -> u64 {
-    let ahead = low.wrapping_sub(near as u32) as i32;
+    let ahead = (low.wrapping_sub(num::low_u32(near))).cast_signed();
     near.wrapping_add_signed(ahead.into())
 }
 

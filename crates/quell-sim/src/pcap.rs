@@ -5,6 +5,7 @@
 //! the packet's comment; a packet that the queue marked has the comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to
 //! 172.16.0.0 + i + 1. Payload is not captured but counted, as zeros, in lengths and checksums.
 
+use quell_qdisc::num;
 use std::io::{self, Write};
 
 use quell_qdisc::{DropCause, Ecn, Nanos};
@@ -119,7 +120,7 @@ impl<W: Write> Writer<W> {
     /// Adds a packet; times must not go back.
     pub fn packet(&mut self, now: Nanos, fate: Fate, p: &PacketView) -> io::Result<()> {
         let length = self.build_frame(p);
-        let captured = self.frame.len() as u32;
+        let captured = num::count(self.frame.len());
         let (interface, comment) = match fate {
             Fate::Sent => (0u32, ""),
             Fate::Marked => (0, "marked"),
@@ -130,7 +131,7 @@ impl<W: Write> Writer<W> {
         self.begin(ENHANCED_PACKET);
         self.u32(interface);
         self.u32((now >> 32) as u32);
-        self.u32(now as u32);
+        self.u32(num::low_u32(now));
         self.u32(captured);
         self.u32(length);
         self.block.extend_from_slice(&self.frame);
@@ -187,7 +188,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let length = self.block.len() as u32 + 4;
+        let length = num::count(self.block.len()) + 4;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());
         self.u32(length);
         self.out.write_all(&self.block)
@@ -200,7 +201,7 @@ impl<W: Write> Writer<W> {
     fn option(&mut self, code: u16, value: &[u8]) {
         self.block.extend_from_slice(&code.to_le_bytes());
         self.block
-            .extend_from_slice(&(value.len() as u16).to_le_bytes());
+            .extend_from_slice(&num::low_u16(value.len() as u64).to_le_bytes());
         self.block.extend_from_slice(value);
         self.pad();
     }
@@ -217,14 +218,14 @@ impl<W: Write> Writer<W> {
             Transport::Tcp(t) => (6, tcp_header_length(p, &t)),
             Transport::Udp => (17, 8),
         };
-        let ip_length = IPV4 as u32 + transport + p.payload;
+        let ip_length = num::count(IPV4) + transport + p.payload;
         self.ipv4(p, protocol, ip_length.min(0xffff) as u16);
         match p.transport {
             Transport::Tcp(t) => self.tcp(p, &t, transport),
             Transport::Udp => self.udp(p),
         }
         self.transport_checksum(protocol, transport + p.payload);
-        ETHERNET as u32 + ip_length
+        num::count(ETHERNET) + ip_length
     }
 
     fn ethernet(&mut self, direction: Direction) {
@@ -277,7 +278,7 @@ impl<W: Write> Writer<W> {
         let f = &mut self.frame;
         f.extend_from_slice(&t.seq.to_be_bytes());
         f.extend_from_slice(&t.ack.to_be_bytes());
-        let offset = ((header / 4) << 4) as u8 | u8::from(t.ae);
+        let offset = num::low_u8(((header / 4) << 4).into()) | u8::from(t.ae);
         let ecn = u8::from(t.cwr) << 7 | u8::from(t.ece) << 6;
         f.extend_from_slice(&[offset, kind | ecn | u8::from(t.push) << 3]);
         f.extend_from_slice(&t.window.to_be_bytes());
@@ -294,7 +295,7 @@ impl<W: Write> Writer<W> {
         f.extend_from_slice(&t.timestamps.1.to_be_bytes());
         let blocks = sack_blocks(t);
         if !blocks.is_empty() {
-            f.extend_from_slice(&[1, 1, 5, 2 + 8 * blocks.len() as u8]);
+            f.extend_from_slice(&[1, 1, 5, 2 + 8 * num::low_u8(blocks.len() as u64)]);
             for (left, right) in blocks {
                 f.extend_from_slice(&left.to_be_bytes());
                 f.extend_from_slice(&right.to_be_bytes());
@@ -305,7 +306,7 @@ impl<W: Write> Writer<W> {
     fn udp(&mut self, p: &PacketView) {
         self.ports(p.data);
         self.frame
-            .extend_from_slice(&(8 + p.payload as u16).to_be_bytes());
+            .extend_from_slice(&(8 + num::low_u16(p.payload.into())).to_be_bytes());
         self.frame.extend_from_slice(&[0; 2]);
     }
 
@@ -337,7 +338,7 @@ fn tcp_header_length(p: &PacketView, t: &TcpView) -> u32 {
     if t.syn && p.data {
         return 40;
     }
-    let blocks = sack_blocks(t).len() as u32;
+    let blocks = num::count(sack_blocks(t).len());
     32 + if blocks > 0 { 4 + 8 * blocks } else { 0 }
 }
 
@@ -354,7 +355,7 @@ fn checksum(start: u32, bytes: &[u8]) -> u16 {
     while s > 0xffff {
         s = (s & 0xffff) + (s >> 16);
     }
-    !(s as u16)
+    !num::low_u16(s.into())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! heads of the classes need a heap. Items live in one slab with 32-bit links.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use crate::agenda::{Agenda, MAX_TIME};
 
@@ -121,7 +122,7 @@ impl<T: Copy + Default> Pipes<T> {
     #[inline(always)]
     fn make_room(&mut self) {
         if self.free == NIL {
-            self.free = self.nodes.len() as u32;
+            self.free = num::count(self.nodes.len());
             self.nodes.push(Node {
                 due: 0,
                 next: NIL,
@@ -179,7 +180,7 @@ impl<T: Copy + Default> Pipes<T> {
                 }
                 chain.tail = place;
             }
-            self.heads.set(MAX_TIME, number as u32);
+            self.heads.set(MAX_TIME, num::count(number));
         }
     }
 
@@ -196,7 +197,7 @@ impl<T: Copy + Default> Pipes<T> {
             while place != NIL {
                 let node = &self.nodes[place as usize];
                 // Two ACKs that answer one packet keep their order.
-                let order = (node.rank, room.len() as u32);
+                let order = (node.rank, num::count(room.len()));
                 room.push((class_of(number), node.due, order, place));
                 place = node.next;
             }

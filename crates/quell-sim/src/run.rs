@@ -1,5 +1,6 @@
 //! One run: a scenario, a queue and a seed in, a result record out.
 
+use quell_qdisc::num;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -515,7 +516,7 @@ impl World {
         let one = |(i, (hop, port)): (usize, (&scenario::Link, &mut Port))| {
             let run = port.record(now, std::iter::empty());
             record::Hop {
-                hop: i as u32 + 1,
+                hop: num::count(i) + 1,
                 queue: hop.queue.clone(),
                 throughput_mbps: run.throughput_mbps,
                 sojourn_ms: run.sojourn_ms,

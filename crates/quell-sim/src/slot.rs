@@ -1,5 +1,6 @@
 //! What fills the flow table: TCP connections, datagram sources, and sources of short transfers.
 
+use quell_qdisc::num;
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 
 use crate::app::Way;
@@ -173,15 +174,15 @@ impl Datagrams {
                     _ => STATE,
                 };
                 let payload = location - scale * libm::log(self.rng.exp(1.0));
-                UDP_HEADERS + (payload as u32).clamp(1, MAX_SIZE - UDP_HEADERS)
+                UDP_HEADERS + num::whole_u32(payload).clamp(1, MAX_SIZE - UDP_HEADERS)
             }
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
                     // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of 1500).
-                    (self.rng.exp(bytes as f64) as u32).clamp(MIN_SIZE, MAX_SIZE)
+                    num::whole_u32(self.rng.exp(bytes as f64)).clamp(MIN_SIZE, MAX_SIZE)
                 } else {
-                    bytes as u32
+                    num::low_u32(bytes)
                 }
             }
             _ => MIN_SIZE,
@@ -210,7 +211,7 @@ impl Datagrams {
             // From the start, so that rounding does not add up.
             FlowKind::Cbr(cbr) => {
                 let bits = u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC);
-                self.start + (bits / u128::from(cbr.rate)) as u64
+                self.start + num::low_u64(bits / u128::from(cbr.rate))
             }
             FlowKind::Call(_) => self.start + self.sent * FRAME,
             FlowKind::Game(game) => {
@@ -228,7 +229,7 @@ impl Datagrams {
         match &self.kind {
             FlowKind::Poisson(poisson) => {
                 let mean_bits = poisson.size.bytes as f64 * 8.0;
-                self.rng.exp(mean_bits * SEC as f64 / poisson.rate as f64) as u64
+                num::whole_u64(self.rng.exp(mean_bits * SEC as f64 / poisson.rate as f64))
             }
             FlowKind::OnOff(onoff) => {
                 let period = onoff.on + onoff.off;
@@ -255,7 +256,7 @@ fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos 
         };
         let expected = (end - at) as f64 / mean as f64;
         if draw <= expected {
-            return cycles * period + at + (draw * mean as f64) as u64 - phase;
+            return cycles * period + at + num::whole_u64(draw * mean as f64) - phase;
         }
         draw -= expected;
         at = end;
@@ -263,7 +264,7 @@ fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos 
             let whole = on as f64 / gap_on as f64 + (period - on) as f64 / gap_off as f64;
             let skipped = libm::floor(draw / whole);
             draw -= skipped * whole;
-            cycles += 1 + skipped as u64;
+            cycles += 1 + num::whole_u64(skipped);
             at = 0;
         }
     }
@@ -301,7 +302,7 @@ impl Web {
             return None;
         };
         let mean_gap = SEC as f64 / web.arrivals;
-        let at = span.0 + rng.exp(mean_gap) as u64;
+        let at = span.0 + num::whole_u64(rng.exp(mean_gap));
         Some(Self {
             tcp: web.tcp.clone(),
             at,
@@ -316,9 +317,9 @@ impl Web {
 
     /// Bytes of the transfer that starts now; sets the start of the next.
     pub fn next(&mut self) -> u64 {
-        self.at += self.rng.exp(self.mean_gap) as u64;
+        self.at += num::whole_u64(self.rng.exp(self.mean_gap));
         if self.size.exponential {
-            (self.rng.exp(self.size.bytes as f64) as u64).max(1)
+            num::whole_u64(self.rng.exp(self.size.bytes as f64)).max(1)
         } else {
             self.size.bytes
         }

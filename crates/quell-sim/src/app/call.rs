@@ -2,6 +2,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos};
 
 use super::emodel::{self, Equipment};
@@ -91,10 +92,10 @@ impl Listener {
             self.mean = PAST * self.mean + (1.0 - PAST) * delay_ns;
             self.deviation = PAST * self.deviation + (1.0 - PAST) * (delay_ns - self.mean).abs();
         }
-        if first || serial.wrapping_sub(self.change_at) as i32 >= 0 {
+        if first || serial.wrapping_sub(self.change_at).cast_signed() >= 0 {
             // One frame is always there to be played.
             let wait = (DEVIATIONS * self.deviation).max(FRAME as f64);
-            self.playout = ((self.mean + wait) as Nanos).min(MAX_PLAYOUT);
+            self.playout = num::whole_u64(self.mean + wait).min(MAX_PLAYOUT);
             self.change_at = serial.wrapping_add(SPURT);
         }
         if !measuring {

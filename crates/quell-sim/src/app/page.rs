@@ -1,5 +1,6 @@
 //! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML, what it needs, what that needs.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
@@ -102,7 +103,7 @@ impl Reader {
             }
             Event::Resolved => {
                 let count = if self.page.http2 { 1 } else { PARALLEL };
-                todo.extend((0..count as u8).map(Action::Connect));
+                todo.extend((0..num::low_u8(count as u64)).map(Action::Connect));
             }
             Event::Opened(_) => {}
             Event::Connected(connection) => {
@@ -142,7 +143,7 @@ impl Reader {
     fn draw(&mut self) {
         let weight = libm::exp(SPREAD * normal(&mut self.rng));
         let rng = &mut self.rng;
-        let mut size = |mean: f64| (rng.exp(mean * weight) as u64).max(MIN_BYTES);
+        let mut size = |mean: f64| num::whole_u64(rng.exp(mean * weight)).max(MIN_BYTES);
         self.waiting.push_back(size(HTML));
         self.later.iter_mut().for_each(Vec::clear);
         for class in &CLASSES {
@@ -171,7 +172,7 @@ impl Reader {
             self.loads.record(now - self.began);
         }
         self.began = NEVER;
-        self.wake_at = now + self.rng.exp(self.page.think as f64) as u64;
+        self.wake_at = now + num::whole_u64(self.rng.exp(self.page.think as f64));
         todo.push(Action::Close);
     }
 

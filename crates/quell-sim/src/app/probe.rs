@@ -3,6 +3,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, SEC};
 
 use super::{Action, Event};
@@ -37,7 +38,7 @@ impl Prober {
     pub fn new(capacity: u64, start: Nanos) -> Self {
         let per_second = capacity as f64 / (8 * BYTES * SHARE) as f64;
         Self {
-            period: (SEC as f64 / per_second.min(MAX_PER_SECOND as f64)) as Nanos,
+            period: num::whole_u64(SEC as f64 / per_second.min(MAX_PER_SECOND as f64)),
             wake_at: start,
             next: 0,
             open: Vec::new(),

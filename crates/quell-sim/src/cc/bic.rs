@@ -7,6 +7,7 @@
 //! Deviations from ns-3: slow start counts acknowledged packets, not ACKs.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::{CaState, Ops, Sock, jiffies};
 
@@ -53,7 +54,7 @@ impl Params {
     /// The defaults with another multiplicative decrease; `beta` in (0, 1).
     pub fn with_beta(beta: f64) -> Self {
         Self {
-            beta: (beta * f64::from(SCALE)) as u32,
+            beta: num::whole_u32(beta * f64::from(SCALE)),
             ..Self::default()
         }
     }

@@ -8,6 +8,7 @@
 //! of the last loss; slow start ends by HyStart. `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::hystart::HyStart;
 use super::hystart_plus::HyStartPlus;
@@ -192,7 +193,7 @@ fn cubic_root(a: u64) -> u32 {
             x = y;
         }
     }
-    x as u32
+    num::low_u32(x)
 }
 
 impl Ops for Cubic {
@@ -275,7 +276,7 @@ impl Ops for Cubic {
         if e == Event::TxStart && self.epoch_start_ms != 0 {
             // RFC 9438, section 5.8: idle time is no time of the epoch.
             let idle_ms = jiffies(now).wrapping_sub(jiffies(s.last_sent));
-            if idle_ms as i32 > 0 {
+            if idle_ms.cast_signed() > 0 {
                 let start = self.epoch_start_ms.wrapping_add(idle_ms);
                 self.epoch_start_ms = start.min(jiffies(now)).max(1);
             }

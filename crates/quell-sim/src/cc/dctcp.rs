@@ -4,6 +4,7 @@
 //! Deviations from RFC 8257, both Linux's: alpha counts packets in 1/1024, not bytes; a loss halves (the RFC leaves it open).
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::{AckEvent, CaState, Event, Ops, Sock, newreno};
 
@@ -88,7 +89,7 @@ impl Ops for Dctcp {
         if marked > 0 {
             let delivered = (s.delivered - self.old_delivered).max(1);
             let share = (marked << (10 - SHIFT_G)) / delivered;
-            self.alpha = (self.alpha + share as u32).min(ONE);
+            self.alpha = (self.alpha + num::low_u32(share)).min(ONE);
         }
         self.start_round(s);
     }

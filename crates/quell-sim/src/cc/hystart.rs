@@ -63,7 +63,7 @@ impl HyStart {
 
     fn train_is_long(&mut self, s: &Sock, now: Nanos, delay_min_us: u32) -> bool {
         let now_us = micros(now);
-        if now_us.wrapping_sub(self.last_ack_us) as i32 > ACK_DELTA_US {
+        if now_us.wrapping_sub(self.last_ack_us).cast_signed() > ACK_DELTA_US {
             return false;
         }
         self.last_ack_us = now_us;

@@ -2,6 +2,7 @@
 //! networks", Performance Evaluation 65(6-7), 2008), as Linux's `net/ipv4/tcp_illinois.c`: Reno whose increase α and
 //! decrease β follow the average queuing delay of the last round.
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, US};
 
 use super::{CaState, Ops, Sock};
@@ -73,7 +74,7 @@ impl Illinois {
             self.beta = BETA_MAX;
         } else if self.samples > 0 {
             let most = self.max_us - self.base_us;
-            let average = (self.sum_us / u64::from(self.samples)) as u32 - self.base_us;
+            let average = num::low_u32(self.sum_us / u64::from(self.samples)) - self.base_us;
             self.alpha = self.increase(average, most);
             self.beta = decrease(average, most);
         }
@@ -137,7 +138,8 @@ impl Ops for Illinois {
         }
         s.cwnd_cnt += self.acked;
         self.acked = 1;
-        let grown = (u64::from(s.cwnd_cnt) * u64::from(self.alpha) / u64::from(ALPHA_UNIT)) as u32;
+        let grown =
+            num::low_u32(u64::from(s.cwnd_cnt) * u64::from(self.alpha) / u64::from(ALPHA_UNIT));
         if grown >= s.cwnd {
             s.cwnd += grown / s.cwnd;
             s.cwnd_cnt = 0;
@@ -150,7 +152,7 @@ impl Ops for Illinois {
         if rtt == 0 {
             return;
         }
-        let rtt_us = (rtt / US).min(u64::from(RTT_MAX_US)) as u32;
+        let rtt_us = num::low_u32((rtt / US).min(u64::from(RTT_MAX_US)));
         self.base_us = self.base_us.min(rtt_us);
         self.max_us = self.max_us.max(rtt_us);
         self.samples += 1;

@@ -5,6 +5,7 @@
 //! congestion timeout. The last four samples count even where a window below eight packets makes them older than a round trip, which
 //! the RFC does not allow. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos, SEC, US};
 
 use super::{Ops, Sock};
@@ -43,11 +44,11 @@ impl Delays {
 
     #[inline]
     pub(super) fn add(&mut self, now: Nanos, delay: Nanos) {
-        let delay_us = (delay / US).min(u64::from(u32::MAX)) as u32;
+        let delay_us = num::low_u32((delay / US).min(u64::from(u32::MAX)));
         let minute = (now / (60 * SEC)) as u32;
         if minute != self.minute {
             // A connection that was silent for minutes forgets as many.
-            for _ in 0..(minute - self.minute).min(BASE_HISTORY as u32) {
+            for _ in 0..(minute - self.minute).min(num::count(BASE_HISTORY)) {
                 self.base_us.rotate_right(1);
                 self.base_us[0] = u32::MAX;
             }
@@ -55,7 +56,7 @@ impl Delays {
         }
         self.base_us[0] = self.base_us[0].min(delay_us);
         self.current_us[usize::from(self.next)] = delay_us;
-        self.next = (self.next + 1) % CURRENT_FILTER as u8;
+        self.next = (self.next + 1) % num::low_u8(CURRENT_FILTER as u64);
     }
 
     /// The delay without a queue; `None` before the first sample.
@@ -115,14 +116,14 @@ impl Ops for Ledbat {
     /// Section 2.4.2, "on acknowledgment": cwnd += GAIN (TARGET - queuing delay) / TARGET * acked / cwnd.
     #[inline]
     fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
-        let off_target = (TARGET / US) as i64 - (self.delays.queuing() / US) as i64;
+        let off_target = (TARGET / US).cast_signed() - (self.delays.queuing() / US).cast_signed();
         self.growth += GAIN * off_target * i64::from(acked);
-        let packet = (TARGET / US) as i64 * i64::from(s.cwnd);
+        let packet = (TARGET / US).cast_signed() * i64::from(s.cwnd);
         let whole = self.growth / packet;
         self.growth -= whole * packet;
         let most = s.in_flight() + acked + ALLOWED_INCREASE;
         let cwnd = (i64::from(s.cwnd) + whole).min(i64::from(most));
-        s.cwnd = cwnd.max(i64::from(MIN_CWND)) as u32;
+        s.cwnd = num::low_u32(cwnd.max(i64::from(MIN_CWND)).cast_unsigned());
     }
 
     #[inline]

@@ -7,6 +7,7 @@
 //! off by 30 s after each decrease, and counts one twice from which the window did not come back, is not in quell. Deviations: the decrease is applied once, when a round ends, and rounded down to whole packets in place of the
 //! GAIN of at most one packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos};
 
 use super::ledbat::{Delays, MIN_CWND};
@@ -104,7 +105,7 @@ impl LedbatPlus {
             Self::grow(s, s.cwnd * self.rounds_per_packet(), acked);
         } else if round_ends {
             let less = u64::from(s.cwnd) * (queuing - TARGET) / TARGET;
-            s.cwnd -= less.min(u64::from(s.cwnd / 2)) as u32;
+            s.cwnd -= num::low_u32(less.min(u64::from(s.cwnd / 2)));
             s.cwnd = s.cwnd.max(MIN_CWND);
             s.cwnd_cnt = 0;
         }

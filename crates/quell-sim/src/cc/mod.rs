@@ -21,6 +21,7 @@ pub mod vegas;
 pub mod westwood;
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use crate::scenario::{Cc, Tcp};
 pub use bbr::Bbr;
@@ -143,7 +144,7 @@ impl Sock {
     /// Packets sent and not yet cumulatively acknowledged (`packets_out`).
     #[inline]
     pub fn packets_out(&self) -> u32 {
-        (self.nxt - self.una) as u32
+        num::low_u32(self.nxt - self.una)
     }
     /// Packets in flight (`tcp_packets_in_flight`).
     #[inline]
@@ -549,19 +550,19 @@ impl CongestionControl {
 /// Linux's clock of congestion control: milliseconds (`tcp_jiffies32` at HZ = 1000).
 #[inline]
 pub(crate) fn jiffies(now: Nanos) -> u32 {
-    (now / quell_qdisc::MS) as u32
+    num::low_u32(now / quell_qdisc::MS)
 }
 
 /// Microseconds (`tcp_mstamp`), as all of Linux's TCP measures; wraps after 71 minutes.
 #[inline]
 pub(crate) fn micros(now: Nanos) -> u32 {
-    (now / quell_qdisc::US) as u32
+    num::low_u32(now / quell_qdisc::US)
 }
 
 /// Comparison of clocks that wrap.
 #[inline]
 pub(crate) fn before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
+    a.wrapping_sub(b).cast_signed() < 0
 }
 
 /// The opposite of [`before`] for different arguments.

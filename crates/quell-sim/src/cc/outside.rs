@@ -4,6 +4,7 @@
 //! down to the window that `on_congestion` left by proportional rate reduction (RFC 6937), and undoes a reduction that proved
 //! spurious. Windows and counts are packets of one MSS.
 
+use quell_qdisc::num;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -208,7 +209,7 @@ impl Outside {
     pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         let rate = u64::from(s.mss) * u64::from(rs.delivered.max(0).unsigned_abs()) * SEC;
         // Those that one ACK covers are few.
-        let marked = (s.delivered_ce - self.marked) as u32;
+        let marked = num::low_u32(s.delivered_ce - self.marked);
         self.marked = s.delivered_ce;
         self.congestion.on_ack(&Acked {
             now,

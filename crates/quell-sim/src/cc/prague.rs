@@ -21,6 +21,7 @@
 //! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
 //! A connection without ECN runs NewReno (`CongestionControl::of`).
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, US};
 
 use super::{CaState, Event, Ops, RateSample, Sock, micros};
@@ -108,7 +109,7 @@ impl Prague {
             loss_rate: 0,
             hsrtt: 0,
             upscaled_alpha: 0,
-            increase: ONE as u32,
+            increase: num::low_u32(ONE),
             cwr_us: 0,
             alpha_us: 0,
             loss_cwnd: 0,
@@ -152,18 +153,18 @@ impl Prague {
             slow => slow,
         };
         let bytes = (u128::from(self.rate) * u128::from(rtt_us)) << CWND_BITS;
-        (bytes / 1_000_000).div_ceil(u128::from(wire(s))) as u64
+        num::low_u64((bytes / 1_000_000).div_ceil(u128::from(wire(s))))
     }
 
     /// The rate that sends the window in a round.
     fn rate_of_window(&self, s: &Sock) -> u64 {
         let bytes = (u128::from(self.frac_cwnd) * u128::from(wire(s))) >> CWND_BITS;
         let rate = bytes * 1_000_000 / u128::from((s.srtt / US).max(1));
-        (rate as u64).max(MIN_RATE)
+        num::low_u64(rate).max(MIN_RATE)
     }
 
     fn packets(&self) -> u32 {
-        self.frac_cwnd.div_ceil(ONE).max(MIN_CWND) as u32
+        num::low_u32(self.frac_cwnd.div_ceil(ONE).max(MIN_CWND))
     }
 
     fn start_round(&mut self, s: &Sock) {
@@ -180,12 +181,14 @@ impl Prague {
     fn update_increase(&mut self, s: &Sock) {
         let rtt_us = s.srtt / US;
         self.increase = if self.rounds < TRANSITION_ROUNDS || rtt_us == 0 {
-            ONE as u32
+            num::low_u32(ONE)
         } else {
             let target = u128::from(self.virtual_rtt_us(s));
             let target2 = target * target;
             let rtt2 = u128::from(rtt_us) * u128::from(rtt_us);
-            ((rtt2 * u128::from(ONE) + target2 / 2) / target2) as u32
+            num::low_u32(num::low_u64(
+                (rtt2 * u128::from(ONE) + target2 / 2) / target2,
+            ))
         };
     }
 
@@ -228,7 +231,7 @@ impl Prague {
         if self.rtt_independent(s) && !self.in_loss {
             self.answer_marks(s, now);
         }
-        let mut acked = rs.acked_sacked.saturating_sub(marked as u32);
+        let mut acked = rs.acked_sacked.saturating_sub(num::low_u32(marked));
         // The window may not be the limit: at a paced rate of less than two packets per round it never is.
         if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
@@ -333,11 +336,11 @@ impl Prague {
         let alpha = u64::from(self.upscaled_alpha >> SHIFT_G);
         if self.rate_controlled(s) {
             let less = (u128::from(self.rate) * u128::from(alpha)) >> (ALPHA_BITS + 1);
-            self.rate = (self.rate - less as u64).max(MIN_RATE);
+            self.rate = (self.rate - num::low_u64(less)).max(MIN_RATE);
             self.frac_cwnd = self.window_of_rate(s);
         } else {
             let product = u128::from(alpha) * u128::from(self.frac_cwnd) + u128::from(MAX_ALPHA);
-            self.frac_cwnd -= (product >> (ALPHA_BITS + 1)) as u64;
+            self.frac_cwnd -= num::low_u64(product >> (ALPHA_BITS + 1));
             self.rate = self.rate_of_window(s);
         }
     }

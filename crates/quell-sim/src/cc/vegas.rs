@@ -6,6 +6,7 @@
 //! Deviation from Linux: products have 64 bits, where Linux's overflow beyond 4 294 packet seconds.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::{CaState, Event, Ops, Sock, micros, newreno};
 
@@ -82,7 +83,7 @@ impl Vegas {
         let queued = cwnd * (rtt - base) / base;
         if s.in_slow_start() {
             if queued > u64::from(gamma) {
-                s.cwnd = s.cwnd.min((cwnd * base / rtt) as u32 + 1);
+                s.cwnd = s.cwnd.min(num::low_u32(cwnd * base / rtt) + 1);
                 s.ssthresh = s.ssthresh.min(s.cwnd);
             } else {
                 s.slow_start(acked);

@@ -5,6 +5,7 @@
 //! Deviation from Linux: every ACK that moves something is counted as those are that leave the header prediction. The two ways
 //! differ only while duplicate ACKs are still to be subtracted.
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, Nanos};
 
 use super::{Event, Ops, Sock, jiffies, newreno};
@@ -59,7 +60,7 @@ impl Westwood {
         if self.rtt_ms == 0 || since <= self.rtt_ms.max(MIN_SAMPLE_MS) {
             return;
         }
-        let sample = (self.acked_bytes / u64::from(since)) as u32;
+        let sample = num::low_u32(self.acked_bytes / u64::from(since));
         if self.once_filtered == 0 && self.bandwidth == 0 {
             self.once_filtered = sample;
             self.bandwidth = sample;
@@ -95,7 +96,7 @@ impl Westwood {
     /// The window that fills the path without a queue.
     fn path(&self, s: &Sock) -> u32 {
         let bytes = u64::from(self.bandwidth) * u64::from(self.min_rtt_ms);
-        ((bytes / u64::from(s.mss)) as u32).max(2)
+        num::low_u32(bytes / u64::from(s.mss)).max(2)
     }
 }
 
@@ -125,7 +126,7 @@ impl Ops for Westwood {
     #[inline]
     fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
         if rtt != 0 {
-            self.rtt_ms = rtt.div_ceil(MS) as u32;
+            self.rtt_ms = num::low_u32(rtt.div_ceil(MS));
         }
         if self.first_ack {
             // Linux: what the first ACK covers begins no sample.

@@ -60,7 +60,7 @@ impl FramingWords {
         while let Some(&word) = rest.next() {
             match word {
                 "overhead" => framing.overhead = bytes(word, rest.next(), -64)?,
-                "mpu" => framing.mpu = bytes(word, rest.next(), 0)? as u32,
+                "mpu" => framing.mpu = (bytes(word, rest.next(), 0)?).cast_unsigned(),
                 "atm" => framing.cells = Cells::Atm,
                 "ptm" => framing.cells = Cells::Ptm,
                 "noatm" => framing.cells = Cells::None,

@@ -1,5 +1,6 @@
 //! From a tree to a checked scenario: which tables there are, and what holds between them.
 
+use quell_qdisc::num;
 use std::path::Path;
 
 use quell_link::units::format_time;
@@ -180,7 +181,7 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
     let ends = match &scenario.wifi {
         Some(wifi) => cell::ends(table, wifi)?.into_iter().map(Some).collect(),
         None => {
-            let mut way = Way::new(scenario.hops.len() as u32);
+            let mut way = Way::new(num::count(scenario.hops.len()));
             WAY.read(table, &mut way)?;
             (flow.direction, flow.hops) = (way.direction, way.hops);
             if flow.kind.goes_up() {

@@ -2,6 +2,7 @@
 
 use quell_link::field::Range;
 use quell_link::units;
+use quell_qdisc::num;
 use serde_json::{Value, json};
 
 /// The schema of what [`super::catalogue::KeyInfo::value`] describes. A list is written in brackets: `[N, N]` has two items, `[N, ...]` one or
@@ -107,7 +108,7 @@ fn split(text: &str, at: char) -> Vec<&str> {
 /// A whole number where it is one.
 fn whole(x: f64) -> Value {
     match x == x.trunc() && x.abs() <= 9_007_199_254_740_992.0 {
-        true => json!(x as i64),
+        true => json!(num::whole_i64(x)),
         false => json!(x),
     }
 }

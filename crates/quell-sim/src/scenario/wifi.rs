@@ -1,5 +1,6 @@
 //! An 802.11n cell as the simulator reads it from a scenario.
 
+use quell_qdisc::num;
 use std::sync::Arc;
 
 use quell_link::Error;
@@ -228,7 +229,7 @@ impl Wifi {
 
     pub(super) fn find(&self, name: &str) -> Result<u16, Error> {
         let at = self.nodes.iter().position(|n| n.name == name);
-        at.map(|i| i as u16)
+        at.map(|i| num::low_u16(i as u64))
             .ok_or_else(|| Error::unknown("node", name, self.nodes.iter().map(|n| n.name.as_str())))
     }
 

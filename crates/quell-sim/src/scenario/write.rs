@@ -5,6 +5,7 @@ use super::key::Writer;
 use super::keys::{self, FILE, FLOW, LINK, WAY, Way};
 use super::model::{Flow, Link, Scenario};
 use super::tree::{Node, Table};
+use quell_qdisc::num;
 
 pub(super) fn scenario(s: &Scenario) -> Table {
     let mut file = Table::new("");
@@ -45,7 +46,7 @@ fn flow(flow: &Flow, s: &Scenario) -> Table {
             let way = Way {
                 direction: flow.direction,
                 hops: flow.hops,
-                last: s.hops.len() as u32,
+                last: num::count(s.hops.len()),
                 host: flow.host.clone(),
                 to_host: flow.to_host.clone(),
             };

@@ -1,5 +1,6 @@
 //! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
 
+use quell_qdisc::num;
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
@@ -127,10 +128,10 @@ impl Sender {
                 quota = 1;
             }
             while self.s.nxt >= self.buffer_end {
-                self.buffer_end += u64::from((MAX_GSO_BYTES as u32 / self.c.mss).max(1));
+                self.buffer_end += u64::from((num::low_u32(MAX_GSO_BYTES) / self.c.mss).max(1));
             }
             let room = u64::from(self.c.window.saturating_sub(self.packets_out()));
-            let room = room.min(offered - self.s.nxt) as u32;
+            let room = num::low_u32(room.min(offered - self.s.nxt));
             if room == 0 {
                 break;
             }
@@ -252,7 +253,7 @@ impl Sender {
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
         // What a closure borrows would have to lie in memory, because some queues' code is out of line.
         let taken = egress.send_run(now, bytes, count, move |k| {
-            let seq = (first + u64::from(k)) as u32;
+            let seq = num::low_u32(first + u64::from(k));
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
             p.tsval = tsval;
             p.set_tsecr(tsecr);
@@ -260,7 +261,8 @@ impl Sender {
             p
         });
         if taken {
-            self.segs.reserve(self.s.una, (next - self.s.una) as u32);
+            self.segs
+                .reserve(self.s.una, num::low_u32(next - self.s.una));
             for seq in first..next {
                 self.segs.set(seq, now, 0);
             }
@@ -303,7 +305,15 @@ impl Sender {
         let tsecr = self.ts_recent;
         let push = push || seq + 1 == self.c.end;
         egress.send(now, bytes, move || {
-            let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
+            let mut p = Pkt::new(
+                Kind::Data,
+                flow,
+                hash,
+                num::low_u32(seq),
+                bytes,
+                payload,
+                ecn,
+            );
             p.tsval = tsval;
             p.set_tsecr(tsecr);
             p.set_flags(cwr, push);

@@ -2,6 +2,7 @@
 //! controls that use them.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;
@@ -10,7 +11,7 @@ use crate::cc::{Lost, RateSample};
 /// What was lost since a segment left with `lost_limited`, of `lost` in all.
 #[inline]
 fn lost_since(lost_limited: u32, lost: u64) -> u32 {
-    (((lost as u32) << 1).wrapping_sub(lost_limited & !1)) >> 1
+    ((num::low_u32(lost) << 1).wrapping_sub(lost_limited & !1)) >> 1
 }
 
 impl Sender {
@@ -19,14 +20,14 @@ impl Sender {
         let again = seq < self.s.nxt;
         let inflight = self.s.in_flight() + u32::from(!again);
         let Some(r) = &mut self.rate else { return };
-        let need = (self.s.nxt + 1 - self.s.una) as usize;
+        let need = num::index(self.s.nxt + 1 - self.s.una);
         if need > r.slots.len() {
             let old = std::mem::take(&mut r.slots);
             r.slots = vec![Snapshot::default(); need.next_power_of_two().max(16)];
             let mask = r.slots.len() - 1;
             if !old.is_empty() {
                 for seq in self.s.una..self.s.nxt {
-                    r.slots[seq as usize & mask] = old[seq as usize & (old.len() - 1)];
+                    r.slots[num::index(seq) & mask] = old[num::index(seq) & (old.len() - 1)];
                 }
             }
         }
@@ -35,12 +36,12 @@ impl Sender {
             r.delivered_at = now;
         }
         let mask = r.slots.len() - 1;
-        r.slots[seq as usize & mask] = Snapshot {
+        r.slots[num::index(seq) & mask] = Snapshot {
             first_sent: r.first_sent,
             delivered_at: r.delivered_at,
             delivered: self.s.delivered,
             inflight,
-            lost_limited: (self.s.lost as u32) << 1 | u32::from(self.s.app_limited != 0),
+            lost_limited: num::low_u32(self.s.lost) << 1 | u32::from(self.s.app_limited != 0),
         };
     }
 
@@ -52,7 +53,7 @@ impl Sender {
             return;
         }
         let mask = r.slots.len() - 1;
-        let snap = r.slots[seq as usize & mask];
+        let snap = r.slots[num::index(seq) & mask];
         if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
         {
             rs.prior_delivered = snap.delivered;
@@ -69,7 +70,7 @@ impl Sender {
     /// A segment was just counted as lost.
     pub(super) fn rate_lost(&mut self, seq: u64) {
         let Some(r) = &mut self.rate else { return };
-        let snap = r.slots[seq as usize & (r.slots.len() - 1)];
+        let snap = r.slots[num::index(seq) & (r.slots.len() - 1)];
         let lost = lost_since(snap.lost_limited, self.s.lost);
         if r.too_much_lost.is_none()
             && u64::from(lost) * 100 > u64::from(snap.inflight) * LOSS_PERCENT
@@ -100,7 +101,7 @@ impl Sender {
             return;
         }
         rs.lost = lost_since(r.sample_lost, self.s.lost);
-        rs.delivered = (self.s.delivered - rs.prior_delivered) as i32;
+        rs.delivered = num::low_i32((self.s.delivered - rs.prior_delivered).cast_signed());
         rs.interval = rs.interval.max(now - r.sample_at);
         r.sample_at = 0;
         if rs.interval < self.s.min_rtt {

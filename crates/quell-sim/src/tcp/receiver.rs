@@ -4,6 +4,7 @@
 //! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is the flow's `buffer` from the
 //! start).
 
+use quell_qdisc::num;
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US};
 
 use crate::cc::EcnMode;
@@ -133,7 +134,7 @@ impl Receiver {
         } else {
             self.on_ecn(p)
         };
-        if p.seq == self.next as u32 {
+        if p.seq == num::low_u32(self.next) {
             self.on_gap(now);
             // RFC 7323, section 4.3: of the segment that spans the last ACK.
             self.ts_recent = if self.next == self.acked {
@@ -154,7 +155,7 @@ impl Receiver {
             if seq <= self.acked {
                 self.ts_recent = p.tsval;
             }
-            self.dsack = Some((seq as u32, (seq + 1) as u32));
+            self.dsack = Some((num::low_u32(seq), num::low_u32(seq + 1)));
             self.quick = self.quick.max(MAX_QUICKACKS);
             self.ack_now = true;
         } else {
@@ -224,7 +225,7 @@ impl Receiver {
                 kept += 1;
             }
         }
-        self.sack_count = kept as u8;
+        self.sack_count = num::low_u8(kept as u64);
     }
 
     #[cold]
@@ -236,7 +237,7 @@ impl Receiver {
         };
         let block = match self.ranges.get_mut(place) {
             Some(r) if seq >= r.0 && seq < r.1 => {
-                self.dsack = Some((seq as u32, (seq + 1) as u32));
+                self.dsack = Some((num::low_u32(seq), num::low_u32(seq + 1)));
                 self.quick = self.quick.max(MAX_QUICKACKS);
                 self.ack_now = true;
                 return;
@@ -270,8 +271,8 @@ impl Receiver {
                 kept += 1;
             }
         }
-        self.sacks[0] = (block.0 as u32, block.1 as u32);
-        self.sack_count = kept as u8;
+        self.sacks[0] = (num::low_u32(block.0), num::low_u32(block.1));
+        self.sack_count = num::low_u8(kept as u64);
     }
 
     /// After `on_data`: whether an ACK leaves now; otherwise a timer may have been set.
@@ -331,7 +332,7 @@ impl Receiver {
         self.compressed = 0;
         self.ack_now = false;
         ack.flow = self.flow;
-        ack.cumulative = self.next as u32;
+        ack.cumulative = num::low_u32(self.next);
         ack.tsval = 0;
         ack.tsecr = self.ts_recent;
         ack.ce = self.ce;
@@ -352,7 +353,7 @@ impl Receiver {
             Some(block) => ([block, first, second], true),
             None => ([first, second, third], false),
         };
-        ack.count = (self.sack_count + u8::from(ack.dsack)).min(SACK_BLOCKS as u8);
+        ack.count = (self.sack_count + u8::from(ack.dsack)).min(num::low_u8(SACK_BLOCKS as u64));
     }
 }
 

@@ -2,6 +2,7 @@
 //! (RFC 6937), undo by D-SACK and timestamps (RFC 3708, RFC 4015), F-RTO (RFC 5682).
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::segments::{LOST, RETRANS, SACKED};
 use super::state::{Flags, Rexmit, Sender, timestamp};
@@ -213,7 +214,7 @@ impl Sender {
     fn init_undo(&mut self) {
         self.undo_marker = Some(self.s.una);
         self.undo_retrans = if self.s.retrans_out > 0 {
-            self.s.retrans_out as i32
+            self.s.retrans_out.cast_signed()
         } else {
             -1
         };
@@ -243,7 +244,7 @@ impl Sender {
             let dividend = u64::from(self.s.ssthresh) * u64::from(self.prr_delivered)
                 + u64::from(self.s.prior_cwnd)
                 - 1;
-            (dividend / u64::from(self.s.prior_cwnd)) as i64 - out
+            (dividend / u64::from(self.s.prior_cwnd)).cast_signed() - out
         } else {
             let mut bound = (i64::from(self.prr_delivered) - out).max(i64::from(delivered));
             if acked && lost == 0 {
@@ -252,7 +253,7 @@ impl Sender {
             bound.min(delta)
         };
         send = send.max(i64::from(self.prr_out == 0)); // the first retransmission always leaves
-        self.s.cwnd = (i64::from(in_flight) + send).max(1) as u32;
+        self.s.cwnd = num::low_u32((i64::from(in_flight) + send).max(1).cast_unsigned());
     }
 
     pub(super) fn end_cwnd_reduction(&mut self, now: Nanos, cc: &mut CongestionControl) {
@@ -324,7 +325,7 @@ impl Sender {
             return false;
         }
         if !self.c.sack && self.s.sacked_out > 0 {
-            let metric = (self.s.nxt - f.prior_una).min(MAX_REORDERING.into()) as u32;
+            let metric = num::low_u32((self.s.nxt - f.prior_una).min(MAX_REORDERING.into()));
             self.reordering = self.reordering.max(metric); // `tcp_check_sack_reordering`
         }
         if self.s.retrans_out > 0 {

@@ -1,5 +1,6 @@
 //! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator (`tcp_rtt_estimator`), in microseconds.
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, SEC, US};
 
 /// `TCP_RTO_MAX`.
@@ -35,7 +36,7 @@ impl Rtt {
             mdev_max: 0,
             rttvar: 0,
             round: 0,
-            min_rto: (min_rto / US) as u32,
+            min_rto: num::low_u32(min_rto / US),
             ns3,
             min_at: 0,
             rto: INITIAL_RTO,
@@ -66,7 +67,7 @@ impl Rtt {
     #[inline]
     pub fn sample(&mut self, rtt: Nanos, una: u64, nxt: u64) {
         let floor = if self.ns3 { 0 } else { self.min_rto };
-        let m = ((rtt / US) as u32).max(1);
+        let m = num::low_u32(rtt / US).max(1);
         if self.srtt8 == 0 {
             self.srtt8 = m << 3;
             self.mdev4 = m << 1;
@@ -74,9 +75,9 @@ impl Rtt {
             self.mdev_max = self.rttvar;
             self.round = nxt;
         } else {
-            let error = m as i32 - (self.srtt8 >> 3) as i32;
+            let error = m.cast_signed() - (self.srtt8 >> 3).cast_signed();
             self.srtt8 = self.srtt8.wrapping_add_signed(error);
-            let growth = error.abs() - (self.mdev4 >> 2) as i32;
+            let growth = error.abs() - (self.mdev4 >> 2).cast_signed();
             // A falling RTT must not raise the RTO. Which of both it does is random: no branch.
             let shift = 3 * i32::from((error < 0) & (growth > 0));
             self.mdev4 = self.mdev4.wrapping_add_signed(growth >> shift);

@@ -2,6 +2,7 @@
 //! that were not needed (RFC 2883, RFC 3708).
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Flags, SackTimes, Sender};
@@ -106,7 +107,8 @@ impl Sender {
             && self.undo_retrans > 0
             && block.1 > marker
         {
-            self.undo_retrans = (self.undo_retrans - (block.1 - block.0) as i32).max(0);
+            self.undo_retrans =
+                (self.undo_retrans - num::low_i32((block.1 - block.0).cast_signed())).max(0);
         }
         for seq in block.0.max(self.s.una)..block.1.min(self.s.nxt) {
             let flags = self.segs.flags(seq);

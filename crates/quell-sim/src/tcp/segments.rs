@@ -1,6 +1,7 @@
 //! The sender's scoreboard: for each segment in flight the time it was last sent and its state, eight bytes in all.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 /// SACKed by the receiver.
 pub const SACKED: u8 = 1;
@@ -26,7 +27,7 @@ impl Default for Segments {
 impl Segments {
     #[inline]
     fn at(&self, seq: u64) -> usize {
-        seq as usize & (self.slots.len() - 1)
+        num::index(seq) & (self.slots.len() - 1)
     }
 
     /// Makes room for `count` segments from `una` on.
@@ -43,7 +44,7 @@ impl Segments {
         let old = std::mem::replace(&mut self.slots, vec![0; size]);
         for seq in una..una + old.len() as u64 {
             let place = self.at(seq);
-            self.slots[place] = old[seq as usize & (old.len() - 1)];
+            self.slots[place] = old[num::index(seq) & (old.len() - 1)];
         }
     }
 
@@ -56,7 +57,7 @@ impl Segments {
     /// Its flags.
     #[inline]
     pub fn flags(&self, seq: u64) -> u8 {
-        self.slots[self.at(seq)] as u8
+        num::low_u8(self.slots[self.at(seq)])
     }
 
     /// Notes a transmission at `now`, with these flags from now on.

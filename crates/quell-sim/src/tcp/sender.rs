@@ -3,6 +3,7 @@
 //! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK (paths of quell keep order, so
 //! `reord_seen` never becomes true); no SACK reneging; the receive window is constant.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos};
@@ -174,7 +175,7 @@ impl Sender {
                 self.clean_slow(now, a, cumulative, cc, &mut f, &mut rs);
             }
         }
-        let delivered = (self.s.delivered - prior_delivered) as u32;
+        let delivered = num::low_u32(self.s.delivered - prior_delivered);
         f.ece = self.on_ecn_feedback(now, a, cc, delivered);
         if prior_out > 0 {
             if self.tlp_high != 0 {
@@ -186,7 +187,7 @@ impl Sender {
             if f.set_timer {
                 self.set_xmit_timer(now);
             }
-            let lost = (self.s.lost - prior_lost) as u32;
+            let lost = num::low_u32(self.s.lost - prior_lost);
             if cc.full_control() || self.rate.is_some() {
                 self.rate_gen(now, delivered, lost, &mut rs);
                 cc.acked(&mut self.s, now, &rs);
@@ -225,7 +226,7 @@ impl Sender {
         cc: &mut CongestionControl,
         egress: &mut E,
     ) {
-        let acked = (cumulative - self.s.una) as u32;
+        let acked = num::low_u32(cumulative - self.s.una);
         self.timeouts = 0;
         self.clean_fast(now, cumulative, cc);
         cc.cong_avoid(&mut self.s, now, acked);
@@ -240,7 +241,7 @@ impl Sender {
     /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is acknowledged: the newest segment's RTT.
     #[inline]
     fn clean_fast(&mut self, now: Nanos, cumulative: u64, cc: &mut CongestionControl) -> Nanos {
-        let acked = (cumulative - self.s.una) as u32;
+        let acked = num::low_u32(cumulative - self.s.una);
         let first = self.segs.sent(self.s.una);
         let last = self.segs.sent(cumulative - 1);
         self.s.delivered += u64::from(acked);

@@ -1,5 +1,6 @@
 //! The state of a sender, which each file of this folder changes in its part: as Linux's `tcp_sock`.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_qdisc::{Ecn, MS, Nanos};
@@ -239,5 +240,5 @@ pub struct RateRing {
 /// TSval: milliseconds, as Linux's, and never 0.
 #[inline]
 pub(crate) fn timestamp(now: Nanos) -> u32 {
-    (now / MS) as u32 + 1
+    num::low_u32(now / MS) + 1
 }

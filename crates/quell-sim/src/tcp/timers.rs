@@ -1,6 +1,7 @@
 //! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7) and RACK's reordering window
 //! (`tcp_timer.c` of Linux), beside the pacer's and the application's own times.
 
+use quell_qdisc::num;
 use quell_qdisc::{MS, NEVER, Nanos};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
@@ -120,7 +121,7 @@ impl Sender {
                     if self.s.state != CaState::Recovery {
                         self.enter_recovery(now, false, cc);
                         if !cc.full_control() {
-                            self.cwnd_reduction(1, (self.s.lost - lost) as u32, false);
+                            self.cwnd_reduction(1, num::low_u32(self.s.lost - lost), false);
                         }
                     }
                     self.retransmit_lost(now, egress);

@@ -1,5 +1,6 @@
 //! From a scenario to a cell and its queues: one for each neighbour and access category that packets go to.
 
+use quell_qdisc::num;
 use std::collections::BTreeSet;
 
 use quell_link::error::Error;
@@ -99,20 +100,20 @@ pub(crate) fn build(
         let Some((c, contender)) = contender else {
             continue;
         };
-        contender.links.push(i as u16);
+        contender.links.push(num::low_u16(i as u64));
         let station = wifi.station(from, to);
         links.push(AirLink::new(
             (from, to, category),
-            c as u16,
+            num::low_u16(c as u64),
             Errors::new(&station.loss),
             Control::new(&station.rate, wifi.phy),
         ));
     }
     for (i, key) in keys.iter().enumerate() {
         let back = keys.iter().position(|k| *k == (key.1, key.0, key.2));
-        links[i].reverse = back.map(|b| b as u16);
+        links[i].reverse = back.map(|b| num::low_u16(b as u64));
     }
-    let all = 0..wifi.nodes.len() as u16;
+    let all = 0..num::low_u16(wifi.nodes.len() as u64);
     let audience = |a: u16| all.clone().filter(|b| wifi.hear(a, *b)).collect();
     let cell = Cell::new(
         Config {
@@ -138,7 +139,7 @@ fn next_hops(ways: &[Vec<usize>], count: usize) -> Vec<u8> {
     for way in ways {
         let last = way[way.len() - 1];
         for pair in way.windows(2) {
-            next[pair[0] * count + last] = pair[1] as u8;
+            next[pair[0] * count + last] = num::low_u8(pair[1] as u64);
         }
     }
     next

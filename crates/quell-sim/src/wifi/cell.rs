@@ -12,6 +12,7 @@
 //! - A frame that is given up no longer holds up those after it, as if the block ACK request that tells so took no time.
 //! - Block ACK sessions are there from the start; beacons and management frames are left out.
 
+use quell_qdisc::num;
 use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng};
 
 use super::channel::Bursts;
@@ -158,7 +159,7 @@ impl Cell {
         };
         let node = |(n, audience): (usize, Vec<u16>)| Node {
             audience,
-            contenders: range(n as u16),
+            contenders: range(num::low_u16(n as u64)),
             heard: 0,
             sending: false,
             engaged: false,
@@ -204,7 +205,10 @@ impl Cell {
     /// The port of this queue.
     pub fn port(&self, from: u16, to: u16, category: Category) -> Option<u8> {
         let is = |l: &AirLink| (l.from, l.to, l.category) == (from, to, category);
-        self.links.iter().position(is).map(|i| i as u8)
+        self.links
+            .iter()
+            .position(is)
+            .map(|i| num::low_u8(i as u64))
     }
 
     /// The port after `port` for packets whose last port is `last`.
@@ -372,7 +376,7 @@ impl Cell {
             kind,
             from,
             to,
-            contender: c as u16,
+            contender: num::low_u16(c as u64),
             began: now,
             end: now + time,
             nav: now + time + rest,
@@ -505,7 +509,8 @@ impl Cell {
         } else {
             0
         };
-        self.due.push((now + wait, c as u16, Due::Timeout));
+        self.due
+            .push((now + wait, num::low_u16(c as u64), Due::Timeout));
     }
 
     /// A data frame is through at its receiver, which answers if it has got any of it.
@@ -513,7 +518,9 @@ impl Cell {
         let _ = self.mpdu_arrives(f, clean, now, ports);
         let got = self.contenders[c].exchange.as_ref();
         if got.is_some_and(|x| self.links[usize::from(x.link)].arrived()) {
-            return self.due.push((now + SIFS, c as u16, Due::Ack));
+            return self
+                .due
+                .push((now + SIFS, num::low_u16(c as u64), Due::Ack));
         }
         if clean {
             self.nodes[usize::from(f.to)].eifs = true;
@@ -529,7 +536,7 @@ impl Cell {
         let up = &mut self.up;
         self.links[usize::from(link)].deliver(now, port, |p| up.push((usize::from(link), p)));
         if !port.trace().dropped_acks.is_empty() {
-            self.touched.push(link as u8);
+            self.touched.push(num::low_u8(link.into()));
         }
     }
 
@@ -561,11 +568,11 @@ impl Cell {
         let link = &mut self.links[usize::from(x.link)];
         let airtime = now - x.began;
         link.settle(&x, answered, airtime, retries);
-        link.deficit -= airtime as i64;
+        link.deficit -= airtime.cast_signed();
         let (done, reverse) = (answered || link.is_empty(), link.reverse);
         // The receiver of what it gets counts it as the sender's share too, as mac80211 does.
         if let Some(reverse) = reverse.filter(|_| answered) {
-            self.links[usize::from(reverse)].deficit -= airtime as i64;
+            self.links[usize::from(reverse)].deficit -= airtime.cast_signed();
         }
         self.deliver(x.link, now, ports);
         if done {
@@ -605,7 +612,8 @@ impl Cell {
             self.contenders[c].exchange = None;
             return false;
         }
-        self.due.push((now + SIFS, c as u16, Due::Data));
+        self.due
+            .push((now + SIFS, num::low_u16(c as u64), Due::Data));
         true
     }
 
@@ -637,10 +645,11 @@ impl Cell {
         let Some(at) = times.filter(|t| (now + 1..NEVER).contains(t)).min() else {
             return;
         };
-        let is = |d: &&mut (Nanos, u16, Due)| d.1 == c as u16 && matches!(d.2, Due::Wake);
+        let is =
+            |d: &&mut (Nanos, u16, Due)| d.1 == num::low_u16(c as u64) && matches!(d.2, Due::Wake);
         match self.due.iter_mut().find(is) {
             Some(wake) => wake.0 = at,
-            None => self.due.push((at, c as u16, Due::Wake)),
+            None => self.due.push((at, num::low_u16(c as u64), Due::Wake)),
         }
         self.next = self.next.min(at);
     }
@@ -658,7 +667,7 @@ impl Cell {
         let port = &mut ports[usize::from(link)];
         let (frames, bytes) = self.links[usize::from(link)].claim(now, port, &self.limits[c]);
         if !port.trace().dropped_acks.is_empty() {
-            self.touched.push(link as u8);
+            self.touched.push(num::low_u8(link.into()));
         }
         Claim {
             link,
@@ -712,12 +721,12 @@ impl Cell {
         let (since, busy, others) = node.marks[0];
         let share = |time: Nanos| (time as f64 / (now - since).max(1) as f64).min(1.0);
         g.rate_bps = self.config.phy.rate_bps(link.rate.best(now));
-        g.achieved_bps = link.achieved_bps as u64;
+        g.achieved_bps = num::whole_u64(link.achieved_bps);
         g.busy = share(node.busy.0 - busy);
         g.share = 1.0 - share(node.busy.1 - others);
         let heard = node.audience.iter().map(|n| &self.nodes[usize::from(*n)]);
         let active = |n: &&Node| n.data_at != NEVER && n.data_at >= since;
-        g.contenders = 1 + heard.filter(active).count() as u32;
+        g.contenders = 1 + num::count(heard.filter(active).count());
         g.aggregate = link.aggregate;
     }
 

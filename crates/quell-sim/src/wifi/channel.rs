@@ -1,5 +1,6 @@
 //! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of noise.
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, Rng};
 
 use crate::scenario::wifi::{Loss, Noise};
@@ -110,7 +111,7 @@ impl Bursts {
     /// A quiet channel at first.
     pub fn new(noise: Option<Noise>, seed: u64) -> Self {
         let mut rng = Rng::new(seed, "wifi noise");
-        let until = noise.map_or(Nanos::MAX, |n| rng.exp(n.quiet as f64) as u64);
+        let until = noise.map_or(Nanos::MAX, |n| num::whole_u64(rng.exp(n.quiet as f64)));
         Self {
             noise,
             noisy: false,
@@ -137,7 +138,7 @@ impl Bursts {
     fn turn(&mut self, noise: &Noise) {
         self.noisy = !self.noisy;
         let mean = if self.noisy { noise.noisy } else { noise.quiet };
-        self.until += (self.rng.exp(mean as f64) as u64).max(1);
+        self.until += num::whole_u64(self.rng.exp(mean as f64)).max(1);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Durations of 802.11n frames at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, US};
 
 /// A slot (aSlotTime, 20.4.4).
@@ -81,7 +82,7 @@ impl Phy {
             time
         };
         let bits = symbols * u64::from(self.bits(mcs));
-        (bits.saturating_sub(u64::from(self.coded_bits(mcs, 0))) / 8) as u32
+        num::low_u32(bits.saturating_sub(u64::from(self.coded_bits(mcs, 0))) / 8)
     }
 
     /// SERVICE field, PSDU and tail bits; above 300 Mbit/s there are two encoders (20.3.11.3).

@@ -1,5 +1,6 @@
 //! The rate of a link: fixed, by schedule, or chosen as mac80211's Minstrel does.
 
+use quell_qdisc::num;
 use std::sync::Arc;
 
 use quell_qdisc::{MS, Nanos, Rng};
@@ -117,7 +118,7 @@ impl Minstrel {
         self.until_probe -= 1;
         if self.until_probe == 0 {
             self.until_probe = PROBE;
-            let other = rng.below(self.rates.len() as u64) as u8;
+            let other = num::low_u8(rng.below(self.rates.len() as u64));
             if self.rates[usize::from(other)].bps > self.throughput(self.best) {
                 return (other, other != self.best);
             }
@@ -142,7 +143,7 @@ impl Minstrel {
                 (r.sent, r.good) = (0, 0);
             }
         }
-        let all = 0..self.rates.len() as u8;
+        let all = 0..num::low_u8(self.rates.len() as u64);
         let by = |key: &dyn Fn(u8) -> f64| {
             all.clone()
                 .fold(0, |a, b| if key(b) > key(a) { b } else { a })

@@ -1,5 +1,6 @@
 //! Makes flows from the scenario's tables, and short transfers as they start and end.
 
+use quell_qdisc::num;
 use std::hash::Hasher;
 
 use quell_link::error::Error;
@@ -35,7 +36,8 @@ impl World {
         for port in 0..self.net.ports.len() {
             // The wire from this port to the next of a path.
             let delay = self.net.ports[port].delay;
-            let class = self.class(|net| net.wires.class(delay, net.after(port) as u8))?;
+            let class =
+                self.class(|net| net.wires.class(delay, num::low_u8(net.after(port) as u64)))?;
             self.net.onward.push(class);
         }
         self.ask_queues();
@@ -47,7 +49,8 @@ impl World {
             };
             let mut rng = Rng::new(self.seed, &format!("flow {table}"));
             for k in 0..flow.count {
-                let start = flow.start + path.offset + (rng.f64() * flow.stagger as f64) as u64;
+                let start =
+                    flow.start + path.offset + num::whole_u64(rng.f64() * flow.stagger as f64);
                 let stop = flow.stop.map_or(NEVER, |s| s + path.offset);
                 self.add(
                     flow,
@@ -75,14 +78,17 @@ impl World {
         if let (Some(wifi), Some(ends)) = (&scenario.wifi, &flow.ends) {
             return self.path_in_cell(wifi, ends, flow.rtt);
         }
-        let hops = (flow.hops.0 as u8, flow.hops.1 as u8);
+        let hops = (
+            num::low_u8(flow.hops.0.into()),
+            num::low_u8(flow.hops.1.into()),
+        );
         let [modem, modem_up] = self.net.modems;
         let down = match hops.0 {
             0 => (modem.unwrap_or(0), hops.1),
             _ => hops,
         };
         let up = scenario.up.as_ref().map(|_| {
-            let up = self.net.up_port() as u8;
+            let up = num::low_u8(self.net.up_port() as u64);
             (up, modem_up.unwrap_or(up))
         });
         let (data, acks) = match (flow.direction, up) {
@@ -163,7 +169,7 @@ impl World {
     fn way_back(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
         let (direction, hops) = match flow.direction {
             Direction::Down => (Direction::Up, (0, 0)),
-            Direction::Up => (Direction::Down, (0, scenario.hops.len() as u32)),
+            Direction::Up => (Direction::Down, (0, num::count(scenario.hops.len()))),
         };
         let to_queue = scenario.up.is_some() || scenario.wifi.is_some();
         if direction == Direction::Up && !to_queue {
@@ -194,8 +200,8 @@ impl World {
         span: (Nanos, Nanos),
         mut rng: Rng,
     ) -> Result<(), Error> {
-        let first = self.measures.reports.len() as u16;
-        let number = self.measures.apps.len() as u16;
+        let first = num::low_u16(self.measures.reports.len() as u64);
+        let number = num::low_u16(self.measures.apps.len() as u64);
         let app = App::new(&flow.kind, [first, first + 1]);
         self.measures.apps.extend(app);
         for (way, path) in [Way::There, Way::Back].into_iter().zip(paths) {
@@ -218,7 +224,7 @@ impl World {
                 let place = Place {
                     slot,
                     reaction: arrives.saturating_sub(from.offset),
-                    skew: from.offset as i64 - path.offset as i64,
+                    skew: from.offset.cast_signed() - path.offset.cast_signed(),
                 };
                 ends.join(call, place, span.0, rng);
             }
@@ -273,7 +279,7 @@ impl World {
         if flow.kind.tcp().is_some() && !self.measures.is_detailed() {
             report.delays = None; // as with round trips: what many flows note would crowd the caches
         }
-        let place = self.measures.reports.len() as u16;
+        let place = num::low_u16(self.measures.reports.len() as u64);
         self.labels.push(self.labels_of(flow, report.down));
         let far = labels::far_host(self.seed, flow.to_host.as_deref());
         self.far_hosts.push(far);
@@ -291,7 +297,7 @@ impl World {
         rng: Rng,
         app: Option<(u16, Way)>,
     ) -> Result<u16, Error> {
-        let report = (self.measures.reports.len() - 1) as u16;
+        let report = num::low_u16((self.measures.reports.len() - 1) as u64);
         let slot = self.slot(Slot::Free)?;
         self.label(slot, &path, self.labels[usize::from(report)]);
         let hash = self.hash(0);
@@ -363,7 +369,7 @@ impl World {
         self.slots.push(content);
         self.generations.push(0);
         Ok(FlowId {
-            slot: (self.slots.len() - 1) as u16,
+            slot: num::low_u16((self.slots.len() - 1) as u64),
             generation: 0,
         })
     }
@@ -374,7 +380,7 @@ impl World {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write_u64(self.next_id);
         hasher.write_u8(direction);
-        hasher.finish() as u32
+        num::low_u32(hasher.finish())
     }
 
     /// A TCP connection that starts at `span.0`.
@@ -401,12 +407,12 @@ impl World {
         };
         let mss = u64::from(tcp.mss);
         let end = bytes.map_or(u64::MAX, |b| b.div_ceil(mss));
-        let last_short = bytes.map_or(0, |b| (b.div_ceil(mss) * mss - b) as u32);
+        let last_short = bytes.map_or(0, |b| num::low_u32(b.div_ceil(mss) * mss - b));
         let overhead = self.net.ports[usize::from(path.data.0)].overhead;
         let offer_ns = if tcp.rate == u64::MAX {
             0
         } else {
-            (u128::from(mss * 8 * SEC) / u128::from(tcp.rate)) as u64
+            num::low_u64(u128::from(mss * 8 * SEC) / u128::from(tcp.rate))
         };
         let config = sender::Config {
             flow: id,

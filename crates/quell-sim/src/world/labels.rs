@@ -1,5 +1,6 @@
 //! Labels of the packets of a world's flows, and hosts that lie.
 
+use quell_qdisc::num;
 use quell_qdisc::{Discipline, Labels};
 
 use super::World;
@@ -15,7 +16,7 @@ impl World {
         for (i, port) in self.net.ports.iter_mut().enumerate() {
             let wants = port.queue.discipline().wants();
             if wants.labels {
-                self.net.labelled.push(i as u8);
+                self.net.labelled.push(num::low_u8(i as u64));
             }
             if wants.acknowledgments {
                 port.trace_mut().acks = Some(Vec::new());

@@ -6,6 +6,7 @@
 //! the queue with all that they sent, and each receiver by itself. A flow's state is then in the cache while it is worked on, and the
 //! loops are short. Results are the same bit for bit. What the event loop alone can do is left to it: see `World::steady`.
 
+use quell_qdisc::num;
 use quell_qdisc::{NEVER, Nanos, Packet, SEC};
 
 use super::{Status, World};
@@ -89,7 +90,7 @@ impl Note<'_> {
         first.set_enqueued(now);
         let place = Place {
             key: (now - self.start) << TIME_SHIFT | self.cause,
-            index: self.sent.len() as u32,
+            index: num::count(self.sent.len()),
         };
         self.places.push(place);
         self.sent.push(Sent { first, count });
@@ -247,12 +248,12 @@ impl World {
         let Net { acks, timers, .. } = &mut self.net;
         for (slot, (it, chain)) in self.slots.iter_mut().zip(&mut look.acks).enumerate() {
             let Slot::Tcp(c) = it else { continue };
-            let timer_source = source(slot as u16, End::Sender);
+            let timer_source = source(num::low_u16(slot as u64), End::Sender);
             let class = u64::from(c.path.home) << RANK_BITS;
             let mut egress = Note {
                 start,
                 cause: 0,
-                slot: slot as u16,
+                slot: num::low_u16(slot as u64),
                 sent: &mut look.sent,
                 places: &mut look.places,
                 again: &mut look.again,
@@ -348,7 +349,7 @@ impl World {
                 }
                 c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                 if c.receiver.until_sample == 0 {
-                    let sent = look.sent_once(now, slot as u16, c, p.seq);
+                    let sent = look.sent_once(now, num::low_u16(slot as u64), c, p.seq);
                     self.measures.sample(now, c, sent);
                 }
                 if let Some(ack) = c.receiver.on_data(now, &p) {
@@ -367,7 +368,7 @@ impl World {
             look.acks[slot] = chain;
             let at = c.pending[End::Receiver as usize];
             let timers = &mut self.net.timers;
-            timers.set(at, source(slot as u16, End::Receiver));
+            timers.set(at, source(num::low_u16(slot as u64), End::Receiver));
         }
         look.arrived = arrived;
         look.again.clear();

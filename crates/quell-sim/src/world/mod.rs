@@ -11,6 +11,7 @@ mod lookahead;
 mod pings;
 mod record;
 
+use quell_qdisc::num;
 use std::sync::Arc;
 
 use quell_link::error::Error;
@@ -144,7 +145,7 @@ impl World {
         }
         let mut net = Net {
             ports,
-            hops: scenario.hops.len() as u8,
+            hops: num::low_u8(scenario.hops.len() as u64),
             ..Net::default()
         };
         add_modems(&mut net, &scenario, seed)?;
@@ -485,7 +486,7 @@ impl World {
                 } else {
                     End::Receiver
                 };
-                self.on_timer((source >> 1) as u16, end);
+                self.on_timer(num::low_u16((source >> 1).into()), end);
             }
         }
         None
@@ -812,7 +813,7 @@ fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
     if d.path.data.0 == NO_PORT {
         *net.acks.push(now, d.path.home) = Ack {
             flow: d.id,
-            cumulative: serial as u32,
+            cumulative: num::low_u32(serial),
             tsecr: micros(now),
             ce: payload,
             ..Ack::default()
@@ -824,7 +825,7 @@ fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
         Kind::Udp,
         d.id,
         d.hash,
-        serial as u32,
+        num::low_u32(serial),
         size + net.ports[port].overhead,
         payload,
         d.ecn(),
@@ -839,7 +840,7 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
     if ends.iter().flatten().all(|link| link.modem.is_none()) {
         return Ok(());
     }
-    net.follows = (1..=net.ports.len() as u8).collect();
+    net.follows = (1..=num::low_u8(net.ports.len() as u64)).collect();
     for (way, link) in ends.into_iter().enumerate() {
         let Some((link, rate)) = link.and_then(|link| Some((link, link.modem.clone()?))) else {
             continue;
@@ -851,7 +852,7 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
             overhead: link.overhead,
             ..Link::default()
         };
-        let place = net.ports.len() as u8;
+        let place = num::low_u8(net.ports.len() as u64);
         let name = ["modem", "modem up"][way];
         net.ports
             .push(Port::new(&modem, &fifo, scenario.duration, seed, name));
@@ -888,7 +889,7 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
     }
     let (here, there) = (&net.ports[port], &net.ports[net.after(port)]);
     let (here, there) = (here.overhead, there.overhead);
-    p.resize(there as i32 - here as i32);
+    p.resize(there.cast_signed() - here.cast_signed());
     *net.wires.push(now, class) = p;
 }
 

@@ -1,6 +1,7 @@
 //! Reflectors of pings in a world.
 
 use quell_qdisc::control::Echo;
+use quell_qdisc::num;
 use quell_qdisc::{NEVER, Nanos, Rng, US};
 
 use super::World;
@@ -101,10 +102,10 @@ impl World {
                 .filter(|lie| pinger.number < lie.reflectors);
             let hold = lie.map_or(0, |lie| lie.holds(now, pinger.ping.interval));
             pinger.answers.push(Answer {
-                at: now + pinger.rest + late as Nanos + hold,
+                at: now + pinger.rest + num::whole_u64(late) + hold,
                 sent: p.tsval,
                 // A reflector that lies shares it between the directions.
-                up: since + ((pinger.there + hold / 2) / US) as u32,
+                up: since + num::low_u32((pinger.there + hold / 2) / US),
             });
             let timer = source(slot, End::Receiver);
             return self.net.timers.set(pinger.next(), timer);

@@ -1,5 +1,6 @@
 //! The receiving half of an end: what it asks for again, which frames it shows and when.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
@@ -187,7 +188,7 @@ impl Receiver {
         if self.report_due <= now {
             let arrivals = std::mem::take(&mut self.arrivals);
             let first = self.report_from;
-            self.report_from = first.wrapping_add(arrivals.len() as u32);
+            self.report_from = first.wrapping_add(num::count(arrivals.len()));
             self.report_due = NEVER;
             return Some(Content::Report(Report {
                 first,

@@ -1,5 +1,6 @@
 //! The sending half of an end: an encoder, a pacer, and the packets that may be asked for again.
 
+use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_qdisc::{Nanos, Rng, SEC};
@@ -71,7 +72,7 @@ impl<T> Recent<T> {
     }
 
     fn next(&self) -> u32 {
-        self.first.wrapping_add(self.items.len() as u32)
+        self.first.wrapping_add(num::count(self.items.len()))
     }
 
     fn get(&self, number: u32) -> Option<&T> {
@@ -199,12 +200,12 @@ impl Sender {
         let bytes = wanted * (1.0 + self.deviation());
         let least = f64::from(HEADERS + 1);
         let packets = (bytes / f64::from(MAX_PACKET_BYTES)).ceil().max(1.0);
-        let each = (bytes / packets).max(least) as u32;
+        let each = num::whole_u32((bytes / packets).max(least));
         let frame = Frame {
             captured: now,
             first: self.media.next(),
-            packets: packets as u32,
-            video: (each - HEADERS) * packets as u32,
+            packets: num::whole_u32(packets),
+            video: (each - HEADERS) * num::whole_u32(packets),
             key,
         };
         let number = self.frames.next();
@@ -234,7 +235,7 @@ impl Sender {
         }
         let (bytes, frame) = (media.bytes, media.frame);
         let takes = f64::from(bytes) * 8.0 / (PACING * self.gcc.target());
-        self.paced_at = now + (takes * SEC as f64) as Nanos;
+        self.paced_at = now + num::whole_u64(takes * SEC as f64);
         Some((bytes, Content::Media { number, frame }))
     }
 
@@ -258,7 +259,8 @@ impl Sender {
             let sample = now.saturating_sub(sent + report.held);
             self.gcc.rtt = (7 * self.gcc.rtt + sample) / 8; // RFC 6298's gain
         }
-        self.gcc.reported(now, lost, report.arrivals.len() as u32);
+        self.gcc
+            .reported(now, lost, num::count(report.arrivals.len()));
     }
 
     /// The other end asks for packets again; those that left less than a round trip ago may still come.
@@ -285,8 +287,8 @@ fn size(content: &Content) -> u32 {
     match content {
         Content::Media { .. } | Content::KeyRequest => REQUEST,
         Content::Report(report) => {
-            let all = report.arrivals.len() as u32;
-            let came = report.arrivals.iter().flatten().count() as u32;
+            let all = num::count(report.arrivals.len());
+            let came = num::count(report.arrivals.iter().flatten().count());
             (REPORT + 2 * all.div_ceil(7) + came).min(MAX_PACKET_BYTES)
         }
         Content::Request(numbers) => {

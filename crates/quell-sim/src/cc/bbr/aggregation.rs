@@ -2,6 +2,7 @@
 //! bursts of ACKs needs as many packets more in flight.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::super::{Sock, micros};
 use super::BW_SCALE;
@@ -43,15 +44,18 @@ impl Aggregation {
             }
         }
         let epoch_us = micros(now).wrapping_sub(self.epoch_start_us);
-        let mut expected = ((u64::from(bw) * u64::from(epoch_us)) >> BW_SCALE) as u32;
+        let mut expected = num::low_u32((u64::from(bw) * u64::from(epoch_us)) >> BW_SCALE);
         if self.epoch_acked <= expected || self.epoch_acked + acked >= EPOCH_MAX {
             self.start_epoch(now);
             expected = 0;
         }
         self.epoch_acked = (self.epoch_acked + acked).min(EPOCH_MAX - 1);
-        let excess = (self.epoch_acked - expected)
-            .min(s.cwnd)
-            .min(u32::from(u16::MAX)) as u16;
+        let excess = num::low_u16(
+            ((self.epoch_acked - expected)
+                .min(s.cwnd)
+                .min(u32::from(u16::MAX)))
+            .into(),
+        );
         let best = &mut self.excess[usize::from(self.half)];
         *best = excess.max(*best);
     }
@@ -59,7 +63,7 @@ impl Aggregation {
     /// Packets to add to the window.
     #[inline]
     pub fn extra_cwnd(&self, bw: u32) -> u32 {
-        let most = ((u64::from(bw) * SILENCE_US) >> BW_SCALE) as u32;
+        let most = num::low_u32((u64::from(bw) * SILENCE_US) >> BW_SCALE);
         u32::from(self.excess[0].max(self.excess[1])).min(most)
     }
 }

@@ -2,6 +2,7 @@
 //! lossy intervals of like throughput indicate one; its rate is then used as the bandwidth for a while, without probing.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::super::{RateSample, Sock, jiffies};
 use super::{BW_UNIT, UNIT, bytes_per_second};
@@ -101,12 +102,12 @@ impl LongTerm {
             self.reset(s, now);
             return;
         }
-        let bw = (delivered * BW_UNIT / (u64::from(ms) * 1000)) as u32;
+        let bw = num::low_u32(delivered * BW_UNIT / (u64::from(ms) * 1000));
         let diff = bw.abs_diff(self.bw);
         let close = u64::from(diff) * u64::from(UNIT) <= RATIO * u64::from(self.bw)
             || bytes_per_second(s, diff, UNIT) <= DIFF_BYTES;
         if self.bw != 0 && close {
-            self.bw = ((u64::from(bw) + u64::from(self.bw)) / 2) as u32;
+            self.bw = num::low_u32((u64::from(bw) + u64::from(self.bw)) / 2);
             self.in_use = true;
             self.rounds = 0;
         } else {

@@ -12,6 +12,7 @@ mod probe_bw;
 mod probe_rtt;
 pub(super) mod windowed_max;
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, US};
 
 use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, jiffies};
@@ -26,14 +27,14 @@ pub(super) const BW_UNIT: u64 = 1 << BW_SCALE;
 pub(super) const UNIT: u16 = 256;
 
 /// 2/ln 2: the smallest gain that doubles the delivery rate in each round of start-up.
-const HIGH_GAIN: u16 = (UNIT as u32 * 2885 / 1000 + 1) as u16;
+const HIGH_GAIN: u16 = num::low_u16(UNIT as u64 * 2885 / 1000 + 1);
 /// Its inverse, which drains within about one round what start-up queued.
-const DRAIN_GAIN: u16 = (UNIT as u32 * 1000 / 2885) as u16;
+const DRAIN_GAIN: u16 = num::low_u16(UNIT as u64 * 1000 / 2885);
 /// The window's gain while probing bandwidth: room for delayed and stretched ACKs.
 const CWND_GAIN: u16 = 2 * UNIT;
 
 /// Rounds that a bandwidth sample counts.
-const BW_ROUNDS: u32 = probe_bw::CYCLE.len() as u32 + 2;
+const BW_ROUNDS: u32 = num::count(probe_bw::CYCLE.len()) + 2;
 /// Room for an ACK per two packets, and the window of PROBE_RTT.
 pub(super) const MIN_CWND: u32 = 4;
 /// The pacing rate stays 1 % below the estimate, so that queues drain.
@@ -148,7 +149,7 @@ impl Bbr {
             (s.srtt / US).max(1)
         };
         let bw = u64::from(s.cwnd) * BW_UNIT / rtt_us;
-        s.pacing_rate = bytes_per_second(s, bw.min(u64::from(u32::MAX)) as u32, HIGH_GAIN);
+        s.pacing_rate = bytes_per_second(s, num::low_u32(bw.min(u64::from(u32::MAX))), HIGH_GAIN);
     }
 
     fn save_cwnd(&mut self, s: &Sock) {
@@ -167,7 +168,7 @@ impl Bbr {
             return INIT_CWND;
         }
         let w = u64::from(bw) * u64::from(self.min_rtt_us);
-        ((((w * u64::from(gain)) >> 8) + BW_UNIT - 1) >> BW_SCALE) as u32
+        num::low_u32((((w * u64::from(gain)) >> 8) + BW_UNIT - 1) >> BW_SCALE)
     }
 
     /// Room for what end systems hold in bursts, and an even number against delayed ACKs.
@@ -187,7 +188,7 @@ impl Bbr {
     /// What will be in the network when the pacer lets the next burst go.
     fn in_network_at_departure(&self, s: &Sock, now: Nanos, inflight: u32) -> u32 {
         let wait_us = s.edt.saturating_sub(now) / US;
-        let delivered = ((u64::from(self.bandwidth()) * wait_us) >> BW_SCALE) as u32;
+        let delivered = num::low_u32((u64::from(self.bandwidth()) * wait_us) >> BW_SCALE);
         let burst = if self.pacing_gain > UNIT {
             tso_segs_goal(s)
         } else {
@@ -208,8 +209,8 @@ impl Bbr {
             self.packet_conservation = false;
         }
         self.sample_long_term(s, now, rs);
-        let bw = rs.delivered as u64 * BW_UNIT / (rs.interval / US);
-        let bw = bw.min(u64::from(u32::MAX)) as u32;
+        let bw = i64::from(rs.delivered).cast_unsigned() * BW_UNIT / (rs.interval / US);
+        let bw = num::low_u32(bw.min(u64::from(u32::MAX)));
         // A sample that the application limited says what it offered, unless it beats the model.
         if !rs.app_limited || bw >= self.bw.get() {
             self.bw.update(BW_ROUNDS, self.rounds, bw);
@@ -349,10 +350,10 @@ pub(super) fn tso_segs_goal(s: &Sock) -> u32 {
 impl Ops for Bbr {
     fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
         *self = Self::new();
-        self.random = (seed ^ (seed >> 32)) as u32;
+        self.random = num::low_u32(seed ^ (seed >> 32));
         s.ssthresh = INFINITE_SSTHRESH;
         self.next_round_delivered = s.delivered;
-        self.min_rtt_us = (s.min_rtt / US).min(u64::from(u32::MAX)) as u32;
+        self.min_rtt_us = num::low_u32((s.min_rtt / US).min(u64::from(u32::MAX)));
         self.min_rtt_stamp_ms = jiffies(now);
         self.aggregation.start_epoch(now);
         self.init_pacing_rate(s);

@@ -1,6 +1,7 @@
 //! PROBE_BW: the pacing gain cycles through eight phases of about a round trip, of which the first asks for more bandwidth.
 
 use quell_qdisc::Nanos;
+use quell_qdisc::num;
 
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr, Mode, UNIT};
@@ -24,7 +25,7 @@ impl Bbr {
             .wrapping_mul(1_664_525)
             .wrapping_add(1_013_904_223);
         let phase = (u64::from(self.random) * START_PHASES) >> 32;
-        self.cycle_index = CYCLE.len() as u8 - 1 - phase as u8;
+        self.cycle_index = num::low_u8(CYCLE.len() as u64) - 1 - num::low_u8(phase);
         self.next_cycle_phase(now);
     }
 
@@ -51,7 +52,7 @@ impl Bbr {
     }
 
     fn next_cycle_phase(&mut self, now: Nanos) {
-        self.cycle_index = (self.cycle_index + 1) % CYCLE.len() as u8;
+        self.cycle_index = (self.cycle_index + 1) % num::low_u8(CYCLE.len() as u64);
         self.cycle_stamp_us = micros(now);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::{CaState, RateSample, Sock};
 use super::{Bbr3, INFINITE, Sample, State, UNIT};
+use quell_qdisc::num;
 
 /// LossThresh: per cent of what was in flight that may be lost in a round.
 pub const LOSS_PERCENT: u64 = 2;
@@ -33,7 +34,7 @@ impl Default for Undo {
 
 /// Beta times this.
 fn beta(x: u32) -> u32 {
-    (u64::from(x) * BETA_PERCENT / 100) as u32
+    num::low_u32(u64::from(x) * BETA_PERCENT / 100)
 }
 
 /// InflightAtLoss: how much was in flight when losses passed the limit, of a lost packet that left with `inflight`, itself included,
@@ -42,7 +43,7 @@ fn inflight_at_loss(inflight: u32, lost: u32) -> u32 {
     let before = u64::from(inflight.saturating_sub(1));
     let lost_before = u64::from(lost.saturating_sub(1));
     let budget = (LOSS_PERCENT * before).saturating_sub(100 * lost_before);
-    (before + budget / (100 - LOSS_PERCENT)) as u32
+    num::low_u32(before + budget / (100 - LOSS_PERCENT))
 }
 
 impl Bbr3 {

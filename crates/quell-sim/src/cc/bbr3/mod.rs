@@ -11,6 +11,7 @@ mod congestion;
 mod probe_bw;
 mod probe_rtt;
 
+use quell_qdisc::num;
 use quell_qdisc::{Nanos, US};
 
 use super::bbr::windowed_max::WindowedMax;
@@ -24,7 +25,7 @@ use probe_bw::AckPhase;
 const INFINITE: u32 = u32::MAX;
 
 /// Startup doubles the rate in each round ("Startup Dynamics"): 2.77.
-const STARTUP_PACING_GAIN: u16 = (UNIT as u32 * 277 / 100) as u16;
+const STARTUP_PACING_GAIN: u16 = num::low_u16(UNIT as u64 * 277 / 100);
 /// Drain: 0.5.
 const DRAIN_PACING_GAIN: u16 = UNIT / 2;
 /// DefaultCwndGain: 2.
@@ -54,7 +55,7 @@ impl State {
         match self {
             State::Startup => STARTUP_PACING_GAIN,
             State::Drain => DRAIN_PACING_GAIN,
-            State::ProbeBwDown => (u32::from(UNIT) * 90 / 100) as u16,
+            State::ProbeBwDown => num::low_u16((u32::from(UNIT) * 90 / 100).into()),
             State::ProbeBwUp => UNIT * 5 / 4,
             State::ProbeBwCruise | State::ProbeBwRefill | State::ProbeRtt => UNIT,
         }
@@ -227,7 +228,7 @@ impl Bbr3 {
         }
         let bdp = u128::from(bw) * u128::from(self.min_rtt_us) * u128::from(gain);
         let packets = (bdp / u128::from(UNIT)).div_ceil(u128::from(BW_UNIT));
-        packets.min(u128::from(INFINITE / 4)) as u32
+        num::low_u32(num::low_u64(packets.min(u128::from(INFINITE / 4))))
     }
 
     fn bdp(&self, gain: u16) -> u32 {
@@ -277,7 +278,7 @@ impl Bbr3 {
     /// UpdateACKAggregation.
     fn update_aggregation(&mut self, s: &Sock, now_us: u64, acked: u32) {
         let expected = |start: u64| {
-            (u128::from(self.bw) * u128::from(now_us - start) / u128::from(BW_UNIT)) as u64
+            num::low_u64(u128::from(self.bw) * u128::from(now_us - start) / u128::from(BW_UNIT))
         };
         let mut due = expected(self.extra_acked_start_us);
         if self.extra_acked_delivered <= due {
@@ -286,7 +287,7 @@ impl Bbr3 {
             due = 0;
         }
         self.extra_acked_delivered += u64::from(acked);
-        let extra = (self.extra_acked_delivered - due).min(u64::from(s.cwnd)) as u32;
+        let extra = num::low_u32((self.extra_acked_delivered - due).min(u64::from(s.cwnd)));
         let window = if self.full_bw_reached {
             EXTRA_ACKED_ROUNDS
         } else {
@@ -353,7 +354,7 @@ impl Bbr3 {
             (s.srtt / US).max(1)
         };
         let bw = (u64::from(s.cwnd) * BW_UNIT / rtt_us).min(u64::from(u32::MAX));
-        s.pacing_rate = bytes_per_second(s, bw as u32, STARTUP_PACING_GAIN);
+        s.pacing_rate = bytes_per_second(s, num::low_u32(bw), STARTUP_PACING_GAIN);
     }
 
     fn save_cwnd(&mut self, s: &Sock) {
@@ -411,7 +412,7 @@ fn clock(now: Nanos) -> u64 {
 impl Ops for Bbr3 {
     fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
         *self = Self::new();
-        self.random = (seed ^ (seed >> 32)) as u32;
+        self.random = num::low_u32(seed ^ (seed >> 32));
         s.ssthresh = INFINITE_SSTHRESH;
         self.next_round_delivered = s.delivered;
         self.loss_round_delivered = s.delivered;
@@ -461,12 +462,12 @@ impl Ops for Bbr3 {
         let now_us = clock(now);
         let valid = rs.delivered >= 0;
         let bw = match valid && rs.interval >= US {
-            true => rs.delivered as u64 * BW_UNIT / (rs.interval / US),
+            true => i64::from(rs.delivered).cast_unsigned() * BW_UNIT / (rs.interval / US),
             false => 0,
         };
         let sample = Sample {
-            bw: bw.min(u64::from(INFINITE - 1)) as u32,
-            delivered: rs.delivered.max(0) as u32,
+            bw: num::low_u32(bw.min(u64::from(INFINITE - 1))),
+            delivered: rs.delivered.max(0).cast_unsigned(),
             prior_delivered: rs.prior_delivered,
             valid,
         };

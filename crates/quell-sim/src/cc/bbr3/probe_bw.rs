@@ -2,6 +2,7 @@
 
 use super::super::{RateSample, Sock};
 use super::{Bbr3, INFINITE, MIN_CWND, Sample, State, UNIT};
+use quell_qdisc::num;
 
 /// Headroom, per cent of the long-term volume, left to others.
 const HEADROOM_PERCENT: u32 = 15;
@@ -137,7 +138,7 @@ impl Bbr3 {
             return INFINITE;
         }
         let share = u64::from(self.inflight_longterm) * u64::from(HEADROOM_PERCENT) / 100;
-        let headroom = (share as u32).max(1);
+        let headroom = num::low_u32(share).max(1);
         self.inflight_longterm
             .saturating_sub(headroom)
             .max(MIN_CWND)

@@ -1,5 +1,6 @@
 //! The keys of a link: `[link]`, `[link.up]` and `[[hop]]`.
 
+use quell_qdisc::num;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
                 syntax: "BYTES",
                 set: |l, text| {
                     l.shaper = Shaper::Htb {
-                        burst: field::size(text, 1, 1 << 30)? as u32,
+                        burst: num::low_u32(field::size(text, 1, 1 << 30)?),
                     };
                     Ok(())
                 },

@@ -3,6 +3,7 @@
 use quell_link::Error;
 use quell_link::field::{self, Field};
 use quell_link::units;
+use quell_qdisc::num;
 
 use super::link::queue_words;
 use super::steps::{self, Steps};
@@ -40,7 +41,7 @@ pub(in crate::scenario) static RADIO: Section<Node> = Section {
                 syntax: "N",
                 set: |n, text| {
                     n.rate = Rate::Minstrel {
-                        streams: field::count(text, 1, 4)? as u8,
+                        streams: num::low_u8(field::count(text, 1, 4)?),
                     };
                     Ok(())
                 },
@@ -123,7 +124,7 @@ const STEPS: Steps<u8> = Steps {
 fn mcs(text: &str) -> Result<u8, Error> {
     let remedy = "write 0 to 31: 0 to 7 for one spatial stream, 8 to 15 for two, and so on";
     match units::parse_count(text).map_err(|e| e.remedy(remedy))? {
-        n if n <= 31 => Ok(n as u8),
+        n if n <= 31 => Ok(num::low_u8(n)),
         n => Err(Error::new(format!("there is no MCS {n} in 802.11n")).remedy(remedy)),
     }
 }

@@ -3,6 +3,7 @@
 use quell_link::Error;
 use quell_link::field::{self, Field};
 use quell_link::units;
+use quell_qdisc::num;
 
 use super::LONGEST;
 use crate::scenario::key::{Section, Value, any, key};
@@ -187,7 +188,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                 syntax: "0|3839|7935",
                 set: |w, text| {
                     w.aggregation.amsdu = match units::parse_count(text)? {
-                        n @ (0 | 3839 | 7935) => n as u32,
+                        n @ (0 | 3839 | 7935) => num::low_u32(n),
                         _ => {
                             return Err(Error::new(format!("\"{text}\" is not a size of A-MSDUs"))
                                 .remedy("write 3839 or 7935 (bytes), or 0 for none"));
@@ -234,7 +235,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                 set: |w, text| {
                     w.access.retries = match text {
                         "unlimited" => None,
-                        text => Some(field::count(text, 1, 255)? as u32),
+                        text => Some(num::low_u32(field::count(text, 1, 255)?)),
                     };
                     Ok(())
                 },
@@ -253,7 +254,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                     w.access.rts = match text {
                         "true" => Some(0),
                         "false" => None,
-                        text => Some(field::size(text, 0, LARGEST_AMPDU.into())? as u32),
+                        text => Some(num::low_u32(field::size(text, 0, LARGEST_AMPDU.into())?)),
                     };
                     Ok(())
                 },
