@@ -63,7 +63,7 @@ def test_less_is_better_of_times_and_a_transfer_has_no_verdict() -> None:
 def test_without_applications_there_is_no_table_and_no_card() -> None:
     assert table.felt([make_record("a")], 80) is None
     scenario = load(rate="10mbit", duration="2s", seeds="1")
-    assert "What people experience" not in page(run_jobs(scenario, plan(scenario, ["pfifo"])), "x")
+    assert "Application quality" not in page(run_jobs(scenario, plan(scenario, ["pfifo"])), "x")
 
 
 def test_the_command_prints_what_users_experience(quell: Quell) -> None:
@@ -94,7 +94,7 @@ def test_every_queue_has_its_cards_in_the_report() -> None:
     scenario = load("household", duration="20s", seeds="2", warmup="5s")
     queues = ["pfifo limit 1000", "fq_codel"]
     text = page(run_jobs(scenario, plan(scenario, queues)), "x")
-    cards = text.split("What people experience")[1].split("</section>")[0]
+    cards = text.split("Application quality")[1].split("</section>")[0]
     rows = cards.split("<h3>")[1:]
     assert [row.split("</h3>")[0] for row in rows] == ["pfifo", "fq_codel"]
     for row in rows:
@@ -102,7 +102,7 @@ def test_every_queue_has_its_cards_in_the_report() -> None:
         for title in (*titles, "grade", "grade down", "grade up"):
             assert f"<span>{title}</span>" in row
     # The cards come before the engineering figures.
-    assert text.index("What people experience") < text.index("Delay against throughput")
+    assert text.index("Application quality") < text.index("Delay against throughput")
 
 
 def test_what_users_experience_fits_a_narrow_terminal() -> None:
@@ -326,7 +326,7 @@ def test_an_application_that_does_not_fit_its_link_has_the_worst_result(quell: Q
 def test_what_never_came_to_be_is_a_red_card(tmp_path: Path) -> None:
     scenario = load(rate="1kbit", flows=["call", "video_call", "page"], duration="20s", seeds="1")
     outcome = run_jobs(scenario, plan(scenario, ["pfifo"]))
-    cards = page(outcome, "x").split("What people experience")[1].split("</section>")[0]
+    cards = page(outcome, "x").split("Application quality")[1].split("</section>")[0]
     for title in ("frame p95", "page p50"):
         assert f'<li class="bad"><b>–</b><span>{title}</span></li>' in cards
     console = Console(width=80)

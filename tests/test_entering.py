@@ -21,7 +21,7 @@ QDISC, LINK, SIM = (Path("crates") / name / "src" for name in ("quell-qdisc", "q
 DISCIPLINE = """//! A FIFO under another name.
 
 use crate::fifo::{self, Fifo};
-use crate::{Discipline, Drops, Got, Nanos, Packet, Rng};
+use crate::{Discipline, Drops, Dequeued, Nanos, Packet, Rng};
 
 /// Packets that it holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,7 +45,7 @@ impl<P: Packet> Discipline<P> for Sample<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         self.0.enqueue(now, packet, rng, drops);
     }
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         self.0.dequeue(now, rng, drops)
     }
     fn len(&self) -> usize {

@@ -91,6 +91,12 @@ def test_a_flat_frame_has_numbers_and_text_alone() -> None:
         library.flatten(runs, each="flow")
 
 
+def test_a_sweep_of_nothing_is_refused(quell: Quell) -> None:
+    done = quell("sweep", "home", "--aqm", "pfifo")
+    assert done.returncode == 2
+    assert "--over: nothing varies" in done.stderr
+
+
 def test_the_heading_names_no_rate_that_has_a_column(quell: Quell) -> None:
     short = ("sweep", "home", "--duration", "2s", "--seeds", "1")
     swept = quell(*short, "--over", "link.rate=5mbit,50mbit").stdout.splitlines()[0]

@@ -14,7 +14,7 @@ use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::disciplines::hush::model::Model;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Discipline, DropCause, Ecn, Gauges, Got, Knobs, NEVER, Qdisc, Rng};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, NEVER, Qdisc, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 
 /// A function of this crate.
@@ -213,15 +213,15 @@ pub fn discipline(data: &[u8]) {
                 q.offer(now, packet, &mut rng, &mut drops);
             }
             3 | 4 => match q.take(now, &mut rng, &mut drops).0 {
-                Got::Packet(packet) => {
+                Dequeued::Packet(packet) => {
                     assert_eq!(
                         held.remove(&packet.id),
                         Some(packet.len),
                         "{words}: {packet:?}"
                     );
                 }
-                Got::Empty => {}
-                Got::NotBefore(time) => assert!(time > now, "{words}: {time} at {now}"),
+                Dequeued::Empty => {}
+                Dequeued::NotBefore(time) => assert!(time > now, "{words}: {time} at {now}"),
             },
             5 => now += u64::from(value) * 10_000,
             6 => now += u64::from(value) * 10_000_000,

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use quell_lab::env::{Actions, Cadence, Env, Knob, Reading, Reward, Task, Vary};
+use quell_lab::env::{Actions, Cadence, Env, Knob, Randomization, Reading, Reward, Task};
 use quell_qdisc::MS;
 use quell_sim::scenario::{Overrides, Scenario};
 
@@ -29,7 +29,7 @@ fn main() {
         actions: Actions::Steps(vec![0.0, 0.01, -0.01, 0.1, -0.1]),
         observe: vec![Reading::Delay, Reading::Utilisation, Reading::Knob],
         reward: Reward::parse("rlaqm").expect("a reward"),
-        vary: Vary::default(),
+        vary: Randomization::default(),
     };
     let task = task.checked().expect("a task");
     let mut env = Env::new(&task, 1).expect("an environment");

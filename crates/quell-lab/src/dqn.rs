@@ -11,7 +11,7 @@ use quell_qdisc::policy::{Activation, Adam, Affine, Card, Init, Optimizer, Polic
 
 /// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pay {
+pub struct PeriodReward {
     /// w.
     pub weight: f64,
     /// Whether k is 2, not 1.
@@ -20,7 +20,7 @@ pub struct Pay {
     pub scale_ms: f64,
 }
 
-impl Pay {
+impl PeriodReward {
     /// Of a period with this utilisation, at whose end the delay is this.
     pub fn of(&self, delay_ms: f64, utilisation: f64) -> f64 {
         let used = if self.square {
@@ -36,7 +36,7 @@ impl Pay {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The reward.
-    pub pay: Pay,
+    pub pay: PeriodReward,
     /// Discount per decision.
     pub gamma: f64,
     /// Decisions whose rewards are added before the target network values the rest.
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
     use quell_qdisc::policy::{FORMAT, Head, Input};
 
-    const PAY: Pay = Pay {
+    const PAY: PeriodReward = PeriodReward {
         weight: 1.0,
         square: true,
         scale_ms: 5.0,
@@ -400,7 +400,7 @@ mod tests {
     fn the_reward_is_the_papers() {
         assert_eq!(PAY.of(0.0, 1.0), 1.0);
         assert_eq!(PAY.of(5.0, 0.0), -1.0);
-        let linear = Pay {
+        let linear = PeriodReward {
             square: false,
             weight: 10.0,
             scale_ms: 20.0,

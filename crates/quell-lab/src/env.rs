@@ -16,7 +16,7 @@ use quell_qdisc::num;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
 
 pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
-pub use vary::Vary;
+pub use vary::Randomization;
 
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
@@ -155,7 +155,7 @@ pub struct Task {
     /// What a period is worth.
     pub reward: Reward,
     /// What differs between episodes.
-    pub vary: Vary,
+    pub vary: Randomization,
 }
 
 impl Task {

@@ -87,7 +87,7 @@ pub struct Draws {
 
 /// One side of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Side {
+pub struct Arm {
     /// The limit it held, packets.
     pub limit: u32,
     /// What that was worth.
@@ -100,7 +100,7 @@ pub struct Side {
     pub delay: f64,
 }
 
-impl Side {
+impl Arm {
     /// A side that was not run.
     fn unknown(limit: u32) -> Self {
         let [reward, rate, queued, delay] = [f64::NAN; 4];
@@ -124,7 +124,7 @@ pub struct Outcome {
     /// The limit before.
     pub before: u32,
     /// Offline the lower and the upper side; online the side taken, and the other one with a reward that is not a number.
-    pub sides: [Side; 2],
+    pub sides: [Arm; 2],
     /// The limit that turned out better, the larger of equals; online the limit taken.
     pub label: u32,
 }
@@ -297,7 +297,7 @@ impl Lab {
             let bytes = sent.bytes - overhead * sent.packets;
             let queued = sent.packet_ns as f64 / ns;
             let speed = bytes as f64 * (SEC as f64 / ns);
-            Side {
+            Arm {
                 limit,
                 reward: (speed - self.settings.alpha * queued * PACKET) / REWARD,
                 rate: speed / REWARD,
@@ -313,8 +313,8 @@ impl Lab {
                 let better = usize::from(sides[1].reward >= sides[0].reward);
                 (sides, sides[better].limit)
             }
-            [Some(down), None] => ([side(low, down), Side::unknown(high)], low),
-            [None, Some(up)] => ([side(high, up), Side::unknown(low)], high),
+            [Some(down), None] => ([side(low, down), Arm::unknown(high)], low),
+            [None, Some(up)] => ([side(high, up), Arm::unknown(low)], high),
             [None, None] => return None,
         };
         Some(Outcome {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use quell_qdisc::control::{Delay, Echo};
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
-    Backlog, Discipline, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
+    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
 };
 
 use crate::hist::Hist;
@@ -256,9 +256,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             })
         };
         self.next = match through {
-            Got::Packet(t) => t,
-            Got::Empty => NEVER,
-            Got::NotBefore(t) => self.wait(now, t),
+            Dequeued::Packet(t) => t,
+            Dequeued::Empty => NEVER,
+            Dequeued::NotBefore(t) => self.wait(now, t),
         };
     }
 
@@ -273,9 +273,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// The next packet out of the device queue, which then takes as many as fit.
-    fn take_through_nic(&mut self, now: Nanos) -> Got<P> {
+    fn take_through_nic(&mut self, now: Nanos) -> Dequeued<P> {
         let first = match self.nic.pop_front() {
-            Some(p) => Got::Packet(p),
+            Some(p) => Dequeued::Packet(p),
             None => self.queue.take(now),
         };
         self.fill_nic(now);
@@ -287,8 +287,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     fn fill_nic(&mut self, now: Nanos) {
         while self.nic.len() < self.nic_limit {
             match self.queue.take(now) {
-                Got::Packet(p) => self.nic.push_back(p),
-                Got::Empty | Got::NotBefore(_) => break,
+                Dequeued::Packet(p) => self.nic.push_back(p),
+                Dequeued::Empty | Dequeued::NotBefore(_) => break,
             }
         }
     }
@@ -296,7 +296,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// Linux's HTB: a packet leaves at once when the bucket is not in debt, and is charged for.
     fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<P> {
         match self.queue.take(now) {
-            Got::Packet(p) => {
+            Dequeued::Packet(p) => {
                 let cost = self.server.charge(now, p.len()).cast_signed();
                 let full = self.server.cost(now, burst).cast_signed();
                 let held = self
@@ -312,11 +312,11 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
                 };
                 (!self.lost(now, &p)).then_some(p)
             }
-            Got::Empty => {
+            Dequeued::Empty => {
                 self.next = NEVER;
                 None
             }
-            Got::NotBefore(t) => {
+            Dequeued::NotBefore(t) => {
                 self.next = self.wait(now, t);
                 None
             }

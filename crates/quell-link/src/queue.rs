@@ -8,7 +8,7 @@ use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
 use quell_qdisc::num;
 use quell_qdisc::{
-    Acknowledgment, Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, Labels, NEVER,
+    Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, NEVER,
     Nanos, Packet, Qdisc, Rng, TinGauges,
 };
 
@@ -39,9 +39,9 @@ pub trait Observer<P> {
 
 /// An owner that notes nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
+pub struct NoObserver;
 
-impl<P> Observer<P> for Unobserved {
+impl<P> Observer<P> for NoObserver {
     fn dropped(&mut self, _now: Nanos, _packet: P, _cause: DropCause) {}
     fn lost(&mut self, _now: Nanos, _packet: P) {}
 }
@@ -311,12 +311,12 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// What the discipline sends now.
     #[inline(always)]
-    pub fn take(&mut self, now: Nanos) -> Got<P> {
+    pub fn take(&mut self, now: Nanos) -> Dequeued<P> {
         if self.probe.watched.is_some() {
             return self.take_watched(now);
         }
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
-        if let Got::Packet(p) = &got {
+        if let Dequeued::Packet(p) = &got {
             self.probe.departure(now, p);
         }
         self.probe.meter.shrunk(now, backlog);
@@ -325,14 +325,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// `take` of a packet that goes to `line`.
     #[inline(always)]
-    pub fn take_to(&mut self, now: Nanos, line: &mut Option<P>) -> Got<()> {
+    pub fn take_to(&mut self, now: Nanos, line: &mut Option<P>) -> Dequeued<()> {
         if self.probe.watched.is_some() {
             return self.take_watched(now).map(|p| *line = Some(p));
         }
         let (got, backlog) = self
             .qdisc
             .take_to(now, &mut self.rng, &mut self.probe, line);
-        if let (Got::Packet(()), Some(packet)) = (got, &*line) {
+        if let (Dequeued::Packet(()), Some(packet)) = (got, &*line) {
             self.probe.departure(now, packet);
         }
         self.probe.meter.shrunk(now, backlog);
@@ -341,7 +341,12 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when it is through.
     #[inline(always)]
-    pub fn send(&mut self, now: Nanos, line: &mut Option<P>, server: &mut Server) -> Got<Nanos> {
+    pub fn send(
+        &mut self,
+        now: Nanos,
+        line: &mut Option<P>,
+        server: &mut Server,
+    ) -> Dequeued<Nanos> {
         if self.probe.watched.is_some() {
             return self.take_watched(now).map(|p| {
                 *line = Some(p);
@@ -352,22 +357,22 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             .qdisc
             .take_to(now, &mut self.rng, &mut self.probe, line);
         let through = match (got, line) {
-            (Got::Packet(()), Some(packet)) => {
+            (Dequeued::Packet(()), Some(packet)) => {
                 self.probe.departure(now, packet);
-                Got::Packet(server.finish(now, packet.len()))
+                Dequeued::Packet(server.finish(now, packet.len()))
             }
-            (Got::NotBefore(t), _) => Got::NotBefore(t),
-            _ => Got::Empty,
+            (Dequeued::NotBefore(t), _) => Dequeued::NotBefore(t),
+            _ => Dequeued::Empty,
         };
         self.probe.meter.shrunk(now, backlog);
         through
     }
 
     #[inline(never)]
-    fn take_watched(&mut self, now: Nanos) -> Got<P> {
+    fn take_watched(&mut self, now: Nanos) -> Dequeued<P> {
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         self.report_drops(now);
-        if let Got::Packet(p) = &got {
+        if let Dequeued::Packet(p) = &got {
             self.probe.departure(now, p);
             let sub_queue = self.qdisc.sub_queue_of(p);
             let left =

@@ -65,7 +65,7 @@ const SIZES: &[(&str, f64)] = &[
 ];
 
 /// What one sort of quantity is called and how one writes it.
-struct Sort {
+struct Quantity {
     article: &'static str,
     units: &'static [(&'static str, f64)],
     remedy: &'static str,
@@ -76,19 +76,19 @@ struct Sort {
 /// 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
 const LARGEST: u64 = 1 << 53;
 
-const RATE: Sort = Sort {
+const RATE: Quantity = Quantity {
     article: "a rate",
     units: RATES,
     remedy: "write it as 15mbit, 1.5gbit or 500kbit",
     most: "9007199gbit",
 };
-const TIME: Sort = Sort {
+const TIME: Quantity = Quantity {
     article: "a time",
     units: TIMES,
     remedy: "write it as 20ms, 500us or 1.5s",
     most: "9007199s",
 };
-const SIZE: Sort = Sort {
+const SIZE: Quantity = Quantity {
     article: "a size",
     units: SIZES,
     remedy: "write it as 1514, 64kb or 6MB (bytes)",
@@ -101,7 +101,7 @@ const SIZE: Sort = Sort {
 /// If it is something else; the error shows how to write it.
 pub fn parse_rate(text: &str) -> Result<u64, Error> {
     let (number, unit) = split(text);
-    if unit.is_empty() && number.parse::<f64>().is_ok() {
+    if unit.is_empty() && number.parse().is_ok_and(|number: f64| number > 0.0) {
         return Err(Error::new(format!("the rate \"{text}\" has no unit"))
             .remedy(format!("write {number}mbit, {number}kbit or {number}bit")));
     }
@@ -221,7 +221,7 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Error> {
+fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64, Error> {
     let article = sort.article;
     let value: f64 = number
         .parse()

@@ -16,8 +16,8 @@ use quell_link::Queue;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    Acknowledgment, Discipline, DropCause, Drops, Ecn, Got, Knobs, Labels, NEVER, Nanos, Qdisc,
-    Rng, codel,
+    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Knobs, Labels, NEVER, Nanos,
+    Qdisc, Rng, codel,
 };
 
 /// Copies of a queue that draws at random or looks at the time; more where these do not suffice.
@@ -113,8 +113,8 @@ impl Copy {
             let mut called = self.clone();
             called.last = self.due.max(self.last);
             match called.queue.dequeue(called.last, &mut called.rng, owner) {
-                Got::NotBefore(due) if due > called.last => called.due = due,
-                Got::Packet(_) => return self.due = NEVER,
+                Dequeued::NotBefore(due) if due > called.last => called.due = due,
+                Dequeued::Packet(_) => return self.due = NEVER,
                 _ => called.due = NEVER,
             }
             *self = called;
@@ -129,7 +129,7 @@ impl Copy {
     fn dequeue(&mut self, at: Nanos, owner: &mut Owner) -> Option<(u64, Ecn)> {
         self.last = at;
         match self.queue.dequeue(at, &mut self.rng, owner) {
-            Got::Packet(p) => Some((p.id, p.ecn)),
+            Dequeued::Packet(p) => Some((p.id, p.ecn)),
             _ => None,
         }
     }

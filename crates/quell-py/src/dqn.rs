@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use quell_lab::dqn::{self, Pay, Settings};
+use quell_lab::dqn::{self, PeriodReward, Settings};
 use quell_qdisc::policy::{Card, Policy};
 
 use crate::input_error;
@@ -41,7 +41,7 @@ impl Dqn {
             }
         };
         let settings = Settings {
-            pay: Pay {
+            pay: PeriodReward {
                 weight,
                 square,
                 scale_ms,

@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use quell_lab::env::{Actions, Env, Knob, READINGS, Reading, Reward, Task, Vary};
+use quell_lab::env::{Actions, Env, Knob, READINGS, Randomization, Reading, Reward, Task};
 use quell_lab::team::Team;
 use quell_link::Error;
 
@@ -72,7 +72,7 @@ impl Environments {
         along: Option<Vec<f64>>,
         threads: usize,
     ) -> PyResult<Self> {
-        let mut ranges = Vary::default();
+        let mut ranges = Randomization::default();
         for (key, values) in &vary {
             let set = ranges.set(key, values);
             set.map_err(|e| input_error(e.under(&format!("vary: {key}"))))?;

@@ -12,7 +12,9 @@ use pyo3::types::PyBool;
 use quell_link::{Error, Queue};
 use quell_qdisc::num;
 use quell_qdisc::outside::Handle;
-use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, NEVER, Nanos, Packet as _, Rng, SEC};
+use quell_qdisc::{
+    Dequeued, Discipline, DropCause, Drops, Ecn, NEVER, Nanos, Packet as _, Rng, SEC,
+};
 
 use crate::input_error;
 
@@ -279,9 +281,9 @@ impl PyQueue {
         Ok(kept || !packet.get().held.swap(false, Relaxed))
     }
 
-    fn next(&self, py: Python<'_>, now: Nanos) -> Result<Got<Handle>, Wrong> {
+    fn next(&self, py: Python<'_>, now: Nanos) -> Result<Dequeued<Handle>, Wrong> {
         let Some((_, dequeue)) = &self.methods else {
-            return Ok(Got::Empty);
+            return Ok(Dequeued::Empty);
         };
         let time = seconds(now);
         let answer = dequeue.bind(py).call1((time,))?;
@@ -291,7 +293,7 @@ impl PyQueue {
         if answer.is_none() {
             let held = self.packets - self.shared.dropped().len();
             return match held {
-                0 => Ok(Got::Empty),
+                0 => Ok(Dequeued::Empty),
                 _ => Err(Wrong::Did(format!(
                     "dequeue() returned None while packets are queued: {held}; return a packet, or a later time to wait"
                 ))),
@@ -299,7 +301,7 @@ impl PyQueue {
         }
         match answer.extract::<f64>() {
             Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => {
-                Ok(Got::NotBefore(nanos_after(now, later)))
+                Ok(Dequeued::NotBefore(nanos_after(now, later)))
             }
             Ok(_) if !answer.is_instance_of::<PyBool>() => Err(Wrong::Did(format!(
                 "dequeue() returned the time {}, which is not after now, {time}",
@@ -312,7 +314,7 @@ impl PyQueue {
         }
     }
 
-    fn returned(&self, packet: &Packet) -> Result<Got<Handle>, String> {
+    fn returned(&self, packet: &Packet) -> Result<Dequeued<Handle>, String> {
         if !Arc::ptr_eq(&packet.queue, &self.shared) {
             return Err(
                 "dequeue() returned a packet of another queue or run; does an attribute of the class hold packets?"
@@ -320,7 +322,7 @@ impl PyQueue {
             );
         }
         match packet.held.swap(false, Relaxed) {
-            true => Ok(Got::Packet(packet.handle())),
+            true => Ok(Dequeued::Packet(packet.handle())),
             false => {
                 Err("dequeue() returned a packet that it had returned or dropped before".to_owned())
             }
@@ -352,20 +354,25 @@ impl Discipline<Handle> for PyQueue {
         }
     }
 
-    fn dequeue<D: Drops<Handle>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<Handle> {
+    fn dequeue<D: Drops<Handle>>(
+        &mut self,
+        now: Nanos,
+        _: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<Handle> {
         let got = Python::attach(|py| self.next(py, now));
         let got = self.after("dequeue", got);
         self.report(now, drops);
         match got {
-            Ok(Got::Packet(handle)) => {
+            Ok(Dequeued::Packet(handle)) => {
                 self.packets -= 1;
                 self.bytes -= u64::from(handle.len());
-                Got::Packet(handle)
+                Dequeued::Packet(handle)
             }
             Ok(got) => got,
             Err(wrong) => {
                 self.fail(wrong);
-                Got::Empty
+                Dequeued::Empty
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use quell_link::{Error, Queue};
 use quell_live::link::Params;
-use quell_live::shell::{Config, Ended, Outside, Shell as Running};
+use quell_live::shell::{Config, ExitStatus, FarSide, Shell as Running};
 use quell_qdisc::Nanos;
 use quell_sim::scenario::{Link, Shaper, run_seed};
 
@@ -19,7 +19,7 @@ use crate::{input_error, nanos};
 #[pyclass(module = "quell._core")]
 pub struct Shell {
     running: Option<Running>,
-    ended: Option<Ended>,
+    ended: Option<ExitStatus>,
 }
 
 #[pymethods]
@@ -81,13 +81,13 @@ impl Shell {
         let timeout = Duration::from_secs_f64(timeout_s.clamp(0.0, 3600.0));
         let ended = py.detach(|| running.wait(timeout)).map_err(input_error)?;
         self.ended = ended.or(self.ended);
-        Ok(self.ended.map(Ended::status))
+        Ok(self.ended.map(ExitStatus::status))
     }
 
     /// Why the command could not be executed; None if it could.
     fn not_executed(&self) -> Option<String> {
         match self.ended {
-            Some(Ended::NotExecuted(error)) => Some(reason(error)),
+            Some(ExitStatus::NotExecuted(error)) => Some(reason(error)),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl Shell {
     /// The exit status of a server that has ended before the command, and why if it could not be executed.
     fn server_ended(&mut self) -> PyResult<Option<(i32, Option<String>)>> {
         Ok(self.running()?.server_ended.map(|ended| match ended {
-            Ended::NotExecuted(error) => (ended.status(), Some(reason(error))),
+            ExitStatus::NotExecuted(error) => (ended.status(), Some(reason(error))),
             _ => (ended.status(), None),
         }))
     }
@@ -115,9 +115,9 @@ impl Shell {
     #[getter]
     fn outside(&mut self) -> PyResult<&'static str> {
         Ok(match self.running()?.outside {
-            Outside::Caller => "caller",
-            Outside::Server => "server",
-            Outside::Unprivileged => "unprivileged",
+            FarSide::Caller => "caller",
+            FarSide::Server => "server",
+            FarSide::Unprivileged => "unprivileged",
         })
     }
 

@@ -10,7 +10,9 @@ use cpu_time::ProcessTime;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::{LearnQueue, Params};
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Gauges, Got, Labels, MS, Nanos, Qdisc, Rng};
+use quell_qdisc::{
+    Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Labels, MS, Nanos, Qdisc, Rng,
+};
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
 
 /// Counts what is dropped. Each flow has a source and a destination of its own, unless all have the same.
@@ -159,7 +161,7 @@ impl<Q: Discipline<TestPacket>> Bed<Q> {
                 self.offer_another();
             }
             self.offer();
-            if let Got::Packet(p) = self.q.dequeue(self.now, &mut self.rng, &mut self.drops) {
+            if let Dequeued::Packet(p) = self.q.dequeue(self.now, &mut self.rng, &mut self.drops) {
                 black_box(p.id);
             }
         }

@@ -3,7 +3,7 @@
 use crate::control::guard::Stats;
 use crate::parts::flows::Flows;
 use crate::{
-    Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, PolicyGauges, Rng,
+    Admission, Dequeued, Drops, Gauges, KnobSet, Knobs, NEVER, Nanos, Packet, PolicyGauges, Rng,
     SubGauges, TinGauges,
 };
 
@@ -44,7 +44,7 @@ pub trait Discipline<P: Packet> {
     /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
     /// Hands the next packet on.
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P>;
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P>;
     /// When `on_timer` is due; `NEVER` without timers.
     #[inline]
     fn next_timer(&self) -> Nanos {
@@ -176,7 +176,7 @@ pub trait Discipline<P: Packet> {
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
-    ) -> Got<()> {
+    ) -> Dequeued<()> {
         let got = self.dequeue(now, rng, drops);
         got.map(|packet| *line = Some(packet))
     }
@@ -221,7 +221,12 @@ pub trait Discipline<P: Packet> {
     }
     /// All that a driver does to send: due timers, `dequeue`, and a look at what is queued then.
     #[inline(always)]
-    fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
+    fn take<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> (Dequeued<P>, Backlog) {
         self.run_timers(now);
         let got = self.dequeue(now, rng, drops);
         (got, self.backlog())
@@ -234,7 +239,7 @@ pub trait Discipline<P: Packet> {
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
-    ) -> (Got<()>, Backlog) {
+    ) -> (Dequeued<()>, Backlog) {
         self.run_timers(now);
         let got = self.dequeue_to(now, rng, drops, line);
         (got, self.backlog())

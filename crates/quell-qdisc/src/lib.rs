@@ -27,7 +27,7 @@ pub use disciplines::{
 pub use gauges::{
     Admission, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges, TinGauges,
 };
-pub use packet::{Acknowledgment, DropCause, Drops, Ecn, Got, Labels, Packet};
+pub use packet::{Acknowledgment, Dequeued, DropCause, Drops, Ecn, Labels, Packet};
 pub use rng::Rng;
 
 /// Integer nanoseconds since an epoch that the caller chooses.

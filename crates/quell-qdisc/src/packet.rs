@@ -154,7 +154,7 @@ impl<P, D: Drops<P> + ?Sized> Drops<P> for &mut D {
 
 /// What `dequeue` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got<P> {
+pub enum Dequeued<P> {
     /// The next packet.
     Packet(P),
     /// Nothing is queued.
@@ -163,38 +163,38 @@ pub enum Got<P> {
     NotBefore(Nanos),
 }
 
-impl<P> From<Option<P>> for Got<P> {
+impl<P> From<Option<P>> for Dequeued<P> {
     /// The packet, or that there is none. Not `map_or`, which puts the packet together in memory and waits for it: that took CoDel's
     /// operation from 7 to 14 ns.
     #[inline(always)]
     fn from(packet: Option<P>) -> Self {
         match packet {
-            Some(packet) => Got::Packet(packet),
-            None => Got::Empty,
+            Some(packet) => Dequeued::Packet(packet),
+            None => Dequeued::Empty,
         }
     }
 }
 
-impl Got<()> {
+impl Dequeued<()> {
     /// The answer with the packet that was put on `line`.
     #[inline(always)]
-    pub fn with<P>(self, line: Option<P>) -> Got<P> {
+    pub fn with<P>(self, line: Option<P>) -> Dequeued<P> {
         match (self, line) {
-            (Got::NotBefore(t), _) => Got::NotBefore(t),
-            (Got::Packet(()), Some(packet)) => Got::Packet(packet),
-            _ => Got::Empty,
+            (Dequeued::NotBefore(t), _) => Dequeued::NotBefore(t),
+            (Dequeued::Packet(()), Some(packet)) => Dequeued::Packet(packet),
+            _ => Dequeued::Empty,
         }
     }
 }
 
-impl<P> Got<P> {
+impl<P> Dequeued<P> {
     /// What `f` makes of the packet.
     #[inline(always)]
-    pub fn map<R>(self, f: impl FnOnce(P) -> R) -> Got<R> {
+    pub fn map<R>(self, f: impl FnOnce(P) -> R) -> Dequeued<R> {
         match self {
-            Got::Packet(p) => Got::Packet(f(p)),
-            Got::Empty => Got::Empty,
-            Got::NotBefore(t) => Got::NotBefore(t),
+            Dequeued::Packet(p) => Dequeued::Packet(f(p)),
+            Dequeued::Empty => Dequeued::Empty,
+            Dequeued::NotBefore(t) => Dequeued::NotBefore(t),
         }
     }
 
@@ -202,8 +202,8 @@ impl<P> Got<P> {
     #[inline]
     pub fn sooner(self, other: Self) -> Self {
         match (self, other) {
-            (Got::NotBefore(a), Got::NotBefore(b)) => Got::NotBefore(a.min(b)),
-            (Got::Empty, other) => other,
+            (Dequeued::NotBefore(a), Dequeued::NotBefore(b)) => Dequeued::NotBefore(a.min(b)),
+            (Dequeued::Empty, other) => other,
             (this, _) => this,
         }
     }

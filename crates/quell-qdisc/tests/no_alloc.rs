@@ -7,7 +7,7 @@ use std::alloc::System;
 
 use every::every;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, MS, Nanos, Qdisc, Rng};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, MS, Nanos, Qdisc, Rng};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -41,7 +41,7 @@ fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Nanos, rng: &mut Rng, drops: &mu
             let packet = TestPacket::new(step, 1514, hash.wrapping_mul(0x9e37_79b9), ecn);
             q.enqueue(*now, packet, rng, drops);
         }
-        if let Got::Packet(_) = q.dequeue(*now, rng, drops) {
+        if let Dequeued::Packet(_) = q.dequeue(*now, rng, drops) {
             out += 1;
         }
     }

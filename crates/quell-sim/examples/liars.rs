@@ -13,7 +13,7 @@ use quell_qdisc::control::pace::Pace;
 use quell_qdisc::{MS, Nanos, SEC};
 use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
-use quell_sim::stamps::Lie;
+use quell_sim::stamps::DelayAttack;
 
 /// Start and duration of the lie, and the rest of the run.
 const BEGIN: Nanos = 40 * SEC;
@@ -190,8 +190,8 @@ impl Case {
     }
 
     /// Ways to lie.
-    fn lies(&self) -> Vec<Lie> {
-        let of = |hold, growth, batch| Lie {
+    fn lies(&self) -> Vec<DelayAttack> {
+        let of = |hold, growth, batch| DelayAttack {
             reflectors: self.liars,
             hosts: (0..self.lying).map(|host| format!("liar {host}")).collect(),
             span: self.lie(),
@@ -215,7 +215,7 @@ impl Case {
 /// Of each direction: rates in force and bytes carried, each [`BIN`].
 type Course = [Vec<(f64, u64)>; 2];
 
-fn course(scenario: &Scenario, end: Nanos, lie: Option<Lie>) -> Course {
+fn course(scenario: &Scenario, end: Nanos, lie: Option<DelayAttack>) -> Course {
     let mut world = World::new(Arc::new(scenario.clone()), &scenario.link.queue, 1, None)
         .unwrap_or_else(|e| panic!("{e}"));
     if let Some(lie) = lie {

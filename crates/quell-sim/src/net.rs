@@ -9,7 +9,7 @@ use crate::packet::{Ack, Kind, Pkt};
 use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
-use crate::stamps::{Lie, Stamps};
+use crate::stamps::{DelayAttack, Stamps};
 use crate::tcp::sender::Egress;
 use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
@@ -75,7 +75,7 @@ pub struct Net {
     /// Reads the segments between shapers and modems, where a controller wants to know.
     pub stamps: Option<Box<Stamps>>,
     /// Reflectors that lie.
-    pub lie: Option<Lie>,
+    pub lie: Option<DelayAttack>,
     /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
     pub control_at: Nanos,
 }

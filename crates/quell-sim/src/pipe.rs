@@ -28,7 +28,7 @@ pub struct Chain {
 }
 
 /// An item on its way back to its wire: class, time, order at the same instant, node.
-pub type Returning = (u16, Nanos, (u32, u32), u32);
+pub type Requeued = (u16, Nanos, (u32, u32), u32);
 
 #[derive(Clone, Debug)]
 struct Class {
@@ -188,7 +188,7 @@ impl<T: Copy + Default> Pipes<T> {
     pub fn put_back(
         &mut self,
         chains: &mut [Chain],
-        room: &mut Vec<Returning>,
+        room: &mut Vec<Requeued>,
         class_of: impl Fn(usize) -> u16,
     ) {
         room.reserve(self.nodes.len());

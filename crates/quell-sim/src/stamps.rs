@@ -10,7 +10,7 @@ use crate::packet::FlowId;
 
 /// Far hosts that hold their answers back: an attack on the loop over the rate (`examples/liars.rs`).
 #[derive(Clone, Debug, Default)]
-pub struct Lie {
+pub struct DelayAttack {
     /// The first reflectors, so many.
     pub reflectors: u32,
     /// Far hosts (`to_host`) of TCP flows.
@@ -25,7 +25,7 @@ pub struct Lie {
     pub batch: u32,
 }
 
-impl Lie {
+impl DelayAttack {
     /// How long an answer is held back of a reflector that is asked once in an interval.
     pub(crate) fn holds(&self, now: Nanos, interval: Nanos) -> Nanos {
         if !(self.span.0..self.span.1).contains(&now) {
@@ -46,7 +46,7 @@ pub(crate) struct Stamps {
     passive: Passive,
     /// The far host of each slot's flow.
     hosts: Vec<u64>,
-    pub lie: Option<(Lie, Vec<u64>)>,
+    pub lie: Option<(DelayAttack, Vec<u64>)>,
     /// Segments of hosts that lie, and until when they are held back.
     held: VecDeque<(Nanos, Stamped)>,
 }

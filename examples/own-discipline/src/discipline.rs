@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Discipline, DropCause, Drops, Got, Nanos, Packet, Rng};
+use quell_qdisc::{Discipline, DropCause, Drops, Dequeued, Nanos, Packet, Rng};
 
 /// The queue, for packets of any kind.
 #[derive(Clone, Debug)]
@@ -35,16 +35,16 @@ impl<P: Packet> Discipline<P> for DropHead<P> {
         self.packets.push_back(packet);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(packet) = self.packets.pop_front() {
             self.bytes -= u64::from(packet.len());
             // The last packet is sent regardless of its age: dropping it would leave the link idle.
             if now - packet.enqueued() <= self.most_delay || self.packets.is_empty() {
-                return Got::Packet(packet);
+                return Dequeued::Packet(packet);
             }
             drops.drop(now, packet, DropCause::Early);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     fn len(&self) -> usize {

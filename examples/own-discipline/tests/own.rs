@@ -8,7 +8,7 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Ecn, Got, MS, Rng};
+use quell_qdisc::{Discipline, DropCause, Ecn, Dequeued, MS, Rng};
 use quell_sim::scenario::{Cc, Overrides, Scenario};
 
 fn scenario() -> Scenario {
@@ -35,7 +35,7 @@ fn packets_that_waited_too_long_are_dropped_at_the_head() {
     }
     // At 35 ms packets 0 and 1 have waited for 35 and 25 ms.
     let got = queue.dequeue(35 * MS, &mut rng, &mut drops);
-    assert!(matches!(got, Got::Packet(p) if p.id == 2), "{got:?}");
+    assert!(matches!(got, Dequeued::Packet(p) if p.id == 2), "{got:?}");
     let dropped: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
     assert_eq!(dropped, [(0, DropCause::Early), (1, DropCause::Early)]);
     assert_eq!((queue.len(), queue.bytes()), (1, 1000));

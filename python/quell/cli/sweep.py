@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Csv, File, Jobs, Json, Parquet, Seeds
 from quell.cli.simulate import Changes, aqm_words, heading, spread
@@ -45,6 +46,8 @@ def sweep(
 
     targets = Targets(json, None, parquet, csv)
     scenario = changes.load(file, seeds)
+    if not over and len(aqm or ()) < 2:
+        raise InputError("--over: nothing varies; give a key and its values, as in --over link.rate=10mbit,50mbit")
     values = grid.parse(over or ())
     queues = [aqm_words(words) for words in aqm or ()]
     total = grid.count(scenario, values, queues)

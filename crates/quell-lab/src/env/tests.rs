@@ -7,7 +7,7 @@ use super::*;
 use quell_sim::scenario::{FlowKind, Overrides, Rate};
 
 /// RL-AQM's environment on the built-in scenario.
-fn rl_aqm(vary: Vary) -> Task {
+fn rl_aqm(vary: Randomization) -> Task {
     Task {
         scenario: Arc::new(Scenario::load(Some("rl-aqm"), &Overrides::default()).unwrap()),
         queue: "fifo limit 5000".into(),
@@ -38,14 +38,14 @@ fn trajectory(task: &Task, seed: u64, steps: usize) -> Vec<(Readings, f64)> {
 
 #[test]
 fn equal_seeds_and_actions_make_equal_trajectories() {
-    let task = rl_aqm(Vary::default());
+    let task = rl_aqm(Randomization::default());
     assert_eq!(trajectory(&task, 1, 1000), trajectory(&task, 1, 1000));
     assert_ne!(trajectory(&task, 1, 1000), trajectory(&task, 2, 1000));
 }
 
 #[test]
 fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
-    let task = rl_aqm(Vary::default());
+    let task = rl_aqm(Randomization::default());
     let mut env = Env::new(&task, 1).unwrap();
     let mut steps = 0;
     while !env.over() {
@@ -65,7 +65,7 @@ fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
 
 #[test]
 fn what_leaves_in_the_periods_is_what_left_the_queue() {
-    let task = rl_aqm(Vary::default());
+    let task = rl_aqm(Randomization::default());
     let mut env = Env::new(&task, 1).unwrap();
     let mut mbit = 0.0;
     while !env.over() {
@@ -80,7 +80,7 @@ fn what_leaves_in_the_periods_is_what_left_the_queue() {
 
 #[test]
 fn steps_there_and_back_return_to_exactly_zero_and_stay_in_range() {
-    let task = rl_aqm(Vary::default());
+    let task = rl_aqm(Randomization::default());
     let mut p = 0.0;
     for action in [1.0; 10].into_iter().chain([4.0]) {
         p = task.aim(p, action).0;
@@ -163,7 +163,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
             },
             observe: vec![Reading::Knob],
             reward: Reward::parse(&words).unwrap(),
-            vary: Vary::default(),
+            vary: Randomization::default(),
         };
         let task = task.checked().unwrap();
         let mut env = Env::new(&task, 3).unwrap();
@@ -206,7 +206,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
 
 #[test]
 fn a_signed_reward_needs_a_limit() {
-    let mut task = rl_aqm(Vary::default());
+    let mut task = rl_aqm(Randomization::default());
     task.reward = Reward::parse("learnqueue").unwrap();
     let e = task.clone().checked().unwrap_err().to_string();
     assert!(
@@ -219,8 +219,8 @@ fn a_signed_reward_needs_a_limit() {
 
 #[test]
 fn episodes_differ_within_the_ranges() {
-    let mut vary = Vary::default();
-    let set = |vary: &mut Vary, key, values: &[&str]| {
+    let mut vary = Randomization::default();
+    let set = |vary: &mut Randomization, key, values: &[&str]| {
         vary.set(
             key,
             &values.iter().map(|v| v.to_string()).collect::<Vec<_>>(),
@@ -259,7 +259,7 @@ fn episodes_differ_within_the_ranges() {
 fn a_queue_that_lacks_the_knob_is_refused() {
     let task = Task {
         queue: "codel".into(),
-        ..rl_aqm(Vary::default())
+        ..rl_aqm(Randomization::default())
     };
     let error = task.checked().unwrap_err().to_string();
     assert!(error.contains("`codel` has no such knob"), "{error}");
@@ -267,7 +267,7 @@ fn a_queue_that_lacks_the_knob_is_refused() {
 
 #[test]
 fn actions_that_do_not_exist_are_told() {
-    let mut task = rl_aqm(Vary::default());
+    let mut task = rl_aqm(Randomization::default());
     assert!(task.check_action(4.0).is_ok() && task.check_action(5.0).is_err());
     assert!(task.check_action(-1.0).is_err());
     task.actions = Actions::Share;
@@ -281,7 +281,7 @@ fn a_share_sets_a_limit_by_equal_factors() {
         bounds: (1.0, 256.0),
         initial: 256.0,
         actions: Actions::Share,
-        ..rl_aqm(Vary::default())
+        ..rl_aqm(Randomization::default())
     };
     let aims = [0.0, 0.5, 1.0].map(|share| task.aim(1.0, share).0);
     assert_eq!(aims, [1.0, 16.0, 256.0]);
@@ -316,7 +316,7 @@ fn flow_limits() -> Task {
         cadence,
         actions: Actions::Share,
         reward: Reward::parse("lfq alpha 10").unwrap(),
-        ..rl_aqm(Vary::default())
+        ..rl_aqm(Randomization::default())
     }
     .checked()
     .unwrap()

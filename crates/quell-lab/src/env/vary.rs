@@ -11,7 +11,7 @@ use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 
 /// Ranges; without one the scenario's value is kept.
 #[derive(Clone, Debug, Default)]
-pub struct Vary {
+pub struct Randomization {
     /// The bottleneck's rate, bit/s; drawn by equal factors. It replaces a schedule or a trace.
     pub rate: Option<(u64, u64)>,
     /// The base round trip of all flows; drawn by equal factors. Links with longer delays get shorter ones.
@@ -22,7 +22,7 @@ pub struct Vary {
     pub cc: Vec<Tcp>,
 }
 
-impl Vary {
+impl Randomization {
     /// Reads a key with its range, or its list: `rate`, `rtt`, `flows`, `cc`.
     ///
     /// # Errors

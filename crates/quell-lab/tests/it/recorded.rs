@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use quell_lab::env::{Actions, Cadence, Env, Knob, READINGS, Reading, Reward, Task, Vary};
+use quell_lab::env::{Actions, Cadence, Env, Knob, READINGS, Randomization, Reading, Reward, Task};
 use quell_link::words::every;
 use quell_qdisc::{MS, Rng};
 use quell_sim::RunOptions;
@@ -346,7 +346,7 @@ fn episode(name: &str, queue: &str, seed: u64) -> String {
         actions: Actions::Share,
         observe: vec![Reading::Delay, Reading::Utilisation, Reading::Knob],
         reward: Reward::parse(reward).expect("a reward"),
-        vary: Vary::default(),
+        vary: Randomization::default(),
     };
     let task = task.checked().expect("a task");
     let mut env = Env::new(&task, seed).expect("an environment");

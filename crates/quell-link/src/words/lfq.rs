@@ -213,7 +213,7 @@ pub(super) static LFQ: Kind<Words> = Kind {
 mod tests {
     use super::*;
     use crate::ManagedQueue;
-    use crate::queue::Unobserved;
+    use crate::queue::NoObserver;
     use crate::words::{KindInfo, catalogue};
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
@@ -265,7 +265,7 @@ mod tests {
     /// The limit that a flow has after its first packet.
     fn limit(words: &str) -> u32 {
         let built = Queue::parse(words).unwrap().build(1_000_000);
-        let mut queue = ManagedQueue::new(built, 1_000_000, Rng::new(1, "t"), Unobserved);
+        let mut queue = ManagedQueue::new(built, 1_000_000, Rng::new(1, "t"), NoObserver);
         let packet = TestPacket::new(0, 1514, 7, quell_qdisc::Ecn::NotEct);
         queue.offer(0, 1514, || packet);
         assert!(matches!(queue.discipline(), Qdisc::FqFifo(_)));

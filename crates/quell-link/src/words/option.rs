@@ -20,7 +20,7 @@ pub(super) struct Head {
     pub syntax: &'static str,
     /// A flag's opposite, if it has one.
     pub off: Option<&'static str>,
-    sort: Sort,
+    sort: OptionKind,
     /// It may be given again, and what is said later counts, as `tc` has it.
     pub again: bool,
     /// Its value is all the words after it that begin with a digit.
@@ -33,7 +33,7 @@ pub(super) struct Head {
 
 /// How an option's words are read.
 #[derive(Clone, Copy, PartialEq)]
-enum Sort {
+enum OptionKind {
     /// A word that stands alone, for true, and perhaps another for false.
     Flag,
     /// One of some words that stand alone.
@@ -47,11 +47,11 @@ enum Sort {
 impl<T> Opt<T> {
     pub const fn new(name: &'static str, field: Field<T>, meaning: &'static str) -> Self {
         let sort = match field {
-            Field::Flag(..) | Field::Switch { .. } => Sort::Flag,
-            Field::Word { .. } => Sort::Word,
-            Field::Count(..) | Field::MaybeCount(..) => Sort::Count,
-            Field::File { .. } => Sort::File,
-            _ => Sort::Other,
+            Field::Flag(..) | Field::Switch { .. } => OptionKind::Flag,
+            Field::Word { .. } => OptionKind::Word,
+            Field::Count(..) | Field::MaybeCount(..) => OptionKind::Count,
+            Field::File { .. } => OptionKind::File,
+            _ => OptionKind::Other,
         };
         let head = Head {
             name,
@@ -104,12 +104,12 @@ impl Head {
 
     /// Does the word stand alone?
     pub fn is_flag(&self) -> bool {
-        matches!(self.sort, Sort::Flag | Sort::Word)
+        matches!(self.sort, OptionKind::Flag | OptionKind::Word)
     }
 
     /// Does it read a file, whose values are defaults for the words behind it?
     pub fn is_file(&self) -> bool {
-        self.sort == Sort::File
+        self.sort == OptionKind::File
     }
 
     /// The value behind its word, empty for a word that stands alone.
@@ -142,20 +142,20 @@ impl Head {
     /// What the field reads for this word and the value behind it.
     pub fn text<'a>(&self, word: &'a str, value: &'a str) -> &'a str {
         match self.sort {
-            Sort::Word => word,
-            Sort::Flag if word == self.name => "true",
-            Sort::Flag => "false",
+            OptionKind::Word => word,
+            OptionKind::Flag if word == self.name => "true",
+            OptionKind::Flag => "false",
             // `tc` prints counts of packets as "1000p".
-            Sort::Count => value.strip_suffix('p').unwrap_or(value),
-            Sort::File | Sort::Other => value,
+            OptionKind::Count => value.strip_suffix('p').unwrap_or(value),
+            OptionKind::File | OptionKind::Other => value,
         }
     }
 
     /// A field's text as one would write it, empty for none; for a flag the word that holds.
     pub fn shown(&self, text: String) -> String {
         match self.sort {
-            Sort::Flag if text == "true" => self.name.to_owned(),
-            Sort::Flag => self.off.unwrap_or_default().to_owned(),
+            OptionKind::Flag if text == "true" => self.name.to_owned(),
+            OptionKind::Flag => self.off.unwrap_or_default().to_owned(),
             _ => text,
         }
     }

@@ -152,7 +152,7 @@ pub(super) static RLAQM: Kind<Words> = Kind {
 mod tests {
     use super::*;
     use crate::ManagedQueue;
-    use crate::queue::Unobserved;
+    use crate::queue::NoObserver;
     use crate::words::Queue;
     use crate::words::tests::is;
     use quell_qdisc::packet::TestPacket;
@@ -181,7 +181,7 @@ mod tests {
             built,
             10_000_000,
             quell_qdisc::Rng::new(1, "t"),
-            Unobserved,
+            NoObserver,
         );
         assert_eq!(queue.positions(0), (5000, 0.0));
     }

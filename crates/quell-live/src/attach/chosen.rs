@@ -44,14 +44,14 @@ pub const DISCIPLINES: [Discipline; 5] = [
 
 /// What the words ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Chosen {
+pub struct Selection {
     /// The discipline.
     pub discipline: Discipline,
     /// Whether `ecn` or `noecn` is among the words.
     pub said: Option<bool>,
 }
 
-impl Chosen {
+impl Selection {
     /// Reads `NAME [ecn|noecn]`.
     ///
     /// # Errors
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn words_say_whether_packets_are_marked() {
-        let marks = |words| Chosen::parse(words).expect("a discipline").marks();
+        let marks = |words| Selection::parse(words).expect("a discipline").marks();
         assert!(marks("hush") && marks("codel ecn") && !marks("codel") && !marks("hush noecn"));
-        let error = |words| Chosen::parse(words).expect_err("refused").to_string();
+        let error = |words| Selection::parse(words).expect_err("refused").to_string();
         assert!(error("rlaqm ecn").contains("cannot mark"));
         assert!(error("hush quantum 300").contains("quantum: is no option"));
         assert!(error("hosh").contains("`hush`"));

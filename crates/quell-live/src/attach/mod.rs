@@ -27,7 +27,7 @@ use crate::steer::saved::is_changed;
 use crate::system::messages::{need, tell};
 use crate::system::state::StateFile;
 use crate::system::{host, sys};
-use chosen::Chosen;
+use chosen::Selection;
 use object::Registered;
 use plan::Plan;
 use saved::{ATTACH, Saved};
@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let Some(words) = &options.words else {
         return shown(dev, &rows);
     };
-    let chosen = Chosen::parse(words)?;
+    let chosen = Selection::parse(words)?;
     let name = chosen.discipline.name;
     let file = match options.dry_run {
         true => None,
@@ -142,7 +142,7 @@ fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
 fn attach(
     options: &Options,
     object: &Registered,
-    chosen: &Chosen,
+    chosen: &Selection,
     plan: &Plan,
     rows: &[QdiscState],
     hooks: Vec<Hook>,

@@ -17,12 +17,12 @@ pub struct Record {
     #[serde(flatten)]
     pub run: Run,
     /// What the machine did to it.
-    pub live: Machine,
+    pub live: MachineReport,
 }
 
 /// How well the machine kept up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Machine {
+pub struct MachineReport {
     /// Packets that left more than 1 ms later than the link's rate had it.
     pub missed: u64,
     /// How late packets left.
@@ -52,7 +52,7 @@ impl Record {
         link: &mut LiveLink,
         now: Nanos,
         cpu_s: f64,
-        machine: Machine,
+        machine: MachineReport,
         late: &Hist,
     ) -> Self {
         let run = link.record(now);
@@ -68,7 +68,7 @@ impl Record {
             },
             ..run
         };
-        let live = Machine {
+        let live = MachineReport {
             late_ms: late.summary(1.0 / MS as f64),
             inside: link.inside() as u64,
             ..machine

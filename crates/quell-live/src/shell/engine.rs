@@ -18,7 +18,7 @@ use crate::packet::pool::Pool;
 use crate::packet::segment::{Frame, HEADER};
 use crate::plane::link::{Live, LiveLink, View};
 use crate::plane::pace::Pace;
-use crate::plane::report::{LATE, Machine, Record};
+use crate::plane::report::{LATE, MachineReport, Record};
 use crate::system::{host, sys};
 
 /// Packets read before the link has its turn again.
@@ -67,7 +67,7 @@ impl Engine {
             mtu,
             link,
             parser,
-            machine: Machine::default(),
+            machine: MachineReport::default(),
             late: Hist::new(),
             pace: Pace::new(),
             at: 0,
@@ -124,7 +124,7 @@ struct Loop {
     mtu: u32,
     link: LiveLink,
     parser: Parser,
-    machine: Machine,
+    machine: MachineReport,
     late: Hist,
     pace: Pace,
     /// Up to when the link has done what was due.

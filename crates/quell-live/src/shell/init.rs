@@ -106,7 +106,7 @@ pub enum Kind {
     /// The server ended; the value is its status.
     ServerEnded,
     /// The command ended; the value is its status.
-    Ended,
+    CommandEnded,
 }
 
 /// What it was doing.
@@ -157,7 +157,7 @@ impl Report {
             Kind::NoCommand,
             Kind::NoServer,
             Kind::ServerEnded,
-            Kind::Ended,
+            Kind::CommandEnded,
         ];
         let steps = [
             Step::None,
@@ -397,7 +397,7 @@ impl Init<'_> {
             // SAFETY: `status` outlives the call.
             let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
             if pid == command {
-                self.tell(Kind::Ended, status, None);
+                self.tell(Kind::CommandEnded, status, None);
                 if server > 0 && !self.plan.processes {
                     sys::kill(-server, libc::SIGKILL);
                 }

@@ -58,7 +58,7 @@ pub struct Config {
 
 /// Where the other side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outside {
+pub enum FarSide {
     /// The caller's namespace.
     Caller,
     /// A namespace of its own, because a server was given.
@@ -70,7 +70,7 @@ pub enum Outside {
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum ExitStatus {
     /// With this exit status.
     Status(i32),
     /// By this signal.
@@ -79,22 +79,22 @@ pub enum Ended {
     NotExecuted(i32),
 }
 
-impl Ended {
+impl ExitStatus {
     /// The exit status that a shell has for it.
     pub fn status(self) -> i32 {
         match self {
-            Ended::Status(status) => status,
-            Ended::Signal(signal) => 128 + signal,
-            Ended::NotExecuted(libc::ENOENT | libc::ENOTDIR) => 127,
-            Ended::NotExecuted(_) => 126,
+            ExitStatus::Status(status) => status,
+            ExitStatus::Signal(signal) => 128 + signal,
+            ExitStatus::NotExecuted(libc::ENOENT | libc::ENOTDIR) => 127,
+            ExitStatus::NotExecuted(_) => 126,
         }
     }
 
     fn new(status: c_int) -> Self {
         if libc::WIFSIGNALED(status) {
-            return Ended::Signal(libc::WTERMSIG(status));
+            return ExitStatus::Signal(libc::WTERMSIG(status));
         }
-        Ended::Status(libc::WEXITSTATUS(status))
+        ExitStatus::Status(libc::WEXITSTATUS(status))
     }
 }
 
@@ -107,7 +107,7 @@ pub struct Shell {
     gone: Arc<AtomicBool>,
     gone_told: bool,
     /// Where the other side is.
-    pub outside: Outside,
+    pub outside: FarSide,
     /// The other side's address, and that in IPv6 where there is one.
     pub server: (String, Option<String>),
     /// The device at both ends.
@@ -116,7 +116,7 @@ pub struct Shell {
     pub network: String,
     not_executed: Option<c_int>,
     /// How the server ended, if it has.
-    pub server_ended: Option<Ended>,
+    pub server_ended: Option<ExitStatus>,
 }
 
 /// What the dashboard is told.
@@ -175,13 +175,13 @@ impl Shell {
         }
         let privileged = sys::capable(&init::CAPABILITIES);
         let outside = match (privileged, &config.server) {
-            (_, Some(_)) => Outside::Server,
-            (true, None) => Outside::Caller,
-            (false, None) => Outside::Unprivileged,
+            (_, Some(_)) => FarSide::Server,
+            (true, None) => FarSide::Caller,
+            (false, None) => FarSide::Unprivileged,
         };
         let mut ours = None;
         let block = match outside {
-            Outside::Caller => {
+            FarSide::Caller => {
                 let (block, device) = take_block(config.offload)?;
                 ours = Some(device);
                 block
@@ -302,7 +302,7 @@ impl Shell {
     ///
     /// # Errors
     /// If the first process behind the link was killed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Error> {
         let until = Instant::now() + timeout;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -313,15 +313,18 @@ impl Shell {
                 return Err(Error::new("the first process behind the link was killed"));
             };
             match report.kind {
-                Kind::Ended => {
+                Kind::CommandEnded => {
                     sys::take_terminal_back();
-                    let ended = Ended::new(report.value);
-                    return Ok(Some(self.not_executed.map_or(ended, Ended::NotExecuted)));
+                    let ended = ExitStatus::new(report.value);
+                    return Ok(Some(
+                        self.not_executed.map_or(ended, ExitStatus::NotExecuted),
+                    ));
                 }
                 Kind::NoCommand => self.not_executed = Some(report.value),
-                Kind::NoServer => self.server_ended = Some(Ended::NotExecuted(report.value)),
+                Kind::NoServer => self.server_ended = Some(ExitStatus::NotExecuted(report.value)),
                 Kind::ServerEnded => {
-                    self.server_ended.get_or_insert(Ended::new(report.value));
+                    self.server_ended
+                        .get_or_insert(ExitStatus::new(report.value));
                 }
                 _ => {}
             }

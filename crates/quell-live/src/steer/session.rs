@@ -23,9 +23,9 @@ use crate::rtnetlink::options::{Knob, Values};
 use crate::rtnetlink::request;
 use crate::rtnetlink::tree;
 use crate::steer::Plan;
+use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
-use crate::system::patient::{Patient, Wait};
 use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
@@ -494,7 +494,7 @@ impl Session {
             Some(_) => Wait::No,
             None => Wait::Until(self.signals.as_fd()),
         };
-        match Patient::new(out.as_fd(), wait).write_all(lines) {
+        match BoundedWriter::new(out.as_fd(), wait).write_all(lines) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
                 self.unread += 1;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use super::patient::{Patient, Wait};
+use super::bounded_writer::{BoundedWriter, Wait};
 
 /// The longest history, in drawings.
 pub const HISTORY: usize = 60;
@@ -116,11 +116,14 @@ pub fn clear() -> io::Result<()> {
 /// # Errors
 /// If the terminal is gone.
 pub fn on_frame(
-    act: impl FnOnce(&mut Frame, &mut Patient<'_>) -> io::Result<()>,
+    act: impl FnOnce(&mut Frame, &mut BoundedWriter<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut frame = FRAME.lock().unwrap_or_else(PoisonError::into_inner);
     let err = io::stderr().lock();
-    unless_stopped(act(&mut frame, &mut Patient::new(err.as_fd(), Wait::No)))
+    unless_stopped(act(
+        &mut frame,
+        &mut BoundedWriter::new(err.as_fd(), Wait::No),
+    ))
 }
 
 /// What became of a drawing: one for which a terminal has no room, as after Ctrl-S, is left out.

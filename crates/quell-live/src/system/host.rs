@@ -13,7 +13,7 @@ use std::thread;
 
 use quell_link::Error;
 
-use super::{patient, sys};
+use super::{bounded_writer, sys};
 
 /// SO_NETNS_COOKIE (asm-generic/socket.h), from Linux 5.14 on.
 const NETNS_COOKIE: c_int = 71;
@@ -303,7 +303,7 @@ impl Signals {
     /// Holds SIGTERM, SIGINT and SIGHUP back from now on. What is written from then on must not wait without end, nor stop this process
     /// where it is a background job of a terminal (`stty tostop`).
     pub fn hold() -> io::Result<Self> {
-        patient::prepare();
+        bounded_writer::prepare();
         // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
         // owner.
         unsafe {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use quell_link::Error;
 
-use super::patient::{Patient, Wait};
+use super::bounded_writer::{BoundedWriter, Wait};
 use super::{frame, host, sys};
 
 /// Whether this thread has a right that a command needs.
@@ -31,5 +31,5 @@ pub fn tell(line: &str) {
 pub fn print(text: &str) {
     let _ = frame::clear();
     let err = std::io::stderr().lock();
-    let _ = Patient::new(err.as_fd(), Wait::Shortly).write_all(text.as_bytes());
+    let _ = BoundedWriter::new(err.as_fd(), Wait::Shortly).write_all(text.as_bytes());
 }

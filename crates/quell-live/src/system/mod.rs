@@ -1,12 +1,12 @@
 //! System calls and what every command needs of the system: rights, state files, signals, the terminal, the watchdog.
 
+pub mod bounded_writer;
 pub mod command;
 pub mod exclusive;
 pub mod frame;
 pub mod host;
 pub mod messages;
 pub mod notice;
-pub mod patient;
 pub mod sandbox;
 pub mod state;
 pub mod sys;

@@ -10,8 +10,8 @@ use quell_link::Error;
 use quell_link::units::{parse_size, parse_time};
 
 use super::lines::Format;
+use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::host::{self, Signals};
-use crate::system::patient::{Patient, Wait};
 
 /// Bytes that are written at once.
 const ROOM: usize = 64 << 10;
@@ -188,7 +188,7 @@ impl<'a> Output<'a> {
             Target::Standard(signals) => {
                 let out = io::stdout().lock();
                 let wait = Wait::Until(signals.as_fd());
-                Patient::new(out.as_fd(), wait).write_all(&self.buffer)?;
+                BoundedWriter::new(out.as_fd(), wait).write_all(&self.buffer)?;
             }
             Target::File(files) => files.append(&self.buffer)?,
         }

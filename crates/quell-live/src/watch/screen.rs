@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use super::sampler::Sample;
 use crate::bpf::page::Gauges;
 use crate::rtnetlink::message::{Handle, Key};
+use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::frame::{self, Bars, Frame, HISTORY};
-use crate::system::patient::{Patient, Wait};
 use crate::system::sys;
 
 /// Between two drawings, nanoseconds.
@@ -75,7 +75,9 @@ impl Screen {
     pub fn clear(&mut self) {
         // The next drawing reports it if the terminal no longer exists.
         let out = io::stdout().lock();
-        let _ = self.frame.clear(&mut Patient::new(out.as_fd(), Wait::No));
+        let _ = self
+            .frame
+            .clear(&mut BoundedWriter::new(out.as_fd(), Wait::No));
     }
 
     /// Draws the table if it is time.
@@ -98,7 +100,7 @@ impl Screen {
         let out = io::stdout().lock();
         let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
         let text = self.table(size);
-        let mut out = Patient::new(out.as_fd(), Wait::No);
+        let mut out = BoundedWriter::new(out.as_fd(), Wait::No);
         frame::unless_stopped(self.frame.draw(&mut out, &text))
     }
 

@@ -14,7 +14,7 @@ use crate::num;
 use crate::parts::filter::{Filter, Filters};
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, Labels, MTU, Nanos, Packet, Rng, TinGauges,
+    Dequeued, Discipline, DropCause, Drops, Gauges, Labels, MTU, Nanos, Packet, Rng, TinGauges,
     disciplines, fifo,
 };
 
@@ -236,12 +236,17 @@ impl<P: Packet> Bands<P> {
 
     /// The first strict band that gives a packet, and when the first of those that let the link wait will.
     #[inline]
-    fn next_strict<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
-        let mut wait = Got::Empty;
+    fn next_strict<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<P> {
+        let mut wait = Dequeued::Empty;
         for at in 0..self.strict {
             if !self.bands.get(at).is_empty() {
                 match self.bands.with(at, |band| band.dequeue(now, rng, drops)) {
-                    Got::Packet(packet) => return Got::Packet(packet),
+                    Dequeued::Packet(packet) => return Dequeued::Packet(packet),
                     later => wait = wait.sooner(later),
                 }
             }
@@ -251,18 +256,23 @@ impl<P: Packet> Bands<P> {
 
     /// The packet of the band in turn: one whose credit is too small for its head gets a quantum and goes to the end.
     #[inline]
-    fn next_in_round<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
-        let (mut wait, mut waiting) = (Got::Empty, 0);
+    fn next_in_round<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<P> {
+        let (mut wait, mut waiting) = (Dequeued::Empty, 0);
         while let Some(&band) = self.round.front() {
             let at = usize::from(band);
             let head = match self.bands.with(at, |band| band.peek(now, rng, drops)) {
-                Got::Packet(head) => head,
-                Got::Empty => {
+                Dequeued::Packet(head) => head,
+                Dequeued::Empty => {
                     self.round.pop();
                     continue;
                 }
-                Got::NotBefore(t) => {
-                    wait = wait.sooner(Got::NotBefore(t));
+                Dequeued::NotBefore(t) => {
+                    wait = wait.sooner(Dequeued::NotBefore(t));
                     waiting += 1;
                     if waiting == self.round.len() {
                         return wait;
@@ -315,11 +325,11 @@ impl<P: Packet> Discipline<P> for Bands<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         match self.next_strict(now, rng, drops) {
-            Got::Packet(packet) => Got::Packet(packet),
+            Dequeued::Packet(packet) => Dequeued::Packet(packet),
             later => match self.next_in_round(now, rng, drops) {
-                Got::Packet(packet) => Got::Packet(packet),
+                Dequeued::Packet(packet) => Dequeued::Packet(packet),
                 other => later.sooner(other),
             },
         }
@@ -406,7 +416,7 @@ mod tests {
         /// The DSCPs of the next so many.
         fn take(&mut self, n: usize) -> Vec<u8> {
             let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.owner) {
-                Got::Packet(packet) => Some(packet.hash as u8),
+                Dequeued::Packet(packet) => Some(packet.hash as u8),
                 _ => None,
             };
             (0..n).map_while(|_| next()).collect()

@@ -18,7 +18,7 @@
 use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng, SEC, US};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Nanos, Packet, Rng, SEC, US};
 
 /// Slots of each of the two stages of the flow table (the model's 2^11).
 const SLOTS: usize = 2048;
@@ -430,17 +430,17 @@ impl<P: Packet> Discipline<P> for Cebinae<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         self.keep_time(now);
         let [first, second] = [self.first, self.first ^ 1];
         let packet = self.queues[first].pop();
         let Some(packet) = packet.or_else(|| self.queues[second].pop()) else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         self.sent += u64::from(packet.len());
         self.table.count(packet.flow_hash(), packet.len());
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]
@@ -503,7 +503,7 @@ mod tests {
         }
         fn take(&mut self, now: Nanos) -> Option<TestPacket> {
             match self.q.take(now, &mut self.rng, &mut self.dropped).0 {
-                Got::Packet(packet) => Some(packet),
+                Dequeued::Packet(packet) => Some(packet),
                 _ => None,
             }
         }

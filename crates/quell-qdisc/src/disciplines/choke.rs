@@ -7,7 +7,7 @@
 use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, Nanos, Packet, Rng};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Nanos, Packet, Rng};
 
 /// The longest queue that there may be, packets.
 pub const LONGEST: u32 = 128 * 1024 - 1;
@@ -224,12 +224,12 @@ impl<P: Packet> Discipline<P> for Choke<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         match self.take(0) {
-            Some(packet) => Got::Packet(packet),
+            Some(packet) => Dequeued::Packet(packet),
             None => {
                 self.idle_since.get_or_insert(now);
-                Got::Empty
+                Dequeued::Empty
             }
         }
     }
@@ -309,7 +309,7 @@ mod tests {
         }
         fn take(&mut self) -> Option<u64> {
             match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
-                Got::Packet(packet) => Some(packet.id),
+                Dequeued::Packet(packet) => Some(packet.id),
                 _ => None,
             }
         }

@@ -5,7 +5,7 @@
 
 use crate::discipline::{Backlog, Wants};
 use crate::{
-    Discipline, Drops, Gauges, Got, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges, disciplines,
+    Dequeued, Discipline, Drops, Gauges, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges, disciplines,
 };
 
 /// A class and its queue.
@@ -61,39 +61,47 @@ impl<P: Packet> Class<P> {
 
     /// Takes what its queue gives, and counts what that drops.
     #[inline]
-    fn pull<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn pull<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let before = self.queue.len();
         let got = self.queue.dequeue(now, rng, drops);
-        let left = self.queue.len() + usize::from(matches!(got, Got::Packet(_)));
+        let left = self.queue.len() + usize::from(matches!(got, Dequeued::Packet(_)));
         self.seen.drops += (before - left) as u64;
         got
     }
 
     /// Bytes of the packet that goes next.
     #[inline]
-    pub fn peek<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<u32> {
+    pub fn peek<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<u32> {
         if self.head.is_none() {
             // A FIFO shows its head without giving it away: it still counts in the limit.
             if let Qdisc::Fifo(fifo) = &self.queue {
-                return fifo.front().map_or(Got::Empty, |p| Got::Packet(p.len()));
+                return fifo
+                    .front()
+                    .map_or(Dequeued::Empty, |p| Dequeued::Packet(p.len()));
             }
             match self.pull(now, rng, drops) {
-                Got::Packet(packet) => self.head = Some(packet),
-                Got::Empty => return Got::Empty,
-                Got::NotBefore(t) => return Got::NotBefore(t),
+                Dequeued::Packet(packet) => self.head = Some(packet),
+                Dequeued::Empty => return Dequeued::Empty,
+                Dequeued::NotBefore(t) => return Dequeued::NotBefore(t),
             }
         }
-        self.head.map_or(Got::Empty, |p| Got::Packet(p.len()))
+        self.head
+            .map_or(Dequeued::Empty, |p| Dequeued::Packet(p.len()))
     }
 
     /// The next packet.
     #[inline]
-    pub fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    pub fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<P> {
         let got = match self.head.take() {
-            Some(packet) => Got::Packet(packet),
+            Some(packet) => Dequeued::Packet(packet),
             None => self.pull(now, rng, drops),
         };
-        if let Got::Packet(packet) = &got {
+        if let Dequeued::Packet(packet) = &got {
             // As slow as that of CAKE's tins.
             let average = &mut self.seen.average_delay;
             *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
@@ -259,12 +267,12 @@ mod tests {
             }
             for _ in 0..2 {
                 let next = classes.with(0, |c| c.peek(8, &mut rng, &mut drops));
-                assert_eq!(next, Got::Packet(700));
+                assert_eq!(next, Dequeued::Packet(700));
                 let held = classes.held();
                 assert_eq!((held.packets, held.bytes), (2, 1000));
             }
             let got = classes.with(0, |c| c.dequeue(8, &mut rng, &mut drops));
-            assert_eq!(got.map(|p| p.id), Got::Packet(0));
+            assert_eq!(got.map(|p| p.id), Dequeued::Packet(0));
             assert_eq!((classes.held().packets, classes.held().bytes), (1, 300));
             let seen = classes.tins()[0];
             let counted = (seen.packets, seen.sent_bytes, seen.backlog_bytes);

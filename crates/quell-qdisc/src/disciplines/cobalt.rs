@@ -7,7 +7,8 @@
 use crate::num;
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC, US,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
+    SEC, US,
 };
 
 /// Parameters of the law and, for [`Cobalt`], the limit and ECN.
@@ -280,7 +281,7 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(mut packet) = self.ring.pop() {
             self.bytes -= u64::from(packet.len());
             let cause = self
@@ -290,11 +291,11 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
             match cause {
                 // The last packet goes out whatever the law says, as in CAKE.
                 Some(cause) if !self.ring.is_empty() => drops.drop(now, packet, cause),
-                _ => return Got::Packet(packet),
+                _ => return Dequeued::Packet(packet),
             }
         }
         self.state.queue_empty(&self.params, now);
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -541,7 +542,7 @@ mod tests {
             );
         }
         match q.dequeue(T, &mut r, &mut drops) {
-            Got::Packet(p) => assert_eq!(p.id, 2),
+            Dequeued::Packet(p) => assert_eq!(p.id, 2),
             other => panic!("{other:?}"),
         }
         assert_eq!(drops.len(), 2);

@@ -9,7 +9,8 @@
 use crate::discipline::{self, offer_each};
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC, US,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
+    SEC, US,
 };
 
 /// Parameters of the law and, for [`Codel`], the limit.
@@ -170,7 +171,7 @@ pub(super) enum Judged {
     Acts(bool),
 }
 
-/// Takes the next packet that may leave, dropping (or marking) as the law says. Never [`Got::NotBefore`].
+/// Takes the next packet that may leave, dropping (or marking) as the law says. Never [`Dequeued::NotBefore`].
 #[inline]
 pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -179,9 +180,9 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     now: Nanos,
     source: &mut S,
     drops: &mut D,
-) -> Got<P> {
+) -> Dequeued<P> {
     match judge(params, state, now, source) {
-        Judged::Empty => Got::Empty,
+        Judged::Empty => Dequeued::Empty,
         Judged::Sends => source.pop().into(),
         Judged::Acts(due) => act(params, state, stats, now, (source, due), drops),
     }
@@ -197,16 +198,16 @@ fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
     source: &mut S,
     drops: &mut D,
     line: &mut Option<P>,
-) -> Got<()> {
+) -> Dequeued<()> {
     match judge(params, state, now, source) {
-        Judged::Empty => return Got::Empty,
+        Judged::Empty => return Dequeued::Empty,
         Judged::Sends => *line = source.pop(),
         Judged::Acts(due) => {
             let got = act(params, state, stats, now, (source, due), drops);
             return got.map(|packet| *line = Some(packet));
         }
     }
-    Got::Packet(())
+    Dequeued::Packet(())
 }
 
 /// Looks at the packet at the head. One in good time, as most are, is judged in its place and then moved once: moving it costs
@@ -243,7 +244,7 @@ pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
     now: Nanos,
     (source, due): (&mut S, bool),
     drops: &mut D,
-) -> Got<P> {
+) -> Dequeued<P> {
     let run = Run {
         params,
         state,
@@ -267,7 +268,7 @@ struct Run<'a, S, D> {
 
 impl<S, D> Run<'_, S, D> {
     #[inline]
-    fn act<P: Packet>(mut self, due: bool) -> Got<P>
+    fn act<P: Packet>(mut self, due: bool) -> Dequeued<P>
     where
         S: Source<P>,
         D: Drops<P>,
@@ -279,7 +280,7 @@ impl<S, D> Run<'_, S, D> {
             _ => first,
         };
         let Some((mut packet, marked)) = sent else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         if let Some(threshold) = self.params.ce_threshold
             && self.state.ldelay > threshold
@@ -289,7 +290,7 @@ impl<S, D> Run<'_, S, D> {
         {
             self.stats.ce_marks += 1;
         }
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it was marked.
@@ -473,7 +474,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let Self {
             params,
             state,
@@ -490,7 +491,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
         _rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
-    ) -> Got<()> {
+    ) -> Dequeued<()> {
         let Self {
             params,
             state,

@@ -6,8 +6,8 @@
 //!   src,dst,proto,proto-src,proto-dst divisor N` would: of few flows each has a class of its own;
 //! - all classes have the same quantum and the FIFO that `tc` makes for them.
 
-use crate::parts::flows::{Flows, Turn};
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng};
+use crate::parts::flows::{FlowList, Flows};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Nanos, Packet, Rng};
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,23 +72,23 @@ impl<P: Packet> Discipline<P> for Drr<P> {
         if classes.get(class).packets() >= self.params.limit {
             return drops.drop(now, packet, DropCause::Overflow);
         }
-        if classes.get(class).turn() == Turn::Off {
+        if classes.get(class).turn() == FlowList::Off {
             classes.get_mut(class).deficit = self.params.quantum.cast_signed();
-            classes.move_to(class, Turn::Old);
+            classes.move_to(class, FlowList::Old);
         }
         classes.push(class, packet).set_enqueued(now);
     }
 
     /// A class sends while its head fits its credit; then it gets a quantum and goes to the end.
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let classes = &mut self.classes;
-        while let Some(class) = classes.first(Turn::Old) {
+        while let Some(class) = classes.first(FlowList::Old) {
             let head = (classes.front(class).map_or(0, Packet::len)).cast_signed();
             let deficit = &mut classes.get_mut(class).deficit;
             if head > *deficit {
                 *deficit += self.params.quantum.cast_signed();
-                classes.move_to(class, Turn::Old);
+                classes.move_to(class, FlowList::Old);
                 continue;
             }
             *deficit -= head;
@@ -98,7 +98,7 @@ impl<P: Packet> Discipline<P> for Drr<P> {
             }
             return packet.into();
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -152,7 +152,7 @@ mod tests {
         }
         fn take(&mut self, n: usize) -> Vec<u32> {
             let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
-                Got::Packet(packet) => Some(packet.hash >> 30),
+                Dequeued::Packet(packet) => Some(packet.hash >> 30),
                 _ => None,
             };
             (0..n).map_while(|_| next()).collect()
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(bed.take(2), [0, 1]);
         bed.put(1, 1, 1514);
         assert_eq!(bed.take(4), [0, 1, 0]);
-        assert!(bed.q.classes.first(Turn::Old).is_none());
+        assert!(bed.q.classes.first(FlowList::Old).is_none());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::num;
 use crate::parts::flows::PACKET_MEMORY;
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
-    SEC,
+    Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet,
+    Rng, SEC,
 };
 
 /// Which packets go to the L queue.
@@ -405,7 +405,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some((mut packet, low, step, credit)) = self.select() {
             let mut marked = false;
             if !self.params.drop_enqueue && self.must_drop(&mut packet, low, rng, &mut marked) {
@@ -417,10 +417,10 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             }
             self.stats.marks += u64::from(marked);
             self.credit += credit;
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
         self.reset_credit();
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]

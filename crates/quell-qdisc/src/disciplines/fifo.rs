@@ -6,7 +6,9 @@
 
 use crate::discipline::Backlog;
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng};
+use crate::{
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
+};
 
 /// Parameters of [`Fifo`].
 #[derive(Clone, Debug, PartialEq)]
@@ -197,24 +199,24 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         _rng: &mut Rng,
         _drops: &mut D,
         line: &mut Option<P>,
-    ) -> Got<()> {
+    ) -> Dequeued<()> {
         let Some(packet) = self.queue.front() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         *line = Some(*packet);
         self.queue.pop();
-        Got::Packet(())
+        Dequeued::Packet(())
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         match self.queue.pop() {
             Some(packet) => {
                 self.bytes -= u64::from(packet.len());
-                Got::Packet(packet)
+                Dequeued::Packet(packet)
             }
-            None => Got::Empty,
+            None => Dequeued::Empty,
         }
     }
 
@@ -276,7 +278,7 @@ mod tests {
         (q, drops)
     }
 
-    fn take(q: &mut Fifo<TestPacket>) -> Got<TestPacket> {
+    fn take(q: &mut Fifo<TestPacket>) -> Dequeued<TestPacket> {
         q.dequeue(0, &mut Rng::new(1, "fifo"), &mut Vec::new())
     }
 
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(lost, [(2, overflow), (5, overflow), (6, overflow)]);
         assert_eq!((q.len(), q.bytes()), (4, 4000));
         for id in [0, 1, 3, 4] {
-            assert!(matches!(take(&mut q), Got::Packet(p) if p.id == id));
+            assert!(matches!(take(&mut q), Dequeued::Packet(p) if p.id == id));
         }
     }
 
@@ -308,11 +310,11 @@ mod tests {
         let (mut q, _) = filled(Params::default(), 50);
         for i in 0..50 {
             match take(&mut q) {
-                Got::Packet(p) => assert_eq!((p.id, p.enqueued, p.ecn), (i, i, Ecn::Ect0)),
+                Dequeued::Packet(p) => assert_eq!((p.id, p.enqueued, p.ecn), (i, i, Ecn::Ect0)),
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!((take(&mut q), q.bytes()), (Got::Empty, 0));
+        assert_eq!((take(&mut q), q.bytes()), (Dequeued::Empty, 0));
     }
 
     #[test]
@@ -370,7 +372,7 @@ mod tests {
         let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
         assert_eq!(lost, [(1, DropCause::Early)]);
         assert_eq!((q.len(), q.bytes(), Discipline::marks(&q)), (2, 2000, 2));
-        while let Got::Packet(p) = q.dequeue(0, &mut rng, &mut drops) {
+        while let Dequeued::Packet(p) = q.dequeue(0, &mut rng, &mut drops) {
             assert_eq!(p.ecn, Ecn::Ce);
         }
         // A full queue drops.

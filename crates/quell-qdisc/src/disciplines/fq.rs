@@ -7,10 +7,10 @@
 //! - without the fast path, a FIFO of up to eight packets before all flows that fills while no flow has packets: it saves
 //!   a kernel's instructions and lets bursts evade the round robin.
 
-use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
+use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, NEVER, Nanos,
-    Packet, Rng,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, NEVER,
+    Nanos, Packet, Rng,
 };
 
 /// Parameters of [`Fq`].
@@ -109,15 +109,15 @@ impl<P: Packet> Fq<P> {
         } else if now > state.idle_since.saturating_add(self.params.refill_delay) {
             f.deficit = f.deficit.max(self.params.quantum.cast_signed());
         }
-        self.flows.move_to(flow, Turn::New);
+        self.flows.move_to(flow, FlowList::New);
     }
 
     /// An emptied new flow always passes through the old ones, even if there are none: sch_fq differs from sch_fq_codel
     /// here, and a flow without credit so gets its quantum before it rests.
     #[inline]
     fn found_empty(&mut self, now: Nanos, flow: FlowId) {
-        if self.flows.get(flow).turn() == Turn::New {
-            self.flows.move_to(flow, Turn::Old);
+        if self.flows.get(flow).turn() == FlowList::New {
+            self.flows.move_to(flow, FlowList::Old);
         } else {
             self.flows.unlink(flow);
             of_flow(&mut self.states, flow).idle_since = now;
@@ -137,16 +137,16 @@ impl<P: Packet> Discipline<P> for Fq<P> {
         if self.flows.get(flow).packets() >= self.params.flow_limit {
             return drops.drop(now, packet, DropCause::Overflow);
         }
-        if self.flows.get(flow).turn() == Turn::Off {
+        if self.flows.get(flow).turn() == FlowList::Off {
             self.activate(now, flow);
         }
         self.flows.push(flow, packet).set_enqueued(now);
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         if self.flows.is_empty() {
-            return Got::Empty;
+            return Dequeued::Empty;
         }
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let Some(mut packet) = self.flows.pop(flow) else {
@@ -157,9 +157,9 @@ impl<P: Packet> Discipline<P> for Fq<P> {
             if now - packet.enqueued() > self.params.ce_threshold && packet.mark() {
                 self.marks += 1;
             }
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -238,7 +238,7 @@ mod tests {
 
     fn take(q: &mut Fq<TestPacket>, now: Nanos) -> TestPacket {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
-            Got::Packet(p) => p,
+            Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
         }
     }
@@ -325,7 +325,11 @@ mod tests {
             for _ in 0..40 {
                 take(&mut q, 0);
             }
-            assert_eq!(q.flows.get(0).turn(), Turn::Off, "flow 2 left the rotation");
+            assert_eq!(
+                q.flows.get(0).turn(),
+                FlowList::Off,
+                "flow 2 left the rotation"
+            );
             q.flows.get_mut(0).deficit = 0;
             put(&mut q, rest, 2, 200, 1, 1514);
             assert_eq!(take(&mut q, rest).hash, first);

@@ -9,8 +9,8 @@ use super::codel::Judged;
 use crate::discipline::{Backlog, offer_each};
 use crate::parts::flows::{FlowId, Flows, PACKET_MEMORY, of_flow};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
-    codel,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
+    Rng, codel,
 };
 
 /// Parameters of [`FqCodel`].
@@ -178,7 +178,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let (params, law) = (&self.params.codel, of_flow(&mut self.laws, flow));
             let flows = &mut self.flows;
@@ -189,12 +189,12 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
                 Judged::Sends => {
                     let packet = self.flows.take(flow);
                     self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
-                    return Got::Packet(packet);
+                    return Dequeued::Packet(packet);
                 }
                 Judged::Acts(due) => {
                     let from = (&mut source, due);
                     let got = codel::act(params, law, &mut self.stats, now, from, drops);
-                    if let Got::Packet(packet) = &got {
+                    if let Dequeued::Packet(packet) = &got {
                         self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
                         return got;
                     }
@@ -202,7 +202,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
             }
             self.flows.found_empty(flow);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::MS;
     use crate::packet::{Ecn, TestPacket};
-    use crate::parts::flows::Turn;
+    use crate::parts::flows::FlowList;
 
     type Dropped = Vec<(TestPacket, DropCause)>;
     /// Hashes of one bucket each: bucket = hash * 1024 >> 32.
@@ -287,7 +287,7 @@ mod tests {
 
     fn take(q: &mut FqCodel<TestPacket>, now: Nanos, drops: &mut Dropped) -> TestPacket {
         match q.dequeue(now, &mut rng(), drops) {
-            Got::Packet(p) => p,
+            Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
         }
     }
@@ -341,7 +341,7 @@ mod tests {
         // C sends one small packet and, found empty by the next call, queues up behind A and B ...
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
-        assert_eq!(q.flows.get(2).turn(), Turn::Old);
+        assert_eq!(q.flows.get(2).turn(), FlowList::Old);
         // ... so its next packet is no new flow's: it waits for B, and A again (a full-size packet uses a quantum up).
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 3), [2, 3, 1]);
@@ -352,8 +352,8 @@ mod tests {
         let mut q = FqCodel::new(Params::default());
         put(&mut q, 0, A, 1, 100);
         order(&mut q, 1);
-        assert_eq!(q.dequeue(0, &mut rng(), &mut Vec::new()), Got::Empty);
-        assert_eq!(q.flows.get(0).turn(), Turn::Off);
+        assert_eq!(q.dequeue(0, &mut rng(), &mut Vec::new()), Dequeued::Empty);
+        assert_eq!(q.flows.get(0).turn(), FlowList::Off);
     }
 
     #[test]
@@ -362,9 +362,9 @@ mod tests {
         put(&mut q, 0, A, 2, 1514);
         put(&mut q, 0, B, 9, 1514);
         assert_eq!(order(&mut q, 5), [1, 2, 1, 2, 2]);
-        assert_eq!(q.flows.get(0).turn(), Turn::Off);
+        assert_eq!(q.flows.get(0).turn(), FlowList::Off);
         put(&mut q, 0, A, 1, 1514);
-        assert_eq!(q.flows.get(0).turn(), Turn::New);
+        assert_eq!(q.flows.get(0).turn(), FlowList::New);
         assert_eq!(q.flows.get(0).deficit, 1514);
     }
 

@@ -10,8 +10,8 @@
 use crate::num;
 use crate::parts::flows::{Flows, of_flow};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
-    SEC, SubGauges,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
+    Rng, SEC, SubGauges,
 };
 
 /// Parameters of [`FqFifo`].
@@ -150,9 +150,9 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         if self.flows.is_empty() {
-            return Got::Empty;
+            return Dequeued::Empty;
         }
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let Some(packet) = self.flows.pop(flow) else {
@@ -160,9 +160,9 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
                 continue;
             };
             self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -282,7 +282,7 @@ mod tests {
 
     fn take(q: &mut FqFifo<TestPacket>, now: Nanos) -> Option<u32> {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
-            Got::Packet(p) => Some(p.hash),
+            Dequeued::Packet(p) => Some(p.hash),
             _ => None,
         }
     }

@@ -6,10 +6,10 @@
 //! - the timer updates only flows that were ever used: an update leaves an unused one as it was created. It does them all at
 //!   once, where Linux takes 2048 at a time with no time in between.
 
-use crate::parts::flows::{Flows, Turn, of_flow};
+use crate::parts::flows::{FlowList, Flows, of_flow};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
-    pie,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
+    Rng, pie,
 };
 
 /// Parameters of [`FqPie`].
@@ -125,7 +125,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let Some(packet) = self.flows.pop(flow) else {
                 self.flows.found_empty(flow);
@@ -140,9 +140,9 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
                 packet.len(),
                 backlog,
             );
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]
@@ -180,7 +180,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
             .laws
             .iter()
             .zip(self.flows.iter())
-            .filter(|(_, flow)| flow.turn() != Turn::Off)
+            .filter(|(_, flow)| flow.turn() != FlowList::Off)
             .map(|(law, _)| law.probability())
             .fold(0.0, f64::max);
     }
@@ -232,7 +232,7 @@ mod tests {
 
     fn take(q: &mut FqPie<TestPacket>, now: Nanos) -> Option<TestPacket> {
         match q.dequeue(now, &mut Rng::new(0, ""), &mut Vec::new()) {
-            Got::Packet(p) => Some(p),
+            Dequeued::Packet(p) => Some(p),
             _ => None,
         }
     }
@@ -292,7 +292,7 @@ mod tests {
         let drops = overload(&mut q, 5000, Ecn::NotEct, 1.0);
         assert!(drops.iter().all(|(_, c)| *c == DropCause::Early));
         let mut late = Vec::new();
-        while let Got::Packet(_) = q.dequeue(6 * SEC, &mut Rng::new(0, ""), &mut late) {}
+        while let Dequeued::Packet(_) = q.dequeue(6 * SEC, &mut Rng::new(0, ""), &mut late) {}
         assert!(late.is_empty());
     }
 

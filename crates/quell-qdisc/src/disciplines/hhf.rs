@@ -4,8 +4,8 @@
 //! `net/sched/sch_hhf.c`, tc-hhf(8). Deviations:
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
-use crate::parts::flows::{FlowId, Flows, Turn};
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, MTU, Nanos, Packet, Rng, SEC};
+use crate::parts::flows::{FlowId, FlowList, Flows};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, MTU, Nanos, Packet, Rng, SEC};
 
 /// Bits of the hash for a place in a table.
 const BITS: u32 = 10;
@@ -209,11 +209,11 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         let queue = self.classify(now / MS, &packet);
         self.flows.push(queue, packet).set_enqueued(now);
-        if self.flows.get(queue).turn() == Turn::Off {
+        if self.flows.get(queue).turn() == FlowList::Off {
             self.flows.get_mut(queue).deficit = self.quantum(queue);
             let turn = match queue {
-                HEAVY => Turn::Old,
-                _ => Turn::New,
+                HEAVY => FlowList::Old,
+                _ => FlowList::New,
             };
             self.flows.move_to(queue, turn);
         }
@@ -226,17 +226,17 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         loop {
-            let first = self.flows.first(Turn::New);
-            let Some(queue) = first.or_else(|| self.flows.first(Turn::Old)) else {
-                return Got::Empty;
+            let first = self.flows.first(FlowList::New);
+            let Some(queue) = first.or_else(|| self.flows.first(FlowList::Old)) else {
+                return Dequeued::Empty;
             };
             let quantum = self.quantum(queue);
             let deficit = &mut self.flows.get_mut(queue).deficit;
             if *deficit <= 0 {
                 *deficit += quantum;
-                self.flows.move_to(queue, Turn::Old);
+                self.flows.move_to(queue, FlowList::Old);
                 continue;
             }
             let Some(packet) = self.flows.pop(queue) else {
@@ -244,7 +244,7 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
                 continue;
             };
             self.flows.get_mut(queue).deficit -= packet.len().cast_signed();
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         }
         fn take(&mut self, n: usize) -> Vec<u64> {
             let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
-                Got::Packet(packet) => Some(packet.id),
+                Dequeued::Packet(packet) => Some(packet.id),
                 _ => None,
             };
             (0..n).map_while(|_| next()).collect()

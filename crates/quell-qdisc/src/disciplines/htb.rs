@@ -13,7 +13,7 @@ use crate::disciplines::Fifo;
 use crate::num;
 use crate::parts::filter::{Filter, Filters};
 use crate::{
-    Discipline, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
+    Dequeued, Discipline, Drops, Gauges, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
 };
 
 /// Classes that there may be at most.
@@ -545,11 +545,11 @@ impl<P: Packet> Htb<P> {
         (level, prio): (usize, usize),
         rng: &mut Rng,
         drops: &mut D,
-    ) -> Got<P> {
+    ) -> Dequeued<P> {
         let now = self.now;
-        let mut wait = Got::Empty;
+        let mut wait = Dequeued::Empty;
         let Some(mut at) = self.leaf(level, prio) else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         let mut first = at;
         loop {
@@ -565,7 +565,7 @@ impl<P: Packet> Htb<P> {
             let got = self
                 .queues
                 .with(at.into(), |queue| queue.dequeue(now, rng, drops));
-            if let Got::Packet(packet) = got {
+            if let Dequeued::Packet(packet) = got {
                 self.sent(at, level, prio, packet.len());
                 return got;
             }
@@ -630,12 +630,12 @@ impl<P: Packet> Discipline<P> for Htb<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
-        if let Got::Packet(packet) = self.direct.dequeue(now, rng, drops) {
-            return Got::Packet(packet);
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+        if let Dequeued::Packet(packet) = self.direct.dequeue(now, rng, drops) {
+            return Dequeued::Packet(packet);
         }
         if self.queues.held().packets == 0 {
-            return Got::Empty;
+            return Dequeued::Empty;
         }
         self.now = now;
         let mut next = now + 5 * SEC;
@@ -650,15 +650,15 @@ impl<P: Packet> Discipline<P> for Htb<P> {
                     continue;
                 }
                 match self.send((level, prio), rng, drops) {
-                    Got::Packet(packet) => return Got::Packet(packet),
-                    Got::NotBefore(t) => next = next.min(t),
-                    Got::Empty => {}
+                    Dequeued::Packet(packet) => return Dequeued::Packet(packet),
+                    Dequeued::NotBefore(t) => next = next.min(t),
+                    Dequeued::Empty => {}
                 }
             }
         }
         match self.queues.held().packets {
-            0 => Got::Empty,
-            _ => Got::NotBefore(next),
+            0 => Dequeued::Empty,
+            _ => Dequeued::NotBefore(next),
         }
     }
 

@@ -16,10 +16,10 @@ use crate::num;
 use law::{Fate, Law, MAX_PROB, Units, share, square};
 
 use crate::dualpi2::Classifier;
-use crate::parts::flows::{FlowId, Flows, Turn};
+use crate::parts::flows::{FlowId, FlowList, Flows};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, LawGauges, MS, MTU,
-    NEVER, Nanos, Packet, Rng, SEC, SubGauges, US,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, LawGauges, MS,
+    MTU, NEVER, Nanos, Packet, Rng, SEC, SubGauges, US,
 };
 
 /// Parameters of [`L4s`], with FreeBSD's defaults.
@@ -253,14 +253,14 @@ impl<P: Packet> L4s<P> {
         loop {
             let flow = self
                 .flows
-                .first(Turn::New)
-                .or_else(|| self.flows.first(Turn::Old))?;
+                .first(FlowList::New)
+                .or_else(|| self.flows.first(FlowList::Old))?;
             let f = self.flows.get_mut(flow);
             if f.deficit >= 0 {
                 return Some(flow);
             }
             f.deficit += self.params.quantum.cast_signed();
-            self.flows.move_to(flow, Turn::Old);
+            self.flows.move_to(flow, FlowList::Old);
         }
     }
 
@@ -293,7 +293,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             return drops.drop(now, packet, cause);
         }
         self.flows.push(flow, packet).set_enqueued(now);
-        if self.flows.get(flow).turn() == Turn::Off {
+        if self.flows.get(flow).turn() == FlowList::Off {
             self.flows.activate(flow, self.params.quantum);
             self.laws[queue].wake(now, &self.params);
             self.next_update = self.next_update.min(self.laws[queue].next_update);
@@ -303,11 +303,11 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         }
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         while let Some(flow) = self.turn() {
             let Some(packet) = self.flows.pop(flow) else {
-                if self.flows.get(flow).turn() == Turn::New {
-                    self.flows.move_to(flow, Turn::Old);
+                if self.flows.get(flow).turn() == FlowList::New {
+                    self.flows.move_to(flow, FlowList::Old);
                 } else {
                     self.flows.unlink(flow);
                     self.laws[flow as usize].rest();
@@ -316,9 +316,9 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             };
             self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
             self.laws[flow as usize].qdelay = ((now - packet.enqueued()) / US).cast_signed();
-            return Got::Packet(packet);
+            return Dequeued::Packet(packet);
         }
-        Got::Empty
+        Dequeued::Empty
     }
 
     #[inline]

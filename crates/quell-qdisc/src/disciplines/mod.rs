@@ -53,7 +53,7 @@ use crate::control::guard::Stats;
 use crate::discipline::Wants;
 use crate::parts::flows::Flows;
 use crate::{
-    Admission, Backlog, Discipline, Drops, Gauges, Got, KnobSet, Knobs, Nanos, Packet,
+    Admission, Backlog, Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Nanos, Packet,
     PolicyGauges, Rng, SubGauges, TinGauges,
 };
 
@@ -270,7 +270,7 @@ impl<P: Packet> Qdisc<P> {
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
-    ) -> (Got<()>, Backlog) {
+    ) -> (Dequeued<()>, Backlog) {
         each!(self, q => q.take_to(now, rng, drops, line))
     }
 }
@@ -281,7 +281,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         each!(self, q => q.enqueue(now, packet, rng, drops))
     }
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         each!(self, q => q.dequeue(now, rng, drops))
     }
     #[inline]
@@ -394,14 +394,19 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
-    ) -> (Got<()>, Backlog) {
+    ) -> (Dequeued<()>, Backlog) {
         match self {
             Qdisc::Fifo(q) => q.take_to(now, rng, drops, line),
             other => other.take_law(now, rng, drops, line),
         }
     }
     #[inline(always)]
-    fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
+    fn take<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> (Dequeued<P>, Backlog) {
         match self {
             Qdisc::Fifo(q) => q.take(now, rng, drops),
             other => {
@@ -420,7 +425,7 @@ mod tests {
     use crate::{Ecn, MS};
 
     /// Thousands of bursts into an overloaded queue: what left it, and what it dropped.
-    fn overload(params: &Params, in_runs: bool) -> (Vec<Got<TestPacket>>, Vec<u64>, usize) {
+    fn overload(params: &Params, in_runs: bool) -> (Vec<Dequeued<TestPacket>>, Vec<u64>, usize) {
         let mut q: Qdisc<TestPacket> = Qdisc::new(params.clone());
         let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());
         let (mut sent, mut runs) = (Vec::new(), 0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::discipline::Wants;
 use crate::{
-    Acknowledgment, Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs,
+    Acknowledgment, Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs,
     Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
 };
 
@@ -79,7 +79,12 @@ impl Packet for Handle {
 #[allow(missing_docs, clippy::len_without_is_empty)]
 pub trait AnyDiscipline: Debug + Send + Sync {
     fn enqueue(&mut self, now: Nanos, packet: Handle, rng: &mut Rng, drops: &mut dyn Drops<Handle>);
-    fn dequeue(&mut self, now: Nanos, rng: &mut Rng, drops: &mut dyn Drops<Handle>) -> Got<Handle>;
+    fn dequeue(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut dyn Drops<Handle>,
+    ) -> Dequeued<Handle>;
     fn next_timer(&self) -> Nanos;
     fn on_timer(&mut self, now: Nanos);
     fn len(&self) -> usize;
@@ -117,7 +122,7 @@ impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDisciplin
         now: Nanos,
         rng: &mut Rng,
         mut drops: &mut dyn Drops<Handle>,
-    ) -> Got<Handle> {
+    ) -> Dequeued<Handle> {
         Discipline::dequeue(self, now, rng, &mut drops)
     }
     fn next_timer(&self) -> Nanos {
@@ -456,11 +461,11 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         inner.check(now, fault, drops);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let inner = &mut *self.0;
         if inner.failure.is_some() {
             inner.empty(now, drops);
-            return Got::Empty;
+            return Dequeued::Empty;
         }
         let mut dropped = Dropped {
             held: &mut inner.held,
@@ -470,15 +475,15 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         let got = inner.discipline.dequeue(now, rng, &mut dropped);
         let fault = dropped.fault;
         let got = match got {
-            Got::Packet(handle) => inner.held.take(&handle).map(Got::Packet),
-            Got::Empty if inner.held.len() > 0 => Err(Fault::Nothing),
-            Got::NotBefore(time) if time <= now => Err(Fault::Past),
-            Got::NotBefore(_) if inner.waits == MAX_WAITS => Err(Fault::Waits),
-            Got::Empty => Ok(Got::Empty),
-            Got::NotBefore(time) => Ok(Got::NotBefore(time)),
+            Dequeued::Packet(handle) => inner.held.take(&handle).map(Dequeued::Packet),
+            Dequeued::Empty if inner.held.len() > 0 => Err(Fault::Nothing),
+            Dequeued::NotBefore(time) if time <= now => Err(Fault::Past),
+            Dequeued::NotBefore(_) if inner.waits == MAX_WAITS => Err(Fault::Waits),
+            Dequeued::Empty => Ok(Dequeued::Empty),
+            Dequeued::NotBefore(time) => Ok(Dequeued::NotBefore(time)),
         };
         match got {
-            Ok(Got::NotBefore(time)) => {
+            Ok(Dequeued::NotBefore(time)) => {
                 inner.waits += u32::from(now >= inner.named);
                 inner.named = time;
             }
@@ -486,9 +491,9 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         }
         inner.check(now, fault.or(got.err()), drops);
         match got {
-            Ok(Got::NotBefore(_)) if inner.failure.is_some() => Got::Empty,
+            Ok(Dequeued::NotBefore(_)) if inner.failure.is_some() => Dequeued::Empty,
             Ok(got) => got,
-            Err(_) => Got::Empty,
+            Err(_) => Dequeued::Empty,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::discipline::{Backlog, offer_each};
 use crate::num;
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
+    SEC,
 };
 
 /// Probability 1: 2^56, so that sums of probabilities have room above it.
@@ -398,9 +399,9 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         self.vars.process_dequeue(
@@ -410,7 +411,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
             packet.len(),
             self.bytes,
         );
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]

@@ -14,7 +14,7 @@
 
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
 };
 
 /// The time without drops that a queue starts, and restarts, with.
@@ -244,13 +244,13 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
         self.ring.push(packet).set_enqueued(now);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         self.vars.process_dequeue(now, packet.len(), self.bytes);
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     fn next_timer(&self) -> Nanos {

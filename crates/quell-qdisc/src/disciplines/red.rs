@@ -10,7 +10,7 @@
 use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, MTU, NEVER, Nanos, Packet, Rng};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, MTU, NEVER, Nanos, Packet, Rng};
 
 /// Time between steps of the adaptive variant (`HZ / 2`).
 const ADAPT: Nanos = 500 * MS;
@@ -220,13 +220,13 @@ impl<P: Packet> Discipline<P> for Red<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
             self.idle_since.get_or_insert(now);
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]

@@ -10,7 +10,7 @@
 use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, Nanos, Packet, Rng};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, Nanos, Packet, Rng};
 
 const LEVELS: usize = 8;
 const BINS: usize = 16;
@@ -303,13 +303,13 @@ impl<P: Packet> Discipline<P> for Sfb<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let Some((packet, hashes)) = self.ring.pop() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         self.count(hashes, |packets| packets.saturating_sub(1));
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]

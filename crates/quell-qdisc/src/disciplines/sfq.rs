@@ -6,10 +6,10 @@
 //! - after that, flows are in the round in the order of their first packets ever, not in the order of the kernel's slots.
 
 use crate::num;
-use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
+use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::parts::hash::rehash;
 use crate::parts::red::{Action, Law, Vars, weight};
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, NEVER, Nanos, Packet, Rng, SEC};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, NEVER, Nanos, Packet, Rng, SEC};
 
 /// Packets that a flow may have at most, whatever the options say.
 pub const MAX_DEPTH: u32 = 127;
@@ -208,7 +208,7 @@ impl<P: Packet> Sfq<P> {
         if self.flows.get(flow).packets() == 0 {
             self.active += 1;
             self.flows.get_mut(flow).deficit = self.quantum.cast_signed();
-            self.flows.move_to(flow, Turn::Old);
+            self.flows.move_to(flow, FlowList::Old);
         }
         self.flows.push(flow, packet)
     }
@@ -238,7 +238,7 @@ impl<P: Packet> Sfq<P> {
         let longest = flows.max_by_key(|(_, (flow, state))| (flow.packets(), state.changed));
         let flow = match longest {
             Some((flow, (f, _))) if f.packets() > 1 => Some(num::count(flow)),
-            _ => self.flows.first(Turn::Old),
+            _ => self.flows.first(FlowList::Old),
         };
         let packet = flow.and_then(|flow| self.take(flow, self.params.headdrop));
         if let Some(packet) = packet {
@@ -343,16 +343,16 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         self.perturb(now, rng, drops);
         let Some(flow) = self.flows.next_turn(self.quantum) else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         let Some(packet) = self.take(flow, true) else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.flows.get_mut(flow).deficit -= packet.len().cast_signed();
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]
@@ -427,7 +427,7 @@ mod tests {
         }
         fn take(&mut self) -> Option<TestPacket> {
             match self.q.dequeue(self.now, &mut self.rng, &mut self.dropped) {
-                Got::Packet(packet) => Some(packet),
+                Dequeued::Packet(packet) => Some(packet),
                 _ => None,
             }
         }

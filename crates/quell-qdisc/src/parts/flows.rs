@@ -24,7 +24,7 @@ pub const PACKET_MEMORY: u64 = 790;
 /// The list that a flow waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub enum Turn {
+pub enum FlowList {
     /// In none: nothing queued, no turn due.
     #[default]
     Off,
@@ -47,7 +47,7 @@ pub struct Flow {
     prev: u32,
     /// Bytes that the flow may still send in this round.
     pub deficit: i32,
-    turn: Turn,
+    turn: FlowList,
 }
 
 const _: () = assert!(size_of::<Flow>() == 32);
@@ -60,7 +60,7 @@ impl Flow {
     }
     /// The list that the flow waits in.
     #[inline]
-    pub fn turn(&self) -> Turn {
+    pub fn turn(&self) -> FlowList {
         self.turn
     }
 }
@@ -102,7 +102,7 @@ pub struct Flows<P> {
     backlogs: Vec<u32>,
     slab: Vec<Node<P>>,
     free: u32,
-    /// The first flow of each list, by [`Turn`]; that of `Off` stays empty. Lists are rings, so that the first one goes to the
+    /// The first flow of each list, by [`FlowList`]; that of `Off` stays empty. Lists are rings, so that the first one goes to the
     /// end without a look at its neighbours.
     firsts: [FlowId; 4],
     packets: usize,
@@ -152,7 +152,7 @@ impl<P: Packet> Flows<P> {
             next: NONE,
             prev: NONE,
             deficit: 0,
-            turn: Turn::Off,
+            turn: FlowList::Off,
         });
         id
     }
@@ -381,7 +381,7 @@ impl<P: Packet> Flows<P> {
 
     /// The first flow of a list.
     #[inline]
-    pub fn first(&self, turn: Turn) -> Option<FlowId> {
+    pub fn first(&self, turn: FlowList) -> Option<FlowId> {
         let first = self.firsts[turn as usize];
         (first != NONE).then_some(first)
     }
@@ -392,10 +392,10 @@ impl<P: Packet> Flows<P> {
         let Flow {
             turn, prev, next, ..
         } = self.flows[flow as usize];
-        if turn == Turn::Off {
+        if turn == FlowList::Off {
             return;
         }
-        self.flows[flow as usize].turn = Turn::Off;
+        self.flows[flow as usize].turn = FlowList::Off;
         self.flows[prev as usize].next = next;
         self.flows[next as usize].prev = prev;
         let first = &mut self.firsts[turn as usize];
@@ -408,13 +408,13 @@ impl<P: Packet> Flows<P> {
 
     /// Moves a flow to the end of a list.
     #[inline]
-    pub fn move_to(&mut self, flow: FlowId, turn: Turn) {
+    pub fn move_to(&mut self, flow: FlowId, turn: FlowList) {
         if self.firsts[turn as usize] == flow {
             self.firsts[turn as usize] = self.flows[flow as usize].next;
             return;
         }
         self.unlink(flow);
-        if turn == Turn::Off {
+        if turn == FlowList::Off {
             return;
         }
         let first = self.firsts[turn as usize];
@@ -434,9 +434,9 @@ impl<P: Packet> Flows<P> {
     #[inline]
     pub fn activate(&mut self, flow: FlowId, quantum: u32) {
         let f = &mut self.flows[flow as usize];
-        if f.turn == Turn::Off {
+        if f.turn == FlowList::Off {
             f.deficit = quantum.cast_signed();
-            self.move_to(flow, Turn::New);
+            self.move_to(flow, FlowList::New);
         }
     }
 
@@ -445,13 +445,15 @@ impl<P: Packet> Flows<P> {
     #[inline]
     pub fn next_turn(&mut self, quantum: u32) -> Option<FlowId> {
         loop {
-            let flow = self.first(Turn::New).or_else(|| self.first(Turn::Old))?;
+            let flow = self
+                .first(FlowList::New)
+                .or_else(|| self.first(FlowList::Old))?;
             let f = &mut self.flows[flow as usize];
             if f.deficit > 0 {
                 return Some(flow);
             }
             f.deficit += quantum.cast_signed();
-            self.move_to(flow, Turn::Old);
+            self.move_to(flow, FlowList::Old);
         }
     }
 
@@ -459,8 +461,8 @@ impl<P: Packet> Flows<P> {
     /// a flow which sends one packet at a time cannot starve them (RFC 8290, section 4.2); an old one leaves.
     #[inline]
     pub fn found_empty(&mut self, flow: FlowId) {
-        let pass = self.get(flow).turn == Turn::New && self.first(Turn::Old).is_some();
-        self.move_to(flow, if pass { Turn::Old } else { Turn::Off });
+        let pass = self.get(flow).turn == FlowList::New && self.first(FlowList::Old).is_some();
+        self.move_to(flow, if pass { FlowList::Old } else { FlowList::Off });
     }
 }
 
@@ -503,12 +505,12 @@ mod tests {
         let mut f: Flows<TestPacket> = Flows::new(8);
         for b in 0..4 {
             let id = f.flow_of(b);
-            f.move_to(id, Turn::Old);
+            f.move_to(id, FlowList::Old);
         }
         f.unlink(1);
-        f.move_to(0, Turn::Old);
+        f.move_to(0, FlowList::Old);
         let mut order = Vec::new();
-        while let Some(id) = f.first(Turn::Old) {
+        while let Some(id) = f.first(FlowList::Old) {
             order.push(id);
             f.unlink(id);
         }

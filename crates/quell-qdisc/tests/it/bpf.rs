@@ -13,7 +13,7 @@ use quell_qdisc::fq_codel::{self, FqCodel};
 use quell_qdisc::hush::{self, Hush, Model, fixed, model::Row};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Discipline, DropCause, Ecn, Got, MS, Nanos, Rng, US};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, MS, Nanos, Rng, US};
 
 /// What happens to a queue.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ fn fates_in_rust<Q: Discipline<TestPacket>>(
         }
         let Some(got) = got else { continue };
         match got {
-            Got::Packet(packet) => {
+            Dequeued::Packet(packet) => {
                 let marked = packet.ecn == Ecn::Ce && sent[packet.id as usize] != Ecn::Ce;
                 acts.marks += usize::from(marked);
                 writeln!(fates, "{} {}", if marked { 'm' } else { 's' }, packet.id).unwrap();

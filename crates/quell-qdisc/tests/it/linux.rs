@@ -9,8 +9,8 @@
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    Discipline, DropCause, Ecn, Got, MS, NEVER, Nanos, Qdisc, Rng, SEC, cake, codel, dualpi2, fifo,
-    fq, fq_codel, fq_pie, pie,
+    Dequeued, Discipline, DropCause, Ecn, MS, NEVER, Nanos, Qdisc, Rng, SEC, cake, codel, dualpi2,
+    fifo, fq, fq_codel, fq_pie, pie,
 };
 
 const RATE_BPS: u64 = 10_000_000;
@@ -77,14 +77,14 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
             q.on_timer(now);
         } else if now == departure {
             match q.dequeue(now, &mut rng, &mut drops) {
-                Got::Packet(p) => {
+                Dequeued::Packet(p) => {
                     free = now + u64::from(p.len) * 8 * SEC / RATE_BPS;
                     if p.hash == flood && now >= WARM {
                         seen.flood += 1472.0 * 8.0 / 15e6;
                     }
                 }
-                Got::NotBefore(time) => free = time,
-                Got::Empty => {}
+                Dequeued::NotBefore(time) => free = time,
+                Dequeued::Empty => {}
             }
         } else if now == sample {
             samples.push(q.len());

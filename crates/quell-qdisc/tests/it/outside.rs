@@ -11,8 +11,8 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, AnyDiscipline, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MS, NEVER, Nanos,
-    Packet, Qdisc, Rng, SEC, SubGauges,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MS, NEVER,
+    Nanos, Packet, Qdisc, Rng, SEC, SubGauges,
 };
 
 type Dropped = Vec<(TestPacket, DropCause)>;
@@ -46,7 +46,14 @@ struct Driven {
 }
 
 /// All that can be seen of a queue after a step.
-type Seen = (Option<Got<TestPacket>>, Dropped, usize, u64, u64, Gauges);
+type Seen = (
+    Option<Dequeued<TestPacket>>,
+    Dropped,
+    usize,
+    u64,
+    u64,
+    Gauges,
+);
 
 impl Driven {
     fn new(params: Params) -> Self {
@@ -174,29 +181,34 @@ impl Discipline<Handle> for Rogue {
         self.held.push_back(packet);
     }
 
-    fn dequeue<D: Drops<Handle>>(&mut self, now: Nanos, _: &mut Rng, _: &mut D) -> Got<Handle> {
+    fn dequeue<D: Drops<Handle>>(
+        &mut self,
+        now: Nanos,
+        _: &mut Rng,
+        _: &mut D,
+    ) -> Dequeued<Handle> {
         assert!(!self.failed, "a queue that has failed is called no more");
         match (self.misdeed, self.arrivals >= 4) {
-            (Misdeed::NeverReturns, true) => return Got::Empty,
-            (Misdeed::WaitsForThePast, true) => return Got::NotBefore(now),
-            (Misdeed::WaitsForTheNextNanosecond, true) => return Got::NotBefore(now + 1),
-            (Misdeed::Invents, true) => return Got::Packet(self.foreign.lock().unwrap()[0]),
+            (Misdeed::NeverReturns, true) => return Dequeued::Empty,
+            (Misdeed::WaitsForThePast, true) => return Dequeued::NotBefore(now),
+            (Misdeed::WaitsForTheNextNanosecond, true) => return Dequeued::NotBefore(now + 1),
+            (Misdeed::Invents, true) => return Dequeued::Packet(self.foreign.lock().unwrap()[0]),
             (Misdeed::ReturnsTwice, true) => {
                 if let Some(packet) = self.last {
-                    return Got::Packet(packet);
+                    return Dequeued::Packet(packet);
                 }
             }
             _ => {}
         }
         let Some(mut packet) = self.held.pop_front() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.bytes -= u64::from(packet.len());
         self.last = Some(packet);
         if self.misdeed == Misdeed::MarksWhatIsNotCapable {
             packet.set_ce();
         }
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     fn len(&self) -> usize {
@@ -301,7 +313,7 @@ fn take(
     drops: &mut Dropped,
     out: &mut Vec<u64>,
 ) {
-    if let Got::Packet(packet) = q.take(now, rng, drops).0 {
+    if let Dequeued::Packet(packet) = q.take(now, rng, drops).0 {
         out.push(packet.id);
     }
 }

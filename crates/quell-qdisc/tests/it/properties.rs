@@ -9,7 +9,8 @@ use proptest::test_runner::{Config, TestRunner};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::flows::PACKET_MEMORY;
 use quell_qdisc::{
-    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, Qdisc, Rng, SubGauges, US,
+    Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, MS, Nanos, Packet, Qdisc, Rng, SubGauges,
+    US,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -187,13 +188,13 @@ impl World {
         let mut drops = Vec::new();
         let got = self.q.dequeue(self.now, &mut self.rng, &mut drops);
         match got {
-            Got::Packet(packet) => {
+            Dequeued::Packet(packet) => {
                 self.in_order(&packet);
                 assert!(packet.enqueued() <= self.now);
                 self.left(packet, None);
             }
-            Got::Empty => assert_eq!(before, 0, "Empty with {before} packets queued"),
-            Got::NotBefore(time) => {
+            Dequeued::Empty => assert_eq!(before, 0, "Empty with {before} packets queued"),
+            Dequeued::NotBefore(time) => {
                 assert!(time > self.now && before > 0);
                 assert!(every::shapes(&self.q), "only a shaper makes packets wait");
             }

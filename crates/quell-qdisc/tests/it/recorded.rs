@@ -12,7 +12,7 @@ use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
 use quell_qdisc::parts::filter::{Filter, Host};
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
-    Acknowledgment, Discipline, DropCause, Drops, Ecn, Gauges, Got, Knobs, Labels, MS, Nanos,
+    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Knobs, Labels, MS, Nanos,
     Packet, Qdisc, Rng, bands, cake, cebinae, choke, codel, dualpi2, fifo, fq_pie, hhf, htb, hush,
     l4s, pie, red, sfb, sfq,
 };
@@ -317,14 +317,14 @@ impl Bed {
         self.packets.note(&(got, backlog));
         self.settle(traffic);
         match got {
-            Got::Packet(packet) => {
+            Dequeued::Packet(packet) => {
                 self.counts[0] += 1;
                 let bad = packet.ecn == Ecn::Ce;
                 self.tell(traffic, &packet, bad);
                 Some(self.now)
             }
-            Got::Empty => None,
-            Got::NotBefore(time) => Some(time),
+            Dequeued::Empty => None,
+            Dequeued::NotBefore(time) => Some(time),
         }
     }
 

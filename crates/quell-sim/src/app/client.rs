@@ -67,7 +67,7 @@ impl Model {
 
 /// A message on its way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum MessageKind {
     Query,
     Hello(u8),
     Request(u8, u64),
@@ -76,7 +76,7 @@ pub enum What {
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     pub serial: u32,
-    pub what: What,
+    pub what: MessageKind,
     /// It is sent again then.
     pub due: Nanos,
     pub timeout: Nanos,

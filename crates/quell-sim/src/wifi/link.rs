@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Got, NEVER, Nanos, Packet, Rng, SEC};
+use quell_qdisc::{Dequeued, NEVER, Nanos, Packet, Rng, SEC};
 
 use super::channel::{Bursts, Errors};
 use super::edca::Exchange;
@@ -222,7 +222,7 @@ impl AirLink {
                 break;
             }
             let mut line = None;
-            if let Got::NotBefore(t) = port.queue.take_to(now, &mut line) {
+            if let Dequeued::NotBefore(t) = port.queue.take_to(now, &mut line) {
                 self.not_before = t.max(now + 1);
             }
             let Some(p) = line else { break };

@@ -41,11 +41,11 @@ impl World {
 
     fn do_for(&mut self, client: &mut Client, action: Action) {
         match action {
-            Action::Resolve => self.send_message(client, What::Query),
+            Action::Resolve => self.send_message(client, MessageKind::Query),
             Action::Connect(number) => self.open(client, number),
             Action::Fetch(number, bytes) => {
                 let segments = bytes.div_ceil(u64::from(client.tcp.mss)).max(1);
-                self.send_message(client, What::Request(number, segments));
+                self.send_message(client, MessageKind::Request(number, segments));
             }
             Action::HangUp(number) => self.hang_up(client, |n| n == number),
             Action::Close => {
@@ -110,11 +110,11 @@ impl World {
         });
     }
 
-    fn send_message(&mut self, client: &mut Client, what: What) {
+    fn send_message(&mut self, client: &mut Client, what: MessageKind) {
         let serial = client.next;
         client.next += 1;
         let timeout = match what {
-            What::Request(number, _) => client.link(number).map(|l| usize::from(l.slot)),
+            MessageKind::Request(number, _) => client.link(number).map(|l| usize::from(l.slot)),
             _ => None,
         };
         let timeout = match timeout.map(|slot| &self.slots[slot]) {
@@ -131,11 +131,11 @@ impl World {
     }
 
     /// Sends a message the way that ACKs take: so an exchange takes the round trip and the queues.
-    fn transmit(&mut self, client: &Client, serial: u32, what: What) {
+    fn transmit(&mut self, client: &Client, serial: u32, what: MessageKind) {
         let size = match what {
-            What::Query => QUERY,
-            What::Hello(_) => HELLO,
-            What::Request(..) => REQUEST,
+            MessageKind::Query => QUERY,
+            MessageKind::Hello(_) => HELLO,
+            MessageKind::Request(..) => REQUEST,
         };
         match client.path.acks {
             None => self.forward_message(client.path.home, client.id, serial),
@@ -172,13 +172,13 @@ impl World {
                 return; // it came before, or the client has hung up
             };
             let (number, segments) = match client.messages[i].what {
-                What::Query => {
+                MessageKind::Query => {
                     let port = client.path.data.0;
                     let p = world.message(client, serial, ANSWER, port, false);
                     return world.net.enter(world.now, usize::from(port), p);
                 }
-                What::Hello(number) => (number, CERTIFICATES),
-                What::Request(number, segments) => (number, segments),
+                MessageKind::Hello(number) => (number, CERTIFICATES),
+                MessageKind::Request(number, segments) => (number, segments),
             };
             client.messages.remove(i);
             let Some(link) = client.link(number) else {
@@ -218,7 +218,7 @@ impl World {
             {
                 link.greeted = true;
                 world.tell(client, Event::Opened(number));
-                world.send_message(client, What::Hello(number));
+                world.send_message(client, MessageKind::Hello(number));
             }
         });
     }

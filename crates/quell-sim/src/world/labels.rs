@@ -8,7 +8,7 @@ use crate::labels::{self, capable, hash};
 use crate::packet::FlowId;
 use crate::scenario::{Direction, Flow};
 use crate::slot::{NO_PORT, Path};
-use crate::stamps::Lie;
+use crate::stamps::DelayAttack;
 
 impl World {
     /// Which queues want labels, and which want to know what ACKs say.
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Lets far hosts lie.
-    pub fn lie(&mut self, lie: Lie) {
+    pub fn lie(&mut self, lie: DelayAttack) {
         if let Some(stamps) = &mut self.net.stamps {
             let hosts = lie
                 .hosts

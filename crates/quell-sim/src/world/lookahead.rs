@@ -12,7 +12,7 @@ use quell_qdisc::{NEVER, Nanos, Packet, SEC};
 use super::{Status, World};
 use crate::net::Net;
 use crate::packet::{Ack, Kind, Pkt, expand};
-use crate::pipe::{Chain, Pipes, Returning};
+use crate::pipe::{Chain, Pipes, Requeued};
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
 
@@ -49,7 +49,7 @@ struct Place {
 
 /// A segment that was sent again: what its sender has noted of it says nothing about the time before.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Retransmission {
     slot: u16,
     at: Nanos,
     seq: u64,
@@ -67,8 +67,8 @@ pub struct Lookahead {
     places: Vec<Place>,
     sorted: Vec<Place>,
     counts: Vec<u32>,
-    again: Vec<Again>,
-    returning: Vec<Returning>,
+    again: Vec<Retransmission>,
+    returning: Vec<Requeued>,
     #[cfg(test)]
     stretches: u64,
 }
@@ -81,7 +81,7 @@ struct Note<'a> {
     slot: u16,
     sent: &'a mut Vec<Sent>,
     places: &'a mut Vec<Place>,
-    again: &'a mut Vec<Again>,
+    again: &'a mut Vec<Retransmission>,
 }
 
 impl Note<'_> {
@@ -112,7 +112,7 @@ impl Egress for Note<'_> {
     #[cold]
     fn sends_again(&mut self, at: Nanos, seq: u64, sent_once: Option<Nanos>) {
         let slot = self.slot;
-        self.again.push(Again {
+        self.again.push(Retransmission {
             slot,
             at,
             seq,
@@ -125,7 +125,8 @@ impl Lookahead {
     /// When a segment that arrives at `now` was sent, if once only, although its sender is ahead.
     #[cold]
     fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
-        let later = |a: &&Again| a.slot == slot && a.at > now && expand(a.seq, low) == a.seq;
+        let later =
+            |a: &&Retransmission| a.slot == slot && a.at > now && expand(a.seq, low) == a.seq;
         let again = self.again.iter().find(later);
         again.map_or_else(|| c.sender.sent_once(low), |a| a.sent_once)
     }

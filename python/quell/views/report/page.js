@@ -196,7 +196,7 @@ const ride = () => {
   const list = [...shown].filter(i => Q[i].series).sort((a, b) => a - b), first = Q[withSeries[0]].series, bin = first.bin;
   const end = first.capacity.length * bin, from = zoom ? zoom[0] : 0, to = zoom ? zoom[1] : end;
   const knobs = [["limit", "limit, packets"], ["probability", "drop or mark probability, %"]].filter(([key]) => list.some(i => moves(i, key)));
-  const learned = [["times", "what a policy sets and R, ms (log)", 170], ["idle", "idle share, %", 90], ["active", "active flows", 90]].filter(([key]) => list.some(i => moves(i, key)));
+  const learned = [["times", "policy outputs and round trip R, ms (log)", 170], ["idle", "idle share, %", 90], ["active", "active flows", 90]].filter(([key]) => list.some(i => moves(i, key)));
   const panels = [["throughput", "rate, Mbit/s", 170], ["backlog", `backlog, ms (${scale})`, 170], ...knobs.map(([k, t]) => [k, t, 120]), ...learned];
   const H = panels.reduce((s, p) => s + p[2] + 34, 0) + 44, [svg, W] = canvas("ride", H, "Time series of rate, backlog and knobs");
   const L = 50, R = W - 8, x = linear(from, to, L, R);

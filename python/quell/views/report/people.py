@@ -29,12 +29,12 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
             cards.append(_card("responsiveness", f"{rpm.mean:.0f} RPM", ""))
         rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
     return (
-        '<section id="people">\n<h2>What people experience</h2>\n'
+        '<section id="people">\n<h2>Application quality</h2>\n'
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
-        "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
-        "picture. Page: median time to load. Stalls: share of the time in which a stream stalls. "
-        "Game: 99th percentile of the round trip. Grade: growth of latency under load, without down or up that of the "
-        "worse direction. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
+        "Frame: 95th percentile of the time from a picture's capture to its display in a video call; freezes: times "
+        "per minute that the picture freezes. Page: median time to load. Stalls: share of the time in which a stream "
+        "stalls. Game: 99th percentile of the round trip. Grade: growth of latency under load; without a "
+        "direction, of the worse one. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
         + "\n".join(rows)
         + "\n</section>"
     )

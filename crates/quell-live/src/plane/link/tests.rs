@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use quell_link::words;
 use quell_qdisc::outside::Handle;
-use quell_qdisc::{Drops, Got, Rng};
+use quell_qdisc::{Dequeued, Drops, Rng};
 
 fn params(words: &str, bps: u64) -> Params {
     Params::line(bps, Queue::parse(words).unwrap())
@@ -60,12 +60,12 @@ impl Discipline<Handle> for Leaky {
             self.0.push_back(p);
         }
     }
-    fn dequeue<D: Drops<Handle>>(&mut self, _: Nanos, _: &mut Rng, _: &mut D) -> Got<Handle> {
+    fn dequeue<D: Drops<Handle>>(&mut self, _: Nanos, _: &mut Rng, _: &mut D) -> Dequeued<Handle> {
         let Some(packet) = self.0.pop_front() else {
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.1 -= u64::from(packet.len());
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
     fn len(&self) -> usize {
         self.0.len()

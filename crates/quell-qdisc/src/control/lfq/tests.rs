@@ -1,7 +1,7 @@
 use super::*;
 use crate::discipline::Discipline;
 use crate::fq_fifo::{self, FqFifo};
-use crate::packet::{DropCause, Ecn, Got, TestPacket};
+use crate::packet::{Dequeued, DropCause, Ecn, TestPacket};
 use crate::{MS, US};
 
 /// A network 60-8-8-8-1 of random weights whose output is about `bias`.
@@ -360,7 +360,7 @@ impl Bed {
 
     fn take(&mut self, now: Nanos) {
         let got = self.q.dequeue(now, &mut Rng::new(1, "t"), &mut Vec::new());
-        if let Got::Packet(packet) = got {
+        if let Dequeued::Packet(packet) = got {
             let sub_queue = self.q.sub_queue_of(&packet);
             self.c.on_departure(&Departure {
                 now,

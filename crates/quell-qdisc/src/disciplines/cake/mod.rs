@@ -16,10 +16,10 @@ mod tin;
 
 use crate::discipline::Wants;
 use crate::num;
-use crate::parts::flows::{FlowId, PACKET_MEMORY, Turn};
+use crate::parts::flows::{FlowId, FlowList, PACKET_MEMORY};
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
-    SubGauges, TinGauges,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
+    SEC, SubGauges, TinGauges,
 };
 
 pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
@@ -239,7 +239,7 @@ impl<P: Packet> Cake<P> {
         let tin = &mut self.tins[at];
         match tin.states[flow as usize].set {
             Set::None | Set::Decaying => {
-                tin.flows.move_to(flow, Turn::New);
+                tin.flows.move_to(flow, FlowList::New);
                 tin.count_as(flow, Set::Sparse, isolation);
                 tin.flows.get_mut(flow).deficit = tin.quantum(flow, isolation, rng);
             }
@@ -315,7 +315,7 @@ impl<P: Packet> Cake<P> {
                 }
                 let quantum = tin.quantum(flow, isolation, rng);
                 tin.flows.get_mut(flow).deficit += quantum;
-                tin.flows.move_to(flow, Turn::Old);
+                tin.flows.move_to(flow, FlowList::Old);
                 continue;
             }
             let Some(mut packet) = tin.flows.pop(flow) else {
@@ -401,21 +401,21 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let mut first = true;
         loop {
             if self.packets == 0 {
-                return Got::Empty;
+                return Dequeued::Empty;
             }
             let due = self.next.min(self.failsafe);
             if self.shapes() && due > now {
-                return Got::NotBefore(due);
+                return Dequeued::NotBefore(due);
             }
             let Some(tin) = self.next_tin(now) else {
-                return Got::Empty;
+                return Dequeued::Empty;
             };
             if let Some(packet) = self.serve(now, tin, &mut first, rng, drops) {
-                return Got::Packet(packet);
+                return Dequeued::Packet(packet);
             }
         }
     }

@@ -34,7 +34,7 @@ fn put(q: &mut Cake<TestPacket>, now: Nanos, hash: u32, n: u64, len: u32) -> Dro
 
 fn take(q: &mut Cake<TestPacket>, now: Nanos, drops: &mut Dropped) -> TestPacket {
     match q.dequeue(now, &mut rng(), drops) {
-        Got::Packet(p) => p,
+        Dequeued::Packet(p) => p,
         other => panic!("{other:?}"),
     }
 }
@@ -90,9 +90,9 @@ fn the_shaper_spaces_packets_exactly_and_without_a_burst() {
     let mut times = Vec::new();
     while times.len() < 4 {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
-            Got::Packet(_) => times.push(now),
-            Got::NotBefore(time) => now = time,
-            Got::Empty => unreachable!(),
+            Dequeued::Packet(_) => times.push(now),
+            Dequeued::NotBefore(time) => now = time,
+            Dequeued::Empty => unreachable!(),
         }
     }
     for (i, time) in times.iter().enumerate() {
@@ -110,7 +110,7 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
     put(&mut q, MS / 2, 1, 1, 1514);
     let got = q.dequeue(MS / 2, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Got::NotBefore(t) if t.abs_diff(MS) <= 1),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(MS) <= 1),
         "{got:?}"
     );
     take(&mut q, MS, &mut Vec::new());
@@ -118,7 +118,7 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
     put(&mut q, 12 * MS, 1, 2, 1514);
     take(&mut q, 12 * MS, &mut Vec::new());
     let got = q.dequeue(12 * MS, &mut rng(), &mut Vec::new());
-    assert!(matches!(got, Got::NotBefore(_)), "{got:?}");
+    assert!(matches!(got, Dequeued::NotBefore(_)), "{got:?}");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_late_caller_gets_what_the_schedule_owes() {
     put(&mut q, 0, 1, 9, 1514);
     take(&mut q, 0, &mut Vec::new());
     let mut out = 0;
-    while let Got::Packet(_) = q.dequeue(4 * MS, &mut rng(), &mut Vec::new()) {
+    while let Dequeued::Packet(_) = q.dequeue(4 * MS, &mut rng(), &mut Vec::new()) {
         out += 1;
     }
     assert_eq!(out, 4);
@@ -292,7 +292,7 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     let mut now = 0;
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
-    assert_eq!(q.tins[0].flows.get(1).turn(), Turn::Decaying);
+    assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::Decaying);
     // One look per dequeue takes the count down, then it leaves.
     for _ in 0..40 {
         now += 50 * MS;
@@ -301,7 +301,7 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     }
     assert_eq!(
         (q.tins[0].states[1].law.count, q.tins[0].flows.get(1).turn()),
-        (0, Turn::Off)
+        (0, FlowList::Off)
     );
 }
 
@@ -314,7 +314,7 @@ fn a_decaying_flow_that_gets_a_packet_is_sparse_again() {
     while take(&mut q, 0, &mut Vec::new()).hash != 1 {}
     take(&mut q, 0, &mut Vec::new());
     put(&mut q, 0, 1, 1, 100);
-    assert_eq!(q.tins[0].flows.get(1).turn(), Turn::New);
+    assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::New);
     assert_eq!(take(&mut q, 0, &mut Vec::new()).hash, 1);
 }
 
@@ -363,15 +363,15 @@ fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> 
     let mut left = packets;
     while left > 0 {
         match q.dequeue(now, &mut rng, owner) {
-            Got::Packet(packet) => {
+            Dequeued::Packet(packet) => {
                 sent[packet.hash as usize] += u64::from(packet.len);
                 left -= 1;
                 // A new one for each that leaves.
                 let packet = TestPacket::new(99, 1514, packet.hash, Ecn::Ect0);
                 q.enqueue(now, packet, &mut rng, owner);
             }
-            Got::NotBefore(time) => now = time,
-            Got::Empty => unreachable!("every flow has packets"),
+            Dequeued::NotBefore(time) => now = time,
+            Dequeued::Empty => unreachable!("every flow has packets"),
         }
     }
     sent
@@ -548,7 +548,7 @@ fn an_ingress_shaper_is_held_up_by_drops_for_no_more_than_half_a_packet() {
     take(&mut q, 0, &mut Vec::new());
     let got = q.dequeue(0, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Got::NotBefore(t) if t.abs_diff(3 * MS / 2) <= 9),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(3 * MS / 2) <= 9),
         "{got:?}"
     );
 }
@@ -572,7 +572,7 @@ fn the_knob_rate_sets_the_bandwidth_where_one_was_given() {
     take(&mut q, 0, &mut Vec::new());
     let got = q.dequeue(0, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Got::NotBefore(t) if t.abs_diff(2 * MS) <= 9),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(2 * MS) <= 9),
         "1514 bytes at half the rate: {got:?}"
     );
     assert_eq!(

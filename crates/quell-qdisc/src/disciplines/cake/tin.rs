@@ -3,7 +3,7 @@
 use super::diffserv::Part;
 use super::params::Isolation;
 use crate::num;
-use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
+use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{Labels, MTU, Nanos, Packet, Rng, SEC, TinGauges, cobalt};
 
 /// Queues of a tin, and hosts that it can distinguish (`CAKE_QUEUES`).
@@ -13,7 +13,7 @@ const WAYS: u32 = 8;
 /// The slowest rate, bytes per second.
 const MIN_RATE: u64 = 64;
 
-/// What a flow counts as. The lists of [`Turn`] tell where it waits.
+/// What a flow counts as. The lists of [`FlowList`] tell where it waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Set {
     /// Nothing.
@@ -311,11 +311,11 @@ impl<P: Packet> Tin<P> {
     /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then old ones.
     #[inline]
     pub fn next_flow(&self, first: bool) -> Option<FlowId> {
-        let decaying = self.flows.first(Turn::Decaying);
+        let decaying = self.flows.first(FlowList::Decaying);
         decaying
             .filter(|_| first)
-            .or_else(|| self.flows.first(Turn::New))
-            .or_else(|| self.flows.first(Turn::Old))
+            .or_else(|| self.flows.first(FlowList::New))
+            .or_else(|| self.flows.first(FlowList::Old))
             .or(decaying)
     }
 
@@ -326,8 +326,8 @@ impl<P: Packet> Tin<P> {
         let rests = law.p_drop == 0 && law.count == 0 && law.drop_next <= now;
         self.stats.unresponsive_flows -= u32::from(asleep);
         let (turn, set) = match rests {
-            true => (Turn::Off, Set::None),
-            false => (Turn::Decaying, Set::Decaying),
+            true => (FlowList::Off, Set::None),
+            false => (FlowList::Decaying, Set::Decaying),
         };
         self.flows.move_to(flow, turn);
         self.count_as(flow, set, isolation);

@@ -31,7 +31,7 @@ impl Bed {
     }
     fn take(&mut self, now: Nanos) -> Option<TestPacket> {
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
-            Got::Packet(p) => Some(p),
+            Dequeued::Packet(p) => Some(p),
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ impl Bed {
     }
     fn take(&mut self, now: Nanos) -> TestPacket {
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
-            Got::Packet(p) => p,
+            Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
         }
     }
@@ -229,7 +229,7 @@ fn the_credit_rests_while_a_queue_is_empty_and_is_reset_when_both_are() {
     bed.add(0, 1, Ecn::Ect0);
     bed.take(0);
     assert_eq!(bed.q.credit, initial + 10 * 1514);
-    while let Got::Packet(_) = bed.q.dequeue(0, &mut bed.rng, &mut bed.dropped) {}
+    while let Dequeued::Packet(_) = bed.q.dequeue(0, &mut bed.rng, &mut bed.dropped) {}
     assert_eq!(bed.q.credit, initial);
 }
 

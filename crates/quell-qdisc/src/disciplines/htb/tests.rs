@@ -73,7 +73,7 @@ impl Bed {
         }
     }
 
-    fn take(&mut self) -> Got<TestPacket> {
+    fn take(&mut self) -> Dequeued<TestPacket> {
         self.q.dequeue(self.now, &mut self.rng, &mut self.owner)
     }
 
@@ -85,7 +85,7 @@ impl Bed {
         }
         while self.now < end {
             match self.take() {
-                Got::Packet(p) => {
+                Dequeued::Packet(p) => {
                     self.sent[p.hash as usize] += u64::from(p.len);
                     self.order.push(p.hash);
                     let size = leaves.iter().find(|(mark, _)| *mark == p.hash);
@@ -93,11 +93,11 @@ impl Bed {
                         self.put(*mark, 1, *len);
                     }
                 }
-                Got::NotBefore(t) => {
+                Dequeued::NotBefore(t) => {
                     assert!(t > self.now);
                     self.now = t.min(end);
                 }
-                Got::Empty => self.now = end,
+                Dequeued::Empty => self.now = end,
             }
         }
     }
@@ -215,12 +215,12 @@ fn bursts_pass_at_once_after_a_pause() {
     }]));
     bed.put(1, 30, 1000);
     let mut at_once = 0;
-    while let Got::Packet(_) = bed.take() {
+    while let Dequeued::Packet(_) = bed.take() {
         at_once += 1;
     }
     // The seventh brings the bucket of the ceiling into debt, by 600 bytes.
     assert_eq!(at_once, 7);
-    assert_eq!(bed.take(), Got::NotBefore(MS * 3 / 10));
+    assert_eq!(bed.take(), Dequeued::NotBefore(MS * 3 / 10));
 }
 
 #[test]
@@ -230,15 +230,15 @@ fn a_bucket_out_of_debt_sends_and_goes_into_debt() {
     let mut bed = Bed::new(tree(classes));
     bed.put(1, 3, 1000);
     // 1600 bytes: one packet, and the second on credit.
-    assert!(matches!(bed.take(), Got::Packet(_)));
-    assert!(matches!(bed.take(), Got::Packet(_)));
-    let Got::NotBefore(t) = bed.take() else {
+    assert!(matches!(bed.take(), Dequeued::Packet(_)));
+    assert!(matches!(bed.take(), Dequeued::Packet(_)));
+    let Dequeued::NotBefore(t) = bed.take() else {
         panic!("a third")
     };
     assert_eq!(t, 400_000, "400 bytes at a byte per microsecond");
     bed.now = t;
-    assert!(matches!(bed.take(), Got::Packet(_)));
-    assert_eq!((bed.take(), bed.q.len()), (Got::Empty, 0));
+    assert!(matches!(bed.take(), Dequeued::Packet(_)));
+    assert_eq!((bed.take(), bed.q.len()), (Dequeued::Empty, 0));
 }
 
 #[test]
@@ -258,9 +258,9 @@ fn what_no_filter_takes_goes_to_the_default_or_past_all_buckets() {
     bed.put(7, 51, 1000);
     assert_eq!(bed.owner.0, [55], "the direct queue is full");
     for _ in 0..50 {
-        assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 7));
+        assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 7));
     }
-    assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 2));
+    assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 2));
     // An inner class is no default.
     let bed = Bed::new(Params {
         default: 1,
@@ -290,11 +290,11 @@ fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
     bed.put(2, 2, 1000);
     bed.put(3, 1, 1000);
     let sent = [bed.take(), bed.take()].map(|got| match got {
-        Got::Packet(packet) => packet.hash,
+        Dequeued::Packet(packet) => packet.hash,
         other => panic!("{other:?}"),
     });
     assert_eq!(sent, [2, 3]);
-    assert!(matches!(bed.take(), Got::NotBefore(_)));
+    assert!(matches!(bed.take(), Dequeued::NotBefore(_)));
 }
 
 /// A queue that drops all that it holds when it is asked.
@@ -305,11 +305,16 @@ impl Discipline<Handle> for Sink {
     fn enqueue<D: Drops<Handle>>(&mut self, _: Nanos, packet: Handle, _: &mut Rng, _: &mut D) {
         self.0.push(packet);
     }
-    fn dequeue<D: Drops<Handle>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<Handle> {
+    fn dequeue<D: Drops<Handle>>(
+        &mut self,
+        now: Nanos,
+        _: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<Handle> {
         for packet in self.0.drain(..) {
             drops.drop(now, packet, DropCause::Early);
         }
-        Got::Empty
+        Dequeued::Empty
     }
     fn len(&self) -> usize {
         self.0.len()
@@ -335,11 +340,11 @@ fn a_leaf_that_drops_all_that_it_holds_rests_and_the_others_are_asked() {
         params.classes = by_turns(params.classes);
         let mut bed = Bed::new(params);
         bed.put(3, 2, 1000);
-        assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 3));
+        assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 3));
         bed.put(2, 3, 1000);
         match bed.take() {
-            Got::Packet(p) if !waits => assert_eq!(p.hash, 3),
-            Got::NotBefore(_) if waits => (),
+            Dequeued::Packet(p) if !waits => assert_eq!(p.hash, 3),
+            Dequeued::NotBefore(_) if waits => (),
             other => panic!("{other:?}"),
         }
         let tins = bed.q.tins();
@@ -366,9 +371,10 @@ fn leaves_that_come_and_go_leave_the_tree_whole() {
         bed.put(leaf, n, 100 + (rng.f64() * 1400.0) as u32);
         put[leaf as usize] += n;
         bed.now += (rng.f64() * 4e6) as u64;
-        while let Got::Packet(_) = bed.take() {}
+        while let Dequeued::Packet(_) = bed.take() {}
     }
-    while let Got::NotBefore(t) | Got::Packet(TestPacket { enqueued: t, .. }) = bed.take() {
+    while let Dequeued::NotBefore(t) | Dequeued::Packet(TestPacket { enqueued: t, .. }) = bed.take()
+    {
         bed.now = bed.now.max(t);
     }
     assert_eq!((bed.q.len(), bed.q.bytes()), (0, 0));
@@ -416,6 +422,6 @@ fn without_classes_it_is_a_fifo() {
     let mut bed = Bed::new(Params::default());
     bed.put(0, 3, 1000);
     assert_eq!((bed.q.len(), bed.q.next_timer()), (3, NEVER));
-    assert!((0..3).all(|_| matches!(bed.take(), Got::Packet(_))));
-    assert_eq!(bed.take(), Got::Empty);
+    assert!((0..3).all(|_| matches!(bed.take(), Dequeued::Packet(_))));
+    assert_eq!(bed.take(), Dequeued::Empty);
 }

@@ -37,10 +37,10 @@ use scores::{Scores, Shares};
 use stand_in::StandIn;
 
 use crate::control::guard::Stats;
-use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
+use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{
-    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
-    Packet, PolicyGauges, Rng,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MTU, NEVER,
+    Nanos, Packet, PolicyGauges, Rng,
 };
 
 /// In what order packets leave.
@@ -286,7 +286,7 @@ impl<P: Packet> Hush<P> {
         let flow = match self.params.order {
             _ if self.by_deadline => self.deadlines.next(),
             Order::Single => Some(0),
-            _ => first(Turn::New).or_else(|| first(Turn::Old)),
+            _ => first(FlowList::New).or_else(|| first(FlowList::Old)),
         };
         self.flows.front(flow?)
     }
@@ -424,7 +424,7 @@ impl<P: Packet> Hush<P> {
 
     /// The next packet where flows are not served by deadline, or none is queued.
     #[cold]
-    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Got<P> {
+    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Dequeued<P> {
         let next = match self.trusted {
             _ if self.flows.count() == 0 => None,
             true if self.flows.is_empty() => None,
@@ -444,7 +444,7 @@ impl<P: Packet> Hush<P> {
         };
         let Some((queue, packet)) = next else {
             self.link.found_empty(now);
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         let flow = match self.params.order {
             Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
@@ -452,7 +452,7 @@ impl<P: Packet> Hush<P> {
         };
         self.link
             .departed(now, flow, packet.len(), self.flows.is_empty());
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
@@ -515,7 +515,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         if !self.flows.is_empty() && now >= self.due {
             self.learn(now);
         }
@@ -525,14 +525,14 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         self.obey(now, drops);
         let Some(flow) = self.deadlines.next() else {
             debug_assert!(false, "a queued packet has a deadline");
-            return Got::Empty;
+            return Dequeued::Empty;
         };
         self.step(now, flow);
         let packet = self.flows.take(flow);
         self.link
             .departed(now, flow, packet.len(), self.flows.is_empty());
         self.place(flow);
-        Got::Packet(packet)
+        Dequeued::Packet(packet)
     }
 
     #[inline]

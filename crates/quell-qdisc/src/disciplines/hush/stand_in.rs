@@ -2,7 +2,7 @@
 
 use crate::disciplines::fq_codel::Source;
 use crate::parts::flows::{FlowId, Flows, of_flow};
-use crate::{Drops, Got, Nanos, Packet, codel};
+use crate::{Dequeued, Drops, Nanos, Packet, codel};
 
 /// A CoDel for each queue.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl StandIn {
         let state = of_flow(&mut self.laws, flow);
         let queue = &mut Source { flows, flow };
         match codel::dequeue(&self.codel, state, &mut self.stats, now, queue, drops) {
-            Got::Packet(packet) => Some(packet),
+            Dequeued::Packet(packet) => Some(packet),
             _ => None,
         }
     }

@@ -64,7 +64,7 @@ impl Bed {
 
     fn take(&mut self) -> Option<TestPacket> {
         match self.q.dequeue(self.now, &mut self.rng, &mut self.drops) {
-            Got::Packet(packet) => Some(packet),
+            Dequeued::Packet(packet) => Some(packet),
             _ => None,
         }
     }
@@ -493,7 +493,7 @@ fn a_dry_run_is_fq_codel_packet_for_packet() {
                 q.enqueue(now, packet, &mut rng, &mut drops);
                 id += 1;
             }
-            if let Got::Packet(packet) = q.dequeue(now, &mut rng, &mut drops) {
+            if let Dequeued::Packet(packet) = q.dequeue(now, &mut rng, &mut drops) {
                 theirs.push(packet);
             }
         }

@@ -36,7 +36,7 @@ impl Bed {
     fn take(&mut self, now: Nanos) -> Option<TestPacket> {
         self.q.run_timers(now);
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
-            Got::Packet(p) => Some(p),
+            Dequeued::Packet(p) => Some(p),
             _ => None,
         }
     }

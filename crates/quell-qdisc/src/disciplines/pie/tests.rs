@@ -347,7 +347,7 @@ fn packets_are_dropped_at_enqueue() {
     }
     assert!(drops.len() >= 7 && drops.iter().all(|d| d.0.id >= 10));
     let n = drops.len();
-    while let Got::Packet(_) = q.dequeue(2 * MS, &mut r, &mut drops) {}
+    while let Dequeued::Packet(_) = q.dequeue(2 * MS, &mut r, &mut drops) {}
     assert_eq!(drops.len(), n);
 }
 

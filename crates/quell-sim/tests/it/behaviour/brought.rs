@@ -9,7 +9,9 @@ use quell_link::record::Run;
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::{Discipline, Drops, Gauges, Got, KnobSet, Knobs, MS, Nanos, Qdisc, Rng, SEC};
+use quell_qdisc::{
+    Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Qdisc, Rng, SEC,
+};
 use quell_sim::cc::EcnMode;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 use quell_sim::scenario::{Cc, Scenario};
@@ -129,7 +131,7 @@ impl Discipline<Handle> for Leaky {
         now: Nanos,
         rng: &mut Rng,
         drops: &mut D,
-    ) -> Got<Handle> {
+    ) -> Dequeued<Handle> {
         self.fifo.dequeue(now, rng, drops)
     }
     fn len(&self) -> usize {

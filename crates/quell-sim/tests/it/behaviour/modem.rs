@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use quell_link::record::Run;
 use quell_qdisc::control::{Control, Echo, SubQueue};
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
-use quell_sim::stamps::Lie;
+use quell_sim::stamps::DelayAttack;
 use quell_sim::{Status, World};
 
 use super::common::{near, world};
@@ -174,7 +174,7 @@ fn without_reflectors_downloads_from_near_by_use_the_line() {
 /// Bytes that the modems carry from 15 to 40 s, down and up, while these far hosts and the first reflector lie.
 fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     let mut w = world(text);
-    w.lie(Lie {
+    w.lie(DelayAttack {
         reflectors: 1,
         hosts: vec![liar.to_owned()],
         span: (15 * SEC, 40 * SEC),

@@ -7,7 +7,7 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::{Discipline, Drops, Got, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::{Dequeued, Discipline, Drops, NEVER, Nanos, Rng, SEC};
 use quell_sim::{RunOptions, Session, World};
 
 use super::common::{near, scenario};
@@ -70,9 +70,9 @@ impl Discipline<Handle> for Pairs {
         now: Nanos,
         rng: &mut Rng,
         drops: &mut D,
-    ) -> Got<Handle> {
+    ) -> Dequeued<Handle> {
         if self.fifo.len() == 1 && !self.owed {
-            return Got::NotBefore(now.saturating_add(self.patience));
+            return Dequeued::NotBefore(now.saturating_add(self.patience));
         }
         self.owed = !self.owed && self.fifo.len() > 0;
         self.fifo.dequeue(now, rng, drops)

@@ -53,12 +53,12 @@ pub enum Wait<'a> {
 
 /// A stream that gives up with [`ErrorKind::TimedOut`] if its reader makes no room. What is written ends with a whole line then, unless a
 /// line is longer than 4096 bytes.
-pub struct Patient<'a> {
+pub struct BoundedWriter<'a> {
     fd: BorrowedFd<'a>,
     wait: Wait<'a>,
 }
 
-impl<'a> Patient<'a> {
+impl<'a> BoundedWriter<'a> {
     /// Of this descriptor.
     pub fn new(fd: BorrowedFd<'a>, wait: Wait<'a>) -> Self {
         let terminals = TERMINALS.get().map(|both| both.iter().zip([1, 2]));
@@ -99,7 +99,7 @@ impl<'a> Patient<'a> {
     }
 }
 
-impl Write for Patient<'_> {
+impl Write for BoundedWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(PIECE)];
         let line = piece.iter().rposition(|byte| *byte == b'\n');
@@ -135,7 +135,7 @@ mod tests {
         let line = [&[b'x'; 999][..], b"\n"].concat();
         let text = line.repeat(10);
         for wait in [Wait::No, Wait::Shortly, Wait::Until(signal.as_fd())] {
-            let mut out = Patient::new(writer.as_fd(), wait);
+            let mut out = BoundedWriter::new(writer.as_fd(), wait);
             let mut full = || (0..1000).find_map(|_| out.write_all(&text).err());
             assert_eq!(full().map(|e| e.kind()), Some(ErrorKind::TimedOut));
         }
