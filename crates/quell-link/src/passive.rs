@@ -4,7 +4,7 @@
 //! The first segment of each TSval that leaves for the line is noted; the first segment that
 //! returns with it as TSecr ends a round trip. If the TSval enters the shaper again in between, the
 //! answer may be to the later segment: the delay is then measured from that one, and not at all if
-//! they are more than [`TICK`] apart.
+//! they are more than `TICK` apart.
 //!
 //! - A pure ACK requires no answer: if no other segment of the connection came in between, the far
 //!   side may have had nothing to send, and the round trip is only an upper bound of the delay. It

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Discipline, DropCause, Drops, Dequeued, Nanos, Packet, Rng};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Nanos, Packet, Rng};
 
 /// The queue, for packets of any kind.
 #[derive(Clone, Debug)]

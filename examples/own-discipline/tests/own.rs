@@ -8,7 +8,7 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Ecn, Dequeued, MS, Rng};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, MS, Rng};
 use quell_sim::scenario::{Cc, Overrides, Scenario};
 
 fn scenario() -> Scenario {

@@ -33,10 +33,9 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
         "Frame: 95th percentile of the time from a picture's capture to its display in a video call; freezes: times "
         "per minute that the picture freezes. Page: median time to load. Stalls: share of the time in which a stream "
-        "stalls. Game: 99th percentile of the round trip. Grade: growth of latency under load; without a "
-        "direction, of the worse one. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
-        + "\n".join(rows)
-        + "\n</section>"
+        "stalls. Game: 99th percentile of the round trip. Grade: growth of latency under load; without "
+        "a direction, of the worse one. Responsiveness: round trips per minute under load. Green is good, red is "
+        "bad.</p>\n" + "\n".join(rows) + "\n</section>"
     )
 
 

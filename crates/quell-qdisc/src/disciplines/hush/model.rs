@@ -34,7 +34,7 @@ pub struct Model {
     /// A flow with a smaller window, packets, is dropped from where others are marked.
     pub window: i32,
     /// What a flow that took the whole link lately counts as if it had queued, targets, where a flow is chosen that pays; see
-    /// [`super::scores`].
+    /// `scores.rs`.
     pub service: i32,
     /// The same of what it was served over ten round trips.
     pub steady: i32,
