@@ -2,9 +2,9 @@
 """Which disciplines' source files each kind of queue comes to, for tests/by-file.
 
 A checkout's module notes the kinds whose words a process reads (`inputs` in crates/quell-link/Cargo.toml). A file of
-`disciplines/` is apart from all else in the module if only other such files and rows of the words' table name its
-module or its type: nothing in it can then run, or be read, in a process that reads no words of its kinds. Without
-arguments: prints the files that are apart, with their kinds.
+`disciplines/` or `control/` is apart from all else in the module if only other such files, rows of the words' table,
+and files that note its kind themselves name its module or its type: nothing in it can then run, or be read, in a
+process that reads no words of its kinds. Without arguments: prints the files that are apart, with their kinds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ from pathlib import Path
 
 from circles import code
 
-DISCIPLINES = "crates/quell-qdisc/src/disciplines/"
+LAWS = ("crates/quell-qdisc/src/disciplines/", "crates/quell-qdisc/src/control/")
 ROWS = "crates/quell-link/src/words/"
 # The lists of all: what they name is used only through a kind.
-LISTS = (DISCIPLINES + "mod.rs", "crates/quell-qdisc/src/lib.rs")
+LISTS = (*(folder + "mod.rs" for folder in LAWS), "crates/quell-qdisc/src/lib.rs")
 TABLE = "crates/quell-link/src/words.rs"
+
+
+SOURCE = re.compile(r"crates/[\w-]+/src/.*\.rs")
+
+
+def is_test(name: str) -> bool:
+    """Whether a source file has tests alone, of which the module has nothing."""
+    return re.split(r"[/_.]", name)[-2] == "tests"
 
 
 def type_of(module: str) -> str:
@@ -30,12 +38,15 @@ class Kinds:
     """The sources as a graph of names."""
 
     def __init__(self, root: Path, names: list[str]) -> None:
-        texts = {name: code((root / name).read_text()) for name in names if re.match(r"crates/[\w-]+/src/.*\.rs", name)}
+        texts = {name: (root / name).read_text() for name in names if SOURCE.fullmatch(name) and not is_test(name)}
+        noted = {name: set(re.findall(r'\bnote\("(\w+)"\)', text)) for name, text in texts.items()}
+        texts = {name: code(text) for name, text in texts.items()}
         self.files: dict[str, set[str]] = {}
-        """The files of each module of `disciplines/`."""
+        """The files of each module of `disciplines/` and `control/`; those with one name are one."""
         for name in texts:
-            if name.startswith(DISCIPLINES) and name not in LISTS:
-                self.files.setdefault(re.split(r"[/.]", name.removeprefix(DISCIPLINES))[0], set()).add(name)
+            if name.startswith(LAWS) and name not in LISTS:
+                module = re.split(r"[/.]", name.removeprefix(LAWS[0]).removeprefix(LAWS[1]))[0]
+                self.files.setdefault(module, set()).add(name)
         home = {name: module for module, own in self.files.items() for name in own}
         kinds = {name: kinds_of((root / name).read_text()) for name in texts if name.startswith(ROWS)}
         # Only these name rows, which are private to the table unless it makes them public.
@@ -51,6 +62,8 @@ class Kinds:
                 # The table names the rows as constants.
                 text = re.sub(r"\b\w+::[A-Z][A-Z0-9_]*\b", "", texts[name]) if name == TABLE else texts[name]
                 found |= {f"row {word}" for word in words_of(text)} & uses.keys()
+            for kind in noted[name]:
+                found -= {kind, f"row {kind}"}
             if module := home.get(name) or rows.get(name):
                 uses[module] |= found
             else:
@@ -102,4 +115,6 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent.parent
     made = Kinds(here, [str(path.relative_to(here)) for path in sorted(here.glob("crates/*/src/**/*.rs"))])
     for file in sorted(made.apart):
-        print(file.removeprefix(DISCIPLINES), *sorted(kind for kind, own in made.of.items() if file in own))
+        print(
+            file.removeprefix("crates/quell-qdisc/src/"), *sorted(kind for kind, own in made.of.items() if file in own)
+        )

@@ -21,7 +21,7 @@ QDISC, LINK, SIM = (Path("crates") / name / "src" for name in ("quell-qdisc", "q
 DISCIPLINE = """//! A FIFO under another name.
 
 use crate::fifo::{self, Fifo};
-use crate::{Discipline, Drops, Dequeued, Nanos, Packet, Rng};
+use crate::{Dequeued, Discipline, Drops, Nanos, Packet, Rng};
 
 /// Packets that it holds.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,8 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use quell_link::Error;
 use quell_link::record::Run;
 use quell_qdisc::control::a3c::{self, Observation};
-use quell_qdisc::num;
-use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges};
+use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges, num};
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
 

@@ -4,10 +4,9 @@
 //! It learns from what [`crate::episode::episode`] gives: what the network read at each decision, and what it chose.
 
 use quell_link::Error;
-use quell_qdisc::Rng;
 use quell_qdisc::control::rlaqm::argmax;
-use quell_qdisc::num;
 use quell_qdisc::policy::{Activation, Adam, Affine, Card, Init, Optimizer, Policy, Trainee};
+use quell_qdisc::{Rng, num};
 
 /// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_qdisc::control::lfq::{FEATURES, INITIAL, LIMITS};
-use quell_qdisc::num;
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, num};
 
 pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
 pub use vary::Randomization;

@@ -12,9 +12,8 @@ use std::sync::{Arc, OnceLock};
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
-use quell_qdisc::num;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, SEC, num};
 
 use quell_sim::scenario::{Cc, FlowKind, Overrides, Rate, Scenario};
 use quell_sim::{Status, World};

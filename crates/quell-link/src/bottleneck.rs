@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use quell_qdisc::control::{Delay, Echo};
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
-    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
+    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC,
 };
 
 use crate::hist::Hist;
@@ -100,9 +100,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     pub fn new(params: &Params, queue: &Queue, rng: Rng, observer: O) -> Self {
         let mean_bps = params.mean_bps.max(1);
         let mut built = queue.build(mean_bps);
-        if let disciplines::Params::Cake(cake) = &mut built.queue {
-            cake.header = params.overhead;
-        }
+        built.queue.set_link_header(params.overhead);
         let labels = |name: &str| params.hosts.map(|hosts| (hosts.labels)(hosts.key, name));
         built.queue.name_hosts(&labels);
         Self {

@@ -1,8 +1,7 @@
 //! One parameter: how its value is read from text, checked, kept and written. The options of queue words and the
 //! keys of scenario files are tables of these.
 
-use quell_qdisc::num;
-use quell_qdisc::{NEVER, Nanos};
+use quell_qdisc::{NEVER, Nanos, num};
 
 use crate::error::Error;
 use crate::units;

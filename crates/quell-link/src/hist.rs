@@ -4,8 +4,9 @@
 //! Values are integers, mostly nanoseconds; below 1,024 buckets are 8 wide, so what is counted in small units (packets) is
 //! recorded shifted up and scaled back in [`Hist::summary`].
 
-use crate::record::Summary;
 use quell_qdisc::num;
+
+use crate::record::Summary;
 
 const SUB_BITS: u32 = 7;
 const SUBS: usize = 1 << SUB_BITS;

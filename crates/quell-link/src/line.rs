@@ -6,8 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 /// Fixed point of the time per byte.
 pub(crate) const SHIFT: u32 = 24;

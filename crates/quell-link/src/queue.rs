@@ -6,10 +6,9 @@ use std::collections::VecDeque;
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
-use quell_qdisc::num;
 use quell_qdisc::{
     Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, NEVER,
-    Nanos, Packet, Qdisc, Rng, TinGauges,
+    Nanos, Packet, Qdisc, Rng, TinGauges, num,
 };
 
 use crate::meter::{Counters, Meter};

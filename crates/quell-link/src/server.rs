@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use quell_qdisc::num;
 use quell_qdisc::parts::framing::Framing;
-use quell_qdisc::{MS, NEVER, Nanos, SEC};
+use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
 
 use crate::line::{SHIFT, Share};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};

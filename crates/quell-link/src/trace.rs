@@ -5,8 +5,7 @@ pub mod generated;
 
 use std::path::Path;
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 use crate::error::Error;
 

@@ -4,8 +4,7 @@
 //! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time or a rate without a unit is refused,
 //! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s which is never what is meant.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use crate::error::Error;
 

@@ -8,14 +8,19 @@ mod cake;
 mod cebinae;
 mod choke;
 pub mod class;
+mod cobalt;
+mod codel;
 mod controlled;
 mod drr;
 mod dualpi2;
-mod fair;
+mod fifo;
+mod fq;
+mod fq_codel;
+mod fq_pie;
 mod guard;
 mod hashed;
 mod htb;
-pub mod hush;
+mod hush;
 mod l4s;
 mod learnqueue;
 mod lfq;
@@ -27,7 +32,6 @@ mod red;
 mod rlaqm;
 mod rows;
 mod sfq;
-mod single;
 mod spec;
 mod table;
 
@@ -36,8 +40,8 @@ use std::sync::Arc;
 
 use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::disciplines;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{disciplines, fifo};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -52,15 +56,21 @@ use table::{AnyKind, Kind};
 
 /// Every kind, in the order of the catalogue.
 static KINDS: &[&[&dyn AnyKind]] = &[
-    single::KINDS,
+    &[
+        &fifo::PFIFO,
+        &fifo::BFIFO,
+        &fifo::FIFO,
+        &codel::CODEL,
+        &cobalt::COBALT,
+    ],
     bands::KINDS,
     &[&red::RED, &choke::CHOKE, &pie::PIE, &sfq::SFQ],
     hashed::KINDS,
     &[&cebinae::CEBINAE, &drr::DRR, &htb::HTB],
     &[
-        &fair::FQ,
-        &fair::FQ_CODEL,
-        &pie::FQ_PIE,
+        &fq::FQ,
+        &fq_codel::FQ_CODEL,
+        &fq_pie::FQ_PIE,
         &cake::CAKE,
         &l4s::L4S,
     ],
@@ -149,7 +159,7 @@ impl Built {
     /// A FIFO, and who sets its knobs.
     fn fifo(controller: Option<Box<dyn Control>>) -> Self {
         Self {
-            queue: disciplines::Params::Fifo(fifo::Params::default()),
+            queue: disciplines::Params::Fifo(quell_qdisc::fifo::Params::default()),
             controller,
         }
     }
@@ -306,9 +316,23 @@ pub fn every() -> Vec<String> {
         .collect()
 }
 
+/// What serves a link whose `hush` names a model that cannot be read: the same words without it, fq_codel's law in charge. `None`
+/// where the model is not what is wrong with the words.
+pub fn hush_without_model(words: &str) -> Option<Queue> {
+    note("hush");
+    hush::without_model(words)
+}
+
+/// The text of the policy that `hush` has without a `model`.
+pub fn hush_model() -> &'static str {
+    note("hush");
+    quell_qdisc::hush::model::TEXT
+}
+
 /// In a checkout's builds (the feature `inputs`): records the kind as an input of the running test, in the folder that the
-/// environment names, as tests/recorder/sitecustomize.py does. Must be called before a discipline of the kind is used.
-fn note(kind: &str) {
+/// environment names, as tests/recorder/sitecustomize.py does. Must be called before a discipline of the kind is used, as it is
+/// where words are read. A file that calls it for a kind may use the kind's discipline without words (tests/kinds.py).
+pub fn note(kind: &str) {
     #[cfg(unix)]
     if cfg!(feature = "inputs")
         && let Some(folder) = std::env::var_os("QUELL_TEST_INPUTS")

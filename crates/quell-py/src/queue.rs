@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use quell_link::{Error, Queue};
-use quell_qdisc::num;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::{
-    Dequeued, Discipline, DropCause, Drops, Ecn, NEVER, Nanos, Packet as _, Rng, SEC,
+    Dequeued, Discipline, DropCause, Drops, Ecn, NEVER, Nanos, Packet as _, Rng, SEC, num,
 };
 
 use crate::input_error;

@@ -238,7 +238,7 @@ pub fn queues() -> PyResult<String> {
 /// The text of the policy that `hush` has without a `model`.
 #[pyfunction]
 pub fn hush_model() -> &'static str {
-    quell_qdisc::hush::model::TEXT
+    quell_link::words::hush_model()
 }
 
 /// Reads a rate, time or size in the notation of scenario files: bit/s, ns or bytes.

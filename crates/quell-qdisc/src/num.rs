@@ -77,6 +77,13 @@ pub const fn low_u16(x: u64) -> u16 {
     x as u16
 }
 
+/// An index or a length that fits, which builds with debug assertions check; the low 16 bits.
+#[inline]
+pub const fn index_u16(x: usize) -> u16 {
+    debug_assert!(x <= u16::MAX as usize);
+    x as u16
+}
+
 /// A constant of the C library for a field of 16 bits.
 #[inline]
 pub const fn short(x: i32) -> u16 {
@@ -131,6 +138,7 @@ mod tests {
         assert_eq!(low_u32(1 << 32 | 7), 7);
         assert_eq!(short(-2), 0xfffe);
         assert_eq!(low_u8(257), 1);
+        assert_eq!(index_u16(65_535), u16::MAX);
         assert_eq!(index(9), 9);
         assert_eq!(count(usize::MAX), u32::MAX);
     }

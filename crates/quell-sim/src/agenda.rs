@@ -6,8 +6,7 @@
 //! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every change replays the
 //! same few matches up to the root.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 /// The longest time a key can hold; it means "never".
 pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;

@@ -1,12 +1,11 @@
 //! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's state.
 
-use quell_qdisc::num;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, MS, Nanos, Packet};
+use quell_qdisc::{Ecn, MS, Nanos, Packet, num};
 
 use crate::cc::EcnMode;
 use crate::packet::{Kind, Pkt};

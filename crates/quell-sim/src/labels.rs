@@ -1,9 +1,9 @@
 //! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets, which are to be small; each queue
 //! that sorts by it has a table of the flows that pass (in its [`crate::trace::Trace`]).
 
-use quell_qdisc::num;
 use std::hash::Hasher;
 
+use quell_qdisc::num;
 use siphasher::sip::SipHasher13;
 
 use crate::scenario::{Flow, FlowKind};

@@ -2,8 +2,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
-use quell_qdisc::num;
-use quell_qdisc::{NEVER, Nanos, SEC, US};
+use quell_qdisc::{NEVER, Nanos, SEC, US, num};
 
 use crate::app::App;
 use crate::delay::{self, Delays, Sampler};

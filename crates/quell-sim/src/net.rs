@@ -1,8 +1,7 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
 use quell_link::passive::Stamped;
-use quell_qdisc::num;
-use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet};
+use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet, num};
 
 use crate::agenda::Agenda;
 use crate::packet::{Ack, Kind, Pkt};

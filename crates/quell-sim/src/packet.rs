@@ -1,7 +1,6 @@
 //! Packets (32-byte descriptors) and ACKs.
 
-use quell_qdisc::num;
-use quell_qdisc::{Ecn, Nanos, Packet, US};
+use quell_qdisc::{Ecn, Nanos, Packet, US, num};
 
 /// A slot of the flow table with its generation: a packet of a closed connection no longer finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -5,10 +5,9 @@
 //! the packet's comment; a packet that the queue marked has the comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to
 //! 172.16.0.0 + i + 1. Payload is not captured but counted, as zeros, in lengths and checksums.
 
-use quell_qdisc::num;
 use std::io::{self, Write};
 
-use quell_qdisc::{DropCause, Ecn, Nanos};
+use quell_qdisc::{DropCause, Ecn, Nanos, num};
 
 use crate::scenario::Direction;
 
@@ -201,7 +200,7 @@ impl<W: Write> Writer<W> {
     fn option(&mut self, code: u16, value: &[u8]) {
         self.block.extend_from_slice(&code.to_le_bytes());
         self.block
-            .extend_from_slice(&num::low_u16(value.len() as u64).to_le_bytes());
+            .extend_from_slice(&num::index_u16(value.len()).to_le_bytes());
         self.block.extend_from_slice(value);
         self.pad();
     }

@@ -1,8 +1,7 @@
 //! Wires: a packet or ACK arrives after a fixed delay, so each delay class is a queue in order of arrival, and only the
 //! heads of the classes need a heap. Items live in one slab with 32-bit links.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use crate::agenda::{Agenda, MAX_TIME};
 

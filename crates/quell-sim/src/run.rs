@@ -1,6 +1,5 @@
 //! One run: a scenario, a queue and a seed in, a result record out.
 
-use quell_qdisc::num;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use quell_link::error::Error;
 use quell_link::qoo::{self, Qoo};
 use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 use crate::app::App;
 use crate::capture::Capture;

@@ -1,7 +1,6 @@
 //! What fills the flow table: TCP connections, datagram sources, and sources of short transfers.
 
-use quell_qdisc::num;
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, num};
 
 use crate::app::Way;
 use crate::app::call::FRAME;

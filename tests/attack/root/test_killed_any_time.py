@@ -30,6 +30,7 @@ state() {
     ip -o link | cut -d: -f2
     ls -I '*.lock' /run/quell
 }
+$5
 state 2>/dev/null > before
 count=0
 end=$((SECONDS + $1))
@@ -66,9 +67,8 @@ def test_what_it_leaves_is_restored(tmp_path: Path, kind: str) -> None:
     command, first, restore = (
         word.format(live=QUELL_LIVE, quell=QUELL) if isinstance(word, str) else str(word) for word in KINDS[kind]
     )
-    queue = "tc qdisc add dev v0 root handle 1: pfifo limit 1000" if "steer" in kind else "true"
-    script = LOOP.replace("state 2>/dev/null > before", f"{queue}\nstate 2>/dev/null > before", 1)
-    words = ("unshare", "-n", "-m", "bash", "-ec", script, "-", "30", command, first, restore)
+    queue = "tc qdisc add dev v0 root handle 1: pfifo limit 1000" if "steer" in kind else ""
+    words = ("unshare", "-n", "-m", "bash", "-ec", LOOP, "-", "30", command, first, restore, queue)
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) >= 5

@@ -5,8 +5,7 @@ use quell_link::Error;
 use quell_link::units;
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue;
-use quell_qdisc::num;
-use quell_qdisc::{Gauges, MS, SEC};
+use quell_qdisc::{Gauges, MS, SEC, num};
 
 /// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit.
 const PACKET: f64 = 1446.0;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_link::units;
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, Rng};
+use quell_qdisc::{Nanos, Rng, num};
 
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 

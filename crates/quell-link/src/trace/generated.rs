@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, Rng};
+use quell_qdisc::{MS, Nanos, Rng, num};
 
 use super::{OPPORTUNITY_BYTES, Trace};
 

@@ -2,8 +2,7 @@
 //! from the link's rate.
 
 use quell_qdisc::choke::{LONGEST, Params, default_burst};
-use quell_qdisc::num;
-use quell_qdisc::{disciplines, red};
+use quell_qdisc::{disciplines, num, red};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use quell_qdisc::htb;
 use quell_qdisc::parts::filter::{Filter, Host};
 
 use super::option::Opt;
@@ -329,23 +328,6 @@ impl Class {
     /// The queue in it, for a link of this rate.
     pub(super) fn built(&self, rate_bps: u64) -> Option<quell_qdisc::disciplines::Params> {
         self.queue.as_ref().map(|queue| queue.build(rate_bps).queue)
-    }
-
-    /// It as a class of `htb`.
-    pub(super) fn htb(&self) -> htb::Class {
-        let rate = self.rate.unwrap_or_default();
-        htb::Class {
-            id: self.id.0,
-            parent: self.parent.map(|id| id.0),
-            rate,
-            ceil: self.ceil,
-            burst: self.burst,
-            cburst: self.cburst,
-            prio: self.prio.unwrap_or_default(),
-            quantum: self.quantum,
-            filter: self.filter(),
-            queue: self.built(self.ceil.unwrap_or(rate).max(1)),
-        }
     }
 
     /// The class as words of a queue with classes of its sort, `class 1:10 rate 5mbit`, and what is wrong with them there.

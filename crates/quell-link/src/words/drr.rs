@@ -1,8 +1,7 @@
 //! `drr`: classes that a hash of the flow chooses, or those that are named.
 
 use quell_qdisc::bands::{self, BandClass, MAX_CLASSES};
-use quell_qdisc::num;
-use quell_qdisc::{disciplines, drr};
+use quell_qdisc::{disciplines, drr, num};
 
 use super::class::{self, Class, IN_DRR};
 use super::rows::*;

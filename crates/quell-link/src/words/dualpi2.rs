@@ -1,8 +1,7 @@
 //! `dualpi2`, with the round trips from which its gains may be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, US, disciplines};
+use quell_qdisc::{MS, Nanos, US, disciplines, num};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};

@@ -8,7 +8,7 @@ use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::Wqm;
 
-use super::OptionInfo;
+use super::{OptionInfo, note};
 use crate::error::Error;
 
 /// The kinds whose controllers learn.
@@ -34,6 +34,7 @@ impl Words {
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
         let (whole, sub) = learned.knobs();
         let classic: Box<dyn Control> = if whole.drop {
+            note("pie");
             Box::new(Pie::new(Default::default()))
         } else if whole.limit {
             Box::new(Wqm::new(Default::default(), rate_bps))

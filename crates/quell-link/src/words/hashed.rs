@@ -1,8 +1,7 @@
 //! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`.
 
 use quell_qdisc::disciplines::Params;
-use quell_qdisc::num;
-use quell_qdisc::{hhf, sfb};
+use quell_qdisc::{hhf, num, sfb};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};

@@ -1,7 +1,7 @@
 //! `htb`: a tree of classes.
 
 use quell_qdisc::disciplines;
-use quell_qdisc::htb::Params;
+use quell_qdisc::htb::{self, Params};
 
 use super::class::{self, Class, IN_HTB};
 use super::rows::*;
@@ -18,9 +18,26 @@ pub struct Words {
 impl Words {
     fn params(&self) -> Params {
         Params {
-            classes: self.classes.iter().map(Class::htb).collect(),
+            classes: self.classes.iter().map(built).collect(),
             ..self.params.clone()
         }
+    }
+}
+
+/// A class of the queue.
+fn built(class: &Class) -> htb::Class {
+    let rate = class.rate.unwrap_or_default();
+    htb::Class {
+        id: class.id.0,
+        parent: class.parent.map(|id| id.0),
+        rate,
+        ceil: class.ceil,
+        burst: class.burst,
+        cburst: class.cburst,
+        prio: class.prio.unwrap_or_default(),
+        quantum: class.quantum,
+        filter: class.filter(),
+        queue: class.built(class.ceil.unwrap_or(rate).max(1)),
     }
 }
 

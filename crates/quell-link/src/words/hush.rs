@@ -54,9 +54,8 @@ impl Spec for Words {
     }
 }
 
-/// What serves a link whose `hush` names a model that cannot be read: the same words without it, fq_codel's law in charge. `None`
-/// where the model is not what is wrong with the words.
-pub fn stand_in(words: &str) -> Option<Queue> {
+/// As [`super::hush_without_model`].
+pub(super) fn without_model(words: &str) -> Option<Queue> {
     let mut words: Vec<&str> = words.split_whitespace().collect();
     let model = words.iter().position(|word| *word == "model")?;
     if words.first() != Some(&HUSH.name) || model + 1 >= words.len() {
@@ -180,7 +179,7 @@ mod tests {
                 .to_string();
             assert!(error.contains(&bad) && !error.contains('\n'), "{error}");
             for rest in ["", " dry_run"] {
-                let instead = stand_in(&format!("hush limit 99 model {bad}{rest}")).unwrap();
+                let instead = without_model(&format!("hush limit 99 model {bad}{rest}")).unwrap();
                 assert_eq!(instead.canonical(), "hush limit 99 dry_run");
             }
             std::fs::remove_file(bad).unwrap();
@@ -191,7 +190,7 @@ mod tests {
             .to_string();
         assert!(error.contains("/nonexistent"), "{error}");
         for other in ["hush model", "hush limit 0 model x", "lfq model x", ""] {
-            assert_eq!(stand_in(other), None, "{other}");
+            assert_eq!(without_model(other), None, "{other}");
         }
     }
 }

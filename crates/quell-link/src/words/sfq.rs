@@ -1,9 +1,8 @@
 //! `sfq`: its RED options are read as `tc` reads them, and hold once `redflowlimit` is given.
 
 use quell_qdisc::disciplines;
-use quell_qdisc::num;
 use quell_qdisc::sfq::{LONGEST_PERTURB, MAX_DEPTH, MAX_FLOWS, Params, Red};
-use quell_qdisc::{SEC, red};
+use quell_qdisc::{SEC, num, red};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};

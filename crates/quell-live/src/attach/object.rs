@@ -1,12 +1,12 @@
 //! Loading of a compiled discipline: its types, maps and programs, then its registration as a discipline of the kernel (struct_ops).
 
-use quell_qdisc::num;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use super::super::bpf::{self, Load};
 use super::chosen::Discipline;

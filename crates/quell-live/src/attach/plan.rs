@@ -1,9 +1,9 @@
 //! Which disciplines of a device are replaced, by which requests.
 
-use quell_qdisc::num;
 use std::io;
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use super::before::{HANDLES, PreviousQdiscs, RESTORABLE, Row};
 use crate::bpf::page::Knobs;

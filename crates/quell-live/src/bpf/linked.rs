@@ -2,7 +2,6 @@
 //!
 //! The offsets of fields in the kernel's types are left to the kernel, which gets clang's notes of what is read (CO-RE, since Linux 5.17).
 
-use quell_qdisc::num;
 use std::collections::HashMap;
 
 use object::elf::{R_BPF_64_32, R_BPF_64_64};
@@ -11,6 +10,7 @@ use object::{
     LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
     RelocationTarget, SectionIndex, SymbolIndex,
 };
+use quell_qdisc::num;
 
 use super::btf::{Btf, word};
 

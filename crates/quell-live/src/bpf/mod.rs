@@ -6,12 +6,12 @@ pub mod btf;
 pub mod linked;
 pub mod page;
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::c_int;
 use quell_link::Error;
+use quell_qdisc::num;
 
 use crate::system::host;
 

@@ -1,12 +1,12 @@
 //! The memory that a discipline in the kernel shares with user space: knobs and gauges (crates/quell-qdisc/bpf/page.h).
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quell_link::Error;
+use quell_qdisc::num;
 use serde_json::{Map as Object, Value as Json};
 
 use super::super::bpf::{self, Map};

@@ -1,12 +1,12 @@
 //! `quell live` on its interfaces: opening, monitoring and releasing them.
 
-use quell_qdisc::num;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
@@ -165,7 +165,7 @@ impl Running {
                 _ => &mut ingress,
             };
             let first = backends[0].number;
-            *queues = Some(first..=first + num::low_u16((loops - 1) as u64));
+            *queues = Some(first..=first + num::index_u16(loops - 1));
             let task = Task::new(params, loops);
             self.work(plan, direction.name, backends, &task, false)?;
         }

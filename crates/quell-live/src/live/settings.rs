@@ -5,7 +5,6 @@ use std::path::Path;
 
 use quell_link::units::{format_rate, note_on_rate, parse_rate};
 use quell_link::{Error, Queue, words};
-use quell_qdisc::cake;
 use quell_qdisc::discipline::Wants;
 
 pub use crate::options::live::Options;
@@ -237,8 +236,9 @@ impl Plan {
 
     /// What to say where CAKE asks for what its packets come without: addresses within translation, or marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
-        let params = direction.params.queue.spec::<cake::Params>()?;
-        let (nat, fwmark) = (params.nat, params.fwmark != 0);
+        // Any rate will do.
+        let queue = direction.params.queue.build(1_000_000).queue;
+        let (nat, fwmark) = (queue.is_nat(), queue.reads_fwmark());
         if self.options.to.is_some() {
             let word = match (nat, fwmark) {
                 (false, false) => return None,
@@ -378,7 +378,7 @@ fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
     match guarded.or_else(|_| Queue::parse(aqm)) {
         Ok(queue) => Ok((queue, None)),
         // Nor is a link without a queue because of a model that cannot be read.
-        Err(error) => match words::hush::stand_in(aqm) {
+        Err(error) => match words::hush_without_model(aqm) {
             Some(queue) => Ok((queue, Some(error))),
             None => Err(error),
         },

@@ -4,13 +4,12 @@
 //! answer, and for an IPv6 address, it gets echo requests (RFC 792, RFC 4443), which give only the round trip. An answer counts
 //! once, and only if it carries the number of an outstanding request and the random word that was sent with it.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 /// Time between two requests, and between two to the same reflector.
 const GAP: Nanos = 50 * MS;

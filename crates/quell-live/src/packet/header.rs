@@ -2,13 +2,12 @@
 //!
 //! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
 
-use quell_qdisc::num;
 use std::fmt;
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 
 use quell_qdisc::discipline::Wants;
-use quell_qdisc::{Acknowledgment, Ecn, Labels};
+use quell_qdisc::{Acknowledgment, Ecn, Labels, num};
 use siphasher::sip::SipHasher13;
 
 use crate::packet::tcp::{self, Stamps};

@@ -4,8 +4,9 @@
 //! Only neighbours of one frame are joined, so what leaves can be taken apart into exactly the packets that the kernel meant. A packet
 //! that was marked here goes alone, so that its receiver counts what was on the wire. The order within a flow stays.
 
-use quell_qdisc::num;
 use std::io::IoSlice;
+
+use quell_qdisc::num;
 
 use crate::packet::header::{self, Change};
 use crate::packet::segment::{Frame, HEADER};

@@ -4,8 +4,9 @@
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
 
-use quell_qdisc::num;
 use std::ops::Range;
+
+use quell_qdisc::num;
 
 use crate::packet::header;
 
@@ -179,7 +180,7 @@ impl<'a> Frame<'a> {
         out.copy_from_slice(&self.packet[..header]);
         let four = out[0] >> 4 == 4;
         if four {
-            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(num::low_u16(first as u64));
+            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(num::index_u16(first));
             out[4..6].copy_from_slice(&id.to_be_bytes());
         }
         let length = header + to - from;
@@ -195,7 +196,7 @@ impl<'a> Frame<'a> {
                 t[13] &= !CWR;
             }
         } else {
-            t[4..6].copy_from_slice(&num::low_u16((length - start) as u64).to_be_bytes());
+            t[4..6].copy_from_slice(&num::index_u16(length - start).to_be_bytes());
         }
         if count > 1 {
             let reduced = if tcp && t[13] & CWR != 0 { ECN } else { 0 };
@@ -205,8 +206,8 @@ impl<'a> Frame<'a> {
                     (true, false) => TCP6,
                     (false, _) => UDP,
                 };
-            head[2..4].copy_from_slice(&num::low_u16(header as u64).to_ne_bytes());
-            head[4..6].copy_from_slice(&num::low_u16(size as u64).to_ne_bytes());
+            head[2..4].copy_from_slice(&num::index_u16(header).to_ne_bytes());
+            head[4..6].copy_from_slice(&num::index_u16(size).to_ne_bytes());
         }
         set_length(out, start, length, tcp);
         let at = HEADER + header;
@@ -218,22 +219,22 @@ impl<'a> Frame<'a> {
 fn open(head: &mut [u8], start: usize, at: usize) {
     head.fill(0);
     head[0] = NEEDS_CHECKSUM;
-    head[6..8].copy_from_slice(&num::low_u16(start as u64).to_ne_bytes());
-    head[8..10].copy_from_slice(&num::low_u16((at - start) as u64).to_ne_bytes());
+    head[6..8].copy_from_slice(&num::index_u16(start).to_ne_bytes());
+    head[8..10].copy_from_slice(&num::index_u16(at - start).to_ne_bytes());
 }
 
 /// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
 /// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
 fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
     let addresses = if headers[0] >> 4 == 4 {
-        headers[2..4].copy_from_slice(&num::low_u16(length as u64).to_be_bytes());
+        headers[2..4].copy_from_slice(&num::index_u16(length).to_be_bytes());
         headers[10..12].fill(0);
         let sum =
             num::low_u16((header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0)).into());
         headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
         12..20
     } else {
-        headers[4..6].copy_from_slice(&num::low_u16((length - 40) as u64).to_be_bytes());
+        headers[4..6].copy_from_slice(&num::index_u16(length - 40).to_be_bytes());
         8..40
     };
     let (protocol, at) = match tcp {

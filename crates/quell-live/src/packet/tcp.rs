@@ -1,8 +1,7 @@
 //! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1; RFC 7323; RFC 2018).
 
-use quell_qdisc::Acknowledgment;
-use quell_qdisc::num;
 use quell_qdisc::packet::SACK_BLOCKS;
+use quell_qdisc::{Acknowledgment, num};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;

@@ -3,7 +3,6 @@
 //! Its owner says when packets arrive and what time it is; the link says which packets are through, each with the time at which
 //! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
@@ -17,6 +16,7 @@ use quell_qdisc::control::{Clock, Delay, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{
     Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
+    num,
 };
 
 use crate::packet::header::Class;

@@ -1,6 +1,5 @@
 //! Looks at loops while they run, what loops are told, and the task that each works on.
 
-use quell_qdisc::num;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -8,6 +7,7 @@ use std::time::Instant;
 use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
 use quell_qdisc::control::Delay;
+use quell_qdisc::num;
 use serde::Serialize;
 
 use super::pace::Pace;

@@ -273,7 +273,7 @@ fn begin(out: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, sequence: u32) ->
 }
 
 fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend_from_slice(&(4 + num::low_u16(value.len() as u64)).to_ne_bytes());
+    out.extend_from_slice(&(4 + num::index_u16(value.len())).to_ne_bytes());
     out.extend_from_slice(&kind.to_ne_bytes());
     out.extend_from_slice(value);
     out.resize(out.len().next_multiple_of(4), 0);

@@ -1,10 +1,9 @@
 //! A loop's clock, and how it waits: it sleeps, then looks at the clock for the last stretch.
 
-use quell_qdisc::num;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use quell_qdisc::{MS, Nanos, SEC, US};
+use quell_qdisc::{MS, Nanos, SEC, US, num};
 
 use crate::plane::link::LiveLink;
 use crate::system::sys;

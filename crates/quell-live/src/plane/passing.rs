@@ -1,11 +1,10 @@
 //! The TCP timestamps of both directions of an interface: each direction has a loop, and the controllers of both hear what they tell.
 
-use quell_qdisc::num;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quell_link::passive::{Passive, Stamped};
-use quell_qdisc::Nanos;
+use quell_qdisc::{Nanos, num};
 
 use super::looks::Watch;
 use crate::packet::header::{Class, Key, random_key};

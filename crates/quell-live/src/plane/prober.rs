@@ -1,6 +1,5 @@
 //! Sockets for echo requests to the reflectors that the operator names, and the thread that asks them for `quell live`.
 
-use quell_qdisc::num;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 use serde_json::{Value, json};
 
 use super::looks::Watch;

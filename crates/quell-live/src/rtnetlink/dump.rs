@@ -1,9 +1,10 @@
 //! Lists of disciplines and classes from the kernel: one socket, one buffer, no allocation per sample.
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+use quell_qdisc::num;
 
 use super::message::{self, Filter, Message, Queue};
 use crate::system::notice::Notices;

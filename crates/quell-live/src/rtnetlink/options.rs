@@ -2,8 +2,7 @@
 //!
 //! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md has the measurements).
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::message::{attributes, u32_at, u64_at};

@@ -1,11 +1,11 @@
 //! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its answer.
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use crate::rtnetlink::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answers};
 use crate::system::{host, sys};
@@ -253,7 +253,7 @@ fn message(out: &mut Vec<u8>, request: &Request<'_>, flags: u16, sequence: u32) 
 
 /// Appends an attribute.
 pub fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend((4 + num::low_u16(value.len() as u64)).to_ne_bytes());
+    out.extend((4 + num::index_u16(value.len())).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend(value);
     out.resize(out.len().next_multiple_of(4), 0);

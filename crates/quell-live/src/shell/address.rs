@@ -2,9 +2,10 @@
 //! fd71:7565:6c6c::/96: the side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
 //! block out of the outer one's, so that plain routes lead through all links.
 
-use quell_qdisc::num;
 use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+use quell_qdisc::num;
 
 /// 100.64.0.0/10.
 const POOL: u32 = 100 << 24 | 64 << 16;

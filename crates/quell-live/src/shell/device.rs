@@ -3,11 +3,12 @@
 //! A device lives as long as the descriptor that made it: when its process dies, however that comes, the device is gone.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::ffi::CStr;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+
+use quell_qdisc::num;
 
 use crate::system::sys;
 

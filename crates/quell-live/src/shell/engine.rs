@@ -1,7 +1,6 @@
 //! The loop: one thread per direction moves packets from one device through a link to the other, until it is stopped or one of
 //! the devices is deleted.
 
-use quell_qdisc::num;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use quell_link::Hist;
-use quell_qdisc::{Ecn, Nanos, Packet};
+use quell_qdisc::{Ecn, Nanos, Packet, num};
 
 use crate::packet::header::{Change, Class, Key, Parser};
 use crate::packet::large::{FRAME, Large};

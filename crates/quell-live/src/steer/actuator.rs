@@ -142,7 +142,8 @@ impl Actuator {
             let _ = self.file.remove();
             return Err(error.key(&plan.dev));
         }
-        if self.look_at_hook(dump)?.is_some_and(|seen| seen.before) {
+        let seen = self.look_at_hook(dump, Hook::look)?;
+        if seen.is_some_and(|seen| seen.before) {
             plan.say(&format!(
                 "{}: filters of others at clsact come before quell's: packets that they accept for good are not dropped",
                 plan.dev
@@ -176,22 +177,28 @@ impl Actuator {
             .guard_at_end(heartbeat, self.rtnl.as_fd(), removal)
     }
 
-    /// What is at clsact; the watchdog is told of it. None if filters may be missing from the kernel's list.
+    /// What `look` ([`Hook::look`] or [`Hook::look_once`]) sees at clsact; the watchdog learns whether others have filters there.
+    /// `None` if filters may be missing from the kernel's list.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
-    pub fn look_at_hook(&mut self, dump: &mut Dump) -> Result<Option<ClsactState>, Error> {
-        let Some(dropping) = &self.dropping else {
+    pub fn look_at_hook(
+        &mut self,
+        dump: &mut Dump,
+        look: impl FnOnce(&Hook, &mut Dump) -> io::Result<ClsactState>,
+    ) -> Result<Option<ClsactState>, Error> {
+        let hook = self.dropping.as_ref().and_then(|dropping| {
+            let hook = dropping.hook?;
+            Some((hook, dropping.others))
+        });
+        let Some((hook, others)) = hook else {
             return Ok(Some(ClsactState::default()));
         };
-        let Some(hook) = dropping.hook else {
-            return Ok(Some(ClsactState::default()));
-        };
-        let seen = match hook.look_once(dump) {
+        let seen = match look(&hook, dump) {
             Err(e) if dump::is_partial(&e) => return Ok(None),
             seen => seen.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?,
         };
-        if dropping.others != seen.others {
+        if others != seen.others {
             self.guard_hook(seen.others)?;
         }
         Ok(Some(seen))

@@ -1,13 +1,12 @@
 //! The loop of `quell steer`: looks, decisions, changes, and what happens to the device meanwhile.
 
-use quell_qdisc::num;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
 use quell_link::units::format_time;
-use quell_qdisc::Nanos;
+use quell_qdisc::{Nanos, num};
 
 use super::super::watch::Sample;
 use super::super::watch::lines::Format;
@@ -17,6 +16,7 @@ use super::steered::{Comparison, Steered};
 use crate::bpf::page::KIND;
 use crate::packet::echo::Answer;
 use crate::plane::prober::{Reachability, Reflectors};
+use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, is_partial};
 use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
 use crate::rtnetlink::options::{Knob, Values};
@@ -481,7 +481,9 @@ impl Session {
         }
         let seen = self.others(looks);
         if std::mem::take(&mut self.filters) && matches!(seen, ScanResult::All) {
-            return self.look_at_filters();
+            let looked = self.look_at_filters()?;
+            self.filters = looked.is_none();
+            return Ok(looked.unwrap_or(ScanResult::All));
         }
         Ok(seen)
     }
@@ -504,41 +506,35 @@ impl Session {
         }
     }
 
-    /// What others have done at clsact. While lists cannot be read whole, the next look asks again.
-    fn look_at_filters(&mut self) -> Result<ScanResult, Error> {
+    /// What others have done at clsact; `None` if filters or queues may be missing from the kernel's lists.
+    fn look_at_filters(&mut self) -> Result<Option<ScanResult>, Error> {
         let Some(actuator) = &mut self.actuator else {
-            return Ok(ScanResult::All);
+            return Ok(Some(ScanResult::All));
         };
         let program = actuator.dropping.as_ref();
         if program
             .and_then(|dropping| dropping.point.program())
             .is_none()
         {
-            return Ok(ScanResult::All);
+            return Ok(Some(ScanResult::All));
         }
-        match actuator.look_at_hook(&mut self.dump)? {
-            Some(seen) if seen.ours => return Ok(ScanResult::All),
+        match actuator.look_at_hook(&mut self.dump, Hook::look_once)? {
+            Some(seen) if seen.ours => return Ok(Some(ScanResult::All)),
             Some(_) => {}
-            None => {
-                self.filters = true;
-                return Ok(ScanResult::All);
-            }
+            None => return Ok(None),
         }
         if self.plan.insist {
             let (dev, device) = (&self.plan.dev, self.device);
             let rows = match tree::rows(&mut self.dump, device) {
-                Err(e) if is_partial(&e) => {
-                    self.filters = true;
-                    return Ok(ScanResult::All);
-                }
+                Err(e) if is_partial(&e) => return Ok(None),
                 rows => rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?,
             };
             actuator.keep(device, &self.plan, &self.queues, &rows, &mut self.dump)?;
         }
-        Ok(ScanResult::Changed(format!(
+        Ok(Some(ScanResult::Changed(format!(
             "another program has removed quell's filter at clsact of {}",
             self.plan.dev
-        )))
+        ))))
     }
 
     /// What became of queues that are not there any more.

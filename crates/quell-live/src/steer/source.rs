@@ -1,19 +1,18 @@
 //! What decides on the knobs: a controller for each queue, lines on standard input, or a constant.
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quell_link::Error;
 use quell_link::units::{parse_count, parse_probability, parse_rate, parse_time};
-use quell_link::words::Queue;
+use quell_link::words::{self, Queue};
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::Wqm;
-use quell_qdisc::{NEVER, Nanos, disciplines, pie};
+use quell_qdisc::{NEVER, Nanos, disciplines, num, pie};
 
 use super::dropper::CERTAIN;
 use crate::rtnetlink::options::Knob;
@@ -147,8 +146,7 @@ impl Source {
             return false;
         };
         // Any rate will do.
-        let built = queue.build(1_000_000).queue;
-        matches!(built, disciplines::Params::Cake(cake) if cake.ingress)
+        queue.build(1_000_000).queue.is_behind()
     }
 
     /// Holds what is named against what a loop over a rate needs.
@@ -186,7 +184,10 @@ impl Source {
                 }
             }
             let classic: Box<dyn Control> = match knob {
-                Knob::Drop => Box::new(Pie::new(pie::Params::default())),
+                Knob::Drop => {
+                    words::note("pie");
+                    Box::new(Pie::new(pie::Params::default()))
+                }
                 _ => Box::new(Wqm::new(Default::default(), rate_bps)),
             };
             controller = Box::new(Guard::new(params, controller, classic));

@@ -2,8 +2,7 @@
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
-use quell_qdisc::num;
-use quell_qdisc::{Gauges, Knobs, Nanos, Rng};
+use quell_qdisc::{Gauges, Knobs, Nanos, Rng, num};
 
 use super::super::watch::meter::{Meter, Rates};
 use super::dropper::{CERTAIN, Counts};

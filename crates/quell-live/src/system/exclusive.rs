@@ -4,8 +4,9 @@
 //! is a packet queue (NFQUEUE) to which no rule leads. The kernel gives its number to one socket of a network namespace, requires
 //! CAP_NET_ADMIN, so that no other user can take it, and frees it when the process ends for any reason.
 
-use quell_qdisc::num;
 use std::os::fd::OwnedFd;
+
+use quell_qdisc::num;
 
 use crate::plane::backend;
 use crate::system::host;

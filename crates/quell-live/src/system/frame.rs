@@ -1,10 +1,11 @@
 //! Text in a terminal that is drawn again and again in the same place, and lines of bars in it.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
+
+use quell_qdisc::num;
 
 use super::bounded_writer::{BoundedWriter, Wait};
 

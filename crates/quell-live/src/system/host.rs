@@ -1,7 +1,6 @@
 //! What this machine is asked beside packets: its interfaces, rights, signals, locks.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::ffi::{CString, c_int};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -12,6 +11,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use super::{bounded_writer, sys};
 

@@ -6,8 +6,9 @@
 //! them and cannot gain more.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::ffi::c_long;
+
+use quell_qdisc::num;
 
 use super::host::{NET_ADMIN, NET_RAW};
 use super::sys;

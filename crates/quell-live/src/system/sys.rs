@@ -3,11 +3,12 @@
 //! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no locks.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+use quell_qdisc::num;
 
 /// The number of the last system call's error.
 pub fn errno() -> c_int {
@@ -237,7 +238,7 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
     ];
     let program = libc::sock_fprog {
-        len: num::low_u16(program.len() as u64),
+        len: num::index_u16(program.len()),
         filter: program.as_mut_ptr(),
     };
     let size = num::count(size_of_val(&program));
@@ -603,7 +604,7 @@ pub fn bound_capabilities(bits: &[u32]) {
 /// Has a filter decide on every system call of this thread from now on. Where the kernel has no such filters there is none.
 pub fn seccomp(program: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
-        len: num::low_u16(program.len() as u64),
+        len: num::index_u16(program.len()),
         filter: program.as_mut_ptr(),
     };
     // SAFETY: prctl takes numbers, then a program that outlives the call and that the kernel checks.

@@ -6,7 +6,6 @@
 //! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::ffi::{CString, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quell_link::Error;
+use quell_qdisc::num;
 
 use super::{host, sandbox, sys};
 

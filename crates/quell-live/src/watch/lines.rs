@@ -1,7 +1,8 @@
 //! Samples as lines: CSV, JSON, text. A line per queue and sample.
 
-use quell_qdisc::num;
 use std::io::Write;
+
+use quell_qdisc::num;
 
 use super::sampler::Sample;
 use crate::rtnetlink::digits::{in_base, short};

@@ -1,7 +1,8 @@
 //! Rates and the sojourn time, derived from two samples of a queue's counters.
 
-use crate::rtnetlink::message::Counters;
 use quell_qdisc::num;
+
+use crate::rtnetlink::message::Counters;
 
 const SECOND: f64 = 1e9;
 /// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older intervals fade with this time

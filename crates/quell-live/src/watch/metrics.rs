@@ -1,8 +1,8 @@
 //! The last samples as Prometheus metrics.
 
-use quell_qdisc::num;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use quell_qdisc::num;
 use serde_json::{Value, json};
 
 use super::meter::Rates;

@@ -9,8 +9,6 @@ mod output;
 mod sampler;
 mod screen;
 
-pub use crate::options::watch::Options;
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -18,9 +16,11 @@ use std::time::{Duration, SystemTime};
 
 use quell_link::Error;
 use quell_link::units::{counted, parse_time};
+use quell_qdisc::num;
 
 pub use self::sampler::Sample;
 pub use crate::bpf::page::Gauges;
+pub use crate::options::watch::Options;
 
 use super::serve::{Endpoints, Server};
 use crate::rtnetlink::dump;

@@ -29,13 +29,13 @@ mod limits;
 pub mod readings;
 mod table;
 
-use crate::num;
 pub use limits::Limits;
 use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update};
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
 use super::{Control, SubQueue};
+use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Parameters of [`LearnQueue`].

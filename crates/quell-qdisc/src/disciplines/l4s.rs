@@ -12,10 +12,10 @@ mod designed;
 mod law;
 mod published;
 
-use crate::num;
 use law::{Fate, Law, MAX_PROB, Units, share, square};
 
 use crate::dualpi2::Classifier;
+use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows};
 use crate::{
     Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, LawGauges, MS,

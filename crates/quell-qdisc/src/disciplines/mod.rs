@@ -161,6 +161,28 @@ pub enum Params {
 }
 
 impl Params {
+    /// Sets how many bytes of a packet's length are the link's header, for a discipline that looks below it.
+    pub fn set_link_header(&mut self, bytes: u32) {
+        if let Params::Cake(p) = self {
+            p.header = bytes;
+        }
+    }
+
+    /// Whether the discipline stands behind the line that it shapes (`ingress`).
+    pub fn is_behind(&self) -> bool {
+        matches!(self, Params::Cake(p) if p.ingress)
+    }
+
+    /// Whether hosts are the addresses before address translation (`nat`).
+    pub fn is_nat(&self) -> bool {
+        matches!(self, Params::Cake(p) if p.nat)
+    }
+
+    /// Whether the firewall's mark chooses a packet's class (`fwmark`).
+    pub fn reads_fwmark(&self) -> bool {
+        matches!(self, Params::Cake(p) if p.fwmark != 0)
+    }
+
     /// Has the owner of the packets say by which labels it knows the hosts that filters name: those of their packets' source and
     /// destination.
     pub fn name_hosts(&mut self, known: &dyn Fn(&str) -> Option<[u32; 2]>) {

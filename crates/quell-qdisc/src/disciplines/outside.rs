@@ -6,11 +6,11 @@
 //! again, its packets are dropped, and so are all later arrivals. The caller checks
 //! [`Discipline::failure`].
 
-use crate::num;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use crate::discipline::Wants;
+use crate::num;
 use crate::{
     Acknowledgment, Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs,
     Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,

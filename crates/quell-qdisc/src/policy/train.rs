@@ -5,7 +5,6 @@
 //! Elementary functions come from `libm`, and optimisers use additions, products, quotients and square roots only, each rounded
 //! by itself. So a training with the same data repeats bit for bit, whatever the CPU.
 
-use crate::num;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::forward::{BATCH, Cpu, add_scaled};
 use super::layer::padded;
 use super::mlp::{Affine, derive};
 use super::{Error, Net, Policy};
+use crate::num;
 use crate::rng::Rng;
 
 /// A network in training: weights, their gradients, and the last batch. Plain data: a clone continues alike.

@@ -2,8 +2,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 
 use super::emodel::{self, Equipment};
 use crate::scenario::Codec;

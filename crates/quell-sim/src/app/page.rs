@@ -1,11 +1,10 @@
 //! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML, what it needs, what that needs.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC, num};
 
 use super::{Action, Event};
 use crate::scenario::Page;

@@ -3,8 +3,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 use super::{Action, Event};
 

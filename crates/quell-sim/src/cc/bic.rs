@@ -6,8 +6,7 @@
 //! default is ns-3's, which LFQ was trained and measured with; `Params::linux` is the kernel's.
 //! Deviations from ns-3: slow start counts acknowledged packets, not ACKs.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::{CaState, Ops, Sock, jiffies};
 

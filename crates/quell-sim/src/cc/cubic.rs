@@ -7,8 +7,7 @@
 //! the first epoch without a known maximum gains at least 5 % per round; the Reno estimate keeps its slope above the window
 //! of the last loss; slow start ends by HyStart. `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::hystart::HyStart;
 use super::hystart_plus::HyStartPlus;

@@ -3,8 +3,7 @@
 //! The receiver's half, which echoes each change of CE, belongs to the TCP engine. Growth and timeouts are NewReno's.
 //! Deviations from RFC 8257, both Linux's: alpha counts packets in 1/1024, not bytes; a loss halves (the RFC leaves it open).
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::{AckEvent, CaState, Event, Ops, Sock, newreno};
 

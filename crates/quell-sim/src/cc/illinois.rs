@@ -2,8 +2,7 @@
 //! networks", Performance Evaluation 65(6-7), 2008), as Linux's `net/ipv4/tcp_illinois.c`: Reno whose increase α and
 //! decrease β follow the average queuing delay of the last round.
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, US};
+use quell_qdisc::{Nanos, US, num};
 
 use super::{CaState, Ops, Sock};
 

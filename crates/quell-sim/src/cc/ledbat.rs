@@ -5,8 +5,7 @@
 //! congestion timeout. The last four samples count even where a window below eight packets makes them older than a round trip, which
 //! the RFC does not allow. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos, SEC, US};
+use quell_qdisc::{MS, Nanos, SEC, US, num};
 
 use super::{Ops, Sock};
 

@@ -7,8 +7,7 @@
 //! off by 30 s after each decrease, and counts one twice from which the window did not come back, is not in quell. Deviations: the decrease is applied once, when a round ends, and rounded down to whole packets in place of the
 //! GAIN of at most one packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 
 use super::ledbat::{Delays, MIN_CWND};
 use super::{CaState, Ops, Sock};

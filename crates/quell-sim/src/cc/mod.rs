@@ -20,8 +20,7 @@ mod testpath;
 pub mod vegas;
 pub mod westwood;
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use crate::scenario::{Cc, Tcp};
 pub use bbr::Bbr;

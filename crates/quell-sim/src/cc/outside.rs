@@ -4,11 +4,10 @@
 //! down to the window that `on_congestion` left by proportional rate reduction (RFC 6937), and undoes a reduction that proved
 //! spurious. Windows and counts are packets of one MSS.
 
-use quell_qdisc::num;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use quell_qdisc::{NEVER, Nanos, SEC};
+use quell_qdisc::{NEVER, Nanos, SEC, num};
 
 use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
 

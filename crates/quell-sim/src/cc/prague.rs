@@ -21,8 +21,7 @@
 //! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
 //! A connection without ECN runs NewReno (`CongestionControl::of`).
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, US};
+use quell_qdisc::{Nanos, US, num};
 
 use super::{CaState, Event, Ops, RateSample, Sock, micros};
 

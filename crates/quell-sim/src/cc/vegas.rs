@@ -5,8 +5,7 @@
 //! that the measured rate needs; a round's RTT is its lowest sample.
 //! Deviation from Linux: products have 64 bits, where Linux's overflow beyond 4 294 packet seconds.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::{CaState, Event, Ops, Sock, micros, newreno};
 

@@ -5,8 +5,7 @@
 //! Deviation from Linux: every ACK that moves something is counted as those are that leave the header prediction. The two ways
 //! differ only while duplicate ACKs are still to be subtracted.
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 
 use super::{Event, Ops, Sock, jiffies, newreno};
 

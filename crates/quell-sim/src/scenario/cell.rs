@@ -90,17 +90,17 @@ fn nodes(table: &Table, members: &Members, wifi: &mut Wifi) -> Result<(), Error>
         let list: Vec<u16> = list
             .collect::<Result<_, _>>()
             .map_err(|e| node.error("hears", e))?;
-        if list.contains(&num::low_u16(n as u64)) {
+        if list.contains(&num::index_u16(n)) {
             let error = Error::new(format!(
                 "{} is in its own list",
-                wifi.name(num::low_u16(n as u64))
+                wifi.name(num::index_u16(n))
             ));
             return Err(node.error("hears", error.remedy("list the other nodes that it hears")));
         }
         wifi.nodes[n].hears = Some(list);
     }
     if !wifi.mesh
-        && let Some(deaf) = (1..num::low_u16(wifi.nodes.len() as u64)).find(|n| !wifi.hear(0, *n))
+        && let Some(deaf) = (1..num::index_u16(wifi.nodes.len())).find(|n| !wifi.hear(0, *n))
     {
         let (a, b) = (wifi.name(deaf), wifi.name(0));
         let error = Error::new(format!(
@@ -159,7 +159,7 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
 /// flows.
 pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     let between = BETWEEN.read_new(table)?;
-    let all: Vec<u16> = (0..num::low_u16(wifi.nodes.len() as u64)).collect();
+    let all: Vec<u16> = (0..num::index_u16(wifi.nodes.len())).collect();
     let which = |key: &str, name: &Option<String>, default: Vec<u16>| match name.as_deref() {
         None => Ok(default),
         Some("*") => Ok(all.clone()),

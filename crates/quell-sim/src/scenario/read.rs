@@ -1,12 +1,11 @@
 //! From a tree to a checked scenario: which tables there are, and what holds between them.
 
-use quell_qdisc::num;
 use std::path::Path;
 
 use quell_link::units::format_time;
 use quell_link::words::class::{self, Class};
 use quell_link::{Error, Queue};
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 
 use super::cell;
 use super::key::{Keys, Reader};

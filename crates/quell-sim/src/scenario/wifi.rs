@@ -1,10 +1,9 @@
 //! An 802.11n cell as the simulator reads it from a scenario.
 
-use quell_qdisc::num;
 use std::sync::Arc;
 
 use quell_link::Error;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::{MS, Nanos, num};
 
 use crate::wifi::phy::{LARGEST_AMPDU, Phy};
 
@@ -229,7 +228,7 @@ impl Wifi {
 
     pub(super) fn find(&self, name: &str) -> Result<u16, Error> {
         let at = self.nodes.iter().position(|n| n.name == name);
-        at.map(|i| num::low_u16(i as u64))
+        at.map(num::index_u16)
             .ok_or_else(|| Error::unknown("node", name, self.nodes.iter().map(|n| n.name.as_str())))
     }
 

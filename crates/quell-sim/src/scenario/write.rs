@@ -1,11 +1,12 @@
 //! From a scenario to the tree that reads back to it, defaults written out.
 
+use quell_qdisc::num;
+
 use super::cell;
 use super::key::Writer;
 use super::keys::{self, FILE, FLOW, LINK, WAY, Way};
 use super::model::{Flow, Link, Scenario};
 use super::tree::{Node, Table};
-use quell_qdisc::num;
 
 pub(super) fn scenario(s: &Scenario) -> Table {
     let mut file = Table::new("");

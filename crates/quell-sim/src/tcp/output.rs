@@ -1,7 +1,6 @@
 //! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
 
-use quell_qdisc::num;
-use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
+use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC, num};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};

@@ -1,8 +1,7 @@
 //! Samples of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation, `tcp_rate.c` of Linux), taken only for congestion
 //! controls that use them.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;

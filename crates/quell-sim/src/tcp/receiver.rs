@@ -4,8 +4,7 @@
 //! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is the flow's `buffer` from the
 //! start).
 
-use quell_qdisc::num;
-use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US};
+use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US, num};
 
 use crate::cc::EcnMode;
 use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};

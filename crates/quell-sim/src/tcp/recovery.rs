@@ -1,8 +1,7 @@
 //! The states of a sender: Open, Disorder, CWR, Recovery, Loss (`tcp_fastretrans_alert` of Linux), proportional rate reduction
 //! (RFC 6937), undo by D-SACK and timestamps (RFC 3708, RFC 4015), F-RTO (RFC 5682).
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::segments::{LOST, RETRANS, SACKED};
 use super::state::{Flags, Rexmit, Sender, timestamp};

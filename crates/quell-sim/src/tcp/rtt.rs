@@ -1,7 +1,6 @@
 //! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator (`tcp_rtt_estimator`), in microseconds.
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, SEC, US};
+use quell_qdisc::{Nanos, SEC, US, num};
 
 /// `TCP_RTO_MAX`.
 pub const MAX_RTO: Nanos = 120 * SEC;

@@ -1,7 +1,6 @@
 //! The sender's scoreboard: for each segment in flight the time it was last sent and its state, eight bytes in all.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 /// SACKed by the receiver.
 pub const SACKED: u8 = 1;

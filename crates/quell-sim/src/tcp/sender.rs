@@ -3,10 +3,9 @@
 //! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK (paths of quell keep order, so
 //! `reord_seen` never becomes true); no SACK reneging; the receive window is constant.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, MS, NEVER, Nanos};
+use quell_qdisc::{Ecn, MS, NEVER, Nanos, num};
 
 use super::rtt::Rtt;
 use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};

@@ -1,9 +1,8 @@
 //! The state of a sender, which each file of this folder changes in its part: as Linux's `tcp_sock`.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, MS, Nanos};
+use quell_qdisc::{Ecn, MS, Nanos, num};
 
 use super::rtt::Rtt;
 use super::segments::Segments;

@@ -1,8 +1,7 @@
 //! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7) and RACK's reordering window
 //! (`tcp_timer.c` of Linux), beside the pacer's and the application's own times.
 
-use quell_qdisc::num;
-use quell_qdisc::{MS, NEVER, Nanos};
+use quell_qdisc::{MS, NEVER, Nanos, num};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{RETRANS, SACKED};

@@ -1,10 +1,10 @@
 //! From a scenario to a cell and its queues: one for each neighbour and access category that packets go to.
 
-use quell_qdisc::num;
 use std::collections::BTreeSet;
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
+use quell_qdisc::num;
 
 use super::cell::{Cell, Config};
 use super::channel::{Bursts, Errors};
@@ -100,20 +100,20 @@ pub(crate) fn build(
         let Some((c, contender)) = contender else {
             continue;
         };
-        contender.links.push(num::low_u16(i as u64));
+        contender.links.push(num::index_u16(i));
         let station = wifi.station(from, to);
         links.push(AirLink::new(
             (from, to, category),
-            num::low_u16(c as u64),
+            num::index_u16(c),
             Errors::new(&station.loss),
             Control::new(&station.rate, wifi.phy),
         ));
     }
     for (i, key) in keys.iter().enumerate() {
         let back = keys.iter().position(|k| *k == (key.1, key.0, key.2));
-        links[i].reverse = back.map(|b| num::low_u16(b as u64));
+        links[i].reverse = back.map(num::index_u16);
     }
-    let all = 0..num::low_u16(wifi.nodes.len() as u64);
+    let all = 0..num::index_u16(wifi.nodes.len());
     let audience = |a: u16| all.clone().filter(|b| wifi.hear(a, *b)).collect();
     let cell = Cell::new(
         Config {

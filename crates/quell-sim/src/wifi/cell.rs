@@ -12,8 +12,7 @@
 //! - A frame that is given up no longer holds up those after it, as if the block ACK request that tells so took no time.
 //! - Block ACK sessions are there from the start; beacons and management frames are left out.
 
-use quell_qdisc::num;
-use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng};
+use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng, num};
 
 use super::channel::Bursts;
 use super::edca::{Claim, Contender, Exchange};
@@ -159,7 +158,7 @@ impl Cell {
         };
         let node = |(n, audience): (usize, Vec<u16>)| Node {
             audience,
-            contenders: range(num::low_u16(n as u64)),
+            contenders: range(num::index_u16(n)),
             heard: 0,
             sending: false,
             engaged: false,
@@ -376,7 +375,7 @@ impl Cell {
             kind,
             from,
             to,
-            contender: num::low_u16(c as u64),
+            contender: num::index_u16(c),
             began: now,
             end: now + time,
             nav: now + time + rest,
@@ -509,8 +508,7 @@ impl Cell {
         } else {
             0
         };
-        self.due
-            .push((now + wait, num::low_u16(c as u64), Due::Timeout));
+        self.due.push((now + wait, num::index_u16(c), Due::Timeout));
     }
 
     /// A data frame is through at its receiver, which answers if it has got any of it.
@@ -518,9 +516,7 @@ impl Cell {
         let _ = self.mpdu_arrives(f, clean, now, ports);
         let got = self.contenders[c].exchange.as_ref();
         if got.is_some_and(|x| self.links[usize::from(x.link)].arrived()) {
-            return self
-                .due
-                .push((now + SIFS, num::low_u16(c as u64), Due::Ack));
+            return self.due.push((now + SIFS, num::index_u16(c), Due::Ack));
         }
         if clean {
             self.nodes[usize::from(f.to)].eifs = true;
@@ -612,8 +608,7 @@ impl Cell {
             self.contenders[c].exchange = None;
             return false;
         }
-        self.due
-            .push((now + SIFS, num::low_u16(c as u64), Due::Data));
+        self.due.push((now + SIFS, num::index_u16(c), Due::Data));
         true
     }
 
@@ -645,11 +640,10 @@ impl Cell {
         let Some(at) = times.filter(|t| (now + 1..NEVER).contains(t)).min() else {
             return;
         };
-        let is =
-            |d: &&mut (Nanos, u16, Due)| d.1 == num::low_u16(c as u64) && matches!(d.2, Due::Wake);
+        let is = |d: &&mut (Nanos, u16, Due)| d.1 == num::index_u16(c) && matches!(d.2, Due::Wake);
         match self.due.iter_mut().find(is) {
             Some(wake) => wake.0 = at,
-            None => self.due.push((at, num::low_u16(c as u64), Due::Wake)),
+            None => self.due.push((at, num::index_u16(c), Due::Wake)),
         }
         self.next = self.next.min(at);
     }

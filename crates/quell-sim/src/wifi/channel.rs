@@ -1,7 +1,6 @@
 //! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of noise.
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, Rng};
+use quell_qdisc::{Nanos, Rng, num};
 
 use crate::scenario::wifi::{Loss, Noise};
 

@@ -1,7 +1,6 @@
 //! Durations of 802.11n frames at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, US};
+use quell_qdisc::{Nanos, US, num};
 
 /// A slot (aSlotTime, 20.4.4).
 pub const SLOT: Nanos = 9 * US;

@@ -1,9 +1,8 @@
 //! The rate of a link: fixed, by schedule, or chosen as mac80211's Minstrel does.
 
-use quell_qdisc::num;
 use std::sync::Arc;
 
-use quell_qdisc::{MS, Nanos, Rng};
+use quell_qdisc::{MS, Nanos, Rng, num};
 
 use super::phy::Phy;
 use crate::scenario::wifi::Rate;

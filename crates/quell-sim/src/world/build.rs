@@ -1,10 +1,9 @@
 //! Makes flows from the scenario's tables, and short transfers as they start and end.
 
-use quell_qdisc::num;
 use std::hash::Hasher;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, US};
+use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, US, num};
 use siphasher::sip::SipHasher13;
 
 use super::{World, arm};
@@ -200,8 +199,8 @@ impl World {
         span: (Nanos, Nanos),
         mut rng: Rng,
     ) -> Result<(), Error> {
-        let first = num::low_u16(self.measures.reports.len() as u64);
-        let number = num::low_u16(self.measures.apps.len() as u64);
+        let first = num::index_u16(self.measures.reports.len());
+        let number = num::index_u16(self.measures.apps.len());
         let app = App::new(&flow.kind, [first, first + 1]);
         self.measures.apps.extend(app);
         for (way, path) in [Way::There, Way::Back].into_iter().zip(paths) {
@@ -279,7 +278,7 @@ impl World {
         if flow.kind.tcp().is_some() && !self.measures.is_detailed() {
             report.delays = None; // as with round trips: what many flows note would crowd the caches
         }
-        let place = num::low_u16(self.measures.reports.len() as u64);
+        let place = num::index_u16(self.measures.reports.len());
         self.labels.push(self.labels_of(flow, report.down));
         let far = labels::far_host(self.seed, flow.to_host.as_deref());
         self.far_hosts.push(far);
@@ -297,7 +296,7 @@ impl World {
         rng: Rng,
         app: Option<(u16, Way)>,
     ) -> Result<u16, Error> {
-        let report = num::low_u16((self.measures.reports.len() - 1) as u64);
+        let report = num::index_u16(self.measures.reports.len() - 1);
         let slot = self.slot(Slot::Free)?;
         self.label(slot, &path, self.labels[usize::from(report)]);
         let hash = self.hash(0);
@@ -369,7 +368,7 @@ impl World {
         self.slots.push(content);
         self.generations.push(0);
         Ok(FlowId {
-            slot: num::low_u16((self.slots.len() - 1) as u64),
+            slot: num::index_u16(self.slots.len() - 1),
             generation: 0,
         })
     }

@@ -1,7 +1,6 @@
 //! Labels of the packets of a world's flows, and hosts that lie.
 
-use quell_qdisc::num;
-use quell_qdisc::{Discipline, Labels};
+use quell_qdisc::{Discipline, Labels, num};
 
 use super::World;
 use crate::labels::{self, capable, hash};

@@ -6,8 +6,7 @@
 //! the queue with all that they sent, and each receiver by itself. A flow's state is then in the cache while it is worked on, and the
 //! loops are short. Results are the same bit for bit. What the event loop alone can do is left to it: see `World::steady`.
 
-use quell_qdisc::num;
-use quell_qdisc::{NEVER, Nanos, Packet, SEC};
+use quell_qdisc::{NEVER, Nanos, Packet, SEC, num};
 
 use super::{Status, World};
 use crate::net::Net;
@@ -249,12 +248,12 @@ impl World {
         let Net { acks, timers, .. } = &mut self.net;
         for (slot, (it, chain)) in self.slots.iter_mut().zip(&mut look.acks).enumerate() {
             let Slot::Tcp(c) = it else { continue };
-            let timer_source = source(num::low_u16(slot as u64), End::Sender);
+            let timer_source = source(num::index_u16(slot), End::Sender);
             let class = u64::from(c.path.home) << RANK_BITS;
             let mut egress = Note {
                 start,
                 cause: 0,
-                slot: num::low_u16(slot as u64),
+                slot: num::index_u16(slot),
                 sent: &mut look.sent,
                 places: &mut look.places,
                 again: &mut look.again,
@@ -350,7 +349,7 @@ impl World {
                 }
                 c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                 if c.receiver.until_sample == 0 {
-                    let sent = look.sent_once(now, num::low_u16(slot as u64), c, p.seq);
+                    let sent = look.sent_once(now, num::index_u16(slot), c, p.seq);
                     self.measures.sample(now, c, sent);
                 }
                 if let Some(ack) = c.receiver.on_data(now, &p) {
@@ -369,7 +368,7 @@ impl World {
             look.acks[slot] = chain;
             let at = c.pending[End::Receiver as usize];
             let timers = &mut self.net.timers;
-            timers.set(at, source(num::low_u16(slot as u64), End::Receiver));
+            timers.set(at, source(num::index_u16(slot), End::Receiver));
         }
         look.arrived = arrived;
         look.again.clear();

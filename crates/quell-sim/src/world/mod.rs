@@ -11,13 +11,12 @@ mod lookahead;
 mod pings;
 mod record;
 
-use quell_qdisc::num;
 use std::sync::Arc;
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
-use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges};
+use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges, num};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;

@@ -1,8 +1,7 @@
 //! Reflectors of pings in a world.
 
 use quell_qdisc::control::Echo;
-use quell_qdisc::num;
-use quell_qdisc::{NEVER, Nanos, Rng, US};
+use quell_qdisc::{NEVER, Nanos, Rng, US, num};
 
 use super::World;
 use crate::app::ping::{Answer, Pinger};

@@ -5,13 +5,13 @@
 //! large ones are taken apart, VLAN tags go back in.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void};
 use quell_link::Error;
+use quell_qdisc::num;
 
 use crate::packet::header::{self, Change, Parser};
 use crate::packet::pool::Pool;

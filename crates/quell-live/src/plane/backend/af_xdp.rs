@@ -7,7 +7,6 @@
 //! for sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
 #![allow(unsafe_code)]
 
-use quell_qdisc::num;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void};
 use quell_link::Error;
+use quell_qdisc::num;
 
 use crate::bpf::{self, Map, instruction};
 use crate::packet::header::{self, Change, Parser};

@@ -3,13 +3,12 @@
 pub mod af_packet;
 pub mod af_xdp;
 
-use quell_qdisc::num;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use quell_link::Error;
-use quell_qdisc::Ecn;
+use quell_qdisc::{Ecn, num};
 
 use crate::packet::header::{Change, Class, Parser};
 use crate::packet::pool::Pool;

@@ -24,7 +24,6 @@ pub mod policy;
 mod scores;
 mod stand_in;
 
-use crate::num;
 use std::sync::Arc;
 
 use guard::{Guard, Reading};
@@ -37,6 +36,7 @@ use scores::{Scores, Shares};
 use stand_in::StandIn;
 
 use crate::control::guard::Stats;
+use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{
     Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MTU, NEVER,

@@ -3,10 +3,10 @@
 //! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
 //! are the model card.
 
-use crate::num;
 use std::sync::{Arc, OnceLock};
 
 use super::fixed;
+use crate::num;
 
 /// Features that the policy reads; see [`super::policy`].
 pub const FEATURES: usize = 9;

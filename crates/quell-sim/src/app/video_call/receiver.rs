@@ -1,11 +1,10 @@
 //! The receiving half of an end: what it asks for again, which frames it shows and when.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
-use quell_qdisc::{MS, NEVER, Nanos, SEC};
+use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
 
 use super::sender::Frame;
 use super::{Content, Report};

@@ -1,9 +1,8 @@
 //! The sending half of an end: an encoder, a pacer, and the packets that may be asked for again.
 
-use quell_qdisc::num;
 use std::collections::VecDeque;
 
-use quell_qdisc::{Nanos, Rng, SEC};
+use quell_qdisc::{Nanos, Rng, SEC, num};
 
 use super::gcc::{FRAMES, Gcc};
 use super::{CONTROL, Content, HEADERS, MAX_PACKET_BYTES, Report};

@@ -1,8 +1,7 @@
 //! How many more packets come back at once than the bandwidth explains (Wi-Fi, offloads, thinned ACKs): the silence between such
 //! bursts of ACKs needs as many packets more in flight.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::super::{Sock, micros};
 use super::BW_SCALE;

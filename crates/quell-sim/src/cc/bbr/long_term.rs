@@ -1,8 +1,7 @@
 //! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop all above their rate. Two
 //! lossy intervals of like throughput indicate one; its rate is then used as the bandwidth for a while, without probing.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::super::{RateSample, Sock, jiffies};
 use super::{BW_UNIT, UNIT, bytes_per_second};

@@ -12,8 +12,7 @@ mod probe_bw;
 mod probe_rtt;
 pub(super) mod windowed_max;
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, US};
+use quell_qdisc::{Nanos, US, num};
 
 use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, jiffies};
 use aggregation::Aggregation;

@@ -1,7 +1,6 @@
 //! PROBE_BW: the pacing gain cycles through eight phases of about a round trip, of which the first asks for more bandwidth.
 
-use quell_qdisc::Nanos;
-use quell_qdisc::num;
+use quell_qdisc::{Nanos, num};
 
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr, Mode, UNIT};

@@ -1,8 +1,9 @@
 //! "Updating the Model Upon Packet Loss": what a probe that went too far teaches in the long term, losses between probes in the short.
 
+use quell_qdisc::num;
+
 use super::super::{CaState, RateSample, Sock};
 use super::{Bbr3, INFINITE, Sample, State, UNIT};
-use quell_qdisc::num;
 
 /// LossThresh: per cent of what was in flight that may be lost in a round.
 pub const LOSS_PERCENT: u64 = 2;

@@ -11,8 +11,7 @@ mod congestion;
 mod probe_bw;
 mod probe_rtt;
 
-use quell_qdisc::num;
-use quell_qdisc::{Nanos, US};
+use quell_qdisc::{Nanos, US, num};
 
 use super::bbr::windowed_max::WindowedMax;
 use super::bbr::{BW_UNIT, INIT_CWND, MIN_CWND, UNIT, bytes_per_second, tso_segs_goal};

@@ -1,8 +1,9 @@
 //! ProbeBW: down until the queue is empty, cruise, refill the pipe for a round, then up until rate or losses say that it is full.
 
+use quell_qdisc::num;
+
 use super::super::{RateSample, Sock};
 use super::{Bbr3, INFINITE, MIN_CWND, Sample, State, UNIT};
-use quell_qdisc::num;
 
 /// Headroom, per cent of the long-term volume, left to others.
 const HEADROOM_PERCENT: u32 = 15;

@@ -1,6 +1,5 @@
 //! The keys of a link: `[link]`, `[link.up]` and `[[hop]]`.
 
-use quell_qdisc::num;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use quell_link::server::Rate;
 use quell_link::trace::{Trace, generated};
 use quell_link::units::{format_rate, format_size};
 use quell_link::{Error, Queue};
-use quell_qdisc::Nanos;
+use quell_qdisc::{Nanos, num};
 
 use super::LONGEST;
 use super::steps::{self, Steps};

@@ -1,0 +1,38 @@
+//! `cobalt`: the AQM of CAKE on a queue of its own.
+
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::{SEC, US, cobalt};
+
+use super::rows::*;
+use super::{Built, Field, Kind, Spec};
+
+impl Spec for cobalt::Params {
+    /// As CAKE tunes it to a link; on the slowest links within its range.
+    fn build(&self, rate_bps: u64) -> Built {
+        let longest = 4 * SEC;
+        let tuned = self.clone().for_rate(rate_bps);
+        Built::queue(Params::Cobalt(cobalt::Params {
+            target: tuned.target.min(longest),
+            interval: tuned.interval.min(longest),
+            ..tuned
+        }))
+    }
+}
+
+pub(super) static COBALT: Kind<cobalt::Params> = Kind {
+    name: "cobalt",
+    summary: "CoDel and BLUE together: CAKE's AQM on a queue of its own, tuned to the link's rate",
+    source: "Linux sch_cake",
+    default: cobalt::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT),
+        opt("target", Field::Time(|p| &mut p.target, 0, 4 * SEC), TARGET),
+        opt(
+            "interval",
+            Field::Time(|p| &mut p.interval, US, 4 * SEC),
+            INTERVAL,
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
+    ],
+    check: cobalt::Params::check,
+};
