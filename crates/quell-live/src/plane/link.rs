@@ -12,6 +12,7 @@ use quell_link::record::{Run, Series, mbps};
 use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_qdisc::control::guard::Stats;
+use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::control::{Clock, Delay, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{
@@ -388,6 +389,11 @@ impl LiveLink {
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
             controller.time_decisions(clock);
         }
+    }
+
+    /// What LearnQueue has learned, where it sets the limit.
+    pub fn learned(&self) -> Option<Table> {
+        self.bottleneck.queue.controller()?.learned()
     }
 
     /// What a guard did, where there is one.

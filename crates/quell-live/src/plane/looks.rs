@@ -7,6 +7,7 @@ use std::time::Instant;
 use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
 use quell_qdisc::control::Delay;
+use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::num;
 use serde::Serialize;
 
@@ -93,9 +94,19 @@ impl Task {
         Self { params, line }
     }
 
-    /// An idle link whose time begins with `pace`, for a backend that holds so many packets.
-    pub fn link(&self, pace: &Pace, capacity: u32) -> LiveLink {
+    /// What LearnQueue has learned on the link of the task before, unless other words ask it for something else.
+    pub fn inherits(&self, before: &Self, link: &LiveLink) -> Option<Table> {
+        let same = self.params.queue == before.params.queue;
+        same.then(|| link.learned()).flatten()
+    }
+
+    /// An idle link whose time begins with `pace`, for a backend that holds so many packets. LearnQueue goes on from what it has
+    /// learned on another link.
+    pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
         let mut params = self.params.clone();
+        if let Some(table) = learned {
+            params.queue = params.queue.starting_from(Arc::new(table));
+        }
         let began = pace.began();
         if let Some((line, since)) = &self.line {
             let since = num::low_u64(began.saturating_duration_since(*since).as_nanos());
@@ -208,4 +219,40 @@ impl Watches {
 /// Whoever panicked with it leaves what is in it.
 pub fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::header::Class;
+    use crate::plane::link::Live;
+    use quell_link::words::Queue;
+    use quell_qdisc::{MS, SEC};
+
+    #[test]
+    fn learnqueue_keeps_what_it_has_learned_unless_its_words_change() {
+        let task = |bps, words: &str| {
+            let queue = Queue::parse(words).expect(words);
+            Task::new(Params::line(bps, queue), 1)
+        };
+        let words = "learnqueue initial 30 guard";
+        let before = task(10_000_000, words);
+        let mut link = before.link(&Pace::new(), 1000, None);
+        for place in 0..1000 {
+            let now = u64::from(place) * MS;
+            link.advance(now, |_, _| {});
+            link.arrive(now, Live::new(place, 1500, &Class::default()));
+        }
+        link.advance(2 * SEC, |_, _| {});
+        let learned = link.learned().expect("a table");
+        assert!(learned.visits().iter().flatten().sum::<u32>() > 50);
+        let faster = task(40_000_000, words);
+        let next = faster.link(&Pace::new(), 1000, faster.inherits(&before, &link));
+        assert_eq!(next.learned().expect("a table").visits(), learned.visits());
+        assert_eq!(next.limit_packets(), link.limit_packets());
+        for words in ["learnqueue target 5ms guard", "pfifo"] {
+            assert_eq!(task(10_000_000, words).inherits(&before, &link), None);
+        }
+        assert_eq!(before.inherits(&task(1_000_000, "codel"), &next), None);
+    }
 }

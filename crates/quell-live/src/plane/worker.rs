@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use quell_link::Error;
 use quell_link::passive::Stamped;
+use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
@@ -67,7 +68,7 @@ impl Worker {
         let before = lock(&shared.look).clone();
         let pace = Pace::new();
         let queue = task.params.queue.canonical();
-        let link = task.link(&pace, backend.capacity());
+        let link = task.link(&pace, backend.capacity(), None);
         let parser = Parser {
             wants: link.wants(),
             stamps: passing.is_some(),
@@ -330,22 +331,24 @@ impl<D: InterfaceBackend> Loop<D> {
             let_go(&mut self.backend, packet.place);
             self.slots[packet.place as usize] = None;
         }
-        self.begin();
+        let learned = self.link.learned();
+        self.begin(learned);
     }
 
     /// A link for the present task; its time begins now.
-    fn begin(&mut self) {
+    fn begin(&mut self, learned: Option<Table>) {
         self.pace = Pace::new();
-        self.link = self.task.link(&self.pace, self.backend.capacity());
+        self.link = self.task.link(&self.pace, self.backend.capacity(), learned);
         self.parser.wants = self.link.wants();
     }
 
     /// Another link; its time begins now.
     fn change(&mut self, task: Task) {
+        let learned = task.inherits(&self.task, &self.link);
         self.backend.keep(kernel_length(&task.params));
         self.look.queue = task.params.queue.canonical();
         self.task = task;
-        self.begin();
+        self.begin(learned);
         for (_, packet) in self.held() {
             self.link.arrive(0, packet);
         }

@@ -18,6 +18,7 @@ use std::fmt;
 
 use watch::{Watch, tightness};
 
+use super::learnqueue::Table;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
@@ -510,6 +511,10 @@ impl Control for Guard {
 
     fn explain(&self) -> Option<Explanation<'_>> {
         self.learned.explain()
+    }
+
+    fn learned(&self) -> Option<Table> {
+        self.learned.learned()
     }
 
     fn guard(&self) -> Option<&Stats> {

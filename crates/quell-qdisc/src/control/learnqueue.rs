@@ -553,6 +553,10 @@ impl Control for LearnQueue {
         (KnobSet::LIMIT, KnobSet::NONE)
     }
 
+    fn learned(&self) -> Option<Table> {
+        Some(self.table())
+    }
+
     fn adopt(&mut self, knobs: &Knobs) {
         if let Some(limit) = knobs.limit_packets {
             self.limit = limit.clamp(1, self.params.max_size);

@@ -219,6 +219,11 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         None
     }
 
+    /// What LearnQueue has learned so far, if this is one, also under a guard.
+    fn learned(&self) -> Option<learnqueue::Table> {
+        None
+    }
+
     /// What a guard did, if this is one.
     fn guard(&self) -> Option<&guard::Stats> {
         None
