@@ -6,15 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from conftest import QUELL
-from quell.cli import dispatch
 
 
 def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
@@ -116,30 +112,3 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     environment = os.environ | {"_QUELL_COMPLETE": f"source_{shell}"}
     done = subprocess.run([QUELL], env=environment, capture_output=True, text=True, timeout=60)
     assert f"_QUELL_COMPLETE=complete_{shell}" in done.stdout
-
-
-def test_every_option_with_known_values_completes_them() -> None:
-    """Queue words, interfaces, knobs and what else has a fixed set; other words are numbers, times and files."""
-
-    def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-        for child, other in getattr(command, "commands", {}).items():
-            yield from options(other, f"{name} {child}")
-        yield from ((name, parameter) for parameter in command.params)
-
-    fixed = {"WORDS", "KIND", "KNOB", "DEV", "[DEV]...", "DEV [PARENT] CONTROLLER", "CC", "KIND,KIND"}
-    chosen = ("aqm", "dev", "to", "target", "scenario", "trace", "up_trace", "flow")
-    left = []
-    for name, parameter in options(get_command(dispatch.app()), "quell"):
-        wants = parameter.metavar in fixed or (parameter.name in chosen and parameter.metavar in {"NAME", "FILE"})
-        wants &= name != "quell watch" or parameter.name != "to"  # a file to write
-        if wants and parameter._custom_shell_complete is None and not getattr(parameter, "hidden", False):
-            left.append(f"{name} {parameter.name}")
-    assert not left, " ".join(left)
-
-
-def test_options_of_a_queue_are_completed_behind_its_name() -> None:
-    from quell.cli import complete
-
-    assert [words for words, _ in complete.words("codel int")] == ["codel interval"]
-    assert [words for words, _ in complete.words("codel target 5ms no")] == ["codel target 5ms noecn"]
-    assert complete.words("nosuch l") == []

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from conftest import ROOT, run
+from conftest import ROOT
 from quell import _core
 from quell.cli import dispatch
 from quell.tune import search, space
+from test_doc_outputs import printed
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATING = {"compare", "run", "optimum"}
@@ -111,27 +109,6 @@ def test_enough_are_run() -> None:
     assert len(RUN) > 15
 
 
-def printed(page: str) -> list[tuple[str, str]]:
-    """Find the commands on a page that are shown with what they print."""
-    return re.findall(r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def outputs(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "tools/outputs.py", "--check", *words], folder, timeout=600)
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/compare.md", "docs/lab/wifi.md"])
-def test_a_page_shows_what_its_commands_print(page: str) -> None:
-    """In full, since the figures are fixed by the scenario's seeds; pages leave out empty lines and other tables."""
-    done = outputs(page)
-    assert done.returncode == 0, done.stderr
-
-
-def test_readme_and_the_guide_to_compare_show_a_table_each() -> None:
-    shown = [command.split()[1] for page in ("README.md", "docs/how-to/compare.md") for command, _ in printed(page)]
-    assert shown == ["household", "lte"]
-
-
 def test_the_guide_to_tune_shows_what_its_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,36 +144,3 @@ def setting(kind: str, described: str) -> space.Setting:
 def in_one_line(text: str) -> str:
     """Leave out what depends on the width of the terminal."""
     return " ".join(text.split())
-
-
-@pytest.mark.real_time
-@pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
-def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
-    done = outputs(str(page.relative_to(ROOT)))
-    assert done.returncode == 0, done.stderr
-    if "console real" in page.read_text("utf-8") and "not run" in done.stdout:
-        pytest.skip(done.stdout.splitlines()[0])
-
-
-@pytest.mark.parametrize(
-    ("page", "text", "message"),
-    [
-        ("docs/tutorials/page.md", "```console\n$ quell --version\nquell 0.0.0\n```\n", "has changed: "),
-        ("docs/tutorials/page.md", "```console\n$ quell compare nosuch\n```\n", "quell: unknown scenario file"),
-        ("docs/tutorials/page.md", "```console\n$ rm -r /\n```\n", "begin it with quell or python"),
-        ("README.md", "```\n$ quell --version\nnosuch 0\n```\n", "prints no line like the first one shown"),
-        ("README.md", "```\n$ quell --version\nquell 0.0.0\n```\n", "has changed: "),
-        ("nosuch.md", "", "nosuch.md: no page with outputs"),
-    ],
-)
-def test_a_page_whose_command_prints_something_else_is_stale(
-    page: str, text: str, message: str, tmp_path: Path
-) -> None:
-    """The check can fail."""
-    (tmp_path / "docs/tutorials").mkdir(parents=True)
-    (tmp_path / "tools").mkdir()
-    shutil.copy(ROOT / "tools/outputs.py", tmp_path / "tools")
-    (tmp_path / page).write_text(text)
-    done = outputs(page, folder=tmp_path)
-    assert done.returncode == 1 and message in done.stderr, done.stderr
-    assert (tmp_path / page).read_text() == text
