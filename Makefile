@@ -60,7 +60,7 @@ bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C
 	for source in $(BPF)/*.bpf.c; do \
 	  object=$(or $(OUT),$(CURDIR)/crates/quell-live/bpf)/$$(basename $${source%.c}.o); \
 	  (cd $(BPF) && clang-22 -g -O2 -Wall -Werror -target bpf -mcpu=v3 -ffile-prefix-map=$(CURDIR)/$(BPF)=. -c $$(basename $$source) -o $$object); \
-	  llvm-strip-22 -g $$object; \
+	  llvm-strip-22 -g --remove-section=.rel.BTF.ext --remove-section=.llvm_addrsig $$object; \
 	done
 
 deb: dist/quell-live ## a Debian package of quell-live for this architecture, in dist/
