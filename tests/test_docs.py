@@ -91,7 +91,7 @@ def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -
     [
         (
             "a discipline",
-            3,
+            4,
             "crates/quell-qdisc/src/disciplines/fq_pie.rs",
             r"\bFqPie\b|\bfq_pie\b(?=::|,)|mod fq_pie\b",
         ),

@@ -64,6 +64,28 @@ def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_ot
     assert queues(net) == []
 
 
+@pytest.mark.real_time
+def test_rules_that_others_append_take_effect(net: Net) -> None:
+    """A packet that was queued goes on to the next table, so quell's rule has to be the last of its chain."""
+    command = net.live("--rate", "8mbit")
+    drop = ("POSTROUTING", "-o", "rb", "-p", "udp", "-m", "length", "--length", "0:65535", "-j", "DROP")
+    assert [n for n, _ in net.datagrams(5)] == list(range(5))
+    net.run(net.r, "iptables", "-t", "mangle", "-A", *drop)
+    hears(command, "1 rule moved behind those that another program has added")
+    assert net.datagrams(5) == []
+    assert len(net.rules()) == 1
+    # As a firewall's script reloads its rules.
+    script = "iptables -t mangle -F; sleep 0.3; " + "iptables -t mangle -A POSTROUTING -o rb -j MARK --set-mark 6; " * 3
+    net.run(net.r, "sh", "-c", script)
+    deadline = time.monotonic() + 20
+    while "NFQUEUE" not in net.run(net.r, "iptables", "-t", "mangle", "-S").stdout.splitlines()[-1]:
+        assert time.monotonic() < deadline, net.run(net.r, "iptables", "-t", "mangle", "-S").stdout
+        time.sleep(0.1)
+    assert [n for n, _ in net.datagrams(5)] == list(range(5))
+    assert stop(command)[0] == 0
+    assert net.rules() == []
+
+
 class Tools:
     """A folder before all others in PATH, where iptables and ip6tables can be made to fail."""
 

@@ -33,6 +33,26 @@ pub enum Firewall {
     Iptables,
 }
 
+/// What was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Rules that were missing.
+    pub added: usize,
+    /// Rules that others had followed, and that are last again.
+    pub moved: usize,
+}
+
+/// Where a rule is in its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not there.
+    Missing,
+    /// There, before a rule that is not quell's.
+    Followed,
+    /// There, and none but quell's rules behind it.
+    Last,
+}
+
 /// A rule of iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
@@ -124,7 +144,7 @@ impl Changes {
     ///
     /// # Errors
     /// As [`Self::make`].
-    pub fn replace(&self) -> Result<usize, String> {
+    pub fn replace(&self) -> Result<Made, String> {
         if self.table.is_none() {
             // An earlier rule would take the packets of the new ones. A new table replaces an earlier one by itself.
             undo(&self.dev, Firewall::Iptables)?;
@@ -132,25 +152,36 @@ impl Changes {
         self.make()
     }
 
-    /// Makes what is missing; how many rules that were.
+    /// Makes what is missing. A rule of iptables is moved behind rules of others: a packet that was queued does not go on to the
+    /// next rule but to the next table.
     ///
     /// # Errors
     /// What the program said that refused a change; some may be made.
-    pub fn make(&self) -> Result<usize, String> {
-        let mut made = self.table.as_ref().map_or(Ok(0), Table::make)?;
+    pub fn make(&self) -> Result<Made, String> {
+        let mut made = Made {
+            added: self.table.as_ref().map_or(Ok(0), Table::make)?,
+            moved: 0,
+        };
         for rule in &self.rules {
-            if rule.is_there()? {
+            let before = rule.place()?;
+            if before == Place::Last {
                 continue;
             }
             rule.change("-A")?;
-            if !rule.is_there()? {
+            if rule.place()? == Place::Missing {
                 // What cannot be seen could not be undone later.
                 rule.change("-D")?;
                 let (program, words) = (rule.program, rule.words.join(" "));
                 let what = "took a rule but does not list it";
                 return Err(format!("{program}: {what}: {} {words}", rule.chain));
             }
-            made += 1;
+            if before == Place::Followed {
+                // The first of two that are equal, so that traffic is managed all the time.
+                rule.change("-D")?;
+                made.moved += 1;
+            } else {
+                made.added += 1;
+            }
         }
         Ok(made)
     }
@@ -215,6 +246,21 @@ fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
     matching.chain(action).map(str::to_owned).collect()
 }
 
+/// Where a rule is among those of its chain. Rules of quell on other interfaces take none of its packets.
+fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
+    let is_quells = |rule: &Vec<String>| {
+        let [flag, dev, ..] = &rule[..] else {
+            return false;
+        };
+        is_ours(rule, flag, dev)
+    };
+    match chain.iter().rposition(|listed| listed == rule) {
+        None => Place::Missing,
+        Some(at) if chain[at + 1..].iter().all(is_quells) => Place::Last,
+        Some(_) => Place::Followed,
+    }
+}
+
 /// Whether this is a rule that quell made on this interface.
 fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
     let numbers = rule
@@ -266,9 +312,8 @@ fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
 }
 
 impl Rule {
-    fn is_there(&self) -> Result<bool, String> {
-        let listed = list(self.program, self.chain)?;
-        Ok(listed.contains(&self.words))
+    fn place(&self) -> Result<Place, String> {
+        Ok(place(&self.words, &list(self.program, self.chain)?))
     }
 
     /// Runs the rule's program with this verb.
@@ -314,5 +359,25 @@ mod tests {
         other[10] = "70000".to_owned();
         assert!(!is_ours(&other, "-o", "eth0"), "{other:?}");
         assert!(!is_ours(&[], "-o", "eth0"));
+    }
+
+    #[test]
+    fn a_rule_is_last_if_only_quells_own_follow_it() {
+        let (mine, other) = (words("-o", "eth0", &(7..=7)), words("-o", "eth1", &(8..=9)));
+        let foreign = ["-j", "MARK", "--set-mark", "5"]
+            .map(str::to_owned)
+            .to_vec();
+        let at = |chain: &[&Vec<String>]| {
+            let chain: Vec<_> = chain.iter().copied().cloned().collect();
+            place(&mine, &chain)
+        };
+        assert_eq!(at(&[]), Place::Missing);
+        assert_eq!(at(&[&foreign, &other]), Place::Missing);
+        assert_eq!(at(&[&foreign, &mine, &other]), Place::Last);
+        assert_eq!(at(&[&mine, &foreign]), Place::Followed);
+        assert_eq!(at(&[&mine, &other, &foreign, &other]), Place::Followed);
+        // A process that was killed while it moved the rule leaves two.
+        assert_eq!(at(&[&mine, &foreign, &mine]), Place::Last);
+        assert_eq!(at(&[&mine, &Vec::new()]), Place::Followed);
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use quell_link::Error;
 use quell_link::units::counted;
 
-use crate::firewall::Changes;
+use crate::firewall::{Changes, Made};
 use crate::plane::looks::Watches;
 use crate::plane::worker::Worker;
 use crate::system::host;
@@ -108,20 +108,28 @@ impl Rules {
         self.notices.as_fd()
     }
 
-    /// Puts back rules that another program removed, and reports it. Returns their number.
+    /// Puts back rules that another program removed, moves those that it has put rules behind, and reports it. Returns how many
+    /// were put back.
     pub fn keep(&mut self, dev: &str) -> usize {
         if !self.notices.came() && self.noticed && self.trouble.is_none() {
             return 0;
         }
         match self.changes.make() {
-            Ok(0) => self.trouble = None,
-            Ok(made) => {
+            Ok(Made { added, moved }) => {
                 self.trouble = None;
-                tell(&format!(
-                    "{dev}: {} put back that another program had removed; meanwhile traffic passed unmanaged",
-                    counted(made as u64, "rule")
-                ));
-                return made;
+                if added > 0 {
+                    tell(&format!(
+                        "{dev}: {} put back that another program had removed; meanwhile traffic passed unmanaged",
+                        counted(added as u64, "rule")
+                    ));
+                }
+                if moved > 0 {
+                    tell(&format!(
+                        "{dev}: {} moved behind those that another program has added; until then these had no effect",
+                        counted(moved as u64, "rule")
+                    ));
+                }
+                return added;
             }
             Err(why) => {
                 if self.trouble.as_ref() != Some(&why) {
