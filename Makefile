@@ -54,7 +54,7 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 
 quell-live: dist/quell-live ## quell live without Python, one static file: dist/quell-live (Linux)
 
-# Each object depends on its source and this compiler alone, byte for byte.
+# Each object depends on its source and this compiler alone, byte for byte. What is removed is for linkers.
 BPF := crates/quell-qdisc/bpf
 bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C (needs clang-22 and llvm-strip-22): crates/quell-live/bpf
 	for source in $(BPF)/*.bpf.c; do \
@@ -170,9 +170,11 @@ $(BIN)/quell-live: .venv/quell.built
 	ln -f target/release/quell-live $@ 2>/dev/null || cp target/release/quell-live $@
 
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
+# The linker that comes with the toolchain keeps identical functions once, and relocations in a compact form.
 dist/quell-live: $(RUST_SOURCES)
-	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; \
-	[ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || target=$$host; \
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --profile $(STATIC_PROFILE) --locked --quiet --package quell-live \
+	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; rustlib=$$(rustc --print sysroot)/lib/rustlib; \
+	[ -d "$$rustlib/$$target" ] || target=$$host; lld=$$rustlib/$$host/bin/gcc-ld; \
+	[ ! -d "$$lld" ] || small="-C link-arg=-B$$lld -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all,-z,pack-relative-relocs"; \
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols $${small:-}" cargo build --profile $(STATIC_PROFILE) --locked --quiet --package quell-live \
 	  --bin quell-live --target $$target --target-dir target/static; \
 	mkdir -p dist; cp target/static/$$target/$(STATIC_PROFILE)/quell-live $@

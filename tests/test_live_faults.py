@@ -66,7 +66,7 @@ def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_ot
 
 @pytest.mark.real_time
 def test_rules_that_others_append_take_effect(net: Net) -> None:
-    """A packet that was queued goes on to the next table, so quell's rule has to be the last of its chain."""
+    """A packet that was queued skips the rest of the chain, so quell's rule has to be the last one."""
     command = net.live("--rate", "8mbit")
     drop = ("POSTROUTING", "-o", "rb", "-p", "udp", "-m", "length", "--length", "0:65535", "-j", "DROP")
     assert [n for n, _ in net.datagrams(5)] == list(range(5))

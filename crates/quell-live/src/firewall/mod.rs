@@ -152,8 +152,8 @@ impl Changes {
         self.make()
     }
 
-    /// Makes what is missing. A rule of iptables is moved behind rules of others: a packet that was queued does not go on to the
-    /// next rule but to the next table.
+    /// Makes what is missing. A rule of iptables is moved behind rules of others: a packet that was queued skips the rest of
+    /// its chain.
     ///
     /// # Errors
     /// What the program said that refused a change; some may be made.

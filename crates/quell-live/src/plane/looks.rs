@@ -100,7 +100,7 @@ impl Task {
         same.then(|| link.learned()).flatten()
     }
 
-    /// An idle link whose time begins with `pace`, for a backend that holds so many packets. LearnQueue goes on from what it has
+    /// An idle link whose time begins with `pace`, for a backend that holds so many packets. LearnQueue starts from what it has
     /// learned on another link.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
         let mut params = self.params.clone();
