@@ -125,6 +125,7 @@ def test_rules_of_a_shell_that_was_killed_with_its_guard_go_with_the_next_one(tm
     command = ["unshare", "-n", "sh", "-c", LEFT.format(quell=QUELL)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["6", "0", "0"], done.stdout + done.stderr
+    assert done.stderr.count("ip_forward is 0 again, as before --nat; an earlier shell was killed") == 1, done.stderr
 
 
 MEANWHILE = """

@@ -126,6 +126,40 @@ def test_filters_of_a_block_are_not_lost(tmp_path: Path) -> None:
     assert shown == ["same"]
 
 
+@pytest.mark.parametrize("words", ["chain 3 {all}", "{all} indev v1", "{all} match u32 1 1 at 12"])
+def test_a_filter_on_some_of_what_arrives_is_not_taken_for_one_on_all(tmp_path: Path, words: str) -> None:
+    chosen = words.replace("{all}", "protocol all prio 7 u32 match u32 0 0")
+    refused, *shown = lines(
+        tmp_path,
+        f"""
+        tc qdisc add dev v0 ingress
+        tc filter add dev v0 parent ffff: {chosen} action mirred egress redirect dev v1
+        tc filter show dev v0 parent ffff: >before
+        apply v0
+        tc filter show dev v0 parent ffff: | cmp - before && echo same
+        """,
+    )
+    assert "filters on what arrives, which could not be put back" in refused
+    assert shown == ["same"]
+
+
+def test_a_filter_at_a_class_is_not_lost(tmp_path: Path) -> None:
+    refused, *shown = lines(
+        tmp_path,
+        """
+        tc qdisc add dev v0 root handle 1: htb default 10
+        tc class add dev v0 parent 1: classid 1:1 htb rate 10mbit
+        tc class add dev v0 parent 1:1 classid 1:10 htb rate 5mbit
+        tc filter add dev v0 parent 1:1 protocol ip prio 5 u32 match ip dport 53 0xffff flowid 1:10
+        tc filter show dev v0 parent 1:1 >before
+        apply v0
+        tc filter show dev v0 parent 1:1 | cmp - before && echo same
+        """,
+    )
+    assert "filters" in refused
+    assert shown == ["same"]
+
+
 def test_a_filter_that_was_added_since_is_not_lost(tmp_path: Path) -> None:
     refused, found, undone = lines(
         tmp_path,
