@@ -370,8 +370,13 @@ def test_kept_runs_are_used_and_not_run_again(tmp_path: Path, monkeypatch: pytes
     [
         (lambda text: text[:-20], "is cut off"),
         (lambda text: text.replace('"flows"', '"flown"', 1), "line 2: is no finished run"),
-        (lambda text: text.replace("\n[", "\n{", 1), "line 2: is no finished run"),
-        (lambda text: text.replace("\n[", "\n" + 100_000 * "[", 1), "line 2: is no finished run"),
+        (lambda text: text.replace(" [", " {", 1), "line 2: is no finished run"),
+        (lambda text: text.replace(" [", 100_000 * "[", 1), "line 2: is no finished run"),
+        (lambda text: re.sub(r'("goodput_mbps":\d)', r"\g<1>9", text, count=1), "line 2: is no finished run"),
+        (
+            lambda text: text.replace('{"quell evaluate": 2', '{"quell evaluate": 1', 1),
+            "is of another version of quell",
+        ),
         (lambda text: "some notes\n", "but this is no such file"),
         (lambda text: text.replace('"version": "', '"version": "9', 1), "is of another version of quell"),
         (lambda text: "\n" + text, "but this is no such file"),

@@ -55,6 +55,13 @@ def written(quell: Quell, tmp_path: Path) -> Path:
     return file
 
 
+def test_a_run_that_is_shorter_than_a_sample_is_refused_in_one_line(quell: Quell, tmp_path: Path) -> None:
+    done = quell("run", "--duration", "100ms", "--warmup", "0s", "--flent", "short.flent.gz")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "no whole bin of 0.2 s; give a longer --duration" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_flent_plots_what_was_written_and_finds_the_same_numbers(written: Path, tmp_path: Path) -> None:
     picture = tmp_path / "totals.png"
     flent("-i", written, "-p", "all_scaled", "-o", picture)

@@ -65,3 +65,31 @@ def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_pat
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in plain))
     assert quell("show", "plain.jsonl", "--html", "page.html").returncode == 0
     assert "Set by the policy" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "message"),
+    [
+        ({"time": "yesterday"}, "not samples of quell watch"),
+        ({"time": None}, "a sample has no time"),
+        ({"device": None}, "a sample has no device"),
+        ({"drops": "many"}, "not samples of quell watch"),
+        ({"backlog_packets": None}, "a sample has no backlog_packets"),
+        ({"sojourn_ms": "long"}, "not samples of quell watch"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_spoilt_samples_are_refused_in_one_line(
+    quell: Quell, tmp_path: Path, suffix: str, spoilt: dict[str, object], message: str
+) -> None:
+    samples = _samples()
+    samples[2] |= spoilt
+    file = tmp_path / f"spoilt.{suffix}"
+    if suffix == "csv":
+        pl.DataFrame([{**sample, "xstats": ""} for sample in samples], strict=False).write_csv(file)
+    else:
+        file.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    done = quell("show", file.name, "--html", "page.html")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
+    assert not (tmp_path / "page.html").exists()

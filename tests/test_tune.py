@@ -172,6 +172,7 @@ def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:
         ("name\nanna\n", "lines.csv:1: no column `rate`"),
         ("rate\n", "has no rows"),
         ("rate,rtt\n5mbit/1mbit\n", "lines.csv:2: has not 2 columns"),
+        ("rate,rtt\n5mbit/1mbit,1\r0ms\n", "lines.csv:2: not CSV: new-line character"),
         ("rate,target\n5mbit/1mbit,tc\n", "`target` is one that is written"),
         ("rate\n5mbit/1mbit\n5mbit\n", "lines.csv:3: --rate 5mbit: give both directions"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Container
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,8 @@ from quell import _core
 from quell._core import InputError
 from quell.common import files
 
-_FORMAT = 1
+_FORMAT = 2
+"""In format 1 lines had no checksum."""
 _LONGEST = 10_000_000
 """Characters of a line."""
 _LOCKED_BYTE = 1 << 30
@@ -21,7 +23,7 @@ _LOCKED_BYTE = 1 << 30
 
 
 class Kept:
-    """Finished runs, compact (measures.compact), in memory and in a file of a line each."""
+    """Finished runs, compact (measures.compact), in memory and in a file: of each a line with its checksum."""
 
     def __init__(self, path: Path | None) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
@@ -65,21 +67,24 @@ class Kept:
                 number += 1
                 if not line.endswith("\n"):
                     raise InputError(f"{path}: line {number}: is cut off; {again}")
-                key, run = json.loads(line)
-                self.runs[str(key)] = dict(run)
-                _ = run["ellipse"], run["flows"], run["goodput_mbps"]
+                checksum, _, text = line.partition(" ")
+                if checksum != _checksum(text):
+                    raise ValueError(checksum)
+                key, run = json.loads(text)
+                self.runs[key] = run
         except InputError:  # a ValueError, too
             raise
         except UnicodeDecodeError:
             raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except ValueError:
             raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
         """Keep a run. Raises InputError, and leaves the file as it was, where there is no room for it."""
         self.runs[key] = run
         if to_file and self._file is not None:
-            line = json.dumps([key, run], separators=(",", ":")) + "\n"
+            text = json.dumps([key, run], separators=(",", ":")) + "\n"
+            line = f"{_checksum(text)} {text}"
             whole = os.fstat(self._file.fileno()).st_size
             try:
                 _write(self._file.fileno(), line.encode())
@@ -99,6 +104,10 @@ class Kept:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _checksum(line: str) -> str:
+    return f"{zlib.crc32(line.encode()):08x}"
 
 
 def _no_link(path: str, flags: int) -> int:

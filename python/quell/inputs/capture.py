@@ -145,7 +145,7 @@ class Seen:
             for way, rate in (("download", self.down_mbps), ("upload", self.up_mbps))
         ]
         rtt = "?" if self.rtt_ms is None else f"{self.rtt_ms:.1f}"
-        kinds = [f"{count} {kind}" for kind, count in self.flows.items()]
+        kinds = [f"{count} {kind}" for kind, count in self.flows.items()] or ["no flows"]
         return f"{self.path}: {', '.join(rates)}, base round trip {rtt} ms; {', '.join(kinds)}"
 
 

@@ -204,6 +204,8 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
         raise InputError(f"--flent: the record has no time series; keep them, in bins of {STEP_S} s")
     step = float(series["bin_s"])
     bins = len(series["backlog_ms"])
+    if not bins:
+        raise InputError(f"--flent: the run has no whole bin of {step:g} s; give a longer --duration")
     streams: dict[str, list[Values]] = {"download": [], "upload": []}
     round_trips: list[Values] = []
     for flow, goodput, rtt in zip(record["flows"], series["goodput_mbps"], series["rtt_ms"], strict=True):

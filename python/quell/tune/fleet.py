@@ -35,6 +35,13 @@ def read(path: str) -> tuple[list[str], list[Row]]:
     """Read a CSV file with a header; return its columns and rows. Raises InputError."""
     text = _core.read_file(path, "scenario").decode("utf-8-sig", errors="replace")
     reader = csv.DictReader(io.StringIO(text))
+    try:
+        return _rows(path, reader)
+    except csv.Error as error:
+        raise InputError(f"--fleet {path}:{reader.line_num + 1}: not CSV: {error}") from None
+
+
+def _rows(path: str, reader: csv.DictReader[str]) -> tuple[list[str], list[Row]]:
     columns = list(reader.fieldnames or ())
     if "rate" not in columns:
         raise InputError(

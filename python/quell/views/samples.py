@@ -17,7 +17,12 @@ from quell.views.figures import Axis, Figure, Line, Panel, page
 from quell.views.targets import Targets, command
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
-_NEEDED = ("time", "device", "type", "handle", "kind", "backlog_packets", "drops", "rate_bps", "sojourn_ms")
+_NEEDED = {
+    **dict.fromkeys(("device", "type", "handle", "kind"), pl.String),
+    "time": pl.Float64,
+    **dict.fromkeys(("backlog_packets", "drops"), pl.Int64),
+}
+"""What every sample has."""
 _LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "cap"}
 _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
 """Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
@@ -61,15 +66,19 @@ def load(path: Path) -> pl.DataFrame:
                 frame = _json_lines(path)
             case _:
                 frame = pl.scan_parquet(path)
-        if missing := [name for name in _NEEDED if name not in frame.collect_schema()]:
+        rates = {name: _RATES[name] for name in ("rate_bps", "sojourn_ms")}
+        if missing := [name for name in (*_NEEDED, *rates) if name not in frame.collect_schema()]:
             raise InputError(f"{path}: not samples of quell watch: there is no column {missing[0]}")
-        samples = frame.select(*_NEEDED, *_gauges(frame)).collect()
+        columns = [pl.col(name).cast(kind) for name, kind in (_NEEDED | rates).items()]
+        samples = frame.select(*columns, *_gauges(frame)).collect()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{path}: not samples of quell watch: {one_line(str(error).partition(chr(10))[0])}") from None
     if samples.is_empty():
         raise InputError(f"{path}: has no samples")
+    if lacking := [name for name in _NEEDED if samples[name].has_nulls()]:
+        raise InputError(f"{path}: not samples of quell watch: a sample has no {lacking[0]}")
     return samples.with_columns(
         queue=pl.format(
             "{} {} {}{}",
