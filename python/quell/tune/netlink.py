@@ -19,8 +19,9 @@ _HEADER = struct.Struct("IHHII")
 _QDISC, _CLASS, _FILTER = 36, 40, 44
 """RTM_NEW...; reading is 2 above."""
 _DUMP, _CREATE = 0x301, 0x605
-_KIND, _OPTIONS, _STAB, _BLOCK = 1, 2, 8, 13
+_KIND, _OPTIONS, _STAB, _CHAIN, _BLOCK = 1, 2, 8, 11, 13
 """TCA_KIND...; the last is TCA_INGRESS_BLOCK."""
+_KEPT = (_OPTIONS, _STAB, _CHAIN, _BLOCK)
 _ERROR, _DONE = 2, 3
 _DELETED = (17, 37, 41, 45)
 """RTM_DELLINK, RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER."""
@@ -39,6 +40,8 @@ _EVERYTHING = socket.htons(3)
 """ETH_P_ALL."""
 _ACT, _SELECTOR = {"u32": 7, "matchall": 2}, 5
 """TCA_U32_ACT, TCA_MATCHALL_ACT; TCA_U32_SEL (linux/pkt_cls.h)."""
+_WITHOUT_CHOICE = {"u32": {1, 2, 5, 7, 9, 11, 12}, "matchall": {1, 2, 3, 4, 5}}
+"""Class, table, selector, actions, counts, flags, padding; others choose, such as TCA_U32_INDEV and TCA_U32_MARK."""
 _MIRRED, _REDIRECT = struct.Struct("20xiI"), 1
 """The end of tc_mirred: what is done, and with which interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
 _MAX_OPTIONS = 1 << 16
@@ -110,9 +113,9 @@ def tree(dev: str) -> list[Node]:
 
 
 def has_filters(dev: str) -> bool:
-    """Say whether a queue of the tree for what leaves has filters."""
+    """Say whether a queue or a class of the tree for what leaves has filters."""
     index = _index(dev)
-    parents = [0, *(node.handle for node in tree(dev) if node.of == _QDISC and node.parent != _INGRESS)]
+    parents = [0, *(node.handle for node in tree(dev) if node.parent != _INGRESS)]
     return any(True for parent in parents for _ in _dump(index, _FILTER, parent))
 
 
@@ -122,6 +125,7 @@ def redirected(dev: str) -> int:
     Raises ValueError for other filters.
     """
     index, found = _index(dev), set()
+    tables: list[int] = []
     arrivals = [node for node in _dump(index, _QDISC) if node.parent == _INGRESS]
     if not arrivals:
         return 0
@@ -131,6 +135,7 @@ def redirected(dev: str) -> int:
         # A filter comes with its hash tables, which have no selector.
         options = dict(_attributes(dict(_attributes(bytes.fromhex(node.options))).get(_OPTIONS, b"")))
         if node.kind == "u32" and _SELECTOR not in options and _ACT["u32"] not in options:
+            tables += [info] if options else []
             continue
         if node.kind == "matchall" and not options:
             continue
@@ -139,6 +144,9 @@ def redirected(dev: str) -> int:
         found.add(_redirect(node, options))
     if len(found) > 1:
         raise ValueError("several filters")
+    if found and len(set(tables)) < len(tables):
+        # Packets come to the first table of a priority; a filter in another one may see none.
+        raise ValueError("several tables of filters")
     return found.pop() if found else 0
 
 
@@ -147,8 +155,10 @@ def _redirect(node: Node, options: dict[int, bytes]) -> int:
     selector = options.get(_SELECTOR, b"")
     # tc_u32_sel: two bytes, how many keys, 13 bytes, and of each key first the mask.
     keys = [selector[at : at + 4] for at in range(16, len(selector), 16)]
-    if node.kind not in _ACT or any(map(any, keys)):
+    if node.kind not in _ACT or any(map(any, keys)) or not options.keys() <= _WITHOUT_CHOICE[node.kind]:
         raise ValueError("a filter that chooses")
+    if any(dict(_attributes(bytes.fromhex(node.options))).get(_CHAIN, b"")):
+        raise ValueError("a chain to which packets come only from another filter")
     actions = list(_attributes(options.get(_ACT[node.kind], b"")))
     if len(actions) != 1:
         raise ValueError("not one action")
@@ -271,7 +281,7 @@ def _listed(index: int, what: int, parent: int) -> Iterator[tuple[Node, int]]:
                 if kind == what and dev == index:
                     found = dict(_attributes(data[_HEADER.size + _TCM.size : length]))
                     name = found.get(_KIND, b"").rstrip(b"\0").decode()
-                    kept = b"".join(_attribute(key, found[key]) for key in (_OPTIONS, _STAB, _BLOCK) if key in found)
+                    kept = b"".join(_attribute(key, found[key]) for key in _KEPT if key in found)
                     yield Node(what, name, handle, above, kept.hex()), info
                 data = data[length + 3 & ~3 :]
 
