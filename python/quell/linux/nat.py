@@ -52,7 +52,7 @@ def translated(device: str, network: str) -> Iterator[None]:
             f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
             f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
         )
-    _remove_left(shown, device)
+    left, on = _remove_left(shown, device), now[0] != "0"
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
     # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
     # they are inserted first and end below the others.
@@ -81,14 +81,19 @@ def translated(device: str, network: str) -> Iterator[None]:
             _FORWARDING.write_text("1")
         except OSError as error:
             raise InputError(f"--nat: {_FORWARDING}: {error.strerror}") from None
+        on = True
         yield
     finally:
         guard.communicate()
-        _tell(shown)
+        if on and before == "0":
+            _tell(shown, "a quell shell --nat that was killed" if left else "--nat")
 
 
-def _remove_left(shown: str, device: str) -> None:
-    """Remove the rules of shells that were killed together with their guards: their devices are gone."""
+def _remove_left(shown: str, device: str) -> bool:
+    """Remove the rules of shells that were killed together with their guards: their devices are gone.
+
+    Return whether there were any.
+    """
     left = set()
     for line in shown.splitlines():
         tag, own = _TAG.search(line), re.search(r"(?<!! )-i (quell\d+) ", line)
@@ -99,17 +104,20 @@ def _remove_left(shown: str, device: str) -> None:
             if (tag := _TAG.search(line)) and tag[0] in left:
                 # Their guard may be removing them at this moment.
                 subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
+    return bool(left)
 
 
-def _tell(before: str) -> None:
-    """Warn that forwarding is off again if another program may need it by now."""
+def _tell(before: str, shell: str) -> None:
+    """Say if forwarding is off again: others may need it by now, and its value does not say who set it to 1."""
+    if _FORWARDING.read_text().strip() != "0":
+        return
     try:
         now = {line for line in _iptables("-S", "FORWARD").splitlines() if not _TAG.search(line)}
     except InputError:
-        return
-    if now - set(before.splitlines()) and _FORWARDING.read_text().strip() == "0":
-        print("quell: net.ipv4.ip_forward is 0 again, as before --nat; other programs have changed the chain FORWARD "
-              "meanwhile: if they forward packets, set it to 1", file=sys.stderr)  # fmt: skip
+        now = set()
+    changed = "; other programs have changed the chain FORWARD meanwhile" if now - set(before.splitlines()) else ""
+    print(f"quell: net.ipv4.ip_forward is 0 again, as before {shell}{changed}; if this machine is to forward packets: "
+          "sysctl net.ipv4.ip_forward=1", file=sys.stderr)  # fmt: skip
 
 
 def _forwarding() -> list[str]:
