@@ -8,6 +8,7 @@ import io
 import json
 import re
 import signal
+import struct
 import subprocess
 import time
 import tomllib
@@ -22,7 +23,7 @@ from quell import _core
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs import tc
-from quell.tune import aims, judge, now, page, search, space, targets
+from quell.tune import aims, judge, netlink, now, page, search, space, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
@@ -570,3 +571,29 @@ def test_a_scenario_without_what_tune_needs_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             of_scenario(experiment.load(source), None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "chooses"),
+    [(8, b"eth1\0", True), (10, struct.pack("III", 5, 255, 0), True), (3, bytes(4), True), (11, bytes(4), False)],
+    ids=["TCA_U32_INDEV", "TCA_U32_MARK", "TCA_U32_LINK", "TCA_U32_FLAGS"],
+)
+def test_a_filter_that_chooses_is_not_taken_for_one_that_redirects_all(
+    monkeypatch: pytest.MonkeyPatch, kind: int, value: bytes, chooses: bool
+) -> None:
+    """As a kernel with CONFIG_CLS_U32_MARK lists it, too, which others ignore."""
+    one = netlink._attribute
+    mirred = one(1, b"mirred\0") + one(2, one(2, struct.pack("20xiI", 1, 7)))
+    selector = one(5, struct.pack("BBB13x16x", 1, 0, 1))
+    options = one(2, selector + one(7, one(1, mirred)) + one(kind, value))
+    rows = {
+        netlink._QDISC: netlink.Node(netlink._QDISC, "ingress", 0xFFFF0000, netlink._INGRESS, ""),
+        netlink._FILTER: netlink.Node(netlink._FILTER, "u32", 0x80000800, 0xFFFF0000, options.hex()),
+    }
+    monkeypatch.setattr(netlink, "_index", lambda dev: 1)
+    monkeypatch.setattr(netlink, "_rows", lambda index, what, parent=0: [(rows[what], 10 << 16 | netlink._EVERYTHING)])
+    if chooses:
+        with pytest.raises(ValueError, match="a filter that chooses"):
+            netlink.redirected("eth0")
+    else:
+        assert netlink.redirected("eth0") == 7

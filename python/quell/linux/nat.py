@@ -52,7 +52,7 @@ def translated(device: str, network: str) -> Iterator[None]:
             f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
             f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
         )
-    left = _remove_left(shown, device)
+    left, on = _remove_left(shown, device), now[0] != "0"
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
     # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
     # they are inserted first and end below the others.
@@ -81,10 +81,12 @@ def translated(device: str, network: str) -> Iterator[None]:
             _FORWARDING.write_text("1")
         except OSError as error:
             raise InputError(f"--nat: {_FORWARDING}: {error.strerror}") from None
+        on = True
         yield
     finally:
         guard.communicate()
-        _tell(shown, left=left)
+        if on and before == "0":
+            _tell(shown, "a quell shell --nat that was killed" if left else "--nat")
 
 
 def _remove_left(shown: str, device: str) -> bool:
@@ -105,21 +107,17 @@ def _remove_left(shown: str, device: str) -> bool:
     return bool(left)
 
 
-def _tell(before: str, *, left: bool) -> None:
-    """Warn that forwarding is off again if another program may need it by now.
-
-    After a shell that was killed (`left`) another program may have found it on, or turned it on.
-    """
+def _tell(before: str, shell: str) -> None:
+    """Say if forwarding is off again: others may need it by now, and its value does not say who set it to 1."""
+    if _FORWARDING.read_text().strip() != "0":
+        return
     try:
         now = {line for line in _iptables("-S", "FORWARD").splitlines() if not _TAG.search(line)}
     except InputError:
-        return
-    changed = now - set(before.splitlines())
-    if (changed or left) and _FORWARDING.read_text().strip() == "0":
-        why = "an earlier shell was killed before it could set it: if this machine forwards packets, set it to 1"
-        if changed:
-            why = "other programs have changed the chain FORWARD meanwhile: if they forward packets, set it to 1"
-        print(f"quell: net.ipv4.ip_forward is 0 again, as before --nat; {why}", file=sys.stderr)
+        now = set()
+    changed = "; other programs have changed the chain FORWARD meanwhile" if now - set(before.splitlines()) else ""
+    print(f"quell: net.ipv4.ip_forward is 0 again, as before {shell}{changed}; if this machine is to forward packets: "
+          "sysctl net.ipv4.ip_forward=1", file=sys.stderr)  # fmt: skip
 
 
 def _forwarding() -> list[str]:

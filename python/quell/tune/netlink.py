@@ -40,8 +40,8 @@ _EVERYTHING = socket.htons(3)
 """ETH_P_ALL."""
 _ACT, _SELECTOR = {"u32": 7, "matchall": 2}, 5
 """TCA_U32_ACT, TCA_MATCHALL_ACT; TCA_U32_SEL (linux/pkt_cls.h)."""
-_OF_EVERYTHING = {"u32": {1, 2, 5, 7, 9, 11, 12}, "matchall": {1, 2, 3, 4, 5}}
-"""Attributes of a filter that takes all packets: class, hash table, selector, actions, counters and flags."""
+_WITHOUT_CHOICE = {"u32": {1, 2, 5, 7, 9, 11, 12}, "matchall": {1, 2, 3, 4, 5}}
+"""Class, table, selector, actions, counts, flags, padding; others choose, such as TCA_U32_INDEV and TCA_U32_MARK."""
 _MIRRED, _REDIRECT = struct.Struct("20xiI"), 1
 """The end of tc_mirred: what is done, and with which interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
 _MAX_OPTIONS = 1 << 16
@@ -125,6 +125,7 @@ def redirected(dev: str) -> int:
     Raises ValueError for other filters.
     """
     index, found = _index(dev), set()
+    tables: list[int] = []
     arrivals = [node for node in _dump(index, _QDISC) if node.parent == _INGRESS]
     if not arrivals:
         return 0
@@ -132,19 +133,20 @@ def redirected(dev: str) -> int:
         raise ValueError("filters of a block, which are listed with that alone")
     for node, info in _rows(index, _FILTER, _ARRIVALS):
         # A filter comes with its hash tables, which have no selector.
-        attributes = dict(_attributes(bytes.fromhex(node.options)))
-        options = dict(_attributes(attributes.get(_OPTIONS, b"")))
+        options = dict(_attributes(dict(_attributes(bytes.fromhex(node.options))).get(_OPTIONS, b"")))
         if node.kind == "u32" and _SELECTOR not in options and _ACT["u32"] not in options:
+            tables += [info] if options else []
             continue
         if node.kind == "matchall" and not options:
             continue
         if info & 0xFFFF != _EVERYTHING:
             raise ValueError("a filter for one protocol")
-        if any(attributes.get(_CHAIN, b"")):
-            raise ValueError("a filter of a chain, which only another filter leads to")
         found.add(_redirect(node, options))
     if len(found) > 1:
         raise ValueError("several filters")
+    if found and len(set(tables)) < len(tables):
+        # Packets come to the first table of a priority; a filter in another one may see none.
+        raise ValueError("several tables of filters")
     return found.pop() if found else 0
 
 
@@ -153,8 +155,10 @@ def _redirect(node: Node, options: dict[int, bytes]) -> int:
     selector = options.get(_SELECTOR, b"")
     # tc_u32_sel: two bytes, how many keys, 13 bytes, and of each key first the mask.
     keys = [selector[at : at + 4] for at in range(16, len(selector), 16)]
-    if not options.keys() <= _OF_EVERYTHING.get(node.kind, set()) or any(map(any, keys)):
+    if node.kind not in _ACT or any(map(any, keys)) or not options.keys() <= _WITHOUT_CHOICE[node.kind]:
         raise ValueError("a filter that chooses")
+    if any(dict(_attributes(bytes.fromhex(node.options))).get(_CHAIN, b"")):
+        raise ValueError("a chain to which packets come only from another filter")
     actions = list(_attributes(options.get(_ACT[node.kind], b"")))
     if len(actions) != 1:
         raise ValueError("not one action")

@@ -126,38 +126,69 @@ def test_filters_of_a_block_are_not_lost(tmp_path: Path) -> None:
     assert shown == ["same"]
 
 
-@pytest.mark.parametrize("words", ["chain 3 {all}", "{all} indev v1", "{all} match u32 1 1 at 12"])
-def test_a_filter_on_some_of_what_arrives_is_not_taken_for_one_on_all(tmp_path: Path, words: str) -> None:
-    chosen = words.replace("{all}", "protocol all prio 7 u32 match u32 0 0")
-    refused, *shown = lines(
-        tmp_path,
-        f"""
-        tc qdisc add dev v0 ingress
-        tc filter add dev v0 parent ffff: {chosen} action mirred egress redirect dev v1
-        tc filter show dev v0 parent ffff: >before
-        apply v0
-        tc filter show dev v0 parent ffff: | cmp - before && echo same
-        """,
-    )
-    assert "filters on what arrives, which could not be put back" in refused
-    assert shown == ["same"]
+CLASSES = """
+tc qdisc add dev v0 root handle 1: htb default 10
+tc class add dev v0 parent 1: classid 1:1 htb rate 10mbit
+tc class add dev v0 parent 1:1 classid 1:10 htb rate 5mbit
+"""
+FILTER = "tc filter add dev v0 parent 1:1 protocol ip prio 5 u32 match ip dport 53 0xffff flowid 1:10"
 
 
-def test_a_filter_at_a_class_is_not_lost(tmp_path: Path) -> None:
-    refused, *shown = lines(
+def test_filters_of_a_class_are_not_lost(tmp_path: Path) -> None:
+    refused, *same = lines(
         tmp_path,
-        """
-        tc qdisc add dev v0 root handle 1: htb default 10
-        tc class add dev v0 parent 1: classid 1:1 htb rate 10mbit
-        tc class add dev v0 parent 1:1 classid 1:10 htb rate 5mbit
-        tc filter add dev v0 parent 1:1 protocol ip prio 5 u32 match ip dport 53 0xffff flowid 1:10
+        f"""{CLASSES}{FILTER}
         tc filter show dev v0 parent 1:1 >before
         apply v0
         tc filter show dev v0 parent 1:1 | cmp - before && echo same
         """,
     )
-    assert "filters" in refused
-    assert shown == ["same"]
+    assert "v0 has queues with filters, which could not be put back" in refused
+    assert same == ["same"]
+
+
+def test_a_filter_that_was_added_to_a_class_since_is_not_lost(tmp_path: Path) -> None:
+    refused, found, undone = lines(
+        tmp_path,
+        """
+        "$quell" tune --rate 20mbit/5mbit --queues pfifo --for bulk --trials 1 --seeds 2 --duration 5s --apply v0 >said
+        tc filter add dev v0 parent 1:10 protocol ip prio 5 u32 match ip dport 53 0xffff flowid 1:10
+        undo v0
+        tc filter show dev v0 parent 1:10 | grep -c 00000035
+        undo v0 --replace
+        """,
+    )
+    assert "v0 has filters that quell tune has not installed" in refused and "--replace" in refused
+    assert (found, undone) == ("1", "v0 has again what it had before")
+
+
+REDIRECT = "action mirred egress redirect dev v1"
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        f"chain 3 protocol all prio 7 u32 match u32 0 0 {REDIRECT}",
+        f"protocol all prio 7 u32 match u32 0 0 indev v1 {REDIRECT}",
+        # No filter leads to this table.
+        f"protocol all prio 7 handle 1: u32 divisor 1\nprotocol all prio 7 u32 ht 1: match u32 0 0 {REDIRECT}",
+    ],
+    ids=["chain", "indev", "table"],
+)
+def test_a_filter_that_redirects_less_than_all_does_not_redirect_all_afterwards(tmp_path: Path, filters: str) -> None:
+    add = "".join(f"tc filter add dev v0 parent ffff: {each}\n" for each in filters.splitlines())
+    refused, *same = lines(
+        tmp_path,
+        f"""
+        tc qdisc add dev v0 ingress
+        {add}
+        tc filter show dev v0 ingress >before
+        apply v0
+        tc filter show dev v0 ingress | cmp - before && echo same
+        """,
+    )
+    assert "v0 has filters on what arrives, which could not be put back" in refused
+    assert same == ["same"]
 
 
 def test_a_filter_that_was_added_since_is_not_lost(tmp_path: Path) -> None:
@@ -449,7 +480,9 @@ iptables-save | grep quell- || true
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 @pytest.mark.skipif(bool(no_tun()), reason=no_tun())
 def test_forwarding_gives_back_the_settings_that_the_kernel_changes_with_it(tmp_path: Path) -> None:
-    assert lines(tmp_path, FORWARDING.format(forwards=0)) == ["0 0 0 0"]
+    told, values = lines(tmp_path, FORWARDING.format(forwards=0))
+    assert "ip_forward is 0 again" in told
+    assert values == "0 0 0 0"
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
