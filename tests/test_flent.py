@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conftest import Quell
-from quell import InputError
+from quell import InputError, _core
 from quell.experiments import experiment
 from quell.inputs.flent import Measured
 from quell.results.stats import quantile
@@ -60,6 +60,21 @@ def test_a_run_that_is_shorter_than_a_sample_is_refused_in_one_line(quell: Quell
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "no whole bin of 0.2 s; give a longer --duration" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_queues_whose_names_differ_in_odd_characters_get_files_of_their_own(quell: Quell, tmp_path: Path) -> None:
+    text = _core.hush_model()
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/m.txt", "sub_m.txt"):
+        (tmp_path / name).write_text(text)
+    queues = ["--aqm", "hush model sub/m.txt", "--aqm", "hush model sub_m.txt"]
+    done = quell(
+        "compare", "home", *queues, "--duration", "2s", "--warmup", "0s", "--seeds", "1", "--flent", "o.flent.gz"
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.glob("*.gz")) == [
+        f"o.hush_model_sub_m.txt.{more}1.flent.gz" for more in ("", "2.")
+    ]
 
 
 def test_flent_plots_what_was_written_and_finds_the_same_numbers(written: Path, tmp_path: Path) -> None:

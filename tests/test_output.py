@@ -49,6 +49,39 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path, more: list[str]) -> 
     assert done.stderr == "quell: standard output: cannot be written: No space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "home", "--html", "page.html"],
+        ["compare", "home", "--aqm", "codel", "--seeds", "1", "--html", "page.html", "--csv", "table.csv"],
+        ["sweep", "home", "--aqm", "codel", "--aqm", "pfifo", "--seeds", "1", "--csv", "table.csv"],
+        ["optimum", "home", "--knob", "drop", "--values", "0,0.1", "--seeds", "1", "--html", "page.html"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("reader", ["full", "closed"])
+def test_files_are_written_whatever_becomes_of_standard_output(tmp_path: Path, words: list[str], reader: str) -> None:
+    command = [str(QUELL), *words, "--duration", "2s", "--warmup", "0s", "--json", "runs.json"]
+    script = '"$@" >/dev/full' if reader == "full" else 'trap "" PIPE; "$@" | :; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(["bash", "-c", script, "bash", *command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert ("cannot be written: No space left" in done.stderr) == (reader == "full"), done.stderr
+    assert "Traceback" not in done.stderr and "a bug" not in done.stderr
+    assert json.loads((tmp_path / "runs.json").read_text())
+    for name in {"page.html", "table.csv"} & set(words):
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_what_can_be_written_is_written_where_one_file_cannot(tmp_path: Path, quell: Quell) -> None:
+    text = '[link]\nrate = "5mbit"\n[[flow]]\nkind = "cbr"\nrate = "1mbit"\n'
+    (tmp_path / "cbr.toml").write_text(text)
+    files = ["--flent", "o.flent.gz", "--html", "o.html", "--json", "o.json"]
+    done = quell("run", "cbr.toml", "--duration", "2s", "--warmup", "0s", *files)
+    assert (done.returncode, "no TCP flow" in done.stderr) == (2, True), done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cbr.toml", "o.html", "o.json"]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's commands")
 @pytest.mark.parametrize("command", [["live", "--dev", "lo"], ["shell"]])
 @pytest.mark.parametrize(

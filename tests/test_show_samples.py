@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -76,6 +77,8 @@ def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_pat
         ({"drops": "many"}, "not samples of quell watch"),
         ({"backlog_packets": None}, "a sample has no backlog_packets"),
         ({"sojourn_ms": "long"}, "not samples of quell watch"),
+        ({"rate_bps": 1e308}, "a sample's rate_bps is out of range"),
+        ({"time": -1e300}, "a sample's time is out of range"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -93,3 +96,27 @@ def test_spoilt_samples_are_refused_in_one_line(
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_pipe_is_no_file_of_samples(quell: Quell, tmp_path: Path, suffix: str) -> None:
+    os.mkfifo(tmp_path / f"pipe.{suffix}")
+    done = quell("show", f"pipe.{suffix}")
+    assert (done.returncode, done.stderr) == (2, f"quell: pipe.{suffix}: is no regular file\n")
+
+
+def test_a_small_file_of_very_many_samples_is_refused(quell: Quell, tmp_path: Path) -> None:
+    frame = pl.DataFrame(_samples()[:1]).drop("xstats")
+    many = frame.select(pl.all().repeat_by(watched._MAX_SAMPLES + 1).explode())
+    many.write_parquet(tmp_path / "many.parquet")
+    done = quell("show", "many.parquet")
+    assert done.returncode == 2
+    assert "many.parquet: 5000001 samples; at most 5000000 are shown" in done.stderr
+
+
+def test_very_many_names_are_refused_however_they_are_written(quell: Quell, tmp_path: Path) -> None:
+    lines = (json.dumps(sample | {f"x{i}_{k}": 0 for k in range(300)}, separators=(", ", " : ")) + "\n"
+             for i, sample in enumerate(_samples()))  # fmt: skip
+    (tmp_path / "names.jsonl").write_text("".join(lines))
+    done = quell("show", "names.jsonl")
+    assert (done.returncode, "too many columns" in done.stderr) == (2, True), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import html
 import io
 import json
@@ -23,7 +24,7 @@ from quell import _core
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs import tc
-from quell.tune import aims, judge, netlink, now, page, search, space, targets
+from quell.tune import aims, judge, netlink, now, page, search, show, space, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
@@ -149,6 +150,11 @@ def test_questions_stand_for_the_options(tmp_path: Path) -> None:
     # Without further answers it ends.
     done = subprocess.run(words, input="", cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (130, "")
+
+
+def test_the_name_of_a_line_is_one_line() -> None:
+    on = dataclasses.replace(at_home("5mbit/1mbit", "20ms", None, None, {"bulk"}, None, 1), name="x\n; touch y")
+    assert show.heading(on, "bulk").plain.startswith("x\\n; touch y  ")
 
 
 def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def _call(arguments: Sequence[str]) -> int:
         written.check(arguments)
         program = app(named if named or first == ["--version"] else NAMES)
         status = program(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
+        if out.failure is not None:
+            raise out.failure
     except InputError as error:
         err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)
         return BAD_INPUT

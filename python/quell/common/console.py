@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from rich.console import Console
@@ -34,9 +34,30 @@ class Screen(Console):
                 yield Segment(text, part.style)
 
 
+class Output(Screen):
+    """Standard output of a command, whose files are written even if it is closed (`| head`) or full.
+
+    After the first error nothing more is printed; the command line raises `failure` when the command is done.
+    """
+
+    failure: OSError | None = None
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print as rich does."""
+        if self.failure is None:
+            try:
+                super().print(*objects, **how)
+            except OSError as error:
+                self.failure = error
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error; rich would exit."""
+        raise
+
+
 err = Screen(stderr=True, highlight=False, emoji=False)
 # Piped output has no width of its own; the widest table needs 100 columns.
-out = Screen(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+out = Output(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
 
 # One character each, so that tables keep their columns.

@@ -291,7 +291,7 @@ def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, 
 def write(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Write a data file per record: `path` for one, else with queue and seed before the suffix. Return the paths."""
     when = datetime.now(UTC)
-    paths = [path] if len(records) == 1 else [_named(path, record) for record in records]
+    paths = [path] if len(records) == 1 else _names(path, records)
     for at, record in zip(paths, records, strict=True):
         text = json.dumps(document(record, when), allow_nan=False, indent=1)
         files.write_whole(at, partial(_pack, text))
@@ -302,9 +302,19 @@ def _pack(text: str, part: Path) -> None:
     part.write_bytes(zlib.compress(text.encode(), wbits=_GZIP))
 
 
-def _named(path: Path, record: Mapping[str, Any]) -> Path:
-    queue = "".join(c if c.isalnum() or c in ".-" else "_" for c in record["queue"])
-    return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{queue}.{record['seed']}{SUFFIX}")
+def _names(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Name a file for each record. Queues whose words differ in other characters alone are numbered."""
+    queues: dict[str, list[str]] = {}
+    names = []
+    for record in records:
+        queue = "".join(c if c.isalnum() or c in ".-" else "_" for c in record["queue"])
+        same = queues.setdefault(queue, [])
+        if record["queue"] not in same:
+            same.append(record["queue"])
+        number = same.index(record["queue"])
+        named = f"{path.name.removesuffix(SUFFIX)}.{queue}{f'.{number + 1}' if number else ''}"
+        names.append(path.with_name(f"{named}.{record['seed']}{SUFFIX}"))
+    return names
 
 
 def _iso(when: datetime) -> str:

@@ -67,7 +67,7 @@ FIGURES = (
 
 def shown(records: Iterable[Record]) -> list[Figure]:
     """List the figures that some record has."""
-    kinds = {a["kind"] for record in records for a in record.get("applications") or ()}
+    kinds = {a.get("kind") for record in records for a in record.get("applications") or ()}
     return [figure for figure in FIGURES if figure.kind in kinds]
 
 
@@ -75,7 +75,7 @@ def mean(records: Sequence[Record], figure: Figure) -> Estimate | None:
     """Mean over runs of a figure, each run's being the mean over its applications of that kind."""
 
     def one(record: Record) -> float | None:
-        of_kind = (a for a in record.get("applications") or () if a["kind"] == figure.kind)
+        of_kind = (a for a in record.get("applications") or () if a.get("kind") == figure.kind)
         values = [value for a in of_kind if (value := figure.of(a)) is not None]
         return math.fsum(values) / len(values) if values else None
 

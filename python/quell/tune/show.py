@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from quell.common.text import one_line
 from quell.results import stats
 from quell.results.stats import Estimate
 from quell.tune.judge import Judged, Metrics
@@ -41,7 +42,7 @@ _SHORT = {
 
 def heading(line: Line, aims: str) -> Text:
     """Say what line it is and what for."""
-    return Text.assemble((line.name, "bold"), (f"  {facts(line, aims)}", "dim"))
+    return Text.assemble((one_line(line.name), "bold"), (f"  {facts(line, aims)}", "dim"))
 
 
 def facts(line: Line, aims: str) -> str:

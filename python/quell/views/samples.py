@@ -28,6 +28,10 @@ _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "d
 """Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
 _POINTS = 1000
 """Number of points of a line of the report."""
+_MAX_SAMPLES = 5_000_000
+"""What is shown is held in memory: about 300 bytes each."""
+_LARGEST = 1e18
+"""Greatest time, rate or sojourn time: what follows from greater ones is no number."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
@@ -48,6 +52,8 @@ def _json_lines(path: Path) -> pl.LazyFrame:
 
 def load(path: Path) -> pl.DataFrame:
     """Read samples from a file that `quell watch` wrote. Raises InputError."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no regular file")
     try:
         match path.suffix:
             case ".csv":
@@ -60,7 +66,7 @@ def load(path: Path) -> pl.DataFrame:
                     path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
                     raise_if_empty=False,
                 )  # fmt: skip
-                names = pl.col("line").str.extract_all(r'"[^"]*":').explode()
+                names = pl.col("line").str.extract_all(r'"[^"]*"\s*:').explode()
                 if lines.select(names.n_unique()).collect().item() > _MAX_NAMES:
                     raise _too_many_columns(path)
                 frame = _json_lines(path)
@@ -69,6 +75,10 @@ def load(path: Path) -> pl.DataFrame:
         rates = {name: _RATES[name] for name in ("rate_bps", "sojourn_ms")}
         if missing := [name for name in (*_NEEDED, *rates) if name not in frame.collect_schema()]:
             raise InputError(f"{path}: not samples of quell watch: there is no column {missing[0]}")
+        if (number := frame.select(pl.len()).collect().item()) > _MAX_SAMPLES:
+            raise InputError(
+                f"{path}: {number} samples; at most {_MAX_SAMPLES} are shown: take fewer, or split the file"
+            )
         columns = [pl.col(name).cast(kind) for name, kind in (_NEEDED | rates).items()]
         samples = frame.select(*columns, *_gauges(frame)).collect()
     except OSError as error:
@@ -79,6 +89,8 @@ def load(path: Path) -> pl.DataFrame:
         raise InputError(f"{path}: has no samples")
     if lacking := [name for name in _NEEDED if samples[name].has_nulls()]:
         raise InputError(f"{path}: not samples of quell watch: a sample has no {lacking[0]}")
+    if wrong := [name for name in ("time", *rates) if not (samples[name].drop_nulls().abs() < _LARGEST).all()]:
+        raise InputError(f"{path}: not samples of quell watch: a sample's {wrong[0]} is out of range")
     return samples.with_columns(
         queue=pl.format(
             "{} {} {}{}",

@@ -6,6 +6,7 @@ import json as _json
 import shlex
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from quell.experiments.experiment import Outcome
 from quell.inputs.flent import STEP_S, SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class Targets:
@@ -68,6 +69,8 @@ class Targets:
     ) -> None:
         """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run.
 
+        If one cannot be written, the others are, and the first error is raised.
+
         What an interrupted command has finished does not replace earlier files.
         """
         if not outcome.by_job:
@@ -75,20 +78,39 @@ class Targets:
         if outcome.interrupted:
             self.keep_earlier()
         records = outcome.records if series else experiment.without_series(outcome.records)
-        if self.json is not None:
-            what = json if json is not None else records[0] if single and records else records
-            self.write_json(what, indent=None)
-        if self.parquet is not None or self.csv is not None:
-            from quell.results import frame
+        what = json if json is not None else records[0] if single and records else records
+        each = [
+            partial(self.write_json, what, indent=None),
+            partial(self._write_frames, records),
+            partial(self._write_flent, outcome.records if flent is None else flent),
+            partial(self._write_report, outcome),
+        ]
+        failures: list[InputError | OSError] = []
+        for write in each:
+            try:
+                write()
+            except (InputError, OSError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
-            if self.parquet is not None:
-                frame.write_parquet(self.parquet, records)
-            if self.csv is not None:
-                frame.write_csv(self.csv, records)
+    def _write_frames(self, records: Sequence[dict[str, Any]]) -> None:
+        if self.parquet is None and self.csv is None:
+            return
+        from quell.results import frame
+
+        if self.parquet is not None:
+            frame.write_parquet(self.parquet, records)
+        if self.csv is not None:
+            frame.write_csv(self.csv, records)
+
+    def _write_flent(self, records: Sequence[dict[str, Any]]) -> None:
         if self.flent is not None:
             from quell.inputs import flent as flent_file
 
-            flent_file.write(self.flent, outcome.records if flent is None else flent)
+            flent_file.write(self.flent, records)
+
+    def _write_report(self, outcome: Outcome) -> None:
         if self.html is not None:
             from quell.views import report
 
