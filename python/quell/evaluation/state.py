@@ -71,12 +71,13 @@ class Kept:
                 if checksum != _checksum(text):
                     raise ValueError(checksum)
                 key, run = json.loads(text)
-                self.runs[key] = run
+                self.runs[str(key)] = dict(run)
+                _ = run["ellipse"], run["flows"], run["goodput_mbps"]
         except InputError:  # a ValueError, too
             raise
         except UnicodeDecodeError:
             raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        except ValueError:
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
