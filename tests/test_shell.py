@@ -523,6 +523,22 @@ def test_signals_are_for_the_command(tmp_path: Path, number: int, everyone: bool
         process.communicate()
 
 
+@pytest.mark.real_time
+def test_a_signal_while_the_command_starts_is_not_lost(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    for _ in range(12):
+        process = start(tmp_path, "sleep", "60")
+        try:
+            assert process.stderr is not None
+            assert any("QUELL_SERVER=" in line for line in process.stderr)
+            time.sleep(rng.uniform(0, 0.003))
+            process.terminate()
+            assert process.wait(timeout=20) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+            process.communicate()
+
+
 def left_over(marker: str) -> list[str]:
     """List the processes and devices that tests with this marker in their environment left."""
     found = [line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines() if "quell" in line]

@@ -262,6 +262,7 @@ impl Init<'_> {
             }
             // A caller may ignore it, which is inherited: then the status of a process that has ended is lost.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            forwarded_signals(libc::SIG_BLOCK);
             let handler = forward as extern "C" fn(c_int) as libc::sighandler_t;
             libc::signal(libc::SIGTERM, handler);
             libc::signal(libc::SIGHUP, handler) == libc::SIG_IGN
@@ -296,6 +297,7 @@ impl Init<'_> {
         }
         let command = self.fork(|| self.become_command(ignored_hangup));
         COMMAND.store(command, Ordering::Relaxed);
+        forwarded_signals(libc::SIG_UNBLOCK);
         self.wait(command, server)
     }
 
@@ -419,6 +421,19 @@ extern "C" fn forward(signal: c_int) {
     let command = COMMAND.load(Ordering::Relaxed);
     if command > 0 {
         sys::kill(command, signal);
+    }
+}
+
+/// Blocks or unblocks the signals that [`forward`] handles: one that arrives before there is a command, or before the
+/// command has its own handlers, waits.
+fn forwarded_signals(how: c_int) {
+    // SAFETY: the set is initialised before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigaddset(&mut set, libc::SIGHUP);
+        libc::sigprocmask(how, &set, ptr::null_mut());
     }
 }
 
