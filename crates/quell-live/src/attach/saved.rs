@@ -17,7 +17,7 @@ use crate::rtnetlink::request::{
 };
 use crate::rtnetlink::tree;
 use crate::system::host;
-use crate::system::state::{Command, State};
+use crate::system::state::{CHANGES, Command, State};
 
 /// Most filters: the current one, and earlier ones that are not removed yet.
 const MAX_HOOKS: usize = 64;
@@ -27,6 +27,7 @@ pub const ATTACH: Command = Command {
     name: "attach",
     look: "tc qdisc show",
     service: None,
+    location: CHANGES,
 };
 
 /// What a state file says.

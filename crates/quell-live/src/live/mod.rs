@@ -1,6 +1,7 @@
 //! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time that it runs, and what it tells; what is
 //! asked for is in `settings`, the packets pass through `worker`.
 
+mod memory;
 pub mod rules;
 mod running;
 mod settings;
@@ -126,6 +127,7 @@ fn run(options: &Options) -> Result<(), Error> {
         .for_each(|address| tell(&format!("dashboard: {address}")));
     say(&plan.announce(options.dry_run));
     plan.notes().iter().for_each(|note| say(note));
+    running.notes().for_each(|note| say(note));
     if let (None, Some((kind, whole))) = (&plan.options.to, host::part_of(plan.dev())) {
         let dev = plan.dev();
         let why = "whose name its packets have in the firewall: none is managed";

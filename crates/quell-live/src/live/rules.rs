@@ -17,6 +17,7 @@ pub const LIVE: Command = Command {
     name: "live",
     look: "iptables -t mangle -S",
     service: Some("/run/quell-live"),
+    location: state::CHANGES,
 };
 
 /// A state file: which firewall has rules. The interface, which the file's name contains, determines the rules.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use quell_qdisc::num;
 
+use super::memory::Memory;
 use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
 use super::upkeep::{self, Interface, Links, Progress, Rules};
@@ -45,6 +46,8 @@ pub struct Running {
     /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
     workers: Vec<(&'static str, Worker)>,
+    /// What queues have learned; None for a dry run.
+    memory: Option<Memory>,
     /// Of both directions, whether managed or not, as long as this lives.
     watches: [(&'static str, Watches); 2],
     interfaces: Vec<Interface>,
@@ -92,6 +95,7 @@ impl Running {
             restored: Arc::default(),
             watches: DIRECTIONS.map(|name| (name, Watches::new(plan.loops.len()))),
             workers: Vec::new(),
+            memory: None,
             interfaces: Vec::new(),
             hooks: Vec::new(),
             asking: None,
@@ -113,6 +117,8 @@ impl Running {
         self.interfaces = vec![dev.clone()];
         if !self.dry {
             self.held.push(rules::hold(&name)?);
+            let learned = || Memory::new(plan, &self.watches);
+            self.memory.get_or_insert_with(learned);
         }
         let loops = self.watches.iter().map(|(_, watches)| watches.of(0));
         self.passing = plan.moves().then(|| Passing::new(loops.collect()));
@@ -269,6 +275,9 @@ impl Running {
     /// Sends all held packets, then removes the rules, so that no packet is lost. Returns the final snapshots.
     pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
         self.release()?;
+        if let Some(memory) = &mut self.memory {
+            memory.write();
+        }
         Ok(self.watches.iter().map(|(n, w)| (*n, w.look())).collect())
     }
 
@@ -345,6 +354,11 @@ impl Running {
         Ok(())
     }
 
+    /// What became of the files of what queues have learned.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.memory.iter().flat_map(Memory::notes)
+    }
+
     /// Looks at the directions that are managed or pass here.
     pub fn watches(&self) -> Vec<(&'static str, Watches)> {
         let there = |name| self.workers.iter().any(|(known, _)| *known == name);
@@ -404,6 +418,9 @@ impl Running {
                 && let Some(line) = hearing.news(self.reflectors.answered(), Instant::now())
             {
                 tell(line);
+            }
+            if let Some(memory) = &mut self.memory {
+                memory.look();
             }
             if let Some(rules) = &mut self.rules {
                 let made = rules.keep(plan.dev());

@@ -1,6 +1,6 @@
 //! Looks at loops while they run, what loops are told, and the task that each works on.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -135,6 +135,19 @@ pub struct Shared {
     /// For the controller.
     pub heard: Mutex<Vec<Feedback>>,
     pub look: Mutex<Snapshot>,
+    /// Whether `learned` is to be brought up to date.
+    pub wanted: AtomicBool,
+    /// What LearnQueue has learned, at the loop's end or when that was last wanted.
+    pub learned: Mutex<Option<Learned>>,
+}
+
+/// What LearnQueue has learned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// The queue's words.
+    pub words: String,
+    /// Its table.
+    pub table: Table,
 }
 
 impl Shared {
@@ -146,6 +159,16 @@ impl Shared {
             Err(_) if last => lock(&self.look).clone_from(look),
             Err(_) => {}
         }
+    }
+
+    /// Shows what a queue has learned; only the `last` one waits, as above.
+    pub fn show_learned(&self, learned: impl FnOnce() -> Option<Learned>, last: bool) {
+        match self.learned.try_lock() {
+            Ok(mut shown) => *shown = learned(),
+            Err(_) if last => *lock(&self.learned) = learned(),
+            Err(_) => return,
+        }
+        self.wanted.store(false, Ordering::Relaxed);
     }
 }
 
@@ -168,6 +191,21 @@ impl Watch {
     /// Tells its controller of a delay, in the same way.
     pub fn hear_delay(&self, delay: Delay) {
         self.tell(Feedback::Delay(delay));
+    }
+
+    /// Asks for what its queue has learned, which [`Watch::learned`] returns after the loop's next look.
+    pub fn want_learned(&self) {
+        self.0.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// What its queue had learned when that was last wanted, or at the loop's end.
+    pub fn learned(&self) -> Option<Learned> {
+        lock(&self.0.learned).clone()
+    }
+
+    /// Has the next loop start from what a queue with the same words has learned.
+    pub fn start_from(&self, learned: Learned) {
+        *lock(&self.0.learned) = Some(learned);
     }
 
     fn tell(&self, what: Feedback) {

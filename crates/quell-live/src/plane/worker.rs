@@ -16,7 +16,7 @@ use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
-use super::looks::{Feedback, Shared, Snapshot, Task, Watch, lock};
+use super::looks::{Feedback, Learned, Shared, Snapshot, Task, Watch, lock};
 use super::pace::Pace;
 use super::passing::Passing;
 use crate::packet::header::{Change, Parser};
@@ -62,13 +62,15 @@ impl Worker {
             cpu,
             passing,
         } = context;
+        let learned = watch.learned();
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
         let before = lock(&shared.look).clone();
         let pace = Pace::new();
         let queue = task.params.queue.canonical();
-        let link = task.link(&pace, backend.capacity(), None);
+        let learned = learned.filter(|learned| learned.words == queue);
+        let link = task.link(&pace, backend.capacity(), learned.map(|it| it.table));
         let parser = Parser {
             wants: link.wants(),
             stamps: passing.is_some(),
@@ -154,6 +156,11 @@ pub fn kernel_length(params: &Params) -> u32 {
         .max(MIN_KERNEL_LENGTH)
 }
 
+/// What a link's queue starts from, if it learns while it runs.
+pub fn untrained(params: &Params) -> Option<Table> {
+    LiveLink::new(params.clone()).learned()
+}
+
 /// How many packets a link's queue may hold.
 pub fn most_packets(params: &Params) -> u32 {
     LiveLink::new(params.clone()).most_packets()
@@ -224,6 +231,9 @@ impl<D: InterfaceBackend> Loop<D> {
                     self.look.failure = self.link.failure().map(str::to_owned);
                 }
                 shared.show(&self.look, stop);
+                if stop || shared.wanted.load(Ordering::Relaxed) {
+                    shared.show_learned(|| self.learned(), stop);
+                }
             }
             // What the kernel holds when a queue's socket closes is lost: everything is read first.
             if stop && !more {
@@ -294,6 +304,13 @@ impl<D: InterfaceBackend> Loop<D> {
             self.backend.give_up(place);
             self.slots[place as usize] = None;
         }
+    }
+
+    /// What the queue has learned.
+    fn learned(&self) -> Option<Learned> {
+        let words = self.look.queue.clone();
+        let learned = |table| Learned { words, table };
+        self.link.learned().map(learned)
     }
 
     /// The packets that are held, in the order of their arrival.

@@ -10,7 +10,7 @@ use crate::rtnetlink::options::{Kind, Knob};
 use crate::rtnetlink::request::{self, MAX_OPTIONS, QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
 use crate::system::host;
-use crate::system::state::{Command, State, StateFile, UndoOutcome};
+use crate::system::state::{CHANGES, Command, State, StateFile, UndoOutcome};
 use crate::system::watchdog::MAX_LOOPS;
 
 /// Whose state files these are.
@@ -18,6 +18,7 @@ pub const STEER: Command = Command {
     name: "steer",
     look: "tc qdisc show",
     service: None,
+    location: CHANGES,
 };
 
 /// What a state file says.

@@ -19,10 +19,37 @@ use serde::de::DeserializeOwned;
 
 use super::{host, sys};
 
-/// Their folder. It does not outlive a reboot, as the changes do not.
-const FOLDER: &str = "/run/quell";
-/// The environment variable in which systemd names a service's folder (systemd.exec(5), `RuntimeDirectory=`).
-const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
+/// Where a command's files are.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The folder.
+    folder: &'static str,
+    /// The environment variable in which systemd names a service's folder (systemd.exec(5)).
+    variable: &'static str,
+    /// Of the files' names.
+    extension: &'static str,
+    /// Whether the names say which network namespace they are of.
+    of_namespace: bool,
+    /// What follows from a file that cannot be written.
+    remedy: &'static str,
+}
+
+/// Changes of the system: the folder does not outlive a restart, as the changes do not.
+pub const CHANGES: &Location = &Location {
+    folder: "/run/quell",
+    variable: "RUNTIME_DIRECTORY",
+    extension: "json",
+    of_namespace: true,
+    remedy: "the state file must be there before anything is changed",
+};
+/// What outlives a restart of the system: numbers that queues have learned. Network namespaces have no name that does.
+pub const LEARNED: &Location = &Location {
+    folder: "/var/lib/quell",
+    variable: "STATE_DIRECTORY",
+    extension: "safetensors",
+    of_namespace: false,
+    remedy: "name a folder of your own in $STATE_DIRECTORY",
+};
 /// The file mode creation mask with which folder and files are made: the owner must be able to read them, and `quell live` has given up
 /// the right to read what its mode forbids.
 const UMASK: u32 = 0o022;
@@ -42,6 +69,8 @@ pub struct Command {
     pub look: &'static str,
     /// The folder of its shipped service, which has a user of its own; None if it does not run as a service.
     pub service: Option<&'static str>,
+    /// Where its files are.
+    pub location: &'static Location,
 }
 
 /// `quell tune --apply`, which is written in Python.
@@ -49,6 +78,7 @@ pub const TUNE: Command = Command {
     name: "tune",
     look: "tc qdisc show",
     service: None,
+    location: CHANGES,
 };
 
 /// The contents of a state file.
@@ -107,12 +137,15 @@ impl Command {
     }
 
     fn prefix(self) -> String {
-        format!("{}-{}-", self.name, namespace())
+        match self.location.of_namespace {
+            true => format!("{}-{}-", self.name, namespace()),
+            false => format!("{}-", self.name),
+        }
     }
 
     /// The path of this process's folder, and whether it may be a link.
     fn place(self) -> (PathBuf, bool) {
-        let named = std::env::var_os(SERVICE_FOLDER).filter(|_| self.service.is_some());
+        let named = std::env::var_os(self.location.variable).filter(|_| self.service.is_some());
         // Several are separated by colons.
         let first = named.map(|named| {
             let first = named.as_encoded_bytes().split(|byte| *byte == b':').next();
@@ -121,19 +154,19 @@ impl Command {
         match first.filter(|path| path.is_absolute()) {
             // With DynamicUser=, systemd makes it a link.
             Some(path) => (path, sys::identity().0 != 0),
-            None => (FOLDER.into(), false),
+            None => (self.location.folder.into(), false),
         }
     }
 
     /// The folder of this process; `None` if it is missing, or this user may not list it.
     fn folder(self) -> Result<Option<Folder>, Error> {
         let (path, may_be_link) = self.place();
-        match Folder::open(&path, may_be_link) {
+        match Folder::open(self.location, &path, may_be_link) {
             Ok(folder) => folder.map(Some),
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
                 Ok(None)
             }
-            Err(e) => Err(no_state(&path, &e)),
+            Err(e) => Err(no_state(self.location, &path, &e)),
         }
     }
 
@@ -144,13 +177,13 @@ impl Command {
             let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
             sys::with_umask(UMASK, make)
         };
-        let open = || match Folder::open(&path, may_be_link) {
+        let open = || match Folder::open(self.location, &path, may_be_link) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                make().and_then(|()| Folder::open(&path, may_be_link))
+                make().and_then(|()| Folder::open(self.location, &path, may_be_link))
             }
             opened => opened,
         };
-        open().map_err(|e| no_state(&path, &e))?
+        open().map_err(|e| no_state(self.location, &path, &e))?
     }
 
     fn take(self, folder: Arc<Folder>, name: String) -> Result<Option<StateFile>, Error> {
@@ -159,14 +192,14 @@ impl Command {
         let lock = match lock {
             // No lock means that no process has it; none is created in another user's folder.
             Err(e) if folder.foreign && e.kind() == ErrorKind::NotFound => None,
-            Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+            Err(e) => return Err(no_state(self.location, &folder.path.join(file), &e)),
             Ok(lock) => Some(lock),
         };
         if let Some(lock) = &lock {
             match host::lock(lock.as_fd()) {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
-                Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+                Err(e) => return Err(no_state(self.location, &folder.path.join(file), &e)),
             }
         }
         Ok(Some(StateFile {
@@ -250,8 +283,10 @@ impl Command {
     fn folders(self) -> Vec<Result<Folder, Error>> {
         let own = self.folder().transpose();
         let foreign = match self.service {
-            Some(path) if sys::identity().0 == 0 && self.place().0 == Path::new(FOLDER) => {
-                Folder::of_service(Path::new(path)).transpose()
+            Some(path)
+                if sys::identity().0 == 0 && self.place().0 == Path::new(self.location.folder) =>
+            {
+                Folder::of_service(self.location, Path::new(path)).transpose()
             }
             _ => None,
         };
@@ -264,12 +299,22 @@ impl Folder {
     ///
     /// # Errors
     /// The outer one if it cannot be opened, the inner one if others can write to it.
-    fn open(path: &Path, may_be_link: bool) -> io::Result<Result<Self, Error>> {
+    fn open(
+        location: &Location,
+        path: &Path,
+        may_be_link: bool,
+    ) -> io::Result<Result<Self, Error>> {
+        let (is_default, variable) = (path == Path::new(location.folder), location.variable);
         let follow = if may_be_link { 0 } else { libc::O_NOFOLLOW };
         let name = CString::new(path.as_os_str().as_bytes())?;
         let is_link = || path.symlink_metadata().is_ok_and(|at| at.is_symlink());
         let shown = path.display();
         let fd = match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY | follow) {
+            Err(_) if !may_be_link && is_link() && location != CHANGES => {
+                return Ok(Err(Error::new(format!(
+                    "{shown}: is a link, and is not followed"
+                ))));
+            }
             Err(_) if !may_be_link && is_link() => {
                 let what = "is a link, as the service of quell 0.2.0 has one, and is not followed";
                 return Ok(Err(Error::new(format!("{shown}: {what}")).remedy(format!(
@@ -280,23 +325,20 @@ impl Folder {
         };
         // Another user may have put a link on the way to it; that on the way to ours, as in OpenWrt, is root's.
         if !may_be_link
-            && path != Path::new(FOLDER)
+            && !is_default
             && let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
             && real != path
         {
             let what = format!("{shown}: a link leads to it, and is not followed");
-            let remedy = format!(
-                "name {} in ${SERVICE_FOLDER}, or unset that",
-                real.display()
-            );
+            let remedy = format!("name {} in ${variable}, or unset that", real.display());
             return Ok(Err(Error::new(what).remedy(remedy)));
         }
         let at = File::from(fd.try_clone()?).metadata()?;
         let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
         // Where root names /tmp or a user's folder, what follows is not root's to delete or to close.
-        let remedy = |command: &str| match path == Path::new(FOLDER) {
+        let remedy = |command: &str| match is_default {
             true => format!("look at what is there, then: {command} {shown}"),
-            false => format!("name a folder of your own in ${SERVICE_FOLDER}, or unset that"),
+            false => format!("name a folder of your own in ${variable}, or unset that"),
         };
         let fault = if at.uid() != user && at.uid() != 0 {
             let what = format!(
@@ -323,7 +365,7 @@ impl Folder {
     }
 
     /// Opens a service's folder, in which another user may write anything; `None` if there is none. The link to it is root's.
-    fn of_service(path: &Path) -> Result<Option<Self>, Error> {
+    fn of_service(location: &Location, path: &Path) -> Result<Option<Self>, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
         match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY) {
             Ok(fd) => Ok(Some(Self {
@@ -335,7 +377,7 @@ impl Folder {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
                 Ok(None)
             }
-            Err(e) => Err(no_state(path, &e)),
+            Err(e) => Err(no_state(location, path, &e)),
         }
     }
 
@@ -400,11 +442,11 @@ impl Folder {
     }
 }
 
-fn no_state(path: &Path, error: &io::Error) -> Error {
+fn no_state(location: &Location, path: &Path, error: &io::Error) -> Error {
     let text = format!("{}: {}", path.display(), host::reason(error));
     let remedy = match error.kind() {
         ErrorKind::InvalidData | ErrorKind::IsADirectory => "look at it, then delete it",
-        _ => "the state file must be there before anything is changed",
+        _ => location.remedy,
     };
     Error::new(text).remedy(remedy)
 }
@@ -416,7 +458,9 @@ impl StateFile {
 
     /// Its path.
     pub fn path(&self) -> PathBuf {
-        self.folder.path.join(self.file("json"))
+        self.folder
+            .path
+            .join(self.file(self.command.location.extension))
     }
 
     /// Replaces the file atomically.
@@ -424,7 +468,8 @@ impl StateFile {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, state: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_vec(state).map_err(|e| no_state(&self.path(), &e.into()))?;
+        let text = serde_json::to_vec(state)
+            .map_err(|e| no_state(self.command.location, &self.path(), &e.into()))?;
         self.write_text(&text)
     }
 
@@ -435,7 +480,7 @@ impl StateFile {
     pub fn write_text(&self, text: &[u8]) -> Result<(), Error> {
         let folder = self.folder.fd.as_fd();
         self.part(text, |part| {
-            let name = CString::new(self.file("json"))?;
+            let name = CString::new(self.file(self.command.location.extension))?;
             sys::rename_at(folder, &CString::new(part)?, &name)
         })
     }
@@ -467,7 +512,7 @@ impl StateFile {
         };
         write().map_err(|error| {
             let _ = self.folder.remove(&name);
-            no_state(&self.path(), &error)
+            no_state(self.command.location, &self.path(), &error)
         })
     }
 
@@ -493,15 +538,8 @@ impl StateFile {
     /// # Errors
     /// If it cannot be read.
     pub fn read_text(&self) -> Result<Option<String>, Error> {
-        let read = || -> io::Result<String> {
-            let file = self.folder.open_file(&self.file("json"), libc::O_RDONLY)?;
-            let mut text = String::new();
-            file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-            match text.len() as u64 > MAX_BYTES {
-                true => Err(io::Error::new(ErrorKind::InvalidData, "is too large")),
-                false => Ok(text),
-            }
-        };
+        let invalid = |what: String| io::Error::new(ErrorKind::InvalidData, what);
+        let read = || String::from_utf8(self.bytes()?).map_err(|e| invalid(e.to_string()));
         let fault =
             |e: &io::Error| Error::new(format!("{}: {}", self.path().display(), host::reason(e)));
         match read() {
@@ -521,6 +559,34 @@ impl StateFile {
         }
     }
 
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// If there is no file, or it cannot be read.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let name = self.file(self.command.location.extension);
+        let file = self.folder.open_file(&name, libc::O_RDONLY)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > MAX_BYTES {
+            true => Err(io::Error::new(ErrorKind::InvalidData, "is too large")),
+            false => Ok(bytes),
+        }
+    }
+
+    /// Renames it, in place of what was set aside before; returns its path.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        let (from, to) = (self.file(self.command.location.extension), self.file("bad"));
+        let folder = self.folder.fd.as_fd();
+        // A directory could not take the place of a file.
+        let _ = self.folder.remove(&to);
+        sys::rename_at(folder, &CString::new(from)?, &CString::new(&*to)?)?;
+        Ok(self.folder.path.join(to))
+    }
+
     /// The remedy for an invalid file.
     fn delete(&self) -> String {
         format!("look at {}, then delete it", self.command.look)
@@ -531,7 +597,10 @@ impl StateFile {
     /// # Errors
     /// If it cannot be deleted.
     pub fn remove(&self) -> Result<(), Error> {
-        match self.folder.remove(&self.file("json")) {
+        match self
+            .folder
+            .remove(&self.file(self.command.location.extension))
+        {
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 let text = format!("{}: {}", self.path().display(), host::reason(&e));
                 Err(Error::new(text))
@@ -612,6 +681,7 @@ mod tests {
         name: "test",
         look: "nothing",
         service: None,
+        location: CHANGES,
     };
 
     /// A temporary folder, and a state file in it.
@@ -626,7 +696,7 @@ mod tests {
     }
 
     fn taken(path: &Path) -> Result<Option<StateFile>, Error> {
-        let folder = Folder::open(path, false).expect("opened")?;
+        let folder = Folder::open(CHANGES, path, false).expect("opened")?;
         TEST.take(Arc::new(folder), "file".to_owned())
     }
 
@@ -697,7 +767,7 @@ mod tests {
         let link = path.with_extension("link");
         symlink(&path, &link).expect("a link");
         assert!(said(&link).contains("is a link"), "{}", said(&link));
-        let followed = Folder::open(&link, true).expect("opened");
+        let followed = Folder::open(CHANGES, &link, true).expect("opened");
         assert!(followed.is_ok(), "where systemd makes it");
         fs::remove_file(link).expect("removed");
         fs::remove_dir_all(path).expect("removed");
