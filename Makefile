@@ -54,13 +54,14 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 
 quell-live: dist/quell-live ## quell live without Python, one static file: dist/quell-live (Linux)
 
-# Each object depends on its source and this compiler alone, byte for byte. What is removed is for linkers.
+# Each object depends on its source and this compiler alone, byte for byte. What is removed is for linkers and people.
 BPF := crates/quell-qdisc/bpf
-bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C (needs clang-22 and llvm-strip-22): crates/quell-live/bpf
+bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C (needs clang-22 and llvm-22): crates/quell-live/bpf
 	for source in $(BPF)/*.bpf.c; do \
 	  object=$(or $(OUT),$(CURDIR)/crates/quell-live/bpf)/$$(basename $${source%.c}.o); \
 	  (cd $(BPF) && clang-22 -g -O2 -Wall -Werror -target bpf -mcpu=v3 -ffile-prefix-map=$(CURDIR)/$(BPF)=. -c $$(basename $$source) -o $$object); \
 	  llvm-strip-22 -g --remove-section=.rel.BTF.ext --remove-section=.llvm_addrsig $$object; \
+	  tools/slim_btf.py $$object; \
 	done
 
 deb: dist/quell-live ## a Debian package of quell-live for this architecture, in dist/
