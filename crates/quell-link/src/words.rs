@@ -47,6 +47,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::field::Field;
 
+pub use guard::classic;
 pub use learnqueue::Words as LearnQueueWords;
 pub use lfq::Words as LfqWords;
 use option::Opt;

@@ -29,15 +29,12 @@ impl Words {
         }
     }
 
-    /// The controller under guard. The fallback is a classic controller that sets the same knob: PIE for a drop probability, WQM
-    /// for a limit, a constant for limits of single flows, the queue's own law for a base probability.
+    /// The controller under guard. The fallback is a classic controller that sets the same knob: [`classic`] for a whole queue's
+    /// drop probability or limit, a constant for limits of single flows, the queue's own law for a base probability.
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
         let (whole, sub) = learned.knobs();
-        let classic: Box<dyn Control> = if whole.drop {
-            note("pie");
-            Box::new(Pie::new(Default::default()))
-        } else if whole.limit {
-            Box::new(Wqm::new(Default::default(), rate_bps))
+        let classic: Box<dyn Control> = if whole.drop || whole.limit {
+            classic(whole.drop, rate_bps)
         } else if sub.limit {
             Box::new(Fixed::new(fixed::Params {
                 limit: Some(flow_limit(rate_bps)),
@@ -51,6 +48,16 @@ impl Words {
             ..Params::default()
         };
         Box::new(Guard::new(params, learned, classic))
+    }
+}
+
+/// The classic controller that a guard falls back to: PIE for a queue's drop probability, WQM for its limit.
+pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
+    if sets_drop {
+        note("pie");
+        Box::new(Pie::new(Default::default()))
+    } else {
+        Box::new(Wqm::new(Default::default(), rate_bps))
     }
 }
 

@@ -11,8 +11,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
-use quell_qdisc::control::wqm::Wqm;
-use quell_qdisc::{NEVER, Nanos, disciplines, num, pie};
+use quell_qdisc::{NEVER, Nanos, disciplines, num};
 
 use super::dropper::CERTAIN;
 use crate::rtnetlink::options::Knob;
@@ -183,13 +182,7 @@ impl Source {
                     Knob::Target | Knob::Rate => {}
                 }
             }
-            let classic: Box<dyn Control> = match knob {
-                Knob::Drop => {
-                    words::note("pie");
-                    Box::new(Pie::new(pie::Params::default()))
-                }
-                _ => Box::new(Wqm::new(Default::default(), rate_bps)),
-            };
+            let classic = words::classic(knob == Knob::Drop, rate_bps);
             controller = Box::new(Guard::new(params, controller, classic));
         }
         controller.time_decisions(Arc::new(sys::monotonic));
@@ -366,6 +359,8 @@ pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use quell_qdisc::control::wqm::Wqm;
+
     use super::*;
 
     #[test]
