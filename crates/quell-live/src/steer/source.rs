@@ -207,6 +207,7 @@ fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
     let built = queue.build(rate_bps);
     match (built.controller, built.queue) {
         (None, disciplines::Params::Pie(params)) if knob == Knob::Drop => {
+            words::note("pie");
             Some(Box::new(Pie::new(params)))
         }
         (controller, _) => controller,
