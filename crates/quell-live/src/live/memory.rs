@@ -133,23 +133,24 @@ impl Kept {
             }
             Err(e) => return Err(fault(&e)),
         };
+        let table = table.and_then(|table| {
+            let from = &table.card().trained_on;
+            // Another release may have other limits for the same words.
+            match *from == origin && table.limits() == limits {
+                true => Ok(table),
+                false => Err(Error::new(format!("{shown}: is of {from:?}"))),
+            }
+        });
         let table = match table {
             Ok(table) => table,
             Err(error) => {
-                let aside = file
-                    .set_aside()
-                    .map(|to| format!("it is now {}", to.display()));
-                let done = aside.unwrap_or_else(|e| host::reason(&e));
-                tell(&format!("{error}; {done}, and {} starts over", self.name));
+                let aside = file.set_aside();
+                let aside = aside.map(|to| format!("it is now {}", to.display()));
+                let aside = aside.unwrap_or_else(|e| host::reason(&e));
+                self.note = Some(format!("{error}; {aside}, and {} starts over", self.name));
                 return Ok(());
             }
         };
-        let from = &table.card().trained_on;
-        // Another release may have other limits for the same words.
-        if *from != origin || table.limits() != limits {
-            self.note = Some(format!("{shown}: not used, since it is of {from:?}"));
-            return Ok(());
-        }
         self.note = Some(format!("{}: continues from {shown}", self.name));
         let learned = Learned { words, table };
         let loops = self.watches.0.iter();

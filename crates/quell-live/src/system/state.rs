@@ -579,7 +579,7 @@ impl StateFile {
     /// # Errors
     /// If it cannot be renamed.
     pub fn set_aside(&self) -> io::Result<PathBuf> {
-        let (from, to) = (self.file(self.command.location.extension), self.file("bad"));
+        let (from, to) = (self.file(self.command.location.extension), self.file("old"));
         let folder = self.folder.fd.as_fd();
         // A directory could not take the place of a file.
         let _ = self.folder.remove(&to);
