@@ -37,7 +37,7 @@ const BY_LINK: u32 = 1 << 13;
 pub const MAPPED: u32 = 1 << 10;
 /// Bytes for the verifier's log.
 const LOG: usize = 64 << 10;
-/// How many of its last lines are told.
+/// How many of its last lines an error has.
 const LINES: usize = 3;
 /// Neither helper that quell calls needs a program under the GPL.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
@@ -334,10 +334,10 @@ pub fn refused(error: &io::Error, log: &str) -> Error {
 pub fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let lines = text.trim_end_matches('\0').lines().map(str::trim);
-    let told: Vec<_> = lines
+    let kept: Vec<_> = lines
         .filter(|line| !line.is_empty() && !line.starts_with("processed "))
         .collect();
-    told[told.len().saturating_sub(LINES)..].join(" / ")
+    kept[kept.len().saturating_sub(LINES)..].join(" / ")
 }
 
 /// The number by which the kernel knows a program or a map: unlike its descriptor, it is the same for all.

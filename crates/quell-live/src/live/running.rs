@@ -53,7 +53,7 @@ pub struct Running {
     interfaces: Vec<Interface>,
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
-    asking: Option<ProbeThread>,
+    prober: Option<ProbeThread>,
     /// What the traffic tells of the line, if rates are to move.
     passing: Option<Passing>,
     /// What is known of the reflectors.
@@ -98,7 +98,7 @@ impl Running {
             memory: None,
             interfaces: Vec::new(),
             hooks: Vec::new(),
-            asking: None,
+            prober: None,
             passing: None,
             reflectors: ReflectorTable::default(),
         };
@@ -133,7 +133,7 @@ impl Running {
             let each = self.workers.iter();
             let loops = each.map(|(name, worker)| (*name == "ingress", worker.watch()));
             let known = self.reflectors.clone();
-            self.asking = Some(ProbeThread::start(reflectors, loops.collect(), known)?);
+            self.prober = Some(ProbeThread::start(reflectors, loops.collect(), known)?);
         }
         Ok(())
     }
@@ -282,8 +282,8 @@ impl Running {
     }
 
     fn release(&mut self) -> Result<(), Error> {
-        if let Some(asking) = self.asking.take() {
-            asking.end();
+        if let Some(prober) = self.prober.take() {
+            prober.end();
         }
         for (_, worker) in &self.workers {
             worker.open();
@@ -379,7 +379,7 @@ impl Running {
         let systemd = Systemd::new();
         systemd.tell("READY=1");
         let (mut progress, mut following) = (Progress::default(), DeviceLoss::default());
-        let mut hearing = Reachability::new(plan.reads_traffic());
+        let mut reachability = Reachability::new(plan.reads_traffic());
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))
@@ -414,8 +414,8 @@ impl Running {
             progress.tell_stalls(&self.workers);
             let failures = progress.failures(plan.dev(), &self.watches);
             failures.iter().for_each(|line| tell(line));
-            if self.asking.is_some()
-                && let Some(line) = hearing.news(self.reflectors.answered(), Instant::now())
+            if self.prober.is_some()
+                && let Some(line) = reachability.message(self.reflectors.answered(), Instant::now())
             {
                 tell(line);
             }

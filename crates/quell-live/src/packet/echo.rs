@@ -62,8 +62,8 @@ struct Reflector {
     /// What is added to the ways since a clock was set, and when that was.
     moved: [Nanos; 2],
     set: Option<Nanos>,
-    /// When it last told of both ways.
-    told: Option<Nanos>,
+    /// When it last measured both ways.
+    measured: Option<Nanos>,
     least: Option<Least>,
     next: Nanos,
     seen: ReflectorStats,
@@ -133,7 +133,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             wrong: 0,
             moved: [0; 2],
             set: None,
-            told: None,
+            measured: None,
             least: None,
             next: 0,
             seen: ReflectorStats::default(),
@@ -218,7 +218,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
-            |reflector: &&Reflector| reflector.told.is_some_and(|told| now < told + LATELY);
+            |reflector: &&Reflector| reflector.measured.is_some_and(|at| now < at + LATELY);
         let others = self.reflectors.iter().filter(lately).count();
         let clock = self.began_ms.cast_signed() + (now / MS).cast_signed();
         let (at, reflector) = (0..)
@@ -241,7 +241,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             ]
         });
         let ways = match ways {
-            Some(ways) => match reflector.told(now, round_trip, ways) {
+            Some(ways) => match reflector.checked(now, round_trip, ways) {
                 AnswerContents::Ways(ways) => Some(ways),
                 AnswerContents::RoundTrip => None,
                 AnswerContents::Nothing => return None,
@@ -250,7 +250,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         };
         let reflector = match ways {
             Some(_) => {
-                reflector.told = Some(now);
+                reflector.measured = Some(now);
                 at
             }
             None if others >= MIN_AGREEING => return None,
@@ -296,7 +296,7 @@ impl Reflector {
     }
 
     /// What an answer says whose times may be wrong: not of the day, or not in keeping with the round trip.
-    fn told(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
+    fn checked(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
         let delays = [round_trip, ways[0], ways[1]];
         let least = self
             .least
@@ -495,24 +495,24 @@ mod tests {
     }
 
     /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so many ms; what each says.
-    fn told(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
+    fn answers(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
-        let told = (0..count).map(|k| {
+        let answers = (0..count).map(|k| {
             let sent = k * REST;
             let (_, request) = asked(&mut prober, sent);
             let answer = answered(&request, sent, 10 * MS, ahead(k));
             prober.take(sent + 30 * MS, ONE, &answer)
         });
-        let told = told.collect();
+        let answers = answers.collect();
         let dated = prober.seen().all(|(_, seen)| seen.dated);
-        (told, dated)
+        (answers, dated)
     }
 
     #[test]
     fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
-        let (told, dated) = told(|k| (k as i64 * 7919) % 5000, 40);
+        let (answers, dated) = answers(|k| (k as i64 * 7919) % 5000, 40);
         assert!(!dated);
-        let answers: Vec<_> = told.iter().flatten().collect();
+        let answers: Vec<_> = answers.iter().flatten().collect();
         assert!(answers.iter().all(|answer| answer.round_trip == 30 * MS));
         // At first, and when its clock counts as set.
         let ways = answers.iter().filter(|answer| answer.ways.is_some());
@@ -548,16 +548,17 @@ mod tests {
     fn a_clock_that_is_set_anew_is_no_delay_and_tells_the_directions_on() {
         for by in [-3_600_000, 1000, -1000, 40_000_000] {
             // A minute later once more.
-            let (told, dated) = told(|k| by * (i64::from(k >= 20) + i64::from(k >= 400)), 800);
+            let (answers, dated) =
+                answers(|k| by * (i64::from(k >= 20) + i64::from(k >= 400)), 800);
             assert!(dated, "{by}");
-            let first = told[0].unwrap().ways.unwrap();
-            for answer in told.iter().flatten() {
+            let first = answers[0].unwrap().ways.unwrap();
+            for answer in answers.iter().flatten() {
                 let ways = answer.ways.expect("as before");
                 let grown = |way: usize| ways[way].abs_diff(first[way]);
                 assert!(grown(0).max(grown(1)) <= MS, "{by}");
                 assert_eq!(answer.reflector, 0);
             }
-            let silent = told.iter().filter(|answer| answer.is_none()).count();
+            let silent = answers.iter().filter(|answer| answer.is_none()).count();
             assert_eq!(silent, 2 * (WRONG_ANSWERS as usize - 1), "{by}");
         }
     }

@@ -203,7 +203,7 @@ pub struct LiveLink {
     talkers: Option<Box<Talkers>>,
     bottleneck: Bottleneck<Live, Notes>,
     bin_at: Nanos,
-    loudest: TopTalkers,
+    top_talkers: TopTalkers,
     series: Series,
     /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
     payload: u64,
@@ -287,7 +287,7 @@ pub struct View {
     pub sojourns: Sojourns,
     /// Who sends most, where that is counted.
     #[serde(skip)]
-    pub loudest: TopTalkers,
+    pub top_talkers: TopTalkers,
 }
 
 impl Decisions {
@@ -335,7 +335,7 @@ impl View {
                 (Some(one), Some(two)) => Some(one && two),
                 (one, two) => one.or(two),
             },
-            loudest: self.loudest.and(other.loudest),
+            top_talkers: self.top_talkers.and(other.top_talkers),
             sojourns: Sojourns {
                 counts: std::array::from_fn(|k| self.sojourns.counts[k] + other.sojourns.counts[k]),
                 sum: self.sojourns.sum + other.sojourns.sum,
@@ -366,7 +366,7 @@ impl LiveLink {
             talkers: params.talkers.then(Box::default),
             bottleneck: Bottleneck::new(&link, &params.queue, rng, Notes::default()),
             bin_at: params.bin.get(),
-            loudest: TopTalkers::default(),
+            top_talkers: TopTalkers::default(),
             series: Series {
                 bin_s: params.bin.get() as f64 / SEC as f64,
                 ..Series::default()
@@ -498,7 +498,7 @@ impl LiveLink {
         self.bin_at = now + self.params.bin.get();
         self.bottleneck.close_bin(now, width, &mut self.series);
         if let Some(talkers) = &mut self.talkers {
-            self.loudest = talkers.loudest(now);
+            self.top_talkers = talkers.top(now);
         }
         let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
         self.series.goodput_mbps.resize(1, Vec::new());
@@ -571,7 +571,7 @@ impl LiveLink {
                 handed_back: stats.handed_back,
             }),
             trusted: queue.discipline().policy().map(|policy| policy.trusted),
-            loudest: self.loudest,
+            top_talkers: self.top_talkers,
             sojourns,
         }
     }

@@ -56,9 +56,9 @@ impl Passing {
     /// A segment has come from the line.
     pub fn came(&self, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = passive.came(self.now(), segment);
+        let delay = passive.came(self.now(), segment);
         drop(passive);
-        if let Some(delay) = told {
+        if let Some(delay) = delay {
             self.loops.iter().for_each(|of| of.hear_delay(delay));
         }
     }

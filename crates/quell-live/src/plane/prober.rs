@@ -244,7 +244,7 @@ impl Reachability {
     }
 
     /// What is new, by how many answers there were so far.
-    pub fn news(&mut self, answered: u64, now: Instant) -> Option<&'static str> {
+    pub fn message(&mut self, answered: u64, now: Instant) -> Option<&'static str> {
         let came = answered != self.answered;
         if came {
             (self.answered, self.since) = (answered, now);
@@ -294,7 +294,7 @@ impl ProbeThread {
         let work = move || {
             sys::be_punctual(1);
             sandbox::reflectors();
-            let mut told = 0;
+            let mut due = 0;
             while !stopped.load(Ordering::Relaxed) {
                 reflectors.turn(|answer| {
                     for (back, of) in &loops {
@@ -302,8 +302,8 @@ impl ProbeThread {
                     }
                 });
                 let now = sys::monotonic();
-                if now >= told {
-                    told = now + 100 * MS;
+                if now >= due {
+                    due = now + 100 * MS;
                     *known.0.lock().unwrap_or_else(PoisonError::into_inner) = reflectors.seen();
                 }
                 let wait = reflectors.due().saturating_sub(now).min(NAP);
@@ -330,15 +330,16 @@ mod tests {
 
     #[test]
     fn silence_is_told_once_and_so_is_its_end() {
-        let (mut hearing, begin) = (Reachability::new(false), Instant::now());
-        let mut news = |answered, s| hearing.news(answered, begin + Duration::from_secs(s));
-        assert_eq!(news(0, 5), None);
-        assert!(news(0, 12).is_some_and(|line| line.contains("rates grow")));
-        assert_eq!(news(0, 40), None);
-        assert_eq!(news(3, 41), Some("reflectors answer again"));
-        assert_eq!(news(3, 45), None);
-        assert!(news(3, 52).is_some_and(|line| line.contains("stay")));
-        assert_eq!(news(3, 99), None);
+        let (mut reachability, begin) = (Reachability::new(false), Instant::now());
+        let mut message =
+            |answered, s| reachability.message(answered, begin + Duration::from_secs(s));
+        assert_eq!(message(0, 5), None);
+        assert!(message(0, 12).is_some_and(|line| line.contains("rates grow")));
+        assert_eq!(message(0, 40), None);
+        assert_eq!(message(3, 41), Some("reflectors answer again"));
+        assert_eq!(message(3, 45), None);
+        assert!(message(3, 52).is_some_and(|line| line.contains("stay")));
+        assert_eq!(message(3, 99), None);
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub struct Talkers {
     flows: Top<Tuple>,
     hosts: Top<Host>,
     since: Nanos,
-    loudest: TopTalkers,
+    top: TopTalkers,
 }
 
 impl Talkers {
@@ -159,9 +159,9 @@ impl Talkers {
     }
 
     /// The last full second.
-    pub fn loudest(&mut self, now: Nanos) -> TopTalkers {
+    pub fn top(&mut self, now: Nanos) -> TopTalkers {
         self.turn(now);
-        self.loudest
+        self.top
     }
 
     fn turn(&mut self, now: Nanos) {
@@ -175,7 +175,7 @@ impl Talkers {
             hosts: self.hosts.take(),
         };
         // What was counted is of the second that is full only if no other one lies between.
-        self.loudest = if seconds == 1 {
+        self.top = if seconds == 1 {
             taken
         } else {
             TopTalkers::default()
@@ -210,13 +210,13 @@ mod tests {
         }
         assert!(talkers.flows.counts.len() <= KEPT && talkers.hosts.counts.len() <= KEPT);
         assert!(talkers.flows.counts.capacity() == KEPT);
-        let loudest = talkers.loudest(SEC);
-        let (first, bytes) = loudest.flows.iter().next().unwrap();
+        let top = talkers.top(SEC);
+        let (first, bytes) = top.flows.iter().next().unwrap();
         assert_eq!(first, flow(1));
         // Of 2 MB it has sent, the certain part.
         assert!((1_900_000..=2_000_000).contains(&bytes), "{bytes}");
         // Every packet has this host.
-        let names: Vec<_> = loudest.hosts.iter().map(|(h, _)| h.to_string()).collect();
+        let names: Vec<_> = top.hosts.iter().map(|(h, _)| h.to_string()).collect();
         assert_eq!(names[0], "10.0.0.1");
         assert_eq!(first.to_string(), "udp 0.0.0.1:53 → 10.0.0.1:443");
     }
@@ -225,17 +225,13 @@ mod tests {
     fn a_second_without_packets_has_no_flows() {
         let mut talkers = Talkers::default();
         talkers.heard(SEC / 2, flow(1), 1000);
-        assert_eq!(
-            talkers.loudest(SEC / 2),
-            TopTalkers::default(),
-            "not yet full"
-        );
-        let shown: Vec<_> = talkers.loudest(SEC).flows.iter().collect();
+        assert_eq!(talkers.top(SEC / 2), TopTalkers::default(), "not yet full");
+        let shown: Vec<_> = talkers.top(SEC).flows.iter().collect();
         assert_eq!(shown, [(flow(1), 1000)]);
-        assert_eq!(talkers.loudest(2 * SEC), TopTalkers::default());
+        assert_eq!(talkers.top(2 * SEC), TopTalkers::default());
         talkers.heard(2 * SEC, flow(2), 1000);
         assert_eq!(
-            talkers.loudest(9 * SEC),
+            talkers.top(9 * SEC),
             TopTalkers::default(),
             "of a second long ago"
         );

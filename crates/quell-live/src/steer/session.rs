@@ -55,7 +55,7 @@ pub struct Session {
     signals: Signals,
     /// Who is asked how long packets wait on the line.
     reflectors: Option<Reflectors>,
-    hearing: Reachability,
+    reachability: Reachability,
     /// The queues stand behind the line.
     behind: bool,
     device: u32,
@@ -91,7 +91,7 @@ impl Session {
         };
         let mut session = Self {
             reflectors,
-            hearing: Reachability::new(false),
+            reachability: Reachability::new(false),
             behind: plan.source.is_behind(),
             dump: Dump::new().map_err(no)?,
             actuator,
@@ -259,7 +259,7 @@ impl Session {
                     tell("the watchdog had ended and was started again");
                 }
                 if let Some(asked) = &self.reflectors
-                    && let Some(line) = self.hearing.news(asked.answered(), Instant::now())
+                    && let Some(line) = self.reachability.message(asked.answered(), Instant::now())
                 {
                     tell(line);
                 }
@@ -269,10 +269,10 @@ impl Session {
                 true => now,
                 false => end.map_or(next, |end| end.min(next)),
             };
-            let asking = self.reflectors.as_ref();
-            let until = asking.map_or(until, |asking| until.min(asking.due()));
+            let reflectors = self.reflectors.as_ref();
+            let until = reflectors.map_or(until, |reflectors| until.min(reflectors.due()));
             let wait = until.saturating_sub(now).min(TURN);
-            let [four, six] = asking.map_or([None; 2], Reflectors::fds);
+            let [four, six] = reflectors.map_or([None; 2], Reflectors::fds);
             let fds = [
                 Some(self.signals.as_fd()),
                 self.actuator

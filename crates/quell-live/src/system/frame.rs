@@ -101,10 +101,10 @@ pub fn keep(history: &mut VecDeque<f64>, value: f64) {
     history.push_back(value);
 }
 
-/// What is drawn on standard error. What is told there goes above it.
+/// What is drawn on standard error. Messages go above it.
 static FRAME: Mutex<Frame> = Mutex::new(Frame::new());
 
-/// Removes what is drawn, so that something can be told in its place; it is drawn again below.
+/// Removes what is drawn, so that a message can take its place; it is drawn again below.
 ///
 /// # Errors
 /// If the terminal is gone.

@@ -132,10 +132,10 @@ enum ExitAction {
 /// The watchdog's process.
 pub struct Watchdog {
     shared: Arc<Shared>,
-    duty: ExitAction,
+    at_exit: ExitAction,
     socket: OwnedFd,
     pid: c_int,
-    charges: Vec<PreparedMessage>,
+    messages: Vec<PreparedMessage>,
     heartbeats: usize,
 }
 
@@ -151,16 +151,16 @@ impl Watchdog {
         Self::with(ExitAction::Restore(path.unwrap_or_default()))
     }
 
-    fn with(duty: ExitAction) -> Result<Self, Error> {
+    fn with(at_exit: ExitAction) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
         let shared = Arc::new(Shared::new().map_err(no)?);
-        let (socket, pid) = fork(&shared, &duty).map_err(no)?;
+        let (socket, pid) = fork(&shared, &at_exit).map_err(no)?;
         Ok(Self {
             shared,
-            duty,
+            at_exit,
             socket,
             pid,
-            charges: Vec::new(),
+            messages: Vec::new(),
             heartbeats: 0,
         })
     }
@@ -181,7 +181,7 @@ impl Watchdog {
         fd: BorrowedFd<'_>,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.charge(num::low_u8(heartbeat.place as u64), fd, bytes)
+        self.prepare(num::low_u8(heartbeat.place as u64), fd, bytes)
     }
 
     /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stalls.
@@ -191,27 +191,27 @@ impl Watchdog {
         fd: BorrowedFd<'_>,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.charge(num::low_u8(heartbeat.place as u64) | AT_END, fd, bytes)
+        self.prepare(num::low_u8(heartbeat.place as u64) | AT_END, fd, bytes)
     }
 
-    fn charge(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
+    fn prepare(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
         if usize::from(place & !AT_END) >= MAX_LOOPS || bytes.len() > BYTES {
             return Err(Error::new("no watchdog: too many loops"));
         }
         let fd = fd.try_clone_to_owned().map_err(no)?;
-        let charge = PreparedMessage { place, fd, bytes };
-        charge.send(&self.socket).map_err(no)?;
-        self.charges.retain(|other| other.place != place);
-        self.charges.push(charge);
+        let message = PreparedMessage { place, fd, bytes };
+        message.send(&self.socket).map_err(no)?;
+        self.messages.retain(|other| other.place != place);
+        self.messages.push(message);
         Ok(())
     }
 
     /// Lets go of all sockets: their loops end.
     pub fn dismiss(&mut self) {
         self.heartbeats = 0;
-        for charge in self.charges.drain(..) {
-            let _ = sys::send(self.socket.as_fd(), &[charge.place], None);
+        for message in self.messages.drain(..) {
+            let _ = sys::send(self.socket.as_fd(), &[message.place], None);
         }
     }
 
@@ -222,10 +222,10 @@ impl Watchdog {
         if unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) } == 0 {
             return false;
         }
-        if let Ok((socket, pid)) = fork(&self.shared, &self.duty) {
+        if let Ok((socket, pid)) = fork(&self.shared, &self.at_exit) {
             (self.socket, self.pid) = (socket, pid);
-            for charge in &self.charges {
-                let _ = charge.send(&self.socket);
+            for message in &self.messages {
+                let _ = message.send(&self.socket);
             }
         }
         true
@@ -249,22 +249,22 @@ impl PreparedMessage {
 }
 
 /// Forks: the other end of its socket, and its number.
-fn fork(shared: &Shared, duty: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
+fn fork(shared: &Shared, at_exit: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
     let (ours, theirs) = sys::socket_pair()?;
     // SAFETY: no pointers.
     let parent = unsafe { libc::getpid() };
     // SAFETY: the child only makes system calls and leaves by `_exit`: other threads may have held locks when memory was copied.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => watch(theirs.as_fd(), shared, duty, parent),
+        0 => watch(theirs.as_fd(), shared, at_exit, parent),
         pid => Ok((ours, pid)),
     }
 }
 
 /// What the process does.
-fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &ExitAction, parent: c_int) -> ! {
-    alone(socket.as_raw_fd(), duty, parent);
-    let mut charges: [Option<WatchedLoop>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
+fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: c_int) -> ! {
+    alone(socket.as_raw_fd(), at_exit, parent);
+    let mut loops: [Option<WatchedLoop>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
     let mut message = [0; 1 + BYTES];
     loop {
         if sys::readable(socket, TICK) {
@@ -272,14 +272,14 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &ExitAction, parent: c_i
                 Ok((n, fd)) if n > 0 => {
                     let place = usize::from(message[0] & !AT_END);
                     let at_end = message[0] & AT_END != 0;
-                    if let Some(charge) = charges.get_mut(place) {
-                        *charge = fd.map(|fd| WatchedLoop::new(fd, &message[1..n], at_end));
+                    if let Some(watched) = loops.get_mut(place) {
+                        *watched = fd.map(|fd| WatchedLoop::new(fd, &message[1..n], at_end));
                     }
                 }
                 _ => {
-                    if let ExitAction::Restore(state) = duty {
-                        let charges = charges.iter().flatten();
-                        let written = charges.filter(|charge| charge.write()).count();
+                    if let ExitAction::Restore(state) = at_exit {
+                        let loops = loops.iter().flatten();
+                        let written = loops.filter(|watched| watched.write()).count();
                         if written > 0 {
                             sys::unlink(state);
                         }
@@ -289,9 +289,9 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &ExitAction, parent: c_i
             }
             continue;
         }
-        for (place, charge) in charges.iter_mut().enumerate() {
-            if let Some(charge) = charge {
-                charge.look(shared.seen(place));
+        for (place, watched) in loops.iter_mut().enumerate() {
+            if let Some(watched) = watched {
+                watched.look(shared.seen(place));
             }
         }
     }
@@ -346,10 +346,10 @@ impl WatchedLoop {
 }
 
 /// Leaves all behind that the fork has brought along.
-fn alone(socket: RawFd, duty: &ExitAction, parent: c_int) {
+fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
     // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any more.
     unsafe {
-        if matches!(duty, ExitAction::End) {
+        if matches!(at_exit, ExitAction::End) {
             let kill = libc::SIGKILL as libc::c_ulong;
             libc::prctl(libc::PR_SET_PDEATHSIG, kill, 0, 0, 0);
             if libc::getppid() != parent {

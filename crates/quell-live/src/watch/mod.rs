@@ -37,7 +37,7 @@ use screen::Screen;
 /// The least and the most time between samples, nanoseconds.
 const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
 
-/// What is told is renewed at most this often, nanoseconds: the dashboard asks as often.
+/// What is shown is renewed at most this often, nanoseconds: the dashboard asks as often.
 const BOARD: u64 = 250_000_000;
 
 /// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file that is complete.

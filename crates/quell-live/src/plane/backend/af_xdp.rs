@@ -225,7 +225,7 @@ pub struct XdpSocket {
     free: Vec<u32>,
     going: Vec<u32>,
     unsent: u64,
-    beats: Arc<Heartbeats>,
+    heartbeats: Arc<Heartbeats>,
     /// Frames that the program let pass, as far as we know of them; of these, those that are still to be told of.
     known: u64,
     passed: u64,
@@ -292,11 +292,11 @@ pub fn open(
         }
     }
     let [one, other] = devices.map(|device| Heartbeats::new(device.queues).map(Arc::new));
-    let beats = [one.map_err(no)?, other.map_err(no)?];
+    let heartbeats = [one.map_err(no)?, other.map_err(no)?];
     let hook = |way: usize| Hooked {
         index: devices[way].index,
         sockets: receivers[way].iter().map(|port| port.fd.clone()).collect(),
-        beats: beats[way].clone(),
+        heartbeats: heartbeats[way].clone(),
     };
     let hooks = Hooks([hook(0), hook(1)]);
     // What arrives at one leaves through the other.
@@ -325,7 +325,7 @@ pub fn open(
                 free: (0..*frames).rev().collect(),
                 going: Vec::new(),
                 unsent: 0,
-                beats: beats[way].clone(),
+                heartbeats: heartbeats[way].clone(),
                 known: 0,
                 passed: 0,
             };
@@ -363,7 +363,7 @@ fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
 struct Hooked {
     index: u32,
     sockets: Vec<Arc<OwnedFd>>,
-    beats: Arc<Heartbeats>,
+    heartbeats: Arc<Heartbeats>,
 }
 
 /// The interfaces whose frames are to be handed over.
@@ -517,10 +517,13 @@ impl InterfaceBackend for XdpSocket {
     fn beat(&mut self) -> bool {
         let (now, mut all) = (sys::monotonic(), 0);
         for port in &self.ports {
-            self.beats
+            self.heartbeats
                 .number(port.queue, 0)
                 .store(now, Ordering::Relaxed);
-            all += self.beats.number(port.queue, 1).load(Ordering::Relaxed);
+            all += self
+                .heartbeats
+                .number(port.queue, 1)
+                .load(Ordering::Relaxed);
         }
         let passed = all - std::mem::replace(&mut self.known, all);
         self.passed += passed;
@@ -653,23 +656,23 @@ fn hook(
     Hooked {
         index,
         sockets,
-        beats,
+        heartbeats,
     }: &Hooked,
 ) -> io::Result<Hook> {
     // A socket for each queue.
-    let map = bpf::table(XSKMAP, beats.queues)?;
+    let map = bpf::table(XSKMAP, heartbeats.queues)?;
     for (queue, socket) in (0..).zip(sockets) {
         bpf::enter(&map, queue, socket.as_raw_fd().cast_unsigned())?;
     }
     // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
-    // beats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
+    // heartbeats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
     // of sockets, r3 = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
     let patience = num::low_u32(num::low_u64(watchdog::STUCK_TIMEOUT.as_nanos())).cast_signed();
     let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),
-        instruction(0x18, 7, 2, 0, beats.fd.as_raw_fd()),
+        instruction(0x18, 7, 2, 0, heartbeats.fd.as_raw_fd()),
         0,
-        instruction(0x25, 6, 0, 15, beats.queues.cast_signed() - 1),
+        instruction(0x25, 6, 0, 15, heartbeats.queues.cast_signed() - 1),
         instruction(0xbf, 8, 6, 0, 0),
         instruction(0x67, 8, 0, 0, 4),
         instruction(0x0f, 7, 8, 0, 0),
