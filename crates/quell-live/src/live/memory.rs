@@ -7,7 +7,7 @@ use quell_link::Error;
 use quell_qdisc::control::learnqueue::Table;
 
 use super::settings::{Direction, Plan};
-use crate::plane::looks::{Learned, Watches};
+use crate::plane::shared::{Learned, Watches};
 use crate::plane::worker;
 use crate::system::host;
 use crate::system::messages::tell;

@@ -20,7 +20,7 @@ use crate::live::running::Running;
 pub use crate::live::settings::Options;
 use crate::live::settings::Plan;
 use crate::live::view::TerminalView;
-use crate::plane::looks::Snapshot;
+use crate::plane::shared::Snapshot;
 use crate::system::host::{self, Signals};
 use crate::system::messages::{need, print, tell};
 use crate::system::sandbox;

@@ -6,7 +6,7 @@ use quell_link::Error;
 use quell_link::units::counted;
 
 use crate::firewall::{Changes, Made};
-use crate::plane::looks::Watches;
+use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
 use crate::system::host;
 use crate::system::messages::tell;

@@ -8,12 +8,12 @@ pub mod talkers;
 #[cfg(target_os = "linux")]
 pub mod backend;
 #[cfg(target_os = "linux")]
-pub mod looks;
-#[cfg(target_os = "linux")]
 pub mod pace;
 #[cfg(target_os = "linux")]
 pub mod passing;
 #[cfg(target_os = "linux")]
 pub mod prober;
+#[cfg(target_os = "linux")]
+pub mod shared;
 #[cfg(target_os = "linux")]
 pub mod worker;

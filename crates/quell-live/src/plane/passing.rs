@@ -6,7 +6,7 @@ use std::time::Instant;
 use quell_link::passive::{Passive, Stamped};
 use quell_qdisc::{Nanos, num};
 
-use super::looks::Watch;
+use super::shared::Watch;
 use crate::packet::header::{Class, Key, random_key};
 
 /// What both loops read and write. Its clock is its own: each loop has another.

@@ -11,7 +11,7 @@ use quell_link::Error;
 use quell_qdisc::{MS, Nanos, num};
 use serde_json::{Value, json};
 
-use super::looks::Watch;
+use super::shared::Watch;
 use crate::firewall;
 use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, ReflectorStats};
 use crate::system::{host, sandbox, sys};

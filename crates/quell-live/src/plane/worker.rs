@@ -16,9 +16,9 @@ use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
-use super::looks::{Feedback, Learned, Shared, Snapshot, Task, Watch, lock};
 use super::pace::Pace;
 use super::passing::Passing;
+use super::shared::{Feedback, Learned, Shared, Snapshot, Task, Watch, lock};
 use crate::packet::header::{Change, Parser};
 use crate::plane::link::{Live, LiveLink, Params, View};
 use crate::plane::report::LATE;
@@ -378,7 +378,7 @@ mod tests {
     use crate::live::upkeep::Progress;
     use crate::packet::header::{Change, Class};
     use crate::plane::link::tests::leaky;
-    use crate::plane::looks::Watches;
+    use crate::plane::shared::Watches;
     use crate::serve::State;
     use crate::serve::tests::metrics;
     use crate::system::watchdog::Watchdog;
