@@ -138,27 +138,28 @@ fn run(options: &Options) -> Result<(), Error> {
     let drawing = drawn.map(|state| TerminalView::start(state));
     let over = running.watch(&signals, &mut plan, options, end, &say);
     drop((drawing, server));
-    let looks = running.end()?;
+    let snapshots = running.end()?;
     over?;
     if !options.quiet {
-        print(&table(&plan, &looks));
+        print(&table(&plan, &snapshots));
     }
     Ok(())
 }
 
-fn table(plan: &Plan, looks: &[(&'static str, Snapshot)]) -> String {
+fn table(plan: &Plan, snapshots: &[(&'static str, Snapshot)]) -> String {
     let titles = ["", "rate", "packets", "sent", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
     for direction in &plan.directions {
-        let Some((name, look)) = looks.iter().find(|(name, _)| *name == direction.name) else {
+        let Some((name, snapshot)) = snapshots.iter().find(|(name, _)| *name == direction.name)
+        else {
             continue;
         };
         let counts = [
-            look.read,
-            look.sent,
-            look.dropped,
-            look.marked,
-            look.link.missed,
+            snapshot.read,
+            snapshot.sent,
+            snapshot.dropped,
+            snapshot.marked,
+            snapshot.link.missed,
         ];
         let [read, sent, dropped, marked, missed] = counts.map(|count| count.to_string());
         rows.push([

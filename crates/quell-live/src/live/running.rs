@@ -278,7 +278,11 @@ impl Running {
         if let Some(memory) = &mut self.memory {
             memory.write();
         }
-        Ok(self.watches.iter().map(|(n, w)| (*n, w.look())).collect())
+        Ok(self
+            .watches
+            .iter()
+            .map(|(n, w)| (*n, w.snapshot()))
+            .collect())
     }
 
     fn release(&mut self) -> Result<(), Error> {

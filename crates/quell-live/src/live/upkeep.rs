@@ -167,7 +167,7 @@ impl Progress {
     pub fn failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) -> Vec<String> {
         let failures = watches
             .iter()
-            .filter_map(|(name, watches)| Some((*name, watches.look().failure?)))
+            .filter_map(|(name, watches)| Some((*name, watches.snapshot().failure?)))
             .collect();
         let before = std::mem::replace(&mut self.failures, failures);
         let new = self.failures.iter().filter(|now| !before.contains(now));
@@ -179,7 +179,10 @@ impl Progress {
 
     /// Reports loops that stalled meanwhile.
     pub fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
-        let stalls: u64 = workers.iter().map(|(_, w)| w.watch().look().stalls).sum();
+        let stalls: u64 = workers
+            .iter()
+            .map(|(_, w)| w.watch().snapshot().stalls)
+            .sum();
         let new = stalls.saturating_sub(self.stalls);
         self.stalls = self.stalls.max(stalls);
         if new > 0 {

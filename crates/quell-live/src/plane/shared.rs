@@ -1,4 +1,4 @@
-//! Looks at loops while they run, what loops are told, and the task that each works on.
+//! Snapshots of loops while they run, messages to loops, and the task that each works on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::plane::link::{LiveLink, Params, View};
 /// Most answers of reflectors and delays of the traffic that wait for a loop.
 const MAX_FEEDBACK: usize = 64;
 
-/// A look at a loop or at all loops of a direction while they run.
+/// A snapshot of a loop, or of all loops of a direction while they run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
     /// The link's last 100 ms and its totals since the last change of its parameters.
@@ -134,7 +134,7 @@ pub struct Shared {
     pub change: Mutex<Option<Task>>,
     /// For the controller.
     pub heard: Mutex<Vec<Feedback>>,
-    pub look: Mutex<Snapshot>,
+    pub snapshot: Mutex<Snapshot>,
     /// Whether `learned` is to be brought up to date.
     pub wanted: AtomicBool,
     /// What LearnQueue has learned, at the loop's end or when that was last wanted.
@@ -153,10 +153,10 @@ pub struct Learned {
 impl Shared {
     /// Shows a look. Only the `last` one waits for who reads the one before: a thread that answers questions may be
     /// kept from its processor for long, and packets must not wait for it.
-    pub fn show(&self, look: &Snapshot, last: bool) {
-        match self.look.try_lock() {
-            Ok(mut shown) => shown.clone_from(look),
-            Err(_) if last => lock(&self.look).clone_from(look),
+    pub fn show(&self, snapshot: &Snapshot, last: bool) {
+        match self.snapshot.try_lock() {
+            Ok(mut shown) => shown.clone_from(snapshot),
+            Err(_) if last => lock(&self.snapshot).clone_from(snapshot),
             Err(_) => {}
         }
     }
@@ -177,9 +177,9 @@ impl Shared {
 pub struct Watch(pub Arc<Shared>);
 
 impl Watch {
-    /// A look at it.
-    pub fn look(&self) -> Snapshot {
-        lock(&self.0.look).clone()
+    /// A snapshot of it.
+    pub fn snapshot(&self) -> Snapshot {
+        lock(&self.0.snapshot).clone()
     }
 
     /// Passes a reflector's answer to its controller, and whether packets of its direction come back with it. While the loop is
@@ -216,7 +216,7 @@ impl Watch {
     }
 }
 
-/// Looks at all loops of a direction.
+/// Snapshots of all loops of a direction.
 #[derive(Clone, Default)]
 pub struct Watches(pub Vec<Watch>);
 
@@ -231,19 +231,19 @@ impl Watches {
         self.0.get(number).cloned().unwrap_or_default()
     }
 
-    /// A look at all of them together.
-    pub fn look(&self) -> Snapshot {
-        let mut looks = self.0.iter().map(Watch::look);
-        let first = looks.next().unwrap_or_default();
+    /// A snapshot of all of them together.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshots = self.0.iter().map(Watch::snapshot);
+        let first = snapshots.next().unwrap_or_default();
         if self.0.len() < 2 {
             return first;
         }
         let mut read = vec![first.read];
-        let all = looks.fold(first, |all, look| {
-            read.push(look.read);
+        let all = snapshots.fold(first, |all, snapshot| {
+            read.push(snapshot.read);
             // A loop that does not run has no rate and no priority.
-            match look.link.capacity_mbps > 0.0 || look.read > 0 {
-                true => all.and(&look),
+            match snapshot.link.capacity_mbps > 0.0 || snapshot.read > 0 {
+                true => all.and(&snapshot),
                 false => all,
             }
         });

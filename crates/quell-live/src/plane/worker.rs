@@ -66,7 +66,7 @@ impl Worker {
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
-        let before = lock(&shared.look).clone();
+        let before = lock(&shared.snapshot).clone();
         let pace = Pace::new();
         let queue = task.params.queue.canonical();
         let learned = learned.filter(|learned| learned.words == queue);
@@ -90,7 +90,7 @@ impl Worker {
             refused: before.refused,
             unsent: before.unsent,
             missed: before.link.missed,
-            look: Snapshot {
+            snapshot: Snapshot {
                 queue: if free { String::new() } else { queue },
                 ..before
             },
@@ -179,7 +179,7 @@ struct Loop<D> {
     /// What those that are held say of TCP's timestamps, by their places, where they go to the line.
     segments: Vec<Option<Stamped>>,
     arrived: Vec<Arrived>,
-    look: Snapshot,
+    snapshot: Snapshot,
     /// Packets that were refused and unsent before this loop began.
     refused: u64,
     unsent: u64,
@@ -189,7 +189,7 @@ struct Loop<D> {
 
 impl<D: InterfaceBackend> Loop<D> {
     fn run(&mut self, shared: &Shared) {
-        self.look.realtime = sys::be_punctual(1);
+        self.snapshot.realtime = sys::be_punctual(1);
         sandbox::packets();
         let (mut next_look, mut open) = (0, false);
         loop {
@@ -220,17 +220,17 @@ impl<D: InterfaceBackend> Loop<D> {
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin.get();
                 self.link.forget();
-                self.look.link = View {
+                self.snapshot.link = View {
                     missed: self.missed,
                     ..self.link.view()
                 };
                 let (refused, unsent) = self.backend.lost();
-                self.look.refused = self.refused + refused;
-                self.look.unsent = self.unsent + unsent;
-                if self.look.failure.as_deref() != self.link.failure() {
-                    self.look.failure = self.link.failure().map(str::to_owned);
+                self.snapshot.refused = self.refused + refused;
+                self.snapshot.unsent = self.unsent + unsent;
+                if self.snapshot.failure.as_deref() != self.link.failure() {
+                    self.snapshot.failure = self.link.failure().map(str::to_owned);
                 }
-                shared.show(&self.look, stop);
+                shared.show(&self.snapshot, stop);
                 if stop || shared.wanted.load(Ordering::Relaxed) {
                     shared.show_learned(|| self.learned(), stop);
                 }
@@ -249,11 +249,11 @@ impl<D: InterfaceBackend> Loop<D> {
     fn take(&mut self, open: bool) {
         let now = self.pace.now();
         for arrived in self.arrived.drain(..) {
-            let arrival = self.look.read;
-            self.look.read += 1;
+            let arrival = self.snapshot.read;
+            self.snapshot.read += 1;
             if open {
-                self.look.passed += 1;
-                self.look.sent += 1;
+                self.snapshot.passed += 1;
+                self.snapshot.sent += 1;
                 self.backend.accept(arrived.place, Change::NONE);
                 continue;
             }
@@ -263,7 +263,7 @@ impl<D: InterfaceBackend> Loop<D> {
                 self.slots.resize(index + 1, None);
             }
             self.slots[index] = Some((arrival, packet));
-            self.look.held += 1;
+            self.snapshot.held += 1;
             if let Some((passing, back)) = &self.passing {
                 let segment = passing.segment(&arrived.class, *back);
                 if let (true, Some(segment)) = (*back, &segment) {
@@ -281,16 +281,16 @@ impl<D: InterfaceBackend> Loop<D> {
     /// Sends packets that are due, and drops those that the discipline has dropped.
     fn send(&mut self) {
         let now = self.pace.now();
-        let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
+        let (slots, backend, snapshot) = (&mut self.slots, &mut self.backend, &mut self.snapshot);
         let missed = &mut self.missed;
         let (passing, segments) = (&self.passing, &mut self.segments);
         let wash = self.parser.wants.washed;
         self.link.advance(now, |due, packet| {
             *missed += u64::from(now.saturating_sub(due) > LATE);
-            look.sent += 1;
-            look.held -= 1;
+            snapshot.sent += 1;
+            snapshot.held -= 1;
             let mark = packet.ecn() == Ecn::Ce;
-            look.marked += u64::from(backend.accept(packet.place, Change { mark, wash }));
+            snapshot.marked += u64::from(backend.accept(packet.place, Change { mark, wash }));
             slots[packet.place as usize] = None;
             if let Some((passing, _)) = passing
                 && let Some(segment) = segments[packet.place as usize].take()
@@ -299,8 +299,8 @@ impl<D: InterfaceBackend> Loop<D> {
             }
         });
         while let Some(place) = self.link.freed() {
-            self.look.dropped += 1;
-            self.look.held -= 1;
+            self.snapshot.dropped += 1;
+            self.snapshot.held -= 1;
             self.backend.give_up(place);
             self.slots[place as usize] = None;
         }
@@ -308,7 +308,7 @@ impl<D: InterfaceBackend> Loop<D> {
 
     /// What the queue has learned.
     fn learned(&self) -> Option<Learned> {
-        let words = self.look.queue.clone();
+        let words = self.snapshot.queue.clone();
         let learned = |table| Learned { words, table };
         self.link.learned().map(learned)
     }
@@ -333,18 +333,18 @@ impl<D: InterfaceBackend> Loop<D> {
         self.empty(InterfaceBackend::let_go);
         let passed = self.backend.retake();
         self.backend.flush();
-        self.look.stalls += 1;
-        self.look.read += passed;
-        self.look.sent += passed;
-        self.look.passed += passed;
+        self.snapshot.stalls += 1;
+        self.snapshot.read += passed;
+        self.snapshot.sent += passed;
+        self.snapshot.passed += passed;
     }
 
     /// Lets go of all that is held, in the order of its arrival; the link begins afresh.
     fn empty(&mut self, let_go: impl Fn(&mut D, u32)) {
         for (_, packet) in self.held() {
-            self.look.sent += 1;
-            self.look.passed += 1;
-            self.look.held -= 1;
+            self.snapshot.sent += 1;
+            self.snapshot.passed += 1;
+            self.snapshot.held -= 1;
             let_go(&mut self.backend, packet.place);
             self.slots[packet.place as usize] = None;
         }
@@ -363,7 +363,7 @@ impl<D: InterfaceBackend> Loop<D> {
     fn change(&mut self, task: Task) {
         let learned = task.inherits(&self.task, &self.link);
         self.backend.keep(kernel_length(&task.params));
-        self.look.queue = task.params.queue.canonical();
+        self.snapshot.queue = task.params.queue.canonical();
         self.task = task;
         self.begin(learned);
         for (_, packet) in self.held() {
@@ -446,7 +446,7 @@ mod tests {
         let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let (worker, watches) = started(&traffic, Queue::parse("pfifo").unwrap());
         let watch = watches.of(0);
-        let kept = lock(&watch.0.look);
+        let kept = lock(&watch.0.snapshot);
         // Several looks are due meanwhile.
         for place in 0..500 {
             lock(&traffic).0.push(place);
@@ -460,7 +460,7 @@ mod tests {
         drop(kept);
         worker.finish();
         assert_eq!(
-            (watches.look().sent, watches.look().queue.as_str()),
+            (watches.snapshot().sent, watches.snapshot().queue.as_str()),
             (500, "pfifo")
         );
     }
@@ -474,11 +474,11 @@ mod tests {
         assert!(progress.failures("eth0", &named).is_empty());
         // Until the fault is seen, then packets that pass.
         let mut place = 0;
-        while watches.look().failure.is_none() || lock(&traffic).1.len() < 100 {
+        while watches.snapshot().failure.is_none() || lock(&traffic).1.len() < 100 {
             lock(&traffic).0.push(place);
             place += 1;
             std::thread::sleep(Duration::from_millis(1));
-            assert!(place < 60_000, "{:?}", watches.look());
+            assert!(place < 60_000, "{:?}", watches.snapshot());
         }
         let lines = progress.failures("eth0", &named);
         assert!(lines[0].starts_with("eth0: the queue of egress has failed and packets pass: "));
@@ -493,11 +493,14 @@ mod tests {
         let text = metrics(&state);
         assert!(text.contains(metric), "{text}");
         worker.finish();
-        let look = watches.look();
-        assert_eq!(look.read, look.sent + look.dropped + look.held);
+        let snapshot = watches.snapshot();
+        assert_eq!(
+            snapshot.read,
+            snapshot.sent + snapshot.dropped + snapshot.held
+        );
         assert!(
-            look.dropped < 10,
-            "what the queue held when it failed: {look:?}"
+            snapshot.dropped < 10,
+            "what the queue held when it failed: {snapshot:?}"
         );
     }
 }

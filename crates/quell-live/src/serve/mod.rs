@@ -98,11 +98,11 @@ pub struct State {
 
 impl StatusSource for State {
     fn json(&self) -> Value {
-        let look = |watch: &Watches| serde_json::to_value(watch.look()).unwrap_or_default();
+        let snapshot = |watch: &Watches| serde_json::to_value(watch.snapshot()).unwrap_or_default();
         let directions: Map<String, Value> = self
             .directions
             .iter()
-            .map(|(name, watch)| ((*name).to_owned(), look(watch)))
+            .map(|(name, watch)| ((*name).to_owned(), snapshot(watch)))
             .collect();
         let restored = self.restored.load(Ordering::Relaxed);
         let mut state =
@@ -137,7 +137,7 @@ impl StatusSource for State {
         }
         out.family(SOJOURN);
         for (labels, _, watches) in directions() {
-            out.sojourns(SOJOURN.name, &labels, &watches.look().link.sojourns);
+            out.sojourns(SOJOURN.name, &labels, &watches.snapshot().link.sojourns);
         }
         out.family(RESTORED);
         out.sample(RESTORED.name, &dev, &state["rules_restored"]);
@@ -148,33 +148,33 @@ impl StatusSource for State {
     }
 
     fn queues(&self) -> Vec<QueueStatus> {
-        let look = |(name, watches): &(&'static str, Watches)| {
-            let look = watches.look();
+        let snapshot = |(name, watches): &(&'static str, Watches)| {
+            let snapshot = watches.snapshot();
             let view = View {
-                drops: look.dropped,
-                marks: look.marked,
-                ..look.link
+                drops: snapshot.dropped,
+                marks: snapshot.marked,
+                ..snapshot.link
             };
-            let faults = faults(&look);
+            let faults = faults(&snapshot);
             QueueStatus {
                 faults,
-                ..QueueStatus::new(*name, look.queue, view)
+                ..QueueStatus::new(*name, snapshot.queue, view)
             }
         };
-        self.directions.iter().map(look).collect()
+        self.directions.iter().map(snapshot).collect()
     }
 }
 
 /// What is or was wrong at a direction, a line each.
-fn faults(look: &Snapshot) -> Vec<String> {
-    let failure = look.failure.as_ref();
+fn faults(snapshot: &Snapshot) -> Vec<String> {
+    let failure = snapshot.failure.as_ref();
     let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
     let counts = [
-        (look.passed, "packets passed unmanaged"),
-        (look.stalls, "times the loop hung"),
-        (look.refused, "packets found no memory"),
-        (look.unsent, "packets were not taken by the device"),
-        (look.link.missed, "packets left more than 1 ms late"),
+        (snapshot.passed, "packets passed unmanaged"),
+        (snapshot.stalls, "times the loop hung"),
+        (snapshot.refused, "packets found no memory"),
+        (snapshot.unsent, "packets were not taken by the device"),
+        (snapshot.link.missed, "packets left more than 1 ms late"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let counts = counts.map(|(count, what)| format!("{count} {what}"));
