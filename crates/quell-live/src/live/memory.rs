@@ -1,6 +1,8 @@
 //! What LearnQueue has learned on an interface outlives a restart: a file for each direction, which `quell show` reads, too.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
@@ -41,8 +43,10 @@ struct Kept {
     name: &'static str,
     /// Looks at its loops: the file has what the first has learned, from which all start.
     watches: Watches,
-    file: Option<StateFile>,
+    file: Option<Arc<StateFile>>,
     written: Option<Learned>,
+    /// Writes the file: a slow disk must not keep the main thread from its checks.
+    writing: Option<JoinHandle<Result<Learned, Error>>>,
     /// Why it could not be written.
     trouble: Option<String>,
     /// What became of the file when it was read.
@@ -59,6 +63,7 @@ impl Memory {
                 watches: watches.clone(),
                 file: None,
                 written: None,
+                writing: None,
                 trouble: None,
                 note: None,
             };
@@ -81,24 +86,33 @@ impl Memory {
         self.directions.iter().filter_map(|kept| kept.note.as_ref())
     }
 
-    /// Asks the loops when that is due, and writes what they have shown.
+    /// Asks the loops when that is due, and starts to write what they have shown.
     pub fn look(&mut self) {
         let now = Instant::now();
         if self.due.1.is_some_and(|shown| now >= shown) {
             self.due = (now + PERIOD, None);
-            self.write();
+            self.each(Kept::write);
         } else if self.due.1.is_none() && now >= self.due.0 {
             self.due.1 = Some(now + SHOWN);
             let loops = self.directions.iter().map(|kept| kept.watches.of(0));
             loops.for_each(|first| first.want_learned());
         }
+        self.each(|kept, _| match &kept.writing {
+            Some(writing) if writing.is_finished() => kept.finish(),
+            _ => Ok(()),
+        });
     }
 
-    /// Writes what the loops have shown last.
-    pub fn write(&mut self) {
+    /// Writes what the loops have shown last, at their end.
+    pub fn end(&mut self) {
+        self.each(|kept, _| kept.finish());
+        self.each(|kept, dev| kept.write(dev).and_then(|()| kept.finish()));
+    }
+
+    fn each(&mut self, act: impl Fn(&mut Kept, &str) -> Result<(), Error>) {
         for kept in &mut self.directions {
-            let written = kept.write(&self.dev);
-            kept.tell(&self.dev, written);
+            let result = act(kept, &self.dev);
+            kept.tell(&self.dev, result);
         }
     }
 }
@@ -109,14 +123,16 @@ impl Kept {
         format!("quell live: {dev}, {}, {words}", self.name)
     }
 
-    fn held(&mut self, dev: &str) -> Result<&StateFile, Error> {
+    fn held(&mut self, dev: &str) -> Result<Arc<StateFile>, Error> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => LIVE.hold(&format!("{dev}-{}", self.name))?.ok_or_else(|| {
-                Error::new("another quell live has the file in which it would be kept")
-            })?,
+            None => {
+                let held = LIVE.hold(&format!("{dev}-{}", self.name))?;
+                let taken = "another quell live has the file in which it would be kept";
+                Arc::new(held.ok_or_else(|| Error::new(taken))?)
+            }
         };
-        Ok(self.file.insert(file))
+        Ok(self.file.insert(file).clone())
     }
 
     fn read(&mut self, dev: &str, words: String, limits: &[u32]) -> Result<(), Error> {
@@ -159,32 +175,45 @@ impl Kept {
         Ok(())
     }
 
+    /// Starts to write what the first loop has shown, unless it is written, or being written.
     fn write(&mut self, dev: &str) -> Result<(), Error> {
-        let Some(learned) = self.watches.of(0).learned() else {
+        let shown = self.watches.of(0).learned();
+        let Some(learned) = shown.filter(|shown| self.written.as_ref() != Some(shown)) else {
             return Ok(());
         };
-        if self.written.as_ref() == Some(&learned) {
+        if self.writing.is_some() {
             return Ok(());
         }
         let origin = self.origin(dev, &learned.words);
         let bytes = learned.table.clone().from(&origin, 0).save()?;
-        self.held(dev)?.write_text(&bytes)?;
-        self.written = Some(learned);
+        let file = self.held(dev)?;
+        let write = move || file.write_text(&bytes).map(|()| learned);
+        let thread = host::thread("quell-learned").spawn(write);
+        let thread = thread.map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
+        self.writing = Some(thread);
         Ok(())
     }
 
-    /// Says once what prevents it.
-    fn tell(&mut self, dev: &str, result: Result<(), Error>) {
-        let trouble = result.err().map(|error| error.to_string());
-        if let Some(why) = trouble
-            .as_ref()
-            .filter(|why| self.trouble.as_ref() != Some(why))
-        {
-            tell(&format!(
-                "{dev}, {}: what it learns is not kept: {why}",
-                self.name
-            ));
+    /// Waits for the file that is being written.
+    fn finish(&mut self) -> Result<(), Error> {
+        if let Some(writing) = self.writing.take() {
+            let failed = || Error::new("the thread that writes it has failed");
+            self.written = Some(writing.join().map_err(|_| failed())??);
+            self.trouble = None;
         }
-        self.trouble = trouble;
+        Ok(())
+    }
+
+    /// Says what prevents it, once until that has changed.
+    fn tell(&mut self, dev: &str, result: Result<(), Error>) {
+        let Err(error) = result else {
+            return;
+        };
+        let why = error.to_string();
+        if self.trouble.as_ref() != Some(&why) {
+            let name = self.name;
+            tell(&format!("{dev}, {name}: what it learns is not kept: {why}"));
+        }
+        self.trouble = Some(why);
     }
 }

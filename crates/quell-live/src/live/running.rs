@@ -276,7 +276,7 @@ impl Running {
     pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
         self.release()?;
         if let Some(memory) = &mut self.memory {
-            memory.write();
+            memory.end();
         }
         Ok(self
             .watches
