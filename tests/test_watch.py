@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -59,8 +60,9 @@ def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None
     assert (last["handle"], last["parent"], last["device"]) == ("10:", "1:10", "v0")
     # 30 kB at 1 Mbit/s wait 240 ms.
     assert 20_000 < max(int(row["backlog_bytes"]) for row in fifo) <= 30_000
-    times = [float(row["sojourn_ms"]) for row in fifo if row["sojourn_ms"]]
-    assert 100 < max(times) < 400
+    full = [row for row in fifo if int(row["backlog_bytes"]) > 20_000]
+    # Of a single sample the rate depends on when the kernel's timers ran.
+    assert 100 < statistics.median(float(row["sojourn_ms"]) for row in full if row["sojourn_ms"]) < 400
     [lends] = {row["xstats"].split()[0] for row in rows[-4:] if row["type"] == "class"}
     assert lends.startswith("lends=")
     assert {row["device"] for row in rows} == {"v0"}
