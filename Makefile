@@ -54,7 +54,7 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 
 quell-live: dist/quell-live ## quell live without Python, one static file: dist/quell-live (Linux)
 
-# Each object depends on its source and this compiler alone, byte for byte. What is removed is for linkers and people.
+# Each object depends on its source and this compiler alone, byte for byte. What is removed serves linkers and debuggers alone.
 BPF := crates/quell-qdisc/bpf
 bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C (needs clang-22 and llvm-22): crates/quell-live/bpf
 	for source in $(BPF)/*.bpf.c; do \

@@ -25,7 +25,7 @@ const SHOWN: Duration = Duration::from_secs(1);
 /// Whose files these are.
 const LIVE: Command = Command {
     name: "live",
-    look: "it",
+    look: "quell show",
     service: Some("/var/lib/quell-live"),
     location: LEARNED,
 };

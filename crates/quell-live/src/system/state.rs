@@ -96,7 +96,7 @@ pub struct StateFile {
     command: Command,
     folder: Arc<Folder>,
     /// Its name without the extension.
-    name: String,
+    stem: String,
     _lock: Option<File>,
 }
 
@@ -205,7 +205,7 @@ impl Command {
         Ok(Some(StateFile {
             command: self,
             folder,
-            name,
+            stem: name,
             _lock: lock,
         }))
     }
@@ -237,7 +237,7 @@ impl Command {
             let file = StateFile {
                 command: self,
                 folder: folder.clone(),
-                name: format!("{}{name}", self.prefix()),
+                stem: format!("{}{name}", self.prefix()),
                 _lock: None,
             };
             if let Some(state) = file.read()?.filter(&wanted) {
@@ -453,14 +453,16 @@ fn no_state(location: &Location, path: &Path, error: &io::Error) -> Error {
 
 impl StateFile {
     fn file(&self, extension: &str) -> String {
-        format!("{}.{extension}", self.name)
+        format!("{}.{extension}", self.stem)
+    }
+
+    fn name(&self) -> String {
+        self.file(self.command.location.extension)
     }
 
     /// Its path.
     pub fn path(&self) -> PathBuf {
-        self.folder
-            .path
-            .join(self.file(self.command.location.extension))
+        self.folder.path.join(self.name())
     }
 
     /// Replaces the file atomically.
@@ -480,7 +482,7 @@ impl StateFile {
     pub fn write_text(&self, text: &[u8]) -> Result<(), Error> {
         let folder = self.folder.fd.as_fd();
         self.part(text, |part| {
-            let name = CString::new(self.file(self.command.location.extension))?;
+            let name = CString::new(self.name())?;
             sys::rename_at(folder, &CString::new(part)?, &name)
         })
     }
@@ -564,8 +566,7 @@ impl StateFile {
     /// # Errors
     /// If there is no file, or it cannot be read.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
-        let name = self.file(self.command.location.extension);
-        let file = self.folder.open_file(&name, libc::O_RDONLY)?;
+        let file = self.folder.open_file(&self.name(), libc::O_RDONLY)?;
         let mut bytes = Vec::new();
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > MAX_BYTES {
@@ -579,7 +580,7 @@ impl StateFile {
     /// # Errors
     /// If it cannot be renamed.
     pub fn set_aside(&self) -> io::Result<PathBuf> {
-        let (from, to) = (self.file(self.command.location.extension), self.file("old"));
+        let (from, to) = (self.name(), self.file("old"));
         let folder = self.folder.fd.as_fd();
         // A directory could not take the place of a file.
         let _ = self.folder.remove(&to);
@@ -597,10 +598,7 @@ impl StateFile {
     /// # Errors
     /// If it cannot be deleted.
     pub fn remove(&self) -> Result<(), Error> {
-        match self
-            .folder
-            .remove(&self.file(self.command.location.extension))
-        {
+        match self.folder.remove(&self.name()) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 let text = format!("{}: {}", self.path().display(), host::reason(&e));
                 Err(Error::new(text))
