@@ -176,3 +176,86 @@ def _install(shell: str, first: str = "") -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HOME": str(Path.cwd()), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = f'{first}exec "{QUELL}" --install-completion {shell}'
     return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+
+
+def test_a_trace_that_the_scenario_names_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.down").write_text("1\n3\n")
+    Path("mine.toml").write_text(SHORT.replace('rate = "1mbit"', 'trace = "t.down"'))
+    assert call(["run", "mine.toml", "--json", "t.down"]) == 2
+    assert "--json t.down: the command reads it, too" in capsys.readouterr().err
+    assert Path("t.down").read_text() == "1\n3\n"
+
+
+def test_two_outputs_are_not_one_file_behind_a_flag_or_a_link() -> None:
+    from quell.cli import written
+
+    Path("y").symlink_to("x")
+    for words in (["shell", "-q", "--json", "a", "--html", "a"], ["compare", "--json", "x", "--html", "y"]):
+        with pytest.raises(InputError, match="--html writes it, too"):
+            written.check(words)
+
+
+@pytest.mark.parametrize("words", [["--state", "new", "--json", "new"], ["--html", "quell-evaluate.state"]])
+def test_an_evaluation_does_not_delete_its_results(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["evaluate", "--sections", "12", "--aqm", "pfifo", *words]) == 2
+    assert "finished runs are kept there until all is done" in capsys.readouterr().err
+
+
+def test_a_second_interrupted_run_leaves_the_results_of_the_first() -> None:
+    from quell.views.targets import Targets
+
+    names = []
+    for _ in range(3):
+        targets = Targets(csv=Path("runs.csv"))
+        Path("runs.csv").touch()
+        targets.keep_earlier()
+        assert targets.csv is not None
+        targets.csv.touch()
+        names.append(targets.csv.name)
+    assert names == ["runs.interrupted.csv", "runs.interrupted.2.csv", "runs.interrupted.3.csv"]
+
+
+def test_ctrl_c_keeps_the_finished_runs_of_a_sweep() -> None:
+    words = ["sweep", "home", "--over", "link.rate=5mbit,10mbit", "--duration", "100s", "--seeds", "500", "--jobs", "1"]
+    sweep = subprocess.Popen([QUELL, *words, "--json", "runs.json", "--csv", "runs.csv"], stderr=subprocess.PIPE)
+    time.sleep(4)
+    sweep.send_signal(signal.SIGINT)
+    _, said = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, said
+    found = re.search(rb"(\d+) of 1000 runs had finished and were kept", said)
+    assert found and 0 < int(found[1]) < 1000, said
+    assert len(json.loads(Path("runs.json").read_text())) == int(found[1])
+    assert Path("runs.csv").read_text().count("\n") == int(found[1]) + 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_an_output_that_fails_does_not_lose_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["sweep", "mine.toml", "--over", "link.rate=1mbit,2mbit", "--json", "/dev/full", "--csv", "x.csv"]) == 2
+    assert "/dev/full: cannot be written" in capsys.readouterr().err
+    assert Path("x.csv").read_text().count("\n") > 2
+
+
+def test_a_long_name_can_be_written() -> None:
+    for path in (Path("n" * 250), Path("ä" * 120)):
+        files.check_target("--json", path)
+        files.write_text(path, "{}")
+        assert path.read_text() == "{}"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root replaces another user's file")
+@pytest.mark.machine_root
+def test_a_users_file_stays_the_users_where_root_replaces_it() -> None:
+    folder = Path("home")
+    folder.mkdir()
+    file = folder / ".bashrc"
+    file.write_text("secret")
+    file.chmod(0o600)
+    for path in (folder, file):
+        os.chown(path, 1000, 1000)
+    files.write_text(file, "more")
+    found = file.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (1000, 1000, 0o600)
+    # Where all may write, another user may have planted it.
+    folder.chmod(0o1777)
+    files.write_text(file, "more")
+    assert file.stat().st_uid == 0

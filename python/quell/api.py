@@ -156,8 +156,10 @@ def sweep(
     check_keywords(sweep, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
     queues = [] if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
-    found = grid.run(checked, over or {}, queues, threads=jobs)
-    return frame.swept(found)
+    swept = grid.run(checked, over or {}, queues, threads=jobs)
+    if swept.interrupted:
+        raise KeyboardInterrupt
+    return frame.swept(swept.runs)
 
 
 def evaluate(

@@ -13,6 +13,7 @@ from rich.markup import escape
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Html, Jobs, Ray
+from quell.cli.written import same
 from quell.common import files
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
@@ -20,7 +21,7 @@ from quell.common.text import counted
 from quell.evaluation import candidate, link, run, show
 from quell.experiments import experiment
 from quell.experiments.executor import executor
-from quell.views.targets import Targets, command
+from quell.views.targets import Targets, command, write_each
 
 EXAMPLES = (
     "Examples:\n\n  quell evaluate --html evaluation.html\n\n"
@@ -74,6 +75,9 @@ def evaluate(
         raise InputError("--all and --aqm: give one of the two")
     targets = Targets(json, html)
     files.check_target("--state", state)
+    for option, path in (("--json", json), ("--html", html)):
+        if path is not None and same(str(path), str(state), written=True):
+            raise InputError(f"{option} {path}: finished runs are kept there until all is done; name another file")
     try:
         queues = candidate.parse_all(list(aqm or (_every() if all_ else run.DEFAULT_QUEUES)))
     except InputError as error:
@@ -108,12 +112,15 @@ def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequenc
         for text in (*show.failures(cells), *show.reasons(cells)):
             out.print(text)
         out.print(show.LEGEND, style="dim")
-    targets.write_json([cell.plain() for cell in cells])
-    if html is not None:
-        from quell.evaluation import page
 
-        files.write_text(html, page.page(plan, cells, command()))
-        err.print(f"Page: {html}", style="dim")
+    def write_page() -> None:
+        if html is not None:
+            from quell.evaluation import page
+
+            files.write_text(html, page.page(plan, cells, command()))
+            err.print(f"Page: {html}", style="dim")
+
+    write_each([lambda: targets.write_json([cell.plain() for cell in cells]), write_page])
 
 
 def _every() -> list[str]:

@@ -21,7 +21,7 @@ from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
 from quell.papers.claim import BETTER, CONSTANT, CONTRADICTED, LEVEL, MEASURED, MISSED, OPEN, REACHED
 from quell.papers.paper import Paper, Study, rows, totals, totals_text
-from quell.views.targets import Targets, command
+from quell.views.targets import Targets, command, write_each
 
 EXAMPLES = (
     "Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"
@@ -93,11 +93,14 @@ def reproduce(
         _show(paper, study, measured, quick=quick, everything=all_)
     elif quick:
         err.print(QUICK)
-    targets.write_json(measured)
-    if html is not None:
-        notice = QUICK if quick else ""
-        files.write_text(html, page.page(paper, study, measured, command=command(), notice=notice))
-        err.print(f"Page: {html}", style="dim")
+
+    def write_page() -> None:
+        if html is not None:
+            notice = QUICK if quick else ""
+            files.write_text(html, page.page(paper, study, measured, command=command(), notice=notice))
+            err.print(f"Page: {html}", style="dim")
+
+    write_each([lambda: targets.write_json(measured), write_page])
     return 0
 
 

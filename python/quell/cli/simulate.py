@@ -154,7 +154,10 @@ def heading(scenario: Scenario, runs: int, swept: Collection[str] = ()) -> None:
 
 def status(outcome: Outcome) -> int:
     """Return the exit status; say how much of an interrupted experiment there is."""
-    if not outcome.interrupted:
-        return OK
-    err.print(f"quell: interrupted: {len(outcome.by_job)} of {len(outcome.jobs)} runs had finished and were kept")
+    return kept(len(outcome.by_job), len(outcome.jobs)) if outcome.interrupted else OK
+
+
+def kept(finished: int, total: int) -> int:
+    """Say how many runs had finished at Ctrl-C; return the exit status."""
+    err.print(f"quell: interrupted: {finished} of {total} runs had finished and were kept")
     return INTERRUPTED

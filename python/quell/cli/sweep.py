@@ -9,7 +9,7 @@ import typer
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Csv, File, Jobs, Json, Parquet, Seeds
-from quell.cli.simulate import Changes, aqm_words, heading, spread
+from quell.cli.simulate import Changes, aqm_words, heading, kept, spread
 from quell.common.console import bar, out
 from quell.common.status import OK
 from quell.views import table
@@ -52,13 +52,11 @@ def sweep(
     queues = [aqm_words(words) for words in aqm or ()]
     total = grid.count(scenario, values, queues)
     with bar("Simulating", total, "runs") as update:
-        found = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
-    if not targets.quiet:
+        swept = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
+    found = swept.runs
+    if found and not targets.quiet:
         heading(scenario, len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found})), values)
         out.print(table.sweep(found, out.width))
-    targets.write_json([{"over": point, **record} for point, record in found], indent=None)
-    if parquet is not None or csv is not None:
-        from quell.results import frame
-
-        frame.write_swept(parquet, csv, found)
-    return OK
+    if found:
+        targets.write_swept(found, interrupted=swept.interrupted)
+    return kept(len(found), swept.total) if swept.interrupted else OK

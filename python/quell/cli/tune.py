@@ -23,7 +23,7 @@ from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
 from quell.tune.search import Bench, Found, Plan
-from quell.views.targets import Targets, command
+from quell.views.targets import Targets, command, write_each
 
 EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
@@ -275,8 +275,10 @@ def tune(
         err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
     if result.interrupted or not result.whole:
         output.keep_earlier()
-    output.write_json(_plain(target, result))
-    if output.html is not None and result.whole:
+
+    def write_page() -> None:
+        if output.html is None or not result.whole:
+            return
         from quell.tune import page
 
         about = f"The lines are {chosen.about}."
@@ -286,6 +288,8 @@ def tune(
         )  # fmt: skip
         files.write_text(output.html, text)
         err.print(f"Page: {output.html}", style="dim")
+
+    write_each([lambda: output.write_json(_plain(target, result)), write_page])
     if apply is not None:
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from quell._core import InputError
 
@@ -21,7 +24,8 @@ def check(arguments: Sequence[str]) -> None:
             continue
         for other, more in words[:at] + words[at + 1 :]:
             written = other in _WRITES
-            if any(_same(text, part, written=written) for part in (more, *more.split()) if part != "-"):
+            named = more, *more.split(), *_within(more)
+            if any(same(text, part, written=written) for part in named if part != "-"):
                 how = f"{other} writes it, too" if written else "the command reads it, too"
                 raise InputError(f"{option} {text}: {how}; name another file")
 
@@ -37,6 +41,8 @@ def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             if equals:
                 yield option, value
                 option = ""
+        elif re.fullmatch(r"-\w+", word):
+            option = ""
         elif arguments[0] == "shell" and not option:
             return
         else:
@@ -44,11 +50,27 @@ def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             option = ""
 
 
-def _same(one: str, other: str, *, written: bool) -> bool:
+def _within(path: str) -> Iterator[str]:
+    """Give the files that a scenario may name: all its texts, from its folder."""
+    try:
+        if not path.endswith(".toml"):
+            return
+        left: list[Any] = [tomllib.loads(Path(path).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, RecursionError):  # the command itself says what is wrong with it
+        return
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield str(Path(path).parent / value)
+        elif isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+
+
+def same(one: str, other: str, *, written: bool) -> bool:
     """Say whether two words name the same plain file, which need not be there yet if both are `written`."""
     try:
         if Path(one).exists():
             return Path(one).is_file() and Path(one).samefile(other)
-        return written and Path(one).absolute() == Path(other).absolute()
-    except OSError:  # the command itself says what is wrong with a name
+        return written and Path(one).resolve() == Path(other).resolve()
+    except (OSError, RuntimeError, ValueError):  # the command itself says what is wrong with a name
         return False

@@ -24,7 +24,7 @@ def check_target(option: str, path: Path | None) -> None:
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
         # Permissions are no test: no user can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
-            _mode(target)
+            _replaced(target)
             _try_to_create(target)
         elif not os.access(path, os.W_OK):
             raise InputError(f"{option} {path}: is not writable")
@@ -36,7 +36,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part.
 
     A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
-    A new file has the permissions of quell's file that it replaces; a read-only one is not replaced.
+    A new file has the permissions of quell's file that it replaces; a read-only one is not replaced. A user's file in a
+    folder of that user stays the user's if root replaces it.
     """
     try:
         # Looked at first: what a stranger plants afterwards is refused, or replaced.
@@ -112,21 +113,27 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 
-def _mode(path: Path) -> int | None:
-    """Return the permissions of our own file that is to be replaced. Raises OSError if we made it read-only."""
+def _replaced(path: Path) -> os.stat_result | None:
+    """Return the status of the file that is to be replaced, if the new one is to have its owner and permissions.
+
+    Raises OSError if it is read-only.
+    """
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-        return None  # A stranger may have planted it: the new file would be open to all.
+        folder = path.parent.stat()
+        # Elsewhere a stranger may have planted it: the new file would be open to all.
+        if os.geteuid() != 0 or folder.st_uid != found.st_uid or folder.st_mode & stat.S_IWOTH:
+            return None
     if not found.st_mode & 0o222:
         raise OSError(errno.EACCES, "it is read-only")  # A rename would replace it all the same.
-    return found.st_mode & 0o777
+    return found
 
 
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
-    mode = _mode(path)
+    before = _replaced(path)
     handle, part = _part(path)
     try:
         try:
@@ -137,10 +144,14 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
                 write(at)
             except InputError as error:  # names the part
                 raise InputError(str(error).replace(str(at), str(path))) from None
-            if mode is None:
+            if before is None:
                 umask = os.umask(0)
                 os.umask(umask)
                 mode = 0o666 & ~umask
+            else:
+                mode = before.st_mode & 0o777
+                if hasattr(os, "geteuid") and before.st_uid != os.geteuid():
+                    os.chown(handle, before.st_uid, before.st_gid)
             os.chmod(handle if os.chmod in os.supports_fd else part, mode)  # noqa: PTH101 (a descriptor)
         finally:
             os.close(handle)  # Windows renames no open file
@@ -164,7 +175,8 @@ def _try_to_create(path: Path) -> None:
 
 def _part(path: Path) -> tuple[int, Path]:
     """Make an empty file beside `path`, in the folder that holds it; return its descriptor and path."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # A name may have 255 bytes, the whole of `path` as well.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     return handle, Path(name)
 
 

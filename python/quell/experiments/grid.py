@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quell import _core
 from quell._core import InputError, Scenario
@@ -18,6 +18,16 @@ MAX_RUNS = 100_000
 
 Point = dict[str, Any]
 """A value of each key."""
+
+
+class Swept(NamedTuple):
+    """What a grid's runs gave."""
+
+    runs: list[tuple[Point, dict[str, Any]]]
+    """The point and record of each finished run, by point, queue and seed."""
+    total: int
+    """Runs that there were to be."""
+    interrupted: bool
 
 
 def points(over: Mapping[str, Sequence[Any]]) -> list[Point]:
@@ -71,8 +81,8 @@ def run(
     threads: int = 0,
     on_done: Callable[[int], object] = lambda _: None,
     on: Executor = HERE,
-) -> list[tuple[Point, dict[str, Any]]]:
-    """Run every queue with every seed at every point; return each run's point and record, in this order.
+) -> Swept:
+    """Run every queue with every seed at every point. Ctrl-C ends it early, with the finished runs.
 
     Without `queues` each point runs its own. Raises InputError before the first run where a point is no scenario.
     """
@@ -85,7 +95,15 @@ def run(
         places: dict[Parsed | str, int] = {queue: place for place, queue in enumerate(own)}
         jobs = experiment.plan(there, own)
         work += [(point, there, job) for job in sorted(jobs, key=lambda job: places[job.queue])]
-    records = experiment.run_each(
-        [(there, job) for _, there, job in work], lambda r: r, threads=threads, on_done=on_done, on=on
-    )
-    return [(point, record) for (point, _, _), record in zip(work, records, strict=True)]
+    kept: dict[int, dict[str, Any]] = {}
+
+    def keep(index: int, record: dict[str, Any]) -> None:
+        kept[index] = record
+        on_done(len(kept))
+
+    interrupted = False
+    try:
+        experiment.stream([(there, job) for _, there, job in work], keep, threads=threads, on=on)
+    except KeyboardInterrupt:
+        interrupted = True
+    return Swept([(work[index][0], kept[index]) for index in sorted(kept)], len(work), interrupted)

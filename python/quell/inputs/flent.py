@@ -302,12 +302,16 @@ def _pack(text: str, part: Path) -> None:
     part.write_bytes(zlib.compress(text.encode(), wbits=_GZIP))
 
 
+_MAX_QUEUE = 100
+"""Characters of a queue's words in a file's name, which may have 255 bytes."""
+
+
 def _names(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Name a file for each record. Queues whose words differ in other characters alone are numbered."""
     queues: dict[str, list[str]] = {}
     names = []
     for record in records:
-        queue = "".join(c if c.isalnum() or c in ".-" else "_" for c in record["queue"])
+        queue = "".join(c if (c.isascii() and c.isalnum()) or c in ".-" else "_" for c in record["queue"])[:_MAX_QUEUE]
         same = queues.setdefault(queue, [])
         if record["queue"] not in same:
             same.append(record["queue"])

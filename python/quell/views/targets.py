@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json as _json
+import os
 import shlex
 import sys
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from quell.experiments.experiment import Outcome
 from quell.inputs.flent import STEP_S, SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Targets:
@@ -85,14 +87,22 @@ class Targets:
             partial(self._write_flent, outcome.records if flent is None else flent),
             partial(self._write_report, outcome),
         ]
-        failures: list[InputError | OSError] = []
-        for write in each:
-            try:
-                write()
-            except (InputError, OSError) as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        write_each(each)
+
+    def write_swept(self, found: Sequence[tuple[dict[str, Any], dict[str, Any]]], *, interrupted: bool) -> None:
+        """Write the runs of a sweep, each with its point of the grid, in the same way."""
+        if interrupted:
+            self.keep_earlier()
+        plain = [{"over": point, **record} for point, record in found]
+        each = [partial(self.write_json, plain, indent=None)]
+        if self.parquet is not None or self.csv is not None:
+            from quell.results import frame
+
+            each += [
+                partial(frame.write_swept, self.parquet, None, found),
+                partial(frame.write_swept, None, self.csv, found),
+            ]
+        write_each(each)
 
     def _write_frames(self, records: Sequence[dict[str, Any]]) -> None:
         if self.parquet is None and self.csv is None:
@@ -125,9 +135,26 @@ class Targets:
                 continue
             earlier = Path(path)
             suffix = SUFFIX if earlier.name.endswith(SUFFIX) else earlier.suffix
-            other = earlier.with_name(f"{earlier.name.removesuffix(suffix)}.interrupted{suffix}")
+            stem = f"{earlier.name.removesuffix(suffix)}.interrupted"
+            others = (
+                earlier.with_name(f"{stem}{number}{suffix}")
+                for number in itertools.chain([""], map(".{}".format, itertools.count(2)))
+            )
+            other = next(path for path in others if not os.path.lexists(path))
             setattr(self, option, str(other) if option == "json" else other)
             err.print(f"quell: {earlier} is from before and stays: the finished runs go to {other}", soft_wrap=True)
+
+
+def write_each(writes: Iterable[Callable[[], object]]) -> None:
+    """Call all; if some fail, raise the first error when all have been called."""
+    failures: list[InputError | OSError] = []
+    for write in writes:
+        try:
+            write()
+        except (InputError, OSError) as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def command() -> str:
