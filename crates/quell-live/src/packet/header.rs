@@ -159,7 +159,7 @@ const SHIM6: u8 = 140;
 // What tunnels are announced by: IP protocols, Ethernet's types, VXLAN's port.
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
-const GRE: u8 = 47;
+pub(crate) const GRE: u8 = 47;
 const ETHERTYPE_IP: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_BRIDGED: u16 = 0x6558;
@@ -308,6 +308,27 @@ impl Ip {
     fn rest<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
         &packet[self.transport.min(self.end)..self.end]
     }
+}
+
+/// An IP header, and what follows it.
+pub(crate) struct Layer {
+    pub(crate) protocol: u8,
+    /// Where that begins.
+    pub(crate) transport: usize,
+    /// Where the IP packet within it begins, if it is a tunnel's.
+    pub(crate) inner: Option<usize>,
+}
+
+/// The IP header that begins at a place of a packet.
+pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
+    let packet = packet.get(at..)?;
+    let ip = parse(packet)?;
+    let inner = within(&ip, packet).map(|inner| at + ip.end - inner.len());
+    Some(Layer {
+        protocol: ip.tuple.protocol,
+        transport: at + ip.transport,
+        inner,
+    })
 }
 
 /// The IP packet within a tunnel's.

@@ -39,9 +39,11 @@ enum Kind {
     Whole,
     /// A packet whose transport checksum, from `start`, is to be completed at `at`.
     Checksum { start: usize, at: usize },
-    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`.
+    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`, its IP header's from
+    /// `inner`: behind those of tunnels, which a card or the kernel merges segments within.
     Segments {
         tcp: bool,
+        inner: usize,
         start: usize,
         header: usize,
         size: usize,
@@ -65,24 +67,25 @@ impl<'a> Frame<'a> {
                 false => None,
             };
         }
-        let ip = header::parse(packet)?;
-        let version = packet[0] >> 4;
+        let inner = innermost(packet, start)?;
+        let version = packet[inner] >> 4;
         let tcp = match (kind, version) {
             (TCP4, 4) | (TCP6, 6) => true,
             (UDP, 4 | 6) => false,
             _ => return None,
         };
-        let transport = ip.transport;
+        let transport = start;
         let header = match tcp {
             true => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
             false => transport + 8,
         };
         let least = transport + if tcp { 20 } else { 8 };
-        if size == 0 || start != transport || header < least || header > packet.len() {
+        if size == 0 || header < least || header > packet.len() {
             return None;
         }
         whole(Kind::Segments {
             tcp,
+            inner,
             start,
             header,
             size,
@@ -163,6 +166,7 @@ impl<'a> Frame<'a> {
     ) -> Option<(usize, Range<usize>)> {
         let Kind::Segments {
             tcp,
+            inner,
             start,
             header,
             size,
@@ -172,18 +176,28 @@ impl<'a> Frame<'a> {
         };
         let payload = self.packet.len() - header;
         let (from, to) = (first * size, ((first + count) * size).min(payload));
-        if count == 0 || first + count > self.count() {
+        // No frame's header says where the headers of tunnels are.
+        if count == 0 || first + count > self.count() || count > 1 && inner > 0 {
             return None;
         }
         let (head, out) = out.get_mut(..HEADER + header)?.split_at_mut(HEADER);
         open(head, start, start + if tcp { 16 } else { 6 });
         out.copy_from_slice(&self.packet[..header]);
-        let four = out[0] >> 4 == 4;
-        if four {
-            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(num::index_u16(first));
-            out[4..6].copy_from_slice(&id.to_be_bytes());
-        }
+        let four = out[inner] >> 4 == 4;
         let length = header + to - from;
+        let mut at = 0;
+        while at < inner {
+            let layer = header::layer(out, at)?;
+            set_length(&mut out[at..], length - at, first);
+            if layer.protocol == header::UDP {
+                let udp = &mut out[layer.transport..layer.transport + 8];
+                udp[4..6].copy_from_slice(&num::index_u16(length - layer.transport).to_be_bytes());
+                // None, as over IPv4 there need not be one (RFC 768): the packet's own is not known yet.
+                udp[6..8].fill(0);
+            }
+            at = layer.inner?;
+        }
+        set_length(&mut out[inner..], length - inner, first);
         let t = &mut out[start..];
         if tcp {
             let sequence =
@@ -209,7 +223,7 @@ impl<'a> Frame<'a> {
             head[2..4].copy_from_slice(&num::index_u16(header).to_ne_bytes());
             head[4..6].copy_from_slice(&num::index_u16(size).to_ne_bytes());
         }
-        set_length(out, start, length, tcp);
+        set_sum(&mut out[inner..], start - inner, length - inner, tcp);
         let at = HEADER + header;
         Some((at, at + from..at + to))
     }
@@ -223,20 +237,48 @@ fn open(head: &mut [u8], start: usize, at: usize) {
     head[8..10].copy_from_slice(&num::index_u16(at - start).to_ne_bytes());
 }
 
-/// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
-/// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
-fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
-    let addresses = if headers[0] >> 4 == 4 {
-        headers[2..4].copy_from_slice(&num::index_u16(length).to_be_bytes());
-        headers[10..12].fill(0);
-        let sum =
-            num::low_u16((header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0)).into());
-        headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
-        12..20
-    } else {
+/// Where the IP header begins behind which the transport's is, at `start`; None if there is none, or a tunnel in front of it has a
+/// checksum or a number for each packet.
+fn innermost(packet: &[u8], start: usize) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let layer = header::layer(packet, at)?;
+        if layer.transport == start {
+            return Some(at);
+        }
+        let inner = layer.inner?;
+        let tunnel = &packet[layer.transport..inner];
+        let splits = match layer.protocol {
+            // RFC 2890, section 2.
+            header::GRE => tunnel[0] & 0x90 == 0,
+            header::UDP => packet[at] >> 4 == 4 || tunnel[6..8] == [0; 2],
+            _ => true,
+        };
+        if !splits {
+            return None;
+        }
+        at = inner;
+    }
+}
+
+/// Writes the length of packet `k` into its IP header, and what depends on it or differs between packets.
+fn set_length(headers: &mut [u8], length: usize, k: usize) {
+    if headers[0] >> 4 == 6 {
         headers[4..6].copy_from_slice(&num::index_u16(length - 40).to_be_bytes());
-        8..40
-    };
+        return;
+    }
+    let id = u16::from_be_bytes([headers[4], headers[5]]).wrapping_add(num::index_u16(k));
+    headers[2..4].copy_from_slice(&num::index_u16(length).to_be_bytes());
+    headers[4..6].copy_from_slice(&id.to_be_bytes());
+    headers[10..12].fill(0);
+    let header = &headers[..usize::from(headers[0] & 15) * 4];
+    let sum = num::low_u16(header::sum(header, 0).into());
+    headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
+}
+
+/// Writes the sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
+fn set_sum(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
+    let addresses = if headers[0] >> 4 == 4 { 12..20 } else { 8..40 };
     let (protocol, at) = match tcp {
         true => (header::TCP, start + 16),
         false => (header::UDP, start + 6),
@@ -340,6 +382,75 @@ mod tests {
         assert_eq!(sequence(&all[1]), 0xffff_fff0u32.wrapping_add(1000));
     }
 
+    /// The frame within a tunnel: IP in IP, GRE, GRE with a key, VXLAN, over IPv4 or IPv6; and the bytes of the tunnel's headers.
+    fn within_tunnel(f: &[u8], six: bool, tunnel: usize) -> (Vec<u8>, usize) {
+        let four = f[HEADER] >> 4 == 4;
+        let kind: [u8; 2] = if four { [8, 0] } else { [0x86, 0xdd] };
+        let (protocol, mut headers) = match tunnel {
+            0 => (if four { 4 } else { 41 }, Vec::new()),
+            1 => (header::GRE, [&[0, 0], &kind[..]].concat()),
+            2 => (header::GRE, [&[0x20, 0], &kind[..], &[7; 4]].concat()),
+            _ => {
+                let length = (30 + f.len() - HEADER) as u16;
+                let ports = [0x30, 0x39, 0x12, 0xb5];
+                let sum = if six { [0; 2] } else { [1, 2] };
+                let udp = [&ports[..], &length.to_be_bytes(), &sum].concat();
+                let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
+                (header::UDP, [&udp[..], &vxlan, &[2; 12], &kind].concat())
+            }
+        };
+        let length = (headers.len() + f.len() - HEADER) as u16;
+        let mut ip = vec![0; if six { 40 } else { 20 }];
+        if six {
+            ip[0] = 0x60;
+            ip[4..6].copy_from_slice(&length.to_be_bytes());
+            ip[6] = protocol;
+        } else {
+            ip[0] = 0x45;
+            ip[2..4].copy_from_slice(&(length + 20).to_be_bytes());
+            ip[4..6].copy_from_slice(&[0xff, 0xff]);
+            ip[9] = protocol;
+        }
+        headers.splice(0..0, ip);
+        let mut all = f[..HEADER].to_vec();
+        let start = u16::from_ne_bytes([f[6], f[7]]) + headers.len() as u16;
+        all[6..8].copy_from_slice(&start.to_ne_bytes());
+        all.extend(&headers);
+        all.extend(&f[HEADER..]);
+        (all, headers.len())
+    }
+
+    #[test]
+    fn segments_within_tunnels_are_those_without_and_each_has_the_tunnels_headers() {
+        for (six, inner_six, tcp) in (0..8).map(|n| (n & 1 > 0, n & 2 > 0, n & 4 > 0)) {
+            let plain = frame(inner_six, tcp, &[5; 3210], 1000, FIN | 0x10);
+            for tunnel in 0..4 {
+                let (f, bytes) = within_tunnel(&plain, six, tunnel);
+                let all = pieces(&f);
+                assert_eq!(all.len(), 4);
+                for (k, (p, alone)) in all.iter().zip(pieces(&plain)).enumerate() {
+                    assert_eq!(p[bytes..], alone, "{six} {inner_six} {tcp} {tunnel}");
+                    let word = |at: usize| usize::from(u16::from_be_bytes([p[at], p[at + 1]]));
+                    let ip = if six { 40 } else { 20 };
+                    if six {
+                        assert_eq!(word(4) + 40, p.len());
+                    } else {
+                        assert_eq!(word(2), p.len());
+                        assert_eq!(header::sum(&p[..20], 0), 0xffff);
+                        assert_eq!(word(4), (0xffff + k) & 0xffff);
+                    }
+                    if tunnel == 3 {
+                        assert_eq!((word(ip + 4), word(ip + 6)), (p.len() - ip, 0));
+                    }
+                }
+            }
+            // A sum or a number of its own for each packet is not made.
+            let (mut f, _) = within_tunnel(&plain, six, 2);
+            f[HEADER + if six { 40 } else { 20 }] = 0x10;
+            assert!(Frame::parse(&f).is_none());
+        }
+    }
+
     #[test]
     fn frames_that_contradict_themselves_are_refused() {
         let good = frame(false, true, &[1; 100], 50, 0);
@@ -389,6 +500,8 @@ mod tests {
             mut f in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..200),
                 (any::<bool>(), any::<bool>(), 0..99u16).prop_map(|(s, t, z)| frame(s, t, &[3; 150], z, 0)),
+                (any::<bool>(), any::<bool>(), 1..99u16, 0..4usize)
+                    .prop_map(|(s, t, z, n)| within_tunnel(&frame(s, t, &[3; 150], z, 0), t, n).0),
             ],
             flips in proptest::collection::vec((0..100usize, any::<u8>()), 0..4), cut in 0..300usize,
         ) {
