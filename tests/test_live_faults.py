@@ -764,3 +764,17 @@ def test_the_state_file_of_a_deleted_namespace_is_not_taken_for_this_ones(net: N
         assert net.run(net.r, "iptables", "-t", "mangle", "-C", *rule).returncode == 0
     finally:
         stale.unlink(missing_ok=True)
+
+
+@pytest.mark.real_time
+def test_rules_go_at_the_end_though_the_state_file_was_deleted(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    tmp_path.chmod(0o755)
+    command = net.live("--rate", "9mbit", "--aqm", "pfifo")
+    [file] = tmp_path.glob("live-*-rb.json")
+    file.unlink()
+    assert net.rules()
+    assert stop(command)[0] == 0
+    assert net.rules() == []

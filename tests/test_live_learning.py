@@ -95,7 +95,7 @@ def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
         "is a link": lambda: file.symlink_to(other),
         "is no regular file": lambda: os.mkfifo(file),
         "Is a directory": file.mkdir,
-        "is too large": lambda: file.write_bytes(bytes(2 << 20)),
+        "is too large": lambda: file.write_bytes(bytes(17 << 20)),
         "other users can write to it": open_to_all,
         "live-rb-egress.safetensors: ": lambda: file.write_bytes(b"\xff" * 100),
     }

@@ -162,3 +162,78 @@ def test_a_machine_that_forwarded_before_continues_and_nothing_is_told(tmp_path:
     command = ["unshare", "-n", "sh", "-c", script.format(quell=QUELL, rule=":")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+@pytest.mark.real_time
+def test_an_administrator_who_ends_forwarding_meanwhile_is_heeded(tmp_path: Path) -> None:
+    if shutil.which("iptables") is None:
+        pytest.skip("iptables is not installed")
+    script = MEANWHILE.replace("echo 0", "echo 1") + "cat /proc/sys/net/ipv4/ip_forward\n"
+    script = script.format(quell=QUELL, rule="echo 0 >/proc/sys/net/ipv4/ip_forward")
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "kill -9 $(pgrep -P $pid -f natguard)",
+        "iptables -t nat -A POSTROUTING -s 10.8.0.0/24 -m comment --comment home-quell-lab -j MASQUERADE",
+        "iptables -A FORWARD -i docker0 -m comment --comment 'lab quell-3-1' -j ACCEPT",
+    ],
+    ids=["guard killed", "name in nat", "name in FORWARD"],
+)
+def test_what_was_before_comes_back_without_the_guard_and_beside_others_rules(tmp_path: Path, rule: str) -> None:
+    if shutil.which("iptables") is None:
+        pytest.skip("iptables is not installed")
+    after = 'cat /proc/sys/net/ipv4/ip_forward\niptables-save | grep -c "quell[0-9+]" || true\n'
+    # One that is there before the shell starts, and one that comes meanwhile.
+    first, meanwhile = (":", rule) if rule.startswith("kill") else (rule, rule)
+    script = f"{first}\n" + MEANWHILE.format(quell=QUELL, rule=meanwhile) + after
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
+
+
+BRIDGE = """
+set -e
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/ip_forward
+ip link add br0 type bridge
+ip link set br0 up
+for end in 1 2; do
+  unshare -n sleep 60 & eval "host$end=$!"
+  while [ "$(readlink /proc/$!/ns/net)" = "$(readlink /proc/$$/ns/net)" ]; do sleep 0.05; done
+  ip link add p$end type veth peer name e0 netns $!
+  ip link set p$end master br0 up
+  nsenter --net=/proc/$!/ns/net sh -c "ip link set e0 up; ip addr add 10.7.0.$end/24 dev e0"
+done
+nsenter --net=/proc/$host2/ns/net {python} -m http.server 8000 --bind 10.7.0.2 >/dev/null 2>&1 & server=$!
+reaches() {{
+  nsenter --net=/proc/$host1/ns/net curl -s -o /dev/null --max-time 2 --retry 9 --retry-all-errors http://10.7.0.2:8000/
+}}
+reaches && echo before
+{quell} shell --rate 5mbit --nat --quiet -- sleep 30 & quell=$!
+until iptables -S FORWARD | grep -q quell- && [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]; do sleep 0.05; done
+reaches && echo meanwhile
+kill $quell $server $host1 $host2
+wait
+"""
+
+
+@pytest.mark.real_time
+def test_packets_within_a_bridge_pass(tmp_path: Path) -> None:
+    for needed in ("iptables", "ip", "curl"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
+        pytest.skip("the kernel has no br_netfilter, without which no packet within a bridge passes iptables")
+    script = BRIDGE.format(quell=QUELL, python=sys.executable)
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["before", "meanwhile"], done.stderr

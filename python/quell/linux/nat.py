@@ -21,8 +21,10 @@ _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
-_TAG = re.compile(r"\bquell-\d+-(\d+)(?:-(\d+))?\b")
+_TAG = re.compile(r'^(?=.* -[io] quell[\d+]).* --comment "?(quell-\d+-(\d)(?:-(\d))?)"?(?: |$)', re.MULTILINE)
 """Comment of a shell's rules: its process, and the previous values of ip_forward and accept_redirects."""
+_BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+"""1: packets within a bridge pass FORWARD, too."""
 _GUARD = Path(__file__).with_name("natguard.py")
 
 
@@ -46,7 +48,7 @@ def translated(device: str, network: str) -> Iterator[None]:
     shown = _iptables("-S", "FORWARD")
     others = _TAG.search(shown)
     now = tuple(path.read_text().strip() for path in (_FORWARDING, _REDIRECTS))
-    before, redirects = others.groups("1") if others else now
+    before, redirects = (others[2], others[3] or "1") if others else now
     if before == "0" and not others and (names := _forwarding()):
         raise InputError(
             f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
@@ -65,15 +67,17 @@ def translated(device: str, network: str) -> Iterator[None]:
         ["-i", device, "!", "-o", _SHELLS, "-s", network, "-j", "ACCEPT"],
     ]  # fmt: skip
     if before == "0":
-        forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, "-j", "DROP"])
+        # What a bridge forwards does not depend on ip_forward.
+        routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _is_on(_BRIDGED) else []
+        forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, *routed, "-j", "DROP"])
     rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
     rules.append(["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"])
     # Forwarding ends before the rules that block other machines are removed.
     remove = [["iptables", "-w", *("-D" if word == "-I" else word for word in rule)] for rule in reversed(rules)]
+    command = [sys.executable, "-I", "-S", _GUARD, before, redirects, json.dumps(remove)]
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", _GUARD, before, redirects, json.dumps(remove)],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         for rule in rules:
             _iptables(*rule)
@@ -85,6 +89,8 @@ def translated(device: str, network: str) -> Iterator[None]:
         yield
     finally:
         guard.communicate()
+        if guard.returncode:  # killed
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if on and before == "0":
             _tell(shown, "a quell shell --nat that was killed" if left else "--nat")
 
@@ -98,10 +104,10 @@ def _remove_left(shown: str, device: str) -> bool:
     for line in shown.splitlines():
         tag, own = _TAG.search(line), re.search(r"(?<!! )-i (quell\d+) ", line)
         if tag and own and (own[1] == device or not has_interface(own[1])):
-            left.add(tag[0])
+            left.add(tag[1])
     for table, chain in (("filter", "FORWARD"), ("nat", "POSTROUTING")) if left else ():
         for line in _iptables("-t", table, "-S", chain).splitlines():
-            if (tag := _TAG.search(line)) and tag[0] in left:
+            if (tag := _TAG.search(line)) and tag[1] in left:
                 # Their guard may be removing them at this moment.
                 subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
     return bool(left)
@@ -118,6 +124,10 @@ def _tell(before: str, shell: str) -> None:
     changed = "; other programs have changed the chain FORWARD meanwhile" if now - set(before.splitlines()) else ""
     print(f"quell: net.ipv4.ip_forward is 0 again, as before {shell}{changed}; if this machine is to forward packets: "
           "sysctl net.ipv4.ip_forward=1", file=sys.stderr)  # fmt: skip
+
+
+def _is_on(setting: Path) -> bool:
+    return setting.exists() and setting.read_text().strip() != "0"
 
 
 def _forwarding() -> list[str]:

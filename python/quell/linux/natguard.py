@@ -17,16 +17,17 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
+    import re
     import subprocess  # not needed while it waits
 
     *first, last = json.loads(sys.argv[3])
     for rule in first:
         subprocess.run(rule)
     shown = subprocess.run(["iptables", "-w", "-t", "nat", "-S", "POSTROUTING"], stdout=subprocess.PIPE)
-    if b"quell-" not in shown.stdout:
+    others = re.search(rb'(?m)^(?=.* -o quell).* --comment "?quell-\d+-\d(-\d)?"? ', shown.stdout)
+    if sys.argv[1] == "0" and not others:
         # In this order: the kernel sets the second when the first changes.
-        names = ("ip_forward", "conf/all/accept_redirects") if sys.argv[1] == "0" else ("ip_forward",)
-        for name, value in zip(names, sys.argv[1:], strict=False):
+        for name, value in zip(("ip_forward", "conf/all/accept_redirects"), sys.argv[1:], strict=False):
             with open(f"/proc/sys/net/ipv4/{name}", "w") as setting:  # noqa: PTH123 (one module less)
                 setting.write(value)
     subprocess.run(last)

@@ -1,5 +1,6 @@
 //! What `quell live` changes in the system is written down before it is done, and the file goes when it is undone.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use quell_link::Error;
@@ -65,6 +66,8 @@ impl state::State for State {
 pub struct HeldInterface {
     dev: String,
     file: StateFile,
+    /// Which firewall has rules: the state file, which says so, too, may be deleted meanwhile.
+    inserted: Cell<Option<Firewall>>,
     _exclusive: Exclusive,
 }
 
@@ -80,6 +83,7 @@ pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
     let held = HeldInterface {
         dev: dev.to_owned(),
         file: LIVE.hold(dev)?.ok_or_else(taken)?,
+        inserted: Cell::new(None),
         _exclusive: Exclusive::take(dev).ok_or_else(taken)?,
     };
     held.undo()?;
@@ -97,6 +101,7 @@ impl HeldInterface {
             firewall: changes.firewall(),
         };
         self.file.write(&state)?;
+        self.inserted.set(Some(state.firewall));
         if let Err(why) = changes.replace() {
             self.undo()?;
             return Err(Error::new(why).remedy("quell doctor says what is missing"));
@@ -109,7 +114,12 @@ impl HeldInterface {
     /// # Errors
     /// If a change cannot be undone.
     pub fn undo(&self) -> Result<usize, Error> {
-        undo(&self.file, &self.dev)
+        let removed = undo(&self.file, &self.dev)?;
+        match self.inserted.take() {
+            Some(firewall) if removed == 0 => firewall::undo(&self.dev, firewall)
+                .map_err(|why| Error::new(why).key(format!("--dev {}", self.dev))),
+            _ => Ok(removed),
+        }
     }
 }
 

@@ -53,8 +53,8 @@ pub const LEARNED: &Location = &Location {
 /// The file mode creation mask with which folder and files are made: the owner must be able to read them, and `quell live` has given up
 /// the right to read what its mode forbids.
 const UMASK: u32 = 0o022;
-/// Most bytes of a state file.
-const MAX_BYTES: u64 = 1 << 20;
+/// Most bytes of a state file: a tree of several thousand classes has 200 bytes for each.
+const MAX_BYTES: u64 = 16 << 20;
 /// Most files that are read in a folder where another user may create any number.
 const MAX_FOREIGN: usize = 256;
 /// Most bytes of the subject in a file's name: an interface and a place on it.
@@ -497,6 +497,11 @@ impl StateFile {
 
     /// Writes a temporary file beside it, which `then` renames or removes.
     fn part(&self, text: &[u8], then: impl Fn(&str) -> io::Result<()>) -> Result<(), Error> {
+        if text.len() as u64 > MAX_BYTES {
+            // It could not be read again.
+            let most = Error::new(format!("a state file may have {MAX_BYTES} bytes"));
+            return Err(most.key(self.path().display().to_string()));
+        }
         let name = self.file("part");
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let write = || -> io::Result<()> {
@@ -704,6 +709,9 @@ mod tests {
         assert!(taken(&path).expect("asked").is_none(), "it is held");
         assert_eq!(file.read_text().expect("none"), None);
         file.try_text(b"[1]").expect("room");
+        let large = vec![b' '; 17 << 20];
+        let why = file.try_text(&large).expect_err("too large").to_string();
+        assert!(why.contains("may have 16777216 bytes"), "{why}");
         assert_eq!(file.read_text().expect("none"), None);
         file.write(&[1, 2]).expect("written");
         fs::write(path.join("file.part"), "of a killed process").expect("part");
@@ -737,7 +745,7 @@ mod tests {
         );
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).expect("set");
         assert!(said().contains("other users can write to it"), "{}", said());
-        fs::write(file.path(), vec![b' '; 2 << 20]).expect("written");
+        fs::write(file.path(), vec![b' '; 17 << 20]).expect("written");
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o600)).expect("set");
         assert!(said().contains("is too large"), "{}", said());
         fs::write(file.path(), [0xff]).expect("written");
