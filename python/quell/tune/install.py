@@ -300,12 +300,12 @@ def _not_steered(option: str, name: str) -> None:
 
 
 def _redirects(ifb: str, dev: str) -> str:
-    """Name an interface but this one of which all that arrives is redirected to the ifb; empty if there is none."""
+    """Name an interface but this one of which packets are redirected to the ifb; empty if there is none."""
     for _, name in socket.if_nameindex() if has_interface(ifb) else ():
         try:
-            if name not in (dev, ifb) and netlink.redirected(name) == socket.if_nametoindex(ifb):
+            if name not in (dev, ifb) and netlink.leads_to(name, ifb):
                 return name
-        except (ValueError, InputError):
+        except InputError:  # it is gone
             continue
     return ""
 

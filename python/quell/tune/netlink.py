@@ -168,7 +168,21 @@ def _redirect(node: Node, options: dict[int, bytes]) -> int:
     what, to = _MIRRED.unpack_from(dict(_attributes(action[_OPTIONS]))[2])
     if what != _REDIRECT:
         raise ValueError("no redirection")
+    if not to:
+        raise ValueError("a redirection to a block, or to an interface that is gone")
     return int(to)
+
+
+def leads_to(dev: str, ifb: str) -> bool:
+    """Say whether a filter of an interface's `ingress` or `clsact` sends packets to another one, all or some."""
+    # struct tc_mirred ends with what is done, and the interface (linux/tc_act/tc_mirred.h).
+    sent = [struct.pack("iI", what, _index(ifb)) for what in range(1, 5)]
+    for parent in (0xFFFF0000, 0xFFFFFFF2, 0xFFFFFFF3):
+        for node in _dump(_index(dev), _FILTER, parent):
+            options = bytes.fromhex(node.options)
+            if b"mirred\0" in options and any(action in options for action in sent):
+                return True
+    return False
 
 
 def put_back(dev: str, nodes: list[Node]) -> None:

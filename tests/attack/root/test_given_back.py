@@ -111,6 +111,23 @@ def test_what_arrives_at_another_interface_is_not_dropped(tmp_path: Path) -> Non
     assert undone == [f"enp3s0f0np0.{each} has again what it had before" for each in (200, 100)]
 
 
+@pytest.mark.parametrize("filters", [
+    "ingress\n tc filter add dev w0 parent ffff: protocol ip u32 match u32 0 0",
+    "clsact\n tc filter add dev w0 ingress protocol all u32 match u32 0 0",
+], ids=["one protocol", "clsact"])  # fmt: skip
+def test_some_of_what_arrives_at_another_interface_is_not_dropped(tmp_path: Path, filters: str) -> None:
+    script = f"""
+ip link add w0 type veth peer name w1
+ip link set w0 up
+apply v0
+tc qdisc add dev w0 {filters} action mirred egress redirect dev ifb4v0
+undo v0
+ip -o link show ifb4v0 | wc -l
+"""
+    said, there = lines(tmp_path, script)
+    assert "--undo v0: what arrives at w0 goes to ifb4v0, too" in said and there == "1"
+
+
 def test_filters_of_a_block_are_not_lost(tmp_path: Path) -> None:
     refused, *shown = lines(
         tmp_path,
