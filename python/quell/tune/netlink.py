@@ -169,7 +169,7 @@ def _redirect(node: Node, options: dict[int, bytes]) -> int:
     if what != _REDIRECT:
         raise ValueError("no redirection")
     if not to:
-        raise ValueError("a redirection to a block, or to an interface that is gone")
+        raise ValueError("a redirection to a block, or to an interface that no longer exists")
     return int(to)
 
 
