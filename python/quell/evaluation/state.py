@@ -62,11 +62,13 @@ class Kept:
                 other = first.startswith('{"quell evaluate"')
                 what = "is of another version of quell" if other else "is no such file"
                 raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
-            number = 1
+            number, whole = 1, len(first.encode())
             while line := file.readline(_LONGEST):
                 number += 1
-                if not line.endswith("\n"):
-                    raise InputError(f"{path}: line {number}: is cut off; {again}")
+                if not line.endswith("\n") and len(line) < _LONGEST:
+                    os.ftruncate(file.fileno(), whole)  # power failed while it was written: that run is run again
+                    return
+                whole += len(line.encode())
                 checksum, _, text = line.partition(" ")
                 if checksum != _checksum(text):
                     raise ValueError(checksum)
@@ -99,7 +101,9 @@ class Kept:
     def finished(self, keys: Container[str]) -> None:
         """Remove the file: all is done. It stays if it has runs of another evaluation, which was interrupted."""
         if self._path is not None and all(key in keys for key in self.runs):
-            self.__exit__()  # Windows does not delete an open file.
+            if os.name == "nt":
+                self.__exit__()  # Windows does not delete an open file.
+            # Another evaluation that starts meanwhile must not get the lock of a file that is about to go.
             self._path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
