@@ -17,12 +17,17 @@ fn asking_a_policy_allocates_nothing() {
         let mut scratch = policy.scratch();
         // The CPU's features are looked up once.
         policy.forward(&x[..5], &mut scratch);
-        let region = Region::new(GLOBAL);
-        for _ in 0..10 {
-            policy.forward(&x[..5], &mut scratch);
-            policy.forward_batch(&x, &mut scratch, &mut y);
-        }
-        let change = region.change();
-        assert_eq!((change.allocations, change.reallocations), (0, 0));
+        let mut allocations = || {
+            let region = Region::new(GLOBAL);
+            for _ in 0..10 {
+                policy.forward(&x[..5], &mut scratch);
+                policy.forward_batch(&x, &mut scratch, &mut y);
+            }
+            let change = region.change();
+            change.allocations + change.reallocations
+        };
+        // The main thread of the tests may allocate meanwhile, but not each time.
+        let least = (0..20).map(|_| allocations()).min();
+        assert_eq!(least, Some(0));
     }
 }

@@ -247,7 +247,8 @@ fn innermost(packet: &[u8], start: usize) -> Option<usize> {
             return Some(at);
         }
         let inner = layer.inner?;
-        let tunnel = &packet[layer.transport..inner];
+        // A chain of extension headers may end behind the packet.
+        let tunnel = packet.get(layer.transport..inner)?;
         let splits = match layer.protocol {
             // RFC 2890, section 2.
             header::GRE => tunnel[0] & 0x90 == 0,
@@ -461,6 +462,10 @@ mod tests {
             bad[at] = value;
             assert!(Frame::parse(&bad).is_none(), "byte {at}");
         }
+        // An extension header that ends behind the packet, in front of a tunnel.
+        let mut bad = within_tunnel(&good, true, 0).0;
+        (bad[HEADER + 6], bad[HEADER + 40], bad[HEADER + 41]) = (60, 4, 120);
+        assert!(Frame::parse(&bad).is_none());
         let mut bad = good.clone();
         bad[HEADER + 32] = 0xf0; // a TCP header of 60 bytes is still within
         assert!(Frame::parse(&bad).is_some());
