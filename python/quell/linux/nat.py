@@ -21,7 +21,7 @@ _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
-_TAG = re.compile(r'^(?=.* -[io] quell[\d+]).* --comment "?(quell-\d+-(\d)(?:-(\d))?)"?(?: |$)', re.MULTILINE)
+_TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?(quell-\d+-(\d)(?:-(\d))?)"?(?: |$)', re.MULTILINE)
 """Comment of a shell's rules: its process, and the previous values of ip_forward and accept_redirects."""
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 """1: packets within a bridge pass FORWARD, too."""
