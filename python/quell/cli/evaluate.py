@@ -21,7 +21,7 @@ from quell.common.text import counted
 from quell.evaluation import candidate, link, run, show
 from quell.experiments import experiment
 from quell.experiments.executor import executor
-from quell.views.targets import Targets, command, write_each
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell evaluate --html evaluation.html\n\n"
@@ -90,7 +90,7 @@ def evaluate(
             def deliver(cells: Sequence[run.Cell]) -> None:
                 shown.close()
                 try:
-                    _deliver(plan, targets, html, cells)
+                    _deliver(plan, targets, cells)
                 except InputError as error:
                     raise InputError(f"{error}; the finished runs are kept in {state}") from None
 
@@ -102,7 +102,7 @@ def evaluate(
     return 0
 
 
-def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequence[run.Cell]) -> None:
+def _deliver(plan: run.Plan, targets: Targets, cells: Sequence[run.Cell]) -> None:
     """Print and write the results."""
     if not targets.quiet:
         seeds = counted(plan.seeds, "seed")
@@ -113,14 +113,12 @@ def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequenc
             out.print(text)
         out.print(show.LEGEND, style="dim")
 
-    def write_page() -> None:
-        if html is not None:
-            from quell.evaluation import page
+    def made() -> str:
+        from quell.evaluation import page
 
-            files.write_text(html, page.page(plan, cells, command()))
-            err.print(f"Page: {html}", style="dim")
+        return page.page(plan, cells, command())
 
-    write_each([lambda: targets.write_json([cell.plain() for cell in cells]), write_page])
+    targets.write_with_page([cell.plain() for cell in cells], made)
 
 
 def _every() -> list[str]:

@@ -14,14 +14,13 @@ from quell import papers
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Html, Jobs, Ray
-from quell.common import files
 from quell.common.console import err, out
 from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
 from quell.papers.claim import BETTER, CONSTANT, CONTRADICTED, LEVEL, MEASURED, MISSED, OPEN, REACHED
 from quell.papers.paper import Paper, Study, rows, totals, totals_text
-from quell.views.targets import Targets, command, write_each
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"
@@ -94,13 +93,8 @@ def reproduce(
     elif quick:
         err.print(QUICK)
 
-    def write_page() -> None:
-        if html is not None:
-            notice = QUICK if quick else ""
-            files.write_text(html, page.page(paper, study, measured, command=command(), notice=notice))
-            err.print(f"Page: {html}", style="dim")
-
-    write_each([lambda: targets.write_json(measured), write_page])
+    notice = QUICK if quick else ""
+    targets.write_with_page(measured, lambda: page.page(paper, study, measured, command=command(), notice=notice))
     return 0
 
 

@@ -12,7 +12,6 @@ import typer
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Duration, File, Html, Jobs, Ray
-from quell.common import files
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
 from quell.experiments import experiment
@@ -23,7 +22,7 @@ from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
 from quell.tune.search import Bench, Found, Plan
-from quell.views.targets import Targets, command, write_each
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
@@ -276,20 +275,19 @@ def tune(
     if result.interrupted or not result.whole:
         output.keep_earlier()
 
-    def write_page() -> None:
-        if output.html is None or not result.whole:
-            return
+    def made() -> str:
         from quell.tune import page
 
         about = f"The lines are {chosen.about}."
-        text = page.page(
+        return page.page(
             on, result.bench, result.found, result.judged, result.lines, result.verified,
             about=about, command=command(),
         )  # fmt: skip
-        files.write_text(output.html, text)
-        err.print(f"Page: {output.html}", style="dim")
 
-    write_each([lambda: output.write_json(_plain(target, result)), write_page])
+    if result.whole:
+        output.write_with_page(_plain(target, result), made)
+    else:
+        output.write_json(_plain(target, result))
     if apply is not None:
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")

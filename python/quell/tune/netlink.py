@@ -177,8 +177,10 @@ def leads_to(dev: str, ifb: str) -> bool:
     """Say whether a filter of an interface's `ingress` or `clsact` sends packets to another one, all or some."""
     # struct tc_mirred ends with what is done, and the interface (linux/tc_act/tc_mirred.h).
     sent = [struct.pack("iI", what, _index(ifb)) for what in range(1, 5)]
-    for parent in (0xFFFF0000, 0xFFFFFFF2, 0xFFFFFFF3):
-        for node in _dump(_index(dev), _FILTER, parent):
+    index = _index(dev)
+    # Of `ingress`, and of what arrives and leaves at `clsact` (TC_H_MIN_INGRESS, TC_H_MIN_EGRESS).
+    for parent in (_ARRIVALS, 0xFFFFFFF2, 0xFFFFFFF3):
+        for node in _dump(index, _FILTER, parent):
             options = bytes.fromhex(node.options)
             if b"mirred\0" in options and any(action in options for action in sent):
                 return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json as _json
 import os
 import shlex
@@ -120,6 +119,15 @@ class Targets:
 
             flent_file.write(self.flent, records)
 
+    def write_with_page(self, plain: Any, page: Callable[[], str]) -> None:
+        """Write JSON and a page of a command's own, in the same way; `page` is called where `--html` is given."""
+        write_each([partial(self.write_json, plain), partial(self._write_page, page)])
+
+    def _write_page(self, page: Callable[[], str]) -> None:
+        if self.html is not None:
+            files.write_text(self.html, page())
+            err.print(f"Page: {self.html}", style="dim")
+
     def _write_report(self, outcome: Outcome) -> None:
         if self.html is not None:
             from quell.views import report
@@ -136,11 +144,10 @@ class Targets:
             earlier = Path(path)
             suffix = SUFFIX if earlier.name.endswith(SUFFIX) else earlier.suffix
             stem = f"{earlier.name.removesuffix(suffix)}.interrupted"
-            others = (
-                earlier.with_name(f"{stem}{number}{suffix}")
-                for number in itertools.chain([""], map(".{}".format, itertools.count(2)))
-            )
-            other = next(path for path in others if not os.path.lexists(path))
+            other, number = earlier.with_name(f"{stem}{suffix}"), 1
+            while os.path.lexists(other):
+                number += 1
+                other = earlier.with_name(f"{stem}.{number}{suffix}")
             setattr(self, option, str(other) if option == "json" else other)
             err.print(f"quell: {earlier} is from before and stays: the finished runs go to {other}", soft_wrap=True)
 

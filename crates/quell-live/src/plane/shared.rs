@@ -151,7 +151,7 @@ pub struct Learned {
 }
 
 impl Shared {
-    /// Shows a look. Only the `last` one waits for who reads the one before: a thread that answers questions may be
+    /// Shows a snapshot. Only the `last` one waits for who reads the one before: a thread that answers questions may be
     /// kept from its processor for long, and packets must not wait for it.
     pub fn show(&self, snapshot: &Snapshot, last: bool) {
         match self.snapshot.try_lock() {
