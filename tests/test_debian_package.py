@@ -70,6 +70,11 @@ def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, 
         (programs / name).chmod(0o755)
     text = (SCRIPTS / call[0]).read_text("utf-8")
     text = text.replace("/run/systemd/system", str(tmp_path if systemd else tmp_path / "none"))
+    text = text.replace("/var/lib/", f"{tmp_path}/lib/")
+    learned = [tmp_path / "lib" / name for name in ("quell-live", "private/quell-live", "quell")]
+    another = tmp_path / "lib/private/another"
+    for folder in (*learned, another):
+        folder.mkdir(parents=True)
     script = tmp_path / "script"
     script.write_text(text, "utf-8")
     path = f"{programs}:{os.environ['PATH']}"
@@ -78,6 +83,7 @@ def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, 
     called = said.read_text().splitlines() if said.exists() else []
     # Without systemd its state is kept all the same, for when it is installed.
     assert called == [one for one in CALLS[call] if systemd or one.startswith("deb-systemd-helper")]
+    assert [folder.exists() for folder in learned] == [call != ("postrm", "purge")] * 3 and another.exists()
 
 
 # What lintian says. ---------------------------------------------------------------------------------------------------
