@@ -20,6 +20,8 @@ const BEGIN: Nanos = 40 * SEC;
 const LASTS: Nanos = 40 * SEC;
 const AFTER: Nanos = 40 * SEC;
 const BIN: Nanos = 100 * MS;
+/// The last queue on the way down is the shaper's, on the way up the modem's.
+const LAST: [usize; 2] = [0, 3];
 /// A rate below this share of the line's mean is at the floor, where it is not without the lie.
 const FLOOR: f64 = 0.15;
 /// The harm is over when this share of what was carried without the lie is carried again, in each of two seconds.
@@ -67,6 +69,8 @@ struct Case {
     near: bool,
     /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a second.
     seldom: bool,
+    /// Hosts that lie leave at the end of the lie; from then on there are datagrams alone, which fill both ways.
+    leaves: bool,
     /// How long the lie lasts.
     lasts: Nanos,
 }
@@ -81,6 +85,7 @@ const fn reflectors(name: &'static str, reflectors: u32, liars: u32) -> Case {
         connections: 1,
         near: false,
         seldom: false,
+        leaves: false,
         lasts: LASTS,
     }
 }
@@ -95,6 +100,7 @@ const fn peers(name: &'static str, hosts: u32, lying: u32, connections: u32) -> 
         connections,
         near: false,
         seldom: false,
+        leaves: false,
         lasts: LASTS,
     }
 }
@@ -129,6 +135,11 @@ const CASES: &[Case] = &[
     Case {
         lasts: 180 * SEC,
         ..peers("the same, for 180 s", 0, 1, 4)
+    },
+    Case {
+        leaves: true,
+        lasts: 4 * SEC,
+        ..peers("the only TCP peer, for 4 s; then it leaves", 0, 1, 2)
     },
 ];
 
@@ -176,10 +187,23 @@ impl Case {
             }
         }
         let slow = "rate = \"4kbit\"";
-        let more = if self.connections > 10 { slow } else { "" };
+        let stop = format!("stop = \"{}ms\"", self.lie().1 / MS);
+        let more = match self.leaves {
+            true => &stop,
+            false if self.connections > 10 => slow,
+            false => "",
+        };
         for host in 0..self.lying {
             let count = self.connections;
             flows(format!("liar {host}"), count, count.min(10), more);
+        }
+        if self.leaves {
+            let start = self.lie().1 / MS;
+            for (direction, rate) in ["down", "up"].iter().zip(line.mean) {
+                text += &format!(
+                    "[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\ndirection = \"{direction}\"\nstart = \"{start}ms\"\n"
+                );
+            }
         }
         if self.seldom {
             let rate = line.mean[0] / 2.0;
@@ -229,7 +253,7 @@ fn course(scenario: &Scenario, end: Nanos, lie: Option<DelayAttack>) -> Course {
             let rate = controller
                 .and_then(|c| c.downcast_ref::<Pace>())
                 .map_or(f64::NAN, Pace::rate_bps);
-            course.push((rate, world.gauges(2 + way).departed_bytes));
+            course.push((rate, world.gauges(LAST[way]).departed_bytes));
         }
     }
     course
@@ -249,13 +273,15 @@ struct Harm {
     /// The longest time at the floor, and from the end of the lie until as much as without is carried again, s.
     floor: f64,
     after: f64,
+    /// Share of the bytes of the last 10 s that were not carried.
+    left: f64,
 }
 
 impl Harm {
     fn of(case: &Case, line: &Line, way: usize, honest: &Course, lied: &Course) -> Self {
         let (begin, end) = case.lie();
         let (honest, lied) = (&honest[way], &lied[way]);
-        let during = |course| carried(course, begin, end);
+        let share = |from, to| 1.0 - carried(lied, from, to) / carried(honest, from, to);
         let (mut longest, mut now) = (0, 0);
         for (one, other) in honest.iter().zip(lied) {
             let low = |rate: f64| rate < FLOOR * line.mean[way];
@@ -273,9 +299,10 @@ impl Harm {
             })
         });
         Self {
-            cost: 1.0 - during(lied) / during(honest),
+            cost: share(begin, end),
             floor: longest as f64 * BIN as f64 / SEC as f64,
             after: seconds.unwrap_or(case.end() / SEC) as f64 - (end / SEC) as f64,
+            left: share(case.end() - 10 * SEC, case.end()),
         }
     }
 
@@ -284,6 +311,7 @@ impl Harm {
             cost: self.cost.max(other.cost),
             floor: self.floor.max(other.floor),
             after: self.after.max(other.after),
+            left: self.left.max(other.left),
         }
     }
 }
@@ -356,6 +384,7 @@ fn main() -> ExitCode {
         "| who lies | down: cost | at the floor | after the end | up: cost | at the floor | after the end |"
     );
     println!("|---|---|---|---|---|---|---|");
+    let mut left = String::new();
     for (case, harm) in CASES.iter().zip(found.into_inner().unwrap_or_default()) {
         let cell = |harm: &Harm| {
             format!(
@@ -367,6 +396,18 @@ fn main() -> ExitCode {
         };
         let cells = harm.map(|harm| harm.iter().map(cell).collect::<Vec<_>>().join(" | "));
         println!("| {} | {} |", case.name, cells.unwrap_or_default());
+        if case.leaves
+            && let Some([down, up]) = harm
+        {
+            left = format!(
+                "\n{}: {:.0} s after it the worst line carries {:.0} % down and {:.0} % up of what it would have carried.",
+                case.name,
+                AFTER as f64 / SEC as f64,
+                (1.0 - down.left) * 100.0,
+                (1.0 - up.left) * 100.0
+            );
+        }
     }
+    println!("{left}");
     ExitCode::SUCCESS
 }

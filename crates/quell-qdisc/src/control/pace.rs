@@ -19,8 +19,9 @@
 //!   own timestamps, and far hosts replace reflectors. These hosts were not chosen, so the rate
 //!   stays above a tenth of the highest capacity, which is forgotten in minutes.
 //! - **Silence**: if answers stop for a moment, the line is stalled, so a shaper before the modem
-//!   pauses. After a second without answers and timestamps the rate stays at the capacity less its
-//!   mean deviation.
+//!   pauses. After a second without answers and timestamps the rate is the capacity less its mean
+//!   deviation. If that was more in the mean of the last minutes, the rate rises to it: the last
+//!   evidence may have been a lie.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
 
@@ -56,6 +57,8 @@ const FLOOR: f64 = 100_000.0;
 /// be measured: otherwise a lasting lie would lower its own bound.
 const SHARE: f64 = 0.1;
 const MEMORY: Nanos = 300 * SEC;
+/// Without evidence the rate rises to what it usually was with this time constant.
+const RETURN: Nanos = 5 * SEC;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
@@ -364,6 +367,9 @@ pub struct Pace {
     delays: Heard,
     /// The highest capacity, which is forgotten with time.
     peak: f64,
+    /// The mean of [`Self::sure`] while there was evidence, and over how much time: at most [`MEMORY`].
+    usual: f64,
+    known: Nanos,
     /// It goes by the traffic.
     by_traffic: bool,
     /// The last answer to a probe.
@@ -398,6 +404,8 @@ impl Pace {
             bases: Vec::new(),
             delays: Heard::default(),
             peak: 0.0,
+            usual: 0.0,
+            known: 0,
             by_traffic: false,
             probed: 0,
             heard: 0,
@@ -433,6 +441,11 @@ impl Pace {
             true => (self.deviation / self.capacity).min(1.0),
             false => 0.0,
         }
+    }
+
+    /// The capacity less its mean deviation, or half of it.
+    fn sure(&self) -> f64 {
+        self.capacity - self.deviation.min(self.capacity / 2.0)
     }
 
     fn slack(&self) -> f64 {
@@ -566,7 +579,8 @@ impl Control for Pace {
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let now = gauges.now;
         let last = self.readings[(self.place + SPAN - 1) % SPAN].now;
-        let forgotten = now.saturating_sub(last).min(MEMORY) as f64 / MEMORY as f64;
+        let passed = now.saturating_sub(last);
+        let forgotten = passed.min(MEMORY) as f64 / MEMORY as f64;
         self.peak = self.capacity.max(self.peak * (1.0 - forgotten));
         let oldest = self.readings[self.place];
         let span = now.saturating_sub(oldest.now).max(1) as f64;
@@ -581,6 +595,11 @@ impl Control for Pace {
         };
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
+        if silence <= LOST && self.capacity > 0.0 {
+            self.known = (self.known + passed).clamp(1, MEMORY);
+            let share = passed as f64 / self.known as f64;
+            self.usual += (self.sure() - self.usual) * share.min(1.0);
+        }
         if self.heard > 0 && silence > LOST {
             if let Some(beginning) = self.beginning.take() {
                 self.rate = beginning.rate;
@@ -589,12 +608,14 @@ impl Control for Pace {
                 self.rate = rate;
             }
             if self.capacity > 0.0 {
-                let sure = self.capacity - self.deviation.min(self.capacity / 2.0);
                 // What emptied the modem's queue has done so by now.
                 self.rate = match self.draining.take() {
-                    Some(_) => sure,
-                    None => self.rate.min(sure),
+                    Some(_) => self.sure(),
+                    None => self.rate.min(self.sure().max(self.usual)),
                 };
+                let share = passed as f64 / RETURN as f64;
+                self.rate += (self.usual - self.rate).max(0.0) * share.min(1.0);
+                self.capacity = self.capacity.max(self.rate);
             }
         } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
             let asked = self.heard == self.probed;

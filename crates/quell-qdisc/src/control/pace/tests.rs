@@ -207,8 +207,8 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
     assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
 }
 
-/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the least rate meanwhile, Mbit/s.
-fn lied_to(params: &Params, lie: Nanos) -> f64 {
+/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the line, and the least rate meanwhile, Mbit/s.
+fn lied_to(params: &Params, lie: Nanos) -> (Line, f64) {
     let mut line = Line::new(params.ingress);
     line.pace = Pace::new(params);
     let mut least = f64::MAX;
@@ -234,18 +234,18 @@ fn lied_to(params: &Params, lie: Nanos) -> f64 {
             least = least.min(line.mbps());
         }
     }
-    least
+    (line, least)
 }
 
 #[test]
 fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_lies() {
-    let least = lied_to(&Params::default(), 30 * SEC);
+    let (_, least) = lied_to(&Params::default(), 30 * SEC);
     assert!((1.8..5.0).contains(&least), "{least}");
     let params = Params {
         min: Some(200_000),
         ..Params::default()
     };
-    let least = lied_to(&params, 30 * SEC);
+    let (_, least) = lied_to(&params, 30 * SEC);
     assert!((0.2..0.5).contains(&least), "{least}");
 }
 
@@ -256,8 +256,23 @@ fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
             ingress,
             ..Params::default()
         };
-        let least = lied_to(&params, 180 * SEC);
+        let (_, least) = lied_to(&params, 180 * SEC);
         assert!(least > 1.0, "{ingress}: {least}");
+    }
+}
+
+#[test]
+fn after_a_lie_without_further_evidence_the_rate_returns_to_what_it_usually_was() {
+    for ingress in [true, false] {
+        let params = Params {
+            ingress,
+            ..Params::default()
+        };
+        let (mut line, least) = lied_to(&params, 4 * SEC);
+        assert!(least < 8.0, "{ingress}: {least}");
+        line.run(20 * SEC, 20.0, false);
+        let rate = line.mbps();
+        assert!((12.0..20.0).contains(&rate), "{ingress}: {rate}");
     }
 }
 
