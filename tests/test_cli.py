@@ -107,9 +107,9 @@ def test_a_report_repeats_its_command_and_its_scenario(quell: Quell, tmp_path: P
 def test_the_number_of_jobs_changes_nothing(quell: Quell) -> None:
     hashes = [
         [r["trace_hash"] for r in json.loads(quell("compare", *SHORT, "--jobs", jobs, "--json", "-").stdout)]
-        for jobs in ("1", "2")
+        for jobs in ("1", "2", "100000")
     ]
-    assert hashes[0] == hashes[1]
+    assert hashes[0] == hashes[1] == hashes[2]
     assert len(set(hashes[0])) == 4
 
 

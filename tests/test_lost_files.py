@@ -39,12 +39,30 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["compare", "mine.toml", "--json", "new", "--html", "./new"], "--json new: --html writes it, too"),
         (["show", "mine.toml", "--json", "link"], "--json link: the command reads it, too"),
+        (
+            ["sweep", "--over", "link.trace=other,mine.toml", "--json", "mine.toml"],
+            "--json mine.toml: the command reads it, too",
+        ),
+        (["run", "scenario", "--json", "mine.toml"], "--json mine.toml: the command reads it, too"),
+        (["run", "folder/scenario", "--json", "folder/trace"], "--json folder/trace: the command reads it, too"),
+        (
+            ["compare", "a.pfifo.1.flent.gz", "--seeds", "2", "--flent", "a.flent.gz"],
+            "--flent a.flent.gz: the command reads it, too",
+        ),
+        (
+            ["compare", "mine.toml", "--flent", "a.flent.gz", "--json", "./a.pfifo.1.flent.gz"],
+            "--flent a.flent.gz: --json writes it, too",
+        ),
     ],
 )
 def test_a_file_that_is_named_twice_is_not_written(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("link").symlink_to("mine.toml")
+    Path("scenario").write_text(SHORT.replace("[link]", '[link]\nqueue = "rlaqm model mine.toml"'))
+    Path("folder").mkdir()
+    Path("folder/scenario").write_text(SHORT.replace('rate = "1mbit"', 'trace = "trace"'))
+    Path("folder/trace").write_text("1\n2\n")
     assert call(words) == 2
     assert why in capsys.readouterr().err
     assert Path("mine.toml").read_text() == SHORT and not Path("new").exists()
@@ -72,6 +90,15 @@ def test_a_read_only_file_is_not_replaced_and_a_private_one_stays_private(capsys
     assert call(words) == 0
     assert json.loads(Path("runs.json").read_text())
     assert stat.S_IMODE(Path("runs.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are text there")
+def test_a_page_is_written_to_a_file_whose_name_is_no_text() -> None:
+    name = b"page\xff.html"
+    typed = [QUELL, "run", "mine.toml", "--html", name]
+    done = subprocess.run(typed, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert b"</html>" in Path(os.fsdecode(name)).read_bytes()
 
 
 def interrupted(*words: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +147,15 @@ def test_the_command_s_exit_status_is_passed_on(quell: Quell, tmp_path: Path) ->
     (tmp_path / "data").write_text("not a program")
     refused = quell(*run, "./data")
     assert (refused.returncode, refused.stderr) == (126, "quell: ./data: Permission denied\n")
+
+
+def test_a_line_without_an_end_is_printed_in_pieces() -> None:
+    from quell.cli import shell
+
+    pieces: list[int] = []
+    live = SimpleNamespace(console=SimpleNamespace(print=lambda text, **_: pieces.append(len(text))))
+    shell._print_lines(io.BytesIO(b"x" * 1_000_000 + b"\nlast"), live)
+    assert sum(pieces) == 1_000_004 and max(pieces) <= 1 << 16
 
 
 @pytest.mark.real_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_a_command_and_what_tc_shows_of_it_are_the_same_queue(words: str) -> Non
     expected = SHOWN.get(words, command.down.queue)
     assert shown.down == replace(command.down, queue=expected, framing=shown.down.framing)
     assert Framing.of(shown.down.framing or "") == Framing.of(command.down.framing or "")
+
+
+def test_a_long_line_of_other_words_is_read_in_linear_time() -> None:
+    since = time.process_time()
+    with pytest.raises(InputError):
+        tc.read(" tc " * 40_000)
+    assert time.process_time() - since < 10, "a quadratic search took more than a minute"
 
 
 def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:

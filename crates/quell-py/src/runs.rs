@@ -104,7 +104,7 @@ fn run_all(
     }
     let cores = match threads {
         0 => rayon::current_num_threads(),
-        threads => threads,
+        threads => threads.min(words.len() + own.len()).max(1),
     };
     // This thread works, too, where queues are written in Python.
     let others = if own.is_empty() { cores } else { cores - 1 };

@@ -158,7 +158,8 @@ def _call(arguments: Sequence[str]) -> int:
         err.print(f"quell: {one_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
         return FAILED
     except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
-        err.print(f"quell: {error.object!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
+        near = error.object[max(error.start - 40, 0) : error.end + 40]
+        err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
         return BAD_INPUT
     except Exception as error:
         return _bug(error)

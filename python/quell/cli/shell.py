@@ -334,7 +334,8 @@ def _watch(start: Any, forwarding: Forwarding, caught: list[int], _link: Scenari
 
 def _print_lines(pipe: IO[bytes], live: Any) -> None:
     with pipe:
-        for line in pipe:
+        # A line without an end is printed in pieces.
+        while line := pipe.readline(1 << 16):
             live.console.print(Text.from_ansi(line.decode(errors="replace").rstrip("\n")), soft_wrap=True)
 
 

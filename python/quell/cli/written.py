@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,14 @@ from typing import Any
 from quell._core import InputError
 
 _WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--out")
+_WITHIN = re.compile(r"[\s=,]+")
+_LARGEST_SCENARIO = 1 << 20
 
 
 def check(arguments: Sequence[str]) -> None:
     """Raise InputError for a file that is to be written and is named once more.
 
-    Names within other words count, too, as in `--aqm 'hush model FILE'`.
+    Names within other words count, too, as in `--aqm 'hush model FILE'`, and those that a scenario has.
     """
     words = list(_apart(arguments))
     for at, (option, text) in enumerate(words):
@@ -24,8 +27,11 @@ def check(arguments: Sequence[str]) -> None:
             continue
         for other, more in words[:at] + words[at + 1 :]:
             written = other in _WRITES
-            named = more, *more.split(), *_within(more)
-            if any(same(text, part, written=written) for part in named if part != "-"):
+            parts = [part for part in (more, *_WITHIN.split(more)) if part not in ("", "-")]
+            named = [*parts, *(name for part in parts for name in _within(part))]
+            if any(
+                same(text, part, written=written) or (option == "--flent" and _is_run(part, text)) for part in named
+            ):
                 how = f"{other} writes it, too" if written else "the command reads it, too"
                 raise InputError(f"{option} {text}: {how}; name another file")
 
@@ -51,19 +57,34 @@ def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _within(path: str) -> Iterator[str]:
-    """Give the files that a scenario may name: all its texts, from its folder."""
+    """Give the files that a scenario may name: the words of all its texts, from its folder and from this one."""
     try:
-        if not path.endswith(".toml"):
+        scenario = Path(path)
+        if not scenario.is_file() or scenario.stat().st_size > _LARGEST_SCENARIO:
             return
-        left: list[Any] = [tomllib.loads(Path(path).read_text(encoding="utf-8"))]
+        left: list[Any] = [tomllib.loads(scenario.read_text(encoding="utf-8"))]
     except (OSError, ValueError, RecursionError):  # the command itself says what is wrong with it
         return
     while left:
         value = left.pop()
         if isinstance(value, str):
-            yield str(Path(path).parent / value)
+            for name in (value, *_WITHIN.split(value)):
+                yield from (name, str(scenario.parent / name))
         elif isinstance(value, dict | list):
             left += value.values() if isinstance(value, dict) else value
+
+
+def _is_run(name: str, flent: str) -> bool:
+    """Say whether `--flent` may write a file of this name: for each of several runs it adds the queue and the seed."""
+    from quell.inputs.flent import SUFFIX
+
+    stem = Path(flent).name.removesuffix(SUFFIX) + "."
+    one, all_of_them = Path(name), Path(flent)
+    return one.name.startswith(stem) and one.name.endswith(SUFFIX) and _folder(one) == _folder(all_of_them)
+
+
+def _folder(path: Path) -> Path:
+    return Path(os.path.realpath(path.parent))
 
 
 def same(one: str, other: str, *, written: bool) -> bool:

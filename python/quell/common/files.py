@@ -21,7 +21,8 @@ def check_target(option: str, path: Path | None) -> None:
         if target.is_dir():
             raise InputError(f"{option} {path}: is a folder; give a file's name")
         if not target.parent.is_dir():
-            raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
+            folder = target.parent if path.is_symlink() else path.parent
+            raise InputError(f"{option} {path}: the folder {folder} does not exist; create it or name another")
         # Permissions are no test: no user can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
             _replaced(target)

@@ -24,8 +24,9 @@ from quell.inputs.notes import LeftOutWarning
 EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
 
 _IGNORED = ("noqueue", "ingress", "clsact")
-_COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s(?=.*\b(?:qdisc|class|filter)\b)")
+_COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s")
 """Where a command begins: behind a prompt, `sudo`, `ip netns exec NAME` and the like, or in a script's variable."""
+_OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
 _VERBS = ("add", "replace", "change", "link", "del", "delete")
@@ -184,6 +185,8 @@ def _lines(text: str) -> Iterator[tuple[list[str], bool]]:
     lines = re.sub(r"\\\r?\n", " ", text).splitlines()
     for line in (part for whole in lines for part in _PARTS.split(whole)):
         command = None if line.lstrip().startswith("#") else _COMMAND.search(line)
+        if command is not None and not _OBJECT.search(line, command.end()):
+            command = None
         said = line if command is None else _REDIRECT.sub("", line[command.end() :])
         try:
             words = shlex.split(said, comments=True)

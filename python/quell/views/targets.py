@@ -166,7 +166,8 @@ def write_each(writes: Iterable[Callable[[], object]]) -> None:
 
 def command() -> str:
     """Return the command as a user types it again."""
-    return shlex.join(["quell", *sys.argv[1:]])
+    typed = shlex.join(["quell", *sys.argv[1:]])
+    return typed.encode(errors="replace").decode()  # a file's name may be no text
 
 
 @contextmanager
