@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL_LIVE, Quell
-from live_net import Net, built, hears, require, stop, until
+from live_net import Net, built, hears, require, state, stop, until
 
 WORDS = "learnqueue target 10ms"
 
@@ -21,6 +21,17 @@ class Learning(Net):
     """The router's `quell live` with a folder for what it learns."""
 
     folder: str
+
+    def files(self) -> dict[str, Path]:
+        """The tables in it by their words."""
+        found = {}
+        for path in Path(self.folder).glob("live-rb-egress*.safetensors"):
+            text = path.read_bytes().decode("latin-1")
+            found[text.partition("quell live: rb, egress, ")[2].partition('\\"')[0]] = path
+        return found
+
+    def file(self, words: str = WORDS) -> Path:
+        return self.files()[f"{words} guard"]
 
     def learning(self, *more: str, aqm: str = WORDS) -> subprocess.Popen[str]:
         os.environ["STATE_DIRECTORY"] = self.folder
@@ -46,11 +57,11 @@ def decisions(quell: Quell, file: Path) -> int:
 
 @pytest.mark.real_time
 def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> None:
-    file = Path(net.folder, "live-rb-egress.safetensors")
     command = net.learning()
     net.datagrams(600, gap=0.004)
     status, errors = stop(command)
     assert status == 0 and "continues" not in errors, errors
+    file = net.file()
     first = decisions(quell, file)
     assert first > 50
     command = net.learning()
@@ -59,15 +70,93 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
     until(lambda: decisions(quell, file) > first, within=20)
     stop(command, signal.SIGKILL)
     second = decisions(quell, file)
-    # Other words are another task; what was learned for these is kept aside.
-    old = file.with_suffix(".old")
+    # Other words are another task, with a file of their own.
     command = net.learning(aqm="learnqueue target 5ms")
-    hears(command, f'{file}: is of "quell live: rb, egress, {WORDS} guard"; it is now {old}, and egress starts over')
-    stop(command)
-    assert decisions(quell, old) == second
+    hears(command, "rb: what leaves")
+    assert stop(command)[0] == 0
+    assert decisions(quell, file) == second and len(net.files()) == 2
+    net.file("learnqueue target 5ms").replace(file)
+    command = net.learning()
+    old = file.with_suffix(".old")
+    theirs = "quell live: rb, egress, learnqueue target 5ms guard"
+    hears(command, f'{file}: is of "{theirs}"; it is now {old}, and egress starts over')
+    assert stop(command)[0] == 0
     file.write_bytes(file.read_bytes()[:100])
     command = net.learning()
     hears(command, f"it is now {old}, and egress starts over")
+    assert stop(command)[0] == 0
+
+
+@pytest.mark.real_time
+def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Quell, tmp_path: Path) -> None:
+    config, status = tmp_path / "live.toml", tmp_path / "status"
+
+    def told(words: str) -> None:
+        config.write_text(f'dev = "rb"\nrate = "1mbit"\naqm = "{words}"\n')
+
+    def reload(words: str) -> None:
+        told(words)
+        command.send_signal(signal.SIGHUP)
+        hears(command, "reloaded: ")
+        words = words if words == "fq_codel" else f"{words} guard"
+        until(lambda: state(status)["queue"] == words)
+
+    def start() -> subprocess.Popen[str]:
+        os.environ["STATE_DIRECTORY"] = net.folder
+        return net.live("--config", str(config), "--status", str(status))
+
+    other = "learnqueue target 5ms"
+    told(WORDS)
+    command = start()
+    net.datagrams(600, gap=0.004)
+    reload("fq_codel")
+    reload(WORDS)
+    reload(other)
+    assert stop(command)[0] == 0
+    first = decisions(quell, net.file())
+    assert first > 50
+    before = net.file(other).read_bytes()
+    # The file of the words that a reload brings is read.
+    told("fq_codel")
+    command = start()
+    told(WORDS)
+    command.send_signal(signal.SIGHUP)
+    hears(command, f"egress: continues from {net.file()}")
+    until(lambda: state(status)["queue"] == f"{WORDS} guard")
+    assert stop(command)[0] == 0
+    assert decisions(quell, net.file()) >= first
+    assert net.file(other).read_bytes() == before
+
+
+@pytest.mark.real_time
+def test_the_files_of_the_words_used_last_are_kept(net: Learning) -> None:
+    for number in range(10):
+        command = net.learning(aqm=f"learnqueue target {number + 2}ms")
+        hears(command, "rb: what leaves")
+        assert stop(command)[0] == 0
+    assert set(net.files()) == {f"learnqueue target {number + 2}ms guard" for number in range(2, 10)}
+
+
+@pytest.mark.real_time
+def test_a_table_that_cannot_be_read_is_not_replaced(net: Learning) -> None:
+    command = net.learning()
+    hears(command, "rb: what leaves")
+    assert stop(command)[0] == 0
+    file = net.file()
+    table = file.read_bytes()
+    file.chmod(0)
+    os.environ["STATE_DIRECTORY"] = net.folder
+    # Root without the right to read every file.
+    rights = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
+    command = net.start(net.r, *rights, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
+    hears(command, f"rb, egress: what it learns is not kept: {file}: Permission denied")
+    hears(command, "rb: what leaves")
+    file.chmod(0o600)
+    status, errors = stop(command)
+    assert status == 0 and "could not be read at first; the next start continues from it" in errors, errors
+    assert file.read_bytes() == table
+    command = net.learning()
+    hears(command, f"egress: continues from {file}")
     assert stop(command)[0] == 0
 
 
@@ -83,7 +172,11 @@ def test_a_folder_that_cannot_be_used_is_named_and_packets_pass(net: Learning) -
 
 @pytest.mark.real_time
 def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
-    file = Path(net.folder, "live-rb-egress.safetensors")
+    command = net.learning()
+    hears(command, "rb: what leaves")
+    assert stop(command)[0] == 0
+    file = net.file()
+    file.unlink()
     other = tmp_path / "other"
     other.write_text("of another program")
 
@@ -97,7 +190,7 @@ def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
         "Is a directory": file.mkdir,
         "is too large": lambda: file.write_bytes(bytes(17 << 20)),
         "other users can write to it": open_to_all,
-        "live-rb-egress.safetensors: ": lambda: file.write_bytes(b"\xff" * 100),
+        f"{file.name}: ": lambda: file.write_bytes(b"\xff" * 100),
     }
     for why, make in makers.items():
         make()
@@ -121,8 +214,25 @@ def test_of_two_processes_the_first_has_the_file(net: Learning) -> None:
         net.ip(f"-n {net.b} link set {words}")
     second = net.start(net.b, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
     hears(second, "rb, egress: what it learns is not kept: another quell live has the file")
-    assert stop(second)[0] == 0 and stop(first)[0] == 0
-    assert sorted(path.name for path in Path(net.folder).iterdir()) == [
-        "live-rb-egress.lock",
-        "live-rb-egress.safetensors",
-    ]
+    # What the first writes after that is left alone by the second, which ends later.
+    hears(second, "rb: what leaves")
+    assert stop(first)[0] == 0
+    table = net.file().read_bytes()
+    status, errors = stop(second)
+    assert status == 0 and "the next start continues from it" in errors, errors
+    assert net.file().read_bytes() == table
+    names = {path.name for path in Path(net.folder).iterdir()}
+    assert names == {"live-rb-egress.lock", net.file().name}
+
+
+@pytest.mark.real_time
+def test_interfaces_that_exclude_each_other_say_so(net: Learning) -> None:
+    for index in (500, 15_500):
+        net.ip(f"-n {net.r} link add d{index} index {index} type veth peer name e{index}")
+        net.ip(f"-n {net.r} link set d{index} up")
+    first = net.live("--rate", "1mbit", dev="d500")
+    hears(first, "d500: what leaves")
+    second = net.run(net.r, QUELL_LIVE, "--dev", "d15500", "--rate", "1mbit")
+    assert second.returncode == 2
+    assert "or has an interface whose index differs by a multiple of 15000" in second.stderr
+    assert stop(first)[0] == 0

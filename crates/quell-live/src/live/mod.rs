@@ -127,7 +127,7 @@ fn run(options: &Options) -> Result<(), Error> {
         .for_each(|address| tell(&format!("dashboard: {address}")));
     say(&plan.announce(options.dry_run));
     plan.notes().iter().for_each(|note| say(note));
-    running.notes().for_each(|note| say(note));
+    running.notes().iter().for_each(|note| say(note));
     if let (None, Some((kind, whole))) = (&plan.options.to, host::part_of(plan.dev())) {
         let dev = plan.dev();
         let why = "whose name its packets have in the firewall: none is managed";

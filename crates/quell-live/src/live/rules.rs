@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::{self, Changes, Firewall};
-use crate::system::exclusive::Exclusive;
+use crate::system::exclusive::{self, Exclusive};
 use crate::system::state::{self, Command, StateFile};
 
 pub use crate::system::state::UndoOutcome;
@@ -76,15 +76,23 @@ pub struct HeldInterface {
 /// # Errors
 /// If another process has it, the state file cannot be written, or what was left cannot be undone.
 pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
-    let taken = || {
-        let error = Error::new("another quell live has it").key(format!("--dev {dev}"));
+    let taken = |what: &str| {
+        let error = Error::new(what).key(format!("--dev {dev}"));
         error.remedy("stop that one first")
+    };
+    let has = "another quell live has it";
+    // The state file is of this user alone, and exact.
+    let or_like = || {
+        let count = exclusive::COUNT;
+        taken(&format!(
+            "{has}, or has an interface whose index differs by a multiple of {count}"
+        ))
     };
     let held = HeldInterface {
         dev: dev.to_owned(),
-        file: LIVE.hold(dev)?.ok_or_else(taken)?,
+        file: LIVE.hold(dev)?.ok_or_else(|| taken(has))?,
         inserted: Cell::new(None),
-        _exclusive: Exclusive::take(dev).ok_or_else(taken)?,
+        _exclusive: Exclusive::take(dev).ok_or_else(or_like)?,
     };
     held.undo()?;
     Ok(held)

@@ -359,8 +359,8 @@ impl Running {
     }
 
     /// What became of the files of what queues have learned.
-    pub fn notes(&self) -> impl Iterator<Item = &String> {
-        self.memory.iter().flat_map(Memory::notes)
+    pub fn notes(&mut self) -> Vec<String> {
+        self.memory.as_mut().map_or_else(Vec::new, Memory::notes)
     }
 
     /// Looks at the directions that are managed or pass here.
@@ -434,7 +434,7 @@ impl Running {
     }
 
     /// Reads the configuration again; one that is wrong changes nothing.
-    fn reload(&self, old: &mut Plan, options: &Options, say: &dyn Fn(&str)) {
+    fn reload(&mut self, old: &mut Plan, options: &Options, say: &dyn Fn(&str)) {
         let Some(path) = &options.config else {
             return say("SIGHUP: there is no --config to read again");
         };
@@ -448,6 +448,9 @@ impl Running {
                 .filter(|(name, _)| *name == direction.name)
                 .collect();
             if !direction.same(before) {
+                if let Some(memory) = &mut self.memory {
+                    memory.change(direction);
+                }
                 let task = Task::new(direction.params.clone(), workers.len());
                 for (_, worker) in workers {
                     worker.change(task.clone());
@@ -457,5 +460,6 @@ impl Running {
         *old = new;
         say(&format!("reloaded: {}", old.announce(false)));
         old.notes().iter().for_each(|note| say(note));
+        self.notes().iter().for_each(|note| say(note));
     }
 }

@@ -17,6 +17,8 @@ use crate::plane::link::{LiveLink, Params, View};
 
 /// Most answers of reflectors and delays of the traffic that wait for a loop.
 const MAX_FEEDBACK: usize = 64;
+/// What has been learned is kept for so many different words, those used last: in memory and in files.
+pub const MOST_TABLES: usize = 8;
 
 /// A snapshot of a loop, or of all loops of a direction while they run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -94,12 +96,6 @@ impl Task {
         Self { params, line }
     }
 
-    /// What LearnQueue has learned on the link of the task before, unless other words ask it for something else.
-    pub fn inherits(&self, before: &Self, link: &LiveLink) -> Option<Table> {
-        let same = self.params.queue == before.params.queue;
-        same.then(|| link.learned()).flatten()
-    }
-
     /// An idle link whose time begins with `pace`, for a backend that holds so many packets. LearnQueue starts from what it has
     /// learned on another link.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
@@ -137,8 +133,9 @@ pub struct Shared {
     pub snapshot: Mutex<Snapshot>,
     /// Whether `learned` is to be brought up to date.
     pub wanted: AtomicBool,
-    /// What LearnQueue has learned, at the loop's end or when that was last wanted.
-    pub learned: Mutex<Option<Learned>>,
+    /// What LearnQueue has learned with each of its words: the present ones at the loop's end or when that was last wanted, others when the
+    /// words changed.
+    pub learned: Mutex<Vec<Learned>>,
 }
 
 /// What LearnQueue has learned.
@@ -164,12 +161,32 @@ impl Shared {
     /// Shows what a queue has learned; only the `last` one waits, as above.
     pub fn show_learned(&self, learned: impl FnOnce() -> Option<Learned>, last: bool) {
         match self.learned.try_lock() {
-            Ok(mut shown) => *shown = learned(),
-            Err(_) if last => *lock(&self.learned) = learned(),
+            Ok(mut shown) => keep(&mut shown, learned()),
+            Err(_) if last => keep(&mut lock(&self.learned), learned()),
             Err(_) => return,
         }
         self.wanted.store(false, Ordering::Relaxed);
     }
+
+    /// Shows what a queue has learned whose words change now; returns what one with the new words has learned.
+    pub fn exchange(&self, learned: Option<Learned>, words: &str) -> Option<Table> {
+        let mut shown = lock(&self.learned);
+        let known = |learned: &Learned| learned.words == words;
+        let next = learned.iter().chain(&*shown).find(|it| known(it));
+        let next = next.map(|it| it.table.clone());
+        keep(&mut shown, learned);
+        next
+    }
+}
+
+/// Replaces what has been learned with the same words, or else what is oldest if there is too much.
+fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
+    let Some(learned) = learned else {
+        return;
+    };
+    shown.retain(|old| old.words != learned.words);
+    shown.truncate(MOST_TABLES - 1);
+    shown.insert(0, learned);
 }
 
 /// Reads the state of a loop, also after its end. A loop that replaces an earlier one continues its counts.
@@ -198,14 +215,17 @@ impl Watch {
         self.0.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// What its queue had learned when that was last wanted, or at the loop's end.
-    pub fn learned(&self) -> Option<Learned> {
+    /// What its queues had learned when that was last wanted, when their words changed, or at the loop's end.
+    pub fn learned(&self) -> Vec<Learned> {
         lock(&self.0.learned).clone()
     }
 
-    /// Has the next loop start from what a queue with the same words has learned.
-    pub fn start_from(&self, learned: Learned) {
-        *lock(&self.0.learned) = Some(learned);
+    /// Has the next queue with these words start from what another has learned, unless one of the loop's own has had them.
+    pub fn start_from(&self, learned: &Learned) {
+        let mut shown = lock(&self.0.learned);
+        if shown.iter().all(|own| own.words != learned.words) {
+            keep(&mut shown, Some(learned.clone()));
+        }
     }
 
     fn tell(&self, what: Feedback) {
@@ -268,7 +288,7 @@ mod tests {
     use quell_qdisc::{MS, SEC};
 
     #[test]
-    fn learnqueue_keeps_what_it_has_learned_unless_its_words_change() {
+    fn learnqueue_keeps_what_it_has_learned_with_each_of_its_words() {
         let task = |bps, words: &str| {
             let queue = Queue::parse(words).expect(words);
             Task::new(Params::line(bps, queue), 1)
@@ -285,12 +305,30 @@ mod tests {
         let learned = link.learned().expect("a table");
         assert!(learned.visits().iter().flatten().sum::<u32>() > 50);
         let faster = task(40_000_000, words);
-        let next = faster.link(&Pace::new(), 1000, faster.inherits(&before, &link));
+        let shared = Shared::default();
+        let of = |words: &str, table: &Table| {
+            let (words, table) = (words.to_owned(), table.clone());
+            Some(Learned { words, table })
+        };
+        let same = shared.exchange(of(words, &learned), words);
+        let next = faster.link(&Pace::new(), 1000, same);
         assert_eq!(next.learned().expect("a table").visits(), learned.visits());
         assert_eq!(next.limit_packets(), link.limit_packets());
-        for words in ["learnqueue target 5ms guard", "pfifo"] {
-            assert_eq!(task(10_000_000, words).inherits(&before, &link), None);
+        // Other words, another queue, and the first words again.
+        let other = "learnqueue target 5ms guard";
+        assert_eq!(shared.exchange(of(words, &learned), other), None);
+        let untrained = task(1_000_000, other).link(&Pace::new(), 1000, None);
+        let untrained = untrained.learned().expect("a table");
+        assert_eq!(shared.exchange(of(other, &untrained), "pfifo"), None);
+        assert_eq!(shared.exchange(None, words), Some(learned.clone()));
+        // A file does not replace what a loop has learned since.
+        let watch = Watch(Arc::new(shared));
+        watch.start_from(&of(words, &untrained).expect("it"));
+        assert_eq!(watch.0.exchange(None, words), Some(learned));
+        for number in 0..2 * MOST_TABLES {
+            watch.start_from(&of(&number.to_string(), &untrained).expect("it"));
         }
-        assert_eq!(before.inherits(&task(1_000_000, "codel"), &next), None);
+        assert_eq!(watch.learned().len(), MOST_TABLES);
+        assert_eq!(watch.0.exchange(None, words), None);
     }
 }

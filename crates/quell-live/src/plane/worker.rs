@@ -62,15 +62,14 @@ impl Worker {
             cpu,
             passing,
         } = context;
-        let learned = watch.learned();
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
         let before = lock(&shared.snapshot).clone();
         let pace = Pace::new();
         let queue = task.params.queue.canonical();
-        let learned = learned.filter(|learned| learned.words == queue);
-        let link = task.link(&pace, backend.capacity(), learned.map(|it| it.table));
+        let learned = shared.exchange(None, &queue);
+        let link = task.link(&pace, backend.capacity(), learned);
         let parser = Parser {
             wants: link.wants(),
             stamps: passing.is_some(),
@@ -205,7 +204,7 @@ impl<D: InterfaceBackend> Loop<D> {
             }
             let change = lock(&shared.change).take();
             if let Some(task) = change.filter(|_| !open) {
-                self.change(task);
+                self.change(task, shared);
                 next_look = 0;
             }
             let more = self.backend.read(&self.parser, &mut self.arrived);
@@ -360,10 +359,11 @@ impl<D: InterfaceBackend> Loop<D> {
     }
 
     /// Another link; its time begins now.
-    fn change(&mut self, task: Task) {
-        let learned = task.inherits(&self.task, &self.link);
+    fn change(&mut self, task: Task, shared: &Shared) {
+        let words = task.params.queue.canonical();
+        let learned = shared.exchange(self.learned(), &words);
         self.backend.keep(kernel_length(&task.params));
-        self.snapshot.queue = task.params.queue.canonical();
+        self.snapshot.queue = words;
         self.task = task;
         self.begin(learned);
         for (_, packet) in self.held() {

@@ -14,8 +14,8 @@ use crate::system::host;
 /// The first number of a lock. Queues with packets have smaller numbers; the kernel is tested with greater ones
 /// ([`backend::tells_connections`]).
 const FIRST: u32 = 50_000;
-/// How many locks there are. Interfaces whose indices are equal modulo this exclude each other.
-const COUNT: u32 = 15_000;
+/// How many locks there are. Interfaces whose indices are equal modulo this exclude each other, which the message of the second says.
+pub const COUNT: u32 = 15_000;
 
 /// An interface that no other process has, until this is dropped.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Takes an interface; None if another process has it.
+    /// Takes an interface; None if another process has it, or one whose index differs by a multiple of [`COUNT`].
     pub fn take(dev: &str) -> Option<Self> {
         let Some(index) = host::index(dev) else {
             return Some(Self { _queue: None });

@@ -59,6 +59,8 @@ const MAX_BYTES: u64 = 16 << 20;
 const MAX_FOREIGN: usize = 256;
 /// Most bytes of the subject in a file's name: an interface and a place on it.
 const MAX_NAME: usize = 40;
+/// Hexadecimal digits in the name of one of several files under a lock.
+const DIGITS: usize = 16;
 
 /// A command that changes something on an interface: the state files of one do not concern another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -465,6 +467,49 @@ impl StateFile {
         self.folder.path.join(self.name())
     }
 
+    /// One of several files under the lock of this one, which must live at least as long. Its name has a hash of `subject` (FNV-1a): what it
+    /// is about must also be in the file, and be checked when that is read.
+    #[must_use]
+    pub fn about(&self, subject: &str) -> Self {
+        let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = subject.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        Self {
+            command: self.command,
+            folder: self.folder.clone(),
+            stem: format!("{}-{hash:0DIGITS$x}", self.stem),
+            _lock: None,
+        }
+    }
+
+    /// Of the files under the lock of this one, deletes all but `newest` and those written last, which are `most` together.
+    pub fn prune(&self, newest: &Self, most: usize) {
+        let subject = |name: &str| {
+            let (stem, _) = name.split_once('.')?;
+            let hash = stem.strip_prefix(&self.stem)?.strip_prefix('-')?;
+            let is_hash = hash.len() == DIGITS && hash.bytes().all(|b| b.is_ascii_hexdigit());
+            is_hash.then(|| stem.to_owned())
+        };
+        let files = fs::read_dir(&self.folder.path).into_iter().flatten();
+        let found = files.flatten().filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            let written = file.metadata().ok()?.modified().ok()?;
+            Some((written, subject(&name)?, name))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort();
+        let mut kept = vec![newest.stem.clone()];
+        for (_, stem, name) in found.into_iter().rev() {
+            if kept.contains(&stem) {
+                continue;
+            }
+            if kept.len() < most {
+                kept.push(stem);
+            } else {
+                let _ = self.folder.remove(&name);
+            }
+        }
+    }
+
     /// Replaces the file atomically.
     ///
     /// # Errors
@@ -677,6 +722,7 @@ pub fn report(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
@@ -725,6 +771,37 @@ mod tests {
         file.remove().expect("removed before");
         let left: Vec<_> = fs::read_dir(&path).expect("it").flatten().collect();
         assert_eq!(left.len(), 1, "the lock stays: {left:?}");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn of_the_files_under_a_lock_those_written_last_are_kept() {
+        let (path, lock) = made("pruned");
+        let files: Vec<_> = (0..5u32).map(|n| lock.about(&n.to_string())).collect();
+        for (age, file) in files.iter().enumerate() {
+            file.write(&[age]).expect("written");
+            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(age as u64);
+            let opened = File::open(file.path()).expect("it");
+            opened.set_modified(written).expect("set");
+        }
+        files[1].set_aside().expect("renamed");
+        let others = [
+            "file-0.safetensors",
+            "file-0123456789abcdef-egress.json",
+            "a",
+        ];
+        for other in others {
+            fs::write(path.join(other), "of another").expect("written");
+        }
+        let left = |file: &StateFile| file.read_text().expect("read").is_some();
+        lock.prune(&files[4], 5);
+        assert_eq!(fs::read_dir(&path).expect("it").count(), 5 + 1 + 3);
+        // The clock may have been set back.
+        lock.prune(&files[0], 3);
+        let left: Vec<_> = files.iter().map(left).collect();
+        assert_eq!(left, [true, false, false, true, true]);
+        assert_eq!(fs::read_dir(&path).expect("it").count(), 3 + 1 + 3);
+        drop(lock);
         fs::remove_dir_all(path).expect("removed");
     }
 
