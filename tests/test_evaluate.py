@@ -19,7 +19,7 @@ import quell
 from conftest import QUELL, Quell, make_record
 from quell import _core
 from quell.cli import dispatch as cli
-from quell.evaluation import candidate, link, measures, run, suite, verdict
+from quell.evaluation import candidate, link, measures, run, state, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
 from quell.evaluation.state import Kept
@@ -453,6 +453,22 @@ def test_runs_are_kept_until_the_results_are_written(
     monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
     assert cli.call(["evaluate", *QUICK, "--html", "page.html"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not delete an open file")
+def test_runs_are_not_kept_in_a_file_that_another_evaluation_has_just_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / "state", state._lock
+
+    def slow_lock(descriptor: int) -> None:
+        monkeypatch.setattr(state, "_lock", lock)
+        path.unlink()
+        lock(descriptor)
+
+    monkeypatch.setattr(state, "_lock", slow_lock)
+    with Kept(path):
+        assert path.read_text().startswith('{"quell evaluate"')
 
 
 def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:

@@ -37,10 +37,16 @@ class Kept:
         if self._path.exists() and not self._path.is_file():
             raise InputError(f"{self._path}: is not a plain file; name another: --state")
         try:
-            target = files.follow(self._path)
-            self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
-            files.refuse_foreign(self._path, os.fstat(self._file.fileno()))
-            _lock(self._file.fileno())
+            while True:
+                target = files.follow(self._path)
+                self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
+                opened = os.fstat(self._file.fileno())
+                files.refuse_foreign(self._path, opened)
+                _lock(self._file.fileno())
+                # Another evaluation may have finished, and removed its file, between the two.
+                if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
+                    break
+                self._file.close()
             self._file.seek(0)
             self._read(self._path, self._file, header)
             self._file.flush()

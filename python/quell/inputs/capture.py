@@ -301,7 +301,7 @@ class _Bounded:
 
 
 def _packets(path: Path) -> Iterator[_Packet]:
-    """Read the packets of TCP and UDP, from files of any length in bounded memory."""
+    """Read the packets of TCP and UDP one by one."""
     try:
         import dpkt
     except ImportError:
