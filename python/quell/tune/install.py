@@ -234,6 +234,10 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
         # What it is steered to would be taken for what was there before.
         _not_steered(f"--apply {dev}", name)
+    inner = targets.ifb(dev)
+    if other := _redirects(inner, dev):
+        raise InputError(f"--apply {dev}: {inner} would shape what arrives at {other}, too, which goes there now; "
+                         f"remove that first: tc qdisc del dev {other} ingress")  # fmt: skip
     return state
 
 
