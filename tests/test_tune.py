@@ -24,7 +24,7 @@ from quell import _core
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs import tc
-from quell.tune import aims, judge, netlink, now, page, search, show, space, targets
+from quell.tune import aims, install, judge, netlink, now, page, search, show, space, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
@@ -603,3 +603,19 @@ def test_a_filter_that_chooses_is_not_taken_for_one_that_redirects_all(
             netlink.redirected("eth0")
     else:
         assert netlink.redirected("eth0") == 7
+
+
+@pytest.mark.parametrize("jitter", [0, 31250])
+def test_netem_with_jitter_is_not_taken_for_what_can_be_put_back(monkeypatch: pytest.MonkeyPatch, jitter: int) -> None:
+    """The kernel does not say which distribution the jitter has."""
+    options = netlink._attribute(netlink._OPTIONS, struct.pack("6I", 156250, 1000, 0, 0, 0, jitter))
+    node = netlink.Node(netlink._QDISC, "netem", 0x10000, netlink._ROOT, options.hex())
+    monkeypatch.setattr(install, "has_interface", lambda dev: True)
+    monkeypatch.setattr(netlink, "tree", lambda dev: [node])
+    monkeypatch.setattr(netlink, "has_filters", lambda dev: False)
+    monkeypatch.setattr(netlink, "redirected", lambda dev: 0)
+    if jitter:
+        with pytest.raises(InputError, match="netem with jitter, whose distribution could not be put back"):
+            install.Side.of("lo")
+    else:
+        assert install.Side.of("lo").tree == [node]

@@ -51,6 +51,9 @@ class Side:
         if netlink.has_filters(dev):
             raise InputError(f"{dev} has queues with filters, which could not be put back; remove them: "
                              f"tc qdisc del dev {dev} root")  # fmt: skip
+        if any(not node.is_whole for node in tree):
+            raise InputError(f"{dev} has netem with jitter, whose distribution could not be put back; remove it: "
+                             f"tc qdisc del dev {dev} root")  # fmt: skip
         if any(node.kind == "clsact" for node in tree):
             raise InputError(f"{dev} has clsact, which lines of tc do not replace; remove it: "
                              f"tc qdisc del dev {dev} clsact")  # fmt: skip

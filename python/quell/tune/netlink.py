@@ -86,6 +86,13 @@ class Node:
         return (self.of, self.kind, self.handle, self.parent, text)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the kernel says all of it: not the distribution of netem's jitter, of which there may be one."""
+        # The last field of tc_netem_qopt, six of 4 bytes.
+        said = dict(_attributes(bytes.fromhex(self.options))).get(_OPTIONS, b"")
+        return self.kind != "netem" or not any(said[20:24])
+
+    @property
     def name(self) -> str:
         """Write it as tc does."""
         return f"{self.kind} {self.handle >> 16:x}:{self.handle & 0xFFFF or '':x}" if self.of == _CLASS else self.kind
