@@ -1,5 +1,5 @@
-//! Who has which address. Every shell gets a block of its own within 100.64.0.0/10 (RFC 6598) and in IPv6 the like below
-//! fd71:7565:6c6c::/96: the side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
+//! Who has which address. Every shell gets a block of its own within 100.64.0.0/10 (RFC 6598) or, where a route leads there, 198.18.0.0/15
+//! (RFC 2544), and in IPv6 the like below fd71:7565:6c6c::/96: the side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
 //! block out of the outer one's, so that plain routes lead through all links.
 
 use std::ffi::CString;
@@ -7,10 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use quell_qdisc::num;
 
-/// 100.64.0.0/10.
-const POOL: u32 = 100 << 24 | 64 << 16;
-const POOL_MASK: u32 = u32::MAX << 22;
-/// 256 blocks of the first level.
+/// 100.64.0.0/10 and 198.18.0.0/15: networks and the lengths of their prefixes.
+const POOLS: [(u32, u8); 2] = [(100 << 24 | 64 << 16, 10), (198 << 24 | 18 << 16, 15)];
+/// Of a block of the first level: there are 256 and 8.
 const FIRST_PREFIX: u8 = 18;
 /// Blocks 1 to 7 of a block are for shells within; 0 has its own two addresses.
 const STEP: u8 = 3;
@@ -65,9 +64,19 @@ impl Route {
 
     /// Whether it could keep a block from being free.
     pub fn concerns_pool(&self) -> bool {
-        let inside = |address| address & POOL_MASK == POOL;
-        inside(self.to) || inside(self.gateway)
+        let covers = |(pool, _): &(u32, u8)| self.mask != 0 && pool & self.mask == self.to;
+        in_pool(self.to) || in_pool(self.gateway) || POOLS.iter().any(covers)
     }
+
+    /// Whether it leads to a network of which the block is a part, and which is not everything.
+    fn covers(&self, block: &Block) -> bool {
+        self.mask != 0 && block.base & self.mask == self.to
+    }
+}
+
+fn in_pool(address: u32) -> bool {
+    let is_in = |(pool, prefix): &(u32, u8)| address & (u32::MAX << (32 - prefix)) == *pool;
+    POOLS.iter().any(is_in)
 }
 
 fn address(value: &[u8]) -> Option<u32> {
@@ -111,7 +120,8 @@ pub struct Block {
 
 impl Block {
     /// The blocks that a new shell may take, given this namespace's interfaces (name, address, mask) and routes: those that
-    /// no other network uses (carriers and VPNs use the same addresses). Empty if shells are nested too deeply.
+    /// no other network uses (carriers and VPNs use the same addresses), first those to which no route leads. Empty if shells are nested
+    /// too deeply.
     pub fn candidates(interfaces: &[(String, u32, u32)], routes: &[Route]) -> Vec<Block> {
         let mut blocks = Self::all(interfaces);
         blocks.retain(|block| {
@@ -122,23 +132,24 @@ impl Block {
                     .iter()
                     .any(|route| (here(route.to) && narrower(route.mask)) || here(route.gateway))
         });
+        blocks.sort_by_key(|block| routes.iter().any(|route| route.covers(block)));
         blocks
     }
 
     fn all(interfaces: &[(String, u32, u32)]) -> Vec<Block> {
         // Our own shell's device is the one whose address is .2 of its block.
         let inside = interfaces.iter().find(|(name, address, mask)| {
-            name.starts_with("quell") && address & !mask == 2 && address & POOL == POOL
+            name.starts_with("quell") && address & !mask == 2 && in_pool(*address)
         });
         match inside {
-            None => (0..1 << (FIRST_PREFIX - 10))
-                .map(|k| {
-                    Block::new(
-                        POOL + (k << (32 - FIRST_PREFIX)),
-                        FIRST_PREFIX,
-                        format!("quell{k}"),
-                    )
+            None => POOLS
+                .iter()
+                .flat_map(|(pool, prefix)| {
+                    (0..1u32 << (FIRST_PREFIX - prefix))
+                        .map(move |k| pool + (k << (32 - FIRST_PREFIX)))
                 })
+                .enumerate()
+                .map(|(k, base)| Block::new(base, FIRST_PREFIX, format!("quell{k}")))
                 .collect(),
             Some((name, address, mask)) => {
                 let prefix = num::low_u8(mask.leading_ones().into()) + STEP;
@@ -204,6 +215,8 @@ impl Block {
 mod tests {
     use super::*;
 
+    const POOL: u32 = POOLS[0].0;
+
     fn inside(b: &Block) -> Vec<(String, u32, u32)> {
         vec![
             ("lo".into(), 0x7f00_0001, 0xff00_0000),
@@ -242,7 +255,7 @@ mod tests {
         let mask = u32::MAX << (32 - FIRST_PREFIX);
         let other = vec![("quell0".into(), POOL + 1, mask)];
         let free = Block::candidates(&other, &[]);
-        assert_eq!(free.len(), 255);
+        assert_eq!(free.len(), 255 + 8);
         assert_eq!(free[0].network(), "100.64.64.0/18");
     }
 
@@ -267,9 +280,19 @@ mod tests {
         .collect();
         assert_eq!(routes[0].gateway, POOL + (2 << 14) + 1);
         let free = Block::candidates(&interfaces, &routes);
-        assert_eq!(free.len(), 249);
-        assert_eq!(free[0].network(), "100.65.0.0/18");
-        assert_eq!(free[1].network(), "100.66.0.0/18");
+        // In the carrier's network only where the others are taken.
+        assert_eq!(free.len(), 8 + 249);
+        assert_eq!(free[0].network(), "198.18.0.0/18");
+        assert_eq!(free[0].device.to_str(), Ok("quell256"));
+        assert_eq!(free[7].network(), "198.19.192.0/18");
+        assert_eq!(free[8].network(), "100.65.0.0/18");
+        assert_eq!(free[9].network(), "100.66.0.0/18");
+        // A VPN's routes to everything are no reason.
+        let halves = [route(0, 1, None, &[]), route(1 << 31, 1, None, &[])];
+        let halves: Vec<_> = halves.iter().flat_map(|it| Route::parse(it)).collect();
+        assert!(halves.iter().all(Route::concerns_pool));
+        let free = Block::candidates(&[], &halves);
+        assert_eq!(free[0].network(), "100.64.0.0/18");
     }
 
     fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {

@@ -449,7 +449,7 @@ fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
         }
     }
     Err(Error::new("no addresses are left for another shell here")
-        .remedy("nest at most 5 shells, and at most 7 in one; leave a part of 100.64.0.0/10 free"))
+        .remedy("nest at most 5 shells, and at most 7 in one; leave a part of 100.64.0.0/10 or 198.18.0.0/15 free"))
 }
 
 /// Can TUN devices be made at all?
