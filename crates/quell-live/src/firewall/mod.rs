@@ -4,6 +4,7 @@
 
 mod nftables;
 
+use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -195,6 +196,29 @@ impl Changes {
     }
 }
 
+/// The packet queues to which rules lead already, of a killed process on another interface or of another program, as far as they can be
+/// listed. Tables of iptables that are not there are not asked for: iptables would make them.
+pub fn led() -> Vec<Queues> {
+    let (tables, mut led) = match there("nft") {
+        true => nftables::led(),
+        false => (None, Vec::new()),
+    };
+    let has_mangle = |family: &str| {
+        let legacy = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
+        let legacy = legacy.is_ok_and(|names| names.lines().any(|name| name == "mangle"));
+        let table = format!("table {family} mangle");
+        let listed = |tables: &String| tables.lines().any(|line| line == table);
+        legacy || tables.as_ref().is_none_or(listed)
+    };
+    for (program, family) in [("iptables", "ip"), ("ip6tables", "ip6")] {
+        if there(program) && has_mangle(family) {
+            let rules = CHAINS.map(|(chain, _)| list(program, chain).unwrap_or_default());
+            led.extend(rules.iter().flatten().filter_map(|rule| queues(rule)));
+        }
+    }
+    led
+}
+
 /// Removes all of quell's rules on an interface, whatever their queues; returns how many there were.
 ///
 /// # Errors
@@ -263,13 +287,19 @@ fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
 
 /// Whether this is a rule that quell made on this interface.
 fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
-    let numbers = rule
-        .iter()
-        .nth_back(1)
-        .map(|word| word.split_once(':').unwrap_or((word, word)));
-    let number = |text: &str| text.parse::<u16>().ok();
-    let queues = numbers.and_then(|(first, last)| Some(number(first)?..=number(last)?));
-    queues.is_some_and(|queues| rule == words(flag, dev, &queues))
+    queues(rule).is_some_and(|queues| rule == words(flag, dev, &queues))
+}
+
+/// The packet queues to which a rule leads.
+fn queues(rule: &[String]) -> Option<Queues> {
+    let is_option = |word: &String| matches!(&**word, "--queue-num" | "--queue-balance");
+    range(rule.get(rule.iter().position(is_option)? + 1)?, ':')
+}
+
+/// Reads `7`, or `8:11` with this sign between the numbers.
+fn range(text: &str, sign: char) -> Option<Queues> {
+    let (first, last) = text.split_once(sign).unwrap_or((text, text));
+    Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
 /// iptables, and ip6tables where the kernel has IPv6.
@@ -354,6 +384,7 @@ mod tests {
             let mut longer = rule.clone();
             longer.insert(2, "-p".to_owned());
             assert!(!is_ours(&longer, "-o", "eth0"), "{longer:?}");
+            assert_eq!(super::queues(&longer), Some(queues), "whoever made it");
         }
         let mut other = words("-o", "eth0", &(7..=7));
         other[10] = "70000".to_owned();

@@ -1,6 +1,6 @@
 //! The rules of `quell live` as a table of nftables: one of its own, made at once and removed whole.
 
-use crate::firewall::{MARK, Queues};
+use crate::firewall::{MARK, Queues, range};
 use crate::system::command;
 
 /// Whether nft says that a table is not there; no other failure of it says so.
@@ -8,11 +8,15 @@ fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
+/// What all names of quell's tables begin with, and what comes before the queues in a rule.
+const PREFIX: &str = "quell_live_";
+const FLAGS: &str = " queue flags bypass to ";
+
 /// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take. Other characters
 /// than letters and digits are written as `_` and their code, so that no two interfaces have the same table. For letters and digits alone
 /// the name with the sum at its end is that of quell 0.2, so that a table that it left is replaced.
 fn name(dev: &str) -> Option<String> {
-    let mut name = "quell_live_".to_owned();
+    let mut name = PREFIX.to_owned();
     for c in dev.chars() {
         match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' => name.push(c),
@@ -97,6 +101,27 @@ impl Table {
     }
 }
 
+/// The list of all tables, if nft lists them, and the packet queues to which quell's lead, of whatever interface.
+pub fn led() -> (Option<String>, Vec<Queues>) {
+    let Ok(tables) = command::run("nft", &["list", "tables"], "") else {
+        return (None, Vec::new());
+    };
+    let names = tables.lines().filter_map(|line| {
+        let name = line.strip_prefix("table inet ")?;
+        name.starts_with(PREFIX).then_some(name)
+    });
+    let texts =
+        names.filter_map(|name| command::run("nft", &["list", "table", "inet", name], "").ok());
+    let led = texts.flat_map(|text| queues(&text)).collect();
+    (Some(tables), led)
+}
+
+/// The packet queues in the text of a table.
+fn queues(text: &str) -> Vec<Queues> {
+    let queue = |line: &str| range(line.split_once(FLAGS)?.1.trim(), '-');
+    text.lines().filter_map(queue).collect()
+}
+
 /// Removes the table of an interface; returns how many rules it had. It is gone when nft says that there is no such table.
 pub fn undo(dev: &str) -> Result<usize, String> {
     let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
@@ -109,9 +134,7 @@ pub fn undo(dev: &str) -> Result<usize, String> {
         if !status.success() {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
         }
-        let rules = text
-            .lines()
-            .filter(|line| line.contains(" queue flags bypass to "));
+        let rules = text.lines().filter(|line| line.contains(FLAGS));
         removed = removed.max(rules.count());
         let (status, text) = command::ask("nft", &["delete", "table", "inet", &name], "")?;
         if !status.success() && !absent(&text) {
@@ -129,6 +152,7 @@ mod tests {
     fn a_table_has_its_own_name_and_passes_packets_without_a_reader() {
         let table = Table::new("eth0.5", Some(&(7..=7)), Some(&(8..=9))).unwrap();
         assert_eq!(table.text.matches("flags bypass").count(), 2);
+        assert_eq!(queues(&table.text), [7..=7, 8..=9]);
         assert!(table.text.contains(
             "oifname \"eth0.5\" meta mark != 0x7175656c counter queue flags bypass to 7"
         ));

@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
 use super::upkeep::{self, Interface, Links, Progress, Rules};
-use crate::firewall::{Changes, Queues};
+use crate::firewall::{self, Changes, Queues};
 use crate::plane::backend::af_packet::PacketSocket;
 use crate::plane::backend::af_xdp;
 use crate::plane::backend::{Copies, InterfaceBackend, PacketQueue};
@@ -160,12 +160,13 @@ impl Running {
     /// Packet queues of the kernel, and the rules that send packets there.
     fn queues(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
         let first = first_queue(dev);
+        let led = firewall::led();
         let (mut egress, mut ingress) = (None, None);
         for direction in &plan.directions {
             let params = direction.params.clone();
             let (loops, length) = (plan.loops.len(), worker::kernel_length(&params));
             let arriving = direction.name == "ingress";
-            let backends = PacketQueue::row(first, loops, length, dev.mtu, arriving)?;
+            let backends = PacketQueue::row(first, &led, loops, length, dev.mtu, arriving)?;
             let queues: &mut Option<Queues> = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,

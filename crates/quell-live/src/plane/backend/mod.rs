@@ -10,6 +10,7 @@ use std::time::Duration;
 use quell_link::Error;
 use quell_qdisc::{Ecn, num};
 
+use crate::firewall::Queues;
 use crate::packet::header::{Change, Class, Parser};
 use crate::packet::pool::Pool;
 use crate::plane::nfqueue::{self, Message};
@@ -121,10 +122,11 @@ struct Slot {
 }
 
 impl PacketQueue {
-    /// Opens `count` queues with consecutive free numbers, from `first` on; each keeps at least
+    /// Opens `count` queues with consecutive free numbers, from `first` on, to none of which a rule has `led`; each keeps at least
     /// `length` packets.
     pub fn row(
         first: u16,
+        led: &[Queues],
         count: usize,
         length: u32,
         mtu: u32,
@@ -132,7 +134,12 @@ impl PacketQueue {
     ) -> Result<Vec<Self>, Error> {
         let mut row = Vec::new();
         for number in first..first.saturating_add(TRIES) {
-            match Self::open(number, length, mtu)? {
+            let is_free = !led.iter().any(|queues| queues.contains(&number));
+            let queue = match is_free {
+                true => Self::open(number, length, mtu)?,
+                false => None,
+            };
+            match queue {
                 Some(queue) => row.push(Self { arriving, ..queue }),
                 None => row.clear(),
             }
