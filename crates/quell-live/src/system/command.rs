@@ -40,6 +40,8 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         .stderr(end)
         // A group of its own: Ctrl-C at the terminal is for us.
         .process_group(0);
+    // After kill -9 it would make rules that nothing removes any more. This thread waits for it, so that it does not end before it.
+    sys::end_with_parent(&mut command);
     let mut child = command.spawn().map_err(why)?;
     // The command holds the writing ends; with it they close here.
     drop(command);

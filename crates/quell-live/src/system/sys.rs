@@ -6,6 +6,8 @@
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use quell_qdisc::num;
@@ -689,6 +691,24 @@ pub fn monotonic() -> u64 {
 pub fn kill(pid: c_int, signal: c_int) -> bool {
     // SAFETY: no pointers.
     unsafe { libc::kill(pid, signal) == 0 }
+}
+
+/// Has the kernel kill the program when the thread that starts it ends.
+pub fn end_with_parent(command: &mut Command) {
+    let parent = std::process::id().cast_signed();
+    let prepare = move || {
+        // SAFETY: numbers only; both calls may be made between fork and exec.
+        let there = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) == 0
+                && libc::getppid() == parent
+        };
+        match there {
+            true => Ok(()),
+            false => Err(io::ErrorKind::Interrupted.into()),
+        }
+    };
+    // SAFETY: the closure allocates nothing and makes system calls only.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Waits for the end of a child; None if there is none.
