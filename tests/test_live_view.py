@@ -71,9 +71,13 @@ class Terminal:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["Python", "static"])
-def test_the_directions_are_drawn_in_place_below_what_is_said(net: Net, program: tuple[str | Path, ...]) -> None:
+def test_the_directions_are_drawn_in_place_below_what_is_said(
+    net: Net, tmp_path: Path, program: tuple[str | Path, ...]
+) -> None:
     terminal = Terminal()
-    words = ("--dev", "rb", "--rate", "9mbit", "--ingress", "2500kbit", "--aqm", "codel", "--dry-run", "--view")
+    config = tmp_path / "live.toml"
+    config.touch()
+    words = ("--config", str(config), "--dev", "rb", "--rate", "9mbit", "--ingress", "2500kbit", "--aqm", "codel", "--dry-run", "--view")
     command = ["ip", "netns", "exec", net.r, *program, *words]
     running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=terminal.theirs, text=True)
     try:
@@ -82,9 +86,10 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(net: Net, program:
         terminal.wait(r"^ingress +0\.000 +2\.500 +-")
         # The last 15 s are drawn: what waited is still there.
         terminal.wait(r"^egress .* +[_▁]*[^_▁ ]")
-        # SIGHUP without a file to read says so: above the table, which stays whole.
+        # What a reload says is above the table, which stays whole.
+        config.write_text("frob = 1\n")
         running.send_signal(signal.SIGHUP)
-        terminal.wait(r"SIGHUP: there is no --config to read again\n +Mbit/s +of +in queue")
+        terminal.wait(r"not reloaded: .*\n(.*\n)? +Mbit/s +of +in queue")
         text = "\n".join(terminal.lines)
         assert text.count("egress") == 1 and text.count("quell: rb: what leaves: 9mbit") == 1
     finally:

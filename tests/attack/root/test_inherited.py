@@ -217,6 +217,31 @@ def test_live_starts_though_the_caller_ignores_that_children_end(net: Net, progr
     assert net.rules() == []
 
 
+def hangup(live: subprocess.Popen[Any], net: Net) -> None:
+    until(lambda: all(map(net.rules, IPTABLES)), "no rules were made")
+    live.send_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell", "quell-live"])
+def test_live_without_a_configuration_ends_with_its_terminal(net: Net, program: tuple[Path | str, ...]) -> None:
+    words = ("ip", "netns", "exec", net.r, *program, *LIVE[1:], "--quiet")
+    with running(words) as live:
+        hangup(live, net)
+        assert live.wait(timeout=20) == 0
+    assert net.rules() == []
+
+
+def test_live_outlives_its_terminal_where_the_caller_ignores_that(net: Net) -> None:
+    def nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with running(("ip", "netns", "exec", net.r, *LIVE, "--quiet", "--duration", "3s"), preexec_fn=nohup) as live:
+        began = time.monotonic()
+        hangup(live, net)
+        assert live.wait(timeout=20) == 0
+        assert time.monotonic() - began > 2.9, "SIGHUP has ended it"
+
+
 def test_the_environment_sets_no_stack_of_a_loop(net: Net) -> None:
     done = net.run(net.r, "env", "RUST_MIN_STACK=1", *LIVE, "--duration", "0.1s")
     assert done.returncode == 0, done.stderr

@@ -96,7 +96,8 @@ fn run(options: &Options) -> Result<(), Error> {
         }
     };
     // Waited for, not caught: from here on they come in `watch` only.
-    let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+    let signals =
+        Signals::hold(options.config.is_some()).map_err(|e| Error::new(host::reason(&e)))?;
     // Before the interface is taken: a port that is taken must not cost a packet.
     let mut server = Server::bind(Endpoints {
         status: plan.options.status.as_deref(),

@@ -397,7 +397,8 @@ impl Running {
             ];
             sys::any_readable(fds, left);
             match signals.next() {
-                Some(libc::SIGHUP) => self.reload(plan, options, say),
+                Some(libc::SIGHUP) if options.config.is_some() => self.reload(plan, options, say),
+                // Of SIGHUP, too: its terminal has closed.
                 Some(_) => return Ok(()),
                 None => {}
             }
@@ -437,7 +438,7 @@ impl Running {
     /// Reads the configuration again; one that is wrong changes nothing.
     fn reload(&mut self, old: &mut Plan, options: &Options, say: &dyn Fn(&str)) {
         let Some(path) = &options.config else {
-            return say("SIGHUP: there is no --config to read again");
+            return;
         };
         let new = match Plan::new(options).and_then(|new| new.after(old, path)) {
             Ok(new) => new,

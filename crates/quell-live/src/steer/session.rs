@@ -80,7 +80,7 @@ impl Session {
     pub fn new(plan: Plan) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         // Before the watchdog is forked: what ends us is not for it.
-        let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+        let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
         let actuator = match plan.dry_run {
             true => None,
             false => Some(Actuator::new(&plan)?),

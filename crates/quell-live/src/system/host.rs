@@ -300,9 +300,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. What is written from then on must not wait without end, nor stop this process
-    /// where it is a background job of a terminal (`stty tostop`).
-    pub fn hold() -> io::Result<Self> {
+    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. SIGHUP stays ignored where the caller has it ignored (`nohup`), unless it has
+    /// a meaning here (`reloads`). What is written from then on must not wait without end, nor stop this process where it is a background
+    /// job of a terminal (`stty tostop`).
+    pub fn hold(reloads: bool) -> io::Result<Self> {
         bounded_writer::prepare();
         // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
         // owner.
@@ -310,7 +311,9 @@ impl Signals {
             let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&mut set);
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-                libc::sigaddset(&mut set, signal);
+                if signal != libc::SIGHUP || reloads || !is_ignored(signal) {
+                    libc::sigaddset(&mut set, signal);
+                }
             }
             let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if fd < 0 {
@@ -351,6 +354,16 @@ impl Drop for Signals {
     }
 }
 
+/// Whether this process ignores a signal.
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: zero is a valid sigaction, which the call fills.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let asked = libc::sigaction(signal, std::ptr::null(), &mut action);
+        asked == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Ends what waits at a listening socket.
 pub fn shutdown(socket: BorrowedFd<'_>) {
     // SAFETY: no pointers.
@@ -363,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_was_not_read_does_not_kill_at_the_end() {
-        let signals = Signals::hold().expect("signalfd");
+        let signals = Signals::hold(true).expect("signalfd");
         // SAFETY: no pointers; to this thread, which holds it back.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
         drop(signals);

@@ -51,7 +51,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     }
     let duration = time("--duration", options.duration.as_deref())?;
     // Held back before there is another thread.
-    let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+    let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
     // Before anything is written: a port that is taken must not cost a file.
     let mut server = Server::bind(Endpoints {
         metrics: options.metrics,
