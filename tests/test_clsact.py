@@ -250,6 +250,23 @@ def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: s
     assert "u32" in line.run("tc", "filter", "show", "dev", "v0", way).stdout
 
 
+@pytest.mark.real_time
+@pytest.mark.parametrize("way", ["egress", "ingress"])
+def test_clsact_stays_where_others_have_put_filters_while_it_was_stopped(line: Line, way: str) -> None:
+    process = line.dropping("0.1")
+    os.kill(process.pid, signal.SIGSTOP)
+    # As long as a loop may make no turn: five looks of the watchdog, each after 50 ms.
+    time.sleep(1)
+    assert line.run("sh", "-ec", f"tc filter add dev v0 {way} protocol ip u32 match u8 0 0").returncode == 0
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    until(lambda: "quell" not in line.filters())
+    for said in ("1 queue restored", "nothing to restore"):
+        assert "u32" in line.run("tc", "filter", "show", "dev", "v0", way).stdout
+        said_now = line.steer("--restore").stderr
+        assert said in said_now or "0 queues restored" in said_now
+
+
 TAKEN = ["tc filter del dev v0 egress", "tc qdisc del dev v0 clsact"]
 
 

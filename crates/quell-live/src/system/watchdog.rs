@@ -4,6 +4,7 @@
 //! memory that both see. Where a count stays the same for [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that
 //! case to a copy of the backend's socket. Of `quell live` it dies with the process that it watches, however that ends, so that its copies
 //! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
+//! What it has written for a stalled loop is not written again at the end: an administrator may have changed the knob since.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -278,9 +279,16 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: 
                 }
                 _ => {
                     if let ExitAction::Restore(state) = at_exit {
-                        let loops = loops.iter().flatten();
-                        let written = loops.filter(|watched| watched.write()).count();
-                        if written > 0 {
+                        let (mut written, mut whole) = (0, true);
+                        for (place, watched) in loops.iter().enumerate() {
+                            let Some(watched) = watched else { continue };
+                            match watched.end(shared.seen(place)) {
+                                End::Written => written += 1,
+                                End::InPart => whole = false,
+                                End::Refused => {}
+                            }
+                        }
+                        if written > 0 && whole {
                             sys::unlink(state);
                         }
                     }
@@ -295,6 +303,16 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: 
             }
         }
     }
+}
+
+/// What was written at the end of the watched process.
+enum End {
+    /// All, now or when the loop stalled.
+    Written,
+    /// The first message alone.
+    InPart,
+    /// Nothing: an error.
+    Refused,
 }
 
 /// A loop in the watchdog's process.
@@ -324,12 +342,13 @@ impl WatchedLoop {
     /// Counts looks, not seconds: a loop on a machine that was suspended has not stalled.
     fn look(&mut self, seen: &LoopState) {
         let turns = seen.turns.load(Ordering::Relaxed);
-        if self.at_end || turns != self.turns {
+        if turns != self.turns {
             (self.turns, self.ticks) = (turns, 0);
             return;
         }
         self.ticks = self.ticks.saturating_add(1);
-        if self.ticks >= TICKS && seen.state.load(Ordering::Acquire) == RUNS {
+        let stalled = self.ticks >= TICKS && !self.at_end;
+        if stalled && seen.state.load(Ordering::Acquire) == RUNS {
             seen.state.store(OPENING, Ordering::Release);
             let tail = seen.tail.load(Ordering::Relaxed).to_ne_bytes();
             if let Some(last) = self.bytes[..self.length].last_chunk_mut() {
@@ -340,8 +359,25 @@ impl WatchedLoop {
         }
     }
 
-    fn write(&self) -> bool {
-        sys::send_bytes(self.fd.as_fd(), &self.bytes[..self.length]).is_ok()
+    /// Writes what is not yet written. Of several messages that a loop has prepared for the end, the first alone if the loop had stalled:
+    /// the others are right only where the loop has seen what others changed.
+    fn end(&self, seen: &LoopState) -> End {
+        if !self.at_end && seen.state.load(Ordering::Acquire) == OPEN {
+            return End::Written;
+        }
+        let bytes = &self.bytes[..self.length];
+        let first = bytes.first_chunk().map_or(0, |n| u32::from_ne_bytes(*n)) as usize;
+        let part = self.at_end && self.ticks >= TICKS && first < bytes.len();
+        let bytes = if part { &bytes[..first] } else { bytes };
+        match sys::send_bytes(self.fd.as_fd(), bytes) {
+            Err(_) => End::Refused,
+            Ok(_) if part => End::InPart,
+            Ok(_) => End::Written,
+        }
+    }
+
+    fn write(&self) {
+        let _ = sys::send_bytes(self.fd.as_fd(), &self.bytes[..self.length]);
     }
 }
 
