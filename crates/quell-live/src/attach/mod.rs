@@ -304,7 +304,7 @@ pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
 
 fn saved(device: u32) -> Result<Saved, Error> {
     ATTACH
-        .find(|saved: &Saved| saved.device == device)?
+        .find(None, |saved: &Saved| saved.device == device)?
         .ok_or_else(|| {
             let error = Error::new("/run/quell has no state file of quell attach for it");
             let remedy =

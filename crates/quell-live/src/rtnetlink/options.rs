@@ -39,7 +39,7 @@ impl Knob {
 
 /// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a target in microseconds, a rate in bytes
 /// per second, a probability in parts of 2^32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Values([Option<u64>; 4]);
 
 impl Values {

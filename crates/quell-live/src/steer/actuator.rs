@@ -13,8 +13,9 @@ use super::steered::Steered;
 use crate::rtnetlink::clsact::{ClsactState, Hook};
 use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::Handle;
-use crate::rtnetlink::options::Knob;
+use crate::rtnetlink::options::{Knob, Values};
 use crate::rtnetlink::request::{QdiscState, RtnlWriter, change, unanswered};
+use crate::system::exclusive::Exclusive;
 use crate::system::host;
 use crate::system::notice::Notices;
 use crate::system::state::StateFile;
@@ -32,6 +33,8 @@ pub struct Actuator {
     pub heartbeats: Vec<Heartbeat>,
     /// What was before.
     pub file: StateFile,
+    saved: Saved,
+    exclusive: Option<Exclusive>,
     /// Where packets are dropped before the queue.
     pub dropping: Option<Dropping>,
 }
@@ -79,6 +82,8 @@ impl Actuator {
             watchdog: Watchdog::restoring(&file.path())?,
             heartbeats: Vec::new(),
             file,
+            saved: Saved::default(),
+            exclusive: None,
             dropping,
         })
     }
@@ -109,7 +114,9 @@ impl Actuator {
         let found = changed().map(|queue| &queue.found);
         let mut saved = Saved::new(device, &plan.knobs, found);
         // What it has set would be taken for what was there before.
-        if saved.is_shared()? {
+        self.exclusive = None;
+        self.exclusive = saved.take();
+        if self.exclusive.is_none() || saved.is_shared(&self.file)? {
             let error = Error::new("another quell steer has changed it").key(&plan.dev);
             return Err(error.remedy("stop that one first, or: quell steer --restore"));
         }
@@ -130,7 +137,9 @@ impl Actuator {
             self.watchdog.guard(&heartbeat, self.rtnl.as_fd(), bytes)?;
             self.heartbeats.push(heartbeat);
         }
-        let (Some(hook), Some(dropping)) = (saved.hook, &mut self.dropping) else {
+        let hook = saved.hook;
+        self.saved = saved;
+        let (Some(hook), Some(dropping)) = (hook, &mut self.dropping) else {
             return Ok(());
         };
         dropping.hook = Some(hook);
@@ -150,6 +159,23 @@ impl Actuator {
             ));
         }
         Ok(())
+    }
+
+    /// Adds a change of a queue to the next batch.
+    pub fn add(&mut self, queue: &Steered, values: &Values) {
+        let mut options = Vec::new();
+        queue.options(values, &mut options);
+        self.rtnl.add(&queue.found, &options);
+        let [before, after] = queue.around(values);
+        self.saved.changes(&queue.found.key, before, after);
+    }
+
+    /// Writes down what the batch will set: what else is found later was set by others, and stays.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_down(&self) -> Result<(), Error> {
+        self.file.update(&self.saved)
     }
 
     fn attach(&mut self) -> Result<(), Error> {

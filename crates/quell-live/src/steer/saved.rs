@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::message::Key;
-use crate::rtnetlink::options::{Kind, Knob};
+use crate::rtnetlink::options::{Kind, Knob, Values};
 use crate::rtnetlink::request::{self, MAX_OPTIONS, QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
+use crate::system::exclusive::Exclusive;
 use crate::system::host;
 use crate::system::state::{CHANGES, Command, State, StateFile, UndoOutcome};
 use crate::system::watchdog::MAX_LOOPS;
@@ -47,6 +48,9 @@ struct Row {
     kind: String,
     /// Its options in the kernel's format.
     options: Vec<u8>,
+    /// What its knobs were set to last, before and after the change. None: not known, as in files of quell 0.2.
+    #[serde(default)]
+    set: Option<[Values; 2]>,
 }
 
 impl State for Saved {
@@ -87,6 +91,7 @@ impl Saved {
             parent: found.key.parent,
             kind: found.kind.clone(),
             options: found.options.clone(),
+            set: None,
         };
         Self {
             pid: std::process::id(),
@@ -104,18 +109,41 @@ impl Saved {
         now != 0 && self.boot != 0 && self.boot != now
     }
 
-    /// Whether another process changes one of these queues: it has them by another name of the device or of the place.
+    /// Whether another file than `own` has one of these queues, by another name of the device or of the place.
     ///
     /// # Errors
     /// As [`is_changed`].
-    pub fn is_shared(&self) -> Result<bool, Error> {
-        let place = |row: &Row| (row.class, row.handle, row.parent);
-        let has = |row: &Row| self.queues.iter().any(|own| place(own) == place(row));
+    pub fn is_shared(&self, own: &StateFile) -> Result<bool, Error> {
+        let has = |row: &Row| self.queues.iter().any(|own| own.place() == row.place());
         let shares = |other: &Self| {
-            let another = other.pid != self.pid && !other.is_old();
-            another && other.device == self.device && other.queues.iter().any(has)
+            other.device == self.device && !other.is_old() && other.queues.iter().any(has)
         };
-        STEER.find(shares).map(|found| found.is_some())
+        STEER.find(Some(own), shares).map(|found| found.is_some())
+    }
+
+    /// Takes these queues; None if another process has one of them, whatever its folder of state files.
+    pub fn take(&self) -> Option<Exclusive> {
+        Exclusive::take_queues(self.device, self.queues.iter().map(Row::place))
+    }
+
+    /// Writes down that knobs of a queue are about to be changed from these values to others.
+    pub fn changes(&mut self, key: &Key, before: Values, after: Values) {
+        let place = (key.class, key.handle, key.parent);
+        if let Some(row) = self.queues.iter_mut().find(|row| row.place() == place) {
+            row.set = Some([before, after]);
+        }
+    }
+}
+
+impl Row {
+    /// Whether it is a class, its handle and its parent.
+    fn place(&self) -> (bool, u32, u32) {
+        (self.class, self.handle, self.parent)
+    }
+
+    /// Whether knobs have these values because quell has set them, as far as is known. Others are those of an administrator.
+    fn is_ours(&self, values: &Values) -> bool {
+        self.set.is_none_or(|set| set.contains(values))
     }
 }
 
@@ -139,10 +167,11 @@ pub fn undo_left(device: u32) -> usize {
 /// If a state file cannot be read, or others can write to their folder.
 pub fn is_changed(device: u32) -> Result<bool, Error> {
     let is = |saved: &Saved| saved.device == device && !saved.queues.is_empty() && !saved.is_old();
-    STEER.find(is).map(|found| found.is_some())
+    STEER.find(None, is).map(|found| found.is_some())
 }
 
-/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned; deleted ones are skipped.
+/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned; those that were deleted, or that
+/// another program has changed since, are skipped.
 ///
 /// # Errors
 /// If the file cannot be read, or the kernel refuses.
@@ -183,7 +212,12 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
         let same = |found: &&QdiscState| found.key == key && found.kind == row.kind && !found.stab;
         let found = there.iter().find(same);
         let kind = Kind::find(&row.kind, row.class);
-        if let (Some(found), Some(kind)) = (found, kind) {
+        let ours = |kind: &Kind, found: &QdiscState| {
+            row.is_ours(&kind.values(&found.options, &saved.knobs))
+        };
+        if let (Some(found), Some(kind)) = (found, kind)
+            && ours(kind, found)
+        {
             let mut options = Vec::new();
             kind.restore(&mut options, &row.options, &saved.knobs);
             rtnl.add(found, &options);

@@ -608,15 +608,14 @@ impl Session {
             if values == Values::default() {
                 continue;
             }
-            let mut options = Vec::new();
-            queue.options(&values, &mut options);
-            actuator.rtnl.add(&queue.found, &options);
+            actuator.add(queue, &values);
             asked.push((at, values));
         }
         self.write(lines.as_bytes())?;
         let Some(actuator) = self.actuator.as_mut().filter(|_| !asked.is_empty()) else {
             return Ok(());
         };
+        actuator.write_down()?;
         let outcomes = match actuator.rtnl.send() {
             Ok(outcomes) => outcomes,
             Err(e) => {

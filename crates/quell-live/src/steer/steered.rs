@@ -240,6 +240,15 @@ impl Steered {
         Some(values)
     }
 
+    /// What its knobs have, as far as is known, before and after a change.
+    pub fn around(&self, values: &Values) -> [Values; 2] {
+        let mut after = self.set;
+        for (knob, value) in values.each() {
+            after.set(knob, self.kind.stored(knob, value));
+        }
+        [self.set, after].map(|values| values.without(Knob::Drop))
+    }
+
     /// The options that make a change.
     pub fn options(&self, values: &Values, out: &mut Vec<u8>) {
         let mut all = *values;

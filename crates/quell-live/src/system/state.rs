@@ -226,11 +226,15 @@ impl Command {
         Ok(names.map(|name| (path(&name), name)).collect())
     }
 
-    /// The first state that is `wanted`.
+    /// The first state that is `wanted`, of another file than `own`.
     ///
     /// # Errors
     /// If a file before it cannot be read, or others can write to their folder.
-    pub fn find<S: State>(self, wanted: impl Fn(&S) -> bool) -> Result<Option<S>, Error> {
+    pub fn find<S: State>(
+        self,
+        own: Option<&StateFile>,
+        wanted: impl Fn(&S) -> bool,
+    ) -> Result<Option<S>, Error> {
         let Some(folder) = self.folder()? else {
             return Ok(None);
         };
@@ -242,6 +246,9 @@ impl Command {
                 stem: format!("{}{name}", self.prefix()),
                 _lock: None,
             };
+            if own.is_some_and(|own| own.stem == file.stem) {
+                continue;
+            }
             if let Some(state) = file.read()?.filter(&wanted) {
                 return Ok(Some(state));
             }
@@ -515,9 +522,20 @@ impl StateFile {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, state: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_vec(state)
-            .map_err(|e| no_state(self.command.location, &self.path(), &e.into()))?;
-        self.write_text(&text)
+        self.write_text(&self.text(state)?)
+    }
+
+    /// The same without waiting for a disk: what is lost with the system is the change, too.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn update(&self, state: &impl Serialize) -> Result<(), Error> {
+        self.replace(&self.text(state)?, false)
+    }
+
+    fn text(&self, state: &impl Serialize) -> Result<Vec<u8>, Error> {
+        let no = |e: serde_json::Error| no_state(self.command.location, &self.path(), &e.into());
+        serde_json::to_vec(state).map_err(no)
     }
 
     /// The same, with text of `quell._core`'s caller.
@@ -525,8 +543,12 @@ impl StateFile {
     /// # Errors
     /// If it cannot be written.
     pub fn write_text(&self, text: &[u8]) -> Result<(), Error> {
+        self.replace(text, true)
+    }
+
+    fn replace(&self, text: &[u8], sync: bool) -> Result<(), Error> {
         let folder = self.folder.fd.as_fd();
-        self.part(text, |part| {
+        self.part(text, sync, |part| {
             let name = CString::new(self.name())?;
             sys::rename_at(folder, &CString::new(part)?, &name)
         })
@@ -537,11 +559,16 @@ impl StateFile {
     /// # Errors
     /// If it could not be written.
     pub fn try_text(&self, text: &[u8]) -> Result<(), Error> {
-        self.part(text, |part| self.folder.remove(part))
+        self.part(text, true, |part| self.folder.remove(part))
     }
 
     /// Writes a temporary file beside it, which `then` renames or removes.
-    fn part(&self, text: &[u8], then: impl Fn(&str) -> io::Result<()>) -> Result<(), Error> {
+    fn part(
+        &self,
+        text: &[u8],
+        sync: bool,
+        then: impl Fn(&str) -> io::Result<()>,
+    ) -> Result<(), Error> {
         if text.len() as u64 > MAX_BYTES {
             // It could not be read again.
             let most = Error::new(format!("a state file may have {MAX_BYTES} bytes"));
@@ -559,7 +586,9 @@ impl StateFile {
                 opened => opened?,
             };
             file.write_all(text)?;
-            file.sync_all()?;
+            if sync {
+                file.sync_all()?;
+            }
             then(&name)
         };
         write().map_err(|error| {

@@ -206,13 +206,13 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     ask::<2>(fd, &out, sequence)
 }
 
-/// Binds a packet queue to which no rule leads, until its socket is closed; None if another socket has the number.
+/// Binds packet queues to which no rule leads, until their socket is closed; None if another socket has one of the numbers.
 ///
 /// # Errors
 /// If the kernel has no packet queues, or a right is missing.
-pub fn reserve(number: u16) -> io::Result<Option<OwnedFd>> {
+pub fn reserve(numbers: &[u16]) -> io::Result<Option<OwnedFd>> {
     let fd = sys::netfilter(ROOM)?;
-    match bind(&fd, number, 0) {
+    match numbers.iter().try_for_each(|number| bind(&fd, *number, 0)) {
         Ok(()) => Ok(Some(fd)),
         // A taken number and a missing right give the same error; with the right, some other number can be bound.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
