@@ -4,6 +4,7 @@ interfaces with another name than before, queues below queues, settings of the k
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -330,6 +331,73 @@ def test_a_queue_that_is_steered_is_steered_by_no_other(tmp_path: Path, rename: 
     assert shown[0] == "2" and any("limit 1000p" in line for line in shown), shown
 
 
+PIDS = "unshare -p -f --kill-child"
+FOLDERS = "unshare -m sh -c 'mount -t tmpfs -o mode=755 none /run; exec \"$@\"' -"
+
+
+@pytest.mark.parametrize(("apart", "other"), [(PIDS, "v0 1:"), (FOLDERS, "v0")], ids=["process numbers", "folders"])
+def test_a_queue_is_steered_by_one_process_though_another_namespace_hides_it(
+    tmp_path: Path, apart: str, other: str
+) -> None:
+    refused, status, shown, again = lines(
+        tmp_path,
+        f"""{STEER}
+        {apart} "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        status=0
+        {apart} "$live" steer {other} fixed limit 55 $with --duration 1s 2>&1 || status=$?
+        echo $status
+        tc qdisc show dev v0
+        kill $(pgrep -P $pid -x quell-live || echo $pid)
+        wait $pid || true
+        {apart} "$live" steer {other} fixed limit 55 $with --duration 100ms
+        tc qdisc show dev v0
+        """,
+    )
+    assert "another quell steer has changed it" in refused and status == "2"
+    assert "limit 43p" in shown and "limit 1000p" in again
+
+
+def test_what_was_restored_for_a_stopped_steer_and_then_changed_stays_though_it_is_killed(tmp_path: Path) -> None:
+    left = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        watchdog=$(pgrep -P $pid)
+        kill -STOP $pid
+        limited v0 1000
+        tc qdisc change dev v0 root handle 1: pfifo limit 99
+        kill -9 $pid
+        wait $pid || true
+        for _ in $(seq 100); do kill -0 $watchdog 2>/dev/null || break; sleep 0.05; done
+        tc qdisc show dev v0
+        ls /run/quell/*.json 2>/dev/null || echo none
+        """,
+    )
+    assert "limit 99p" in left[0]
+    assert left[1] == "none"
+
+
+@pytest.mark.parametrize("command", ["steer --restore --quiet", "steer v0 fixed limit 55 $with --duration 100ms"])
+def test_a_value_that_was_set_after_two_kills_is_not_overwritten(tmp_path: Path, command: str) -> None:
+    shown, left = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        kill -9 $(pgrep -P $pid) $pid
+        wait $pid || true
+        tc qdisc change dev v0 root handle 1: pfifo limit 99
+        "$live" {command}
+        tc qdisc show dev v0
+        ls /run/quell/*.json 2>/dev/null || echo none
+        """,
+    )
+    assert "limit 99p" in shown
+    assert left == "none"
+
+
 def test_what_a_killed_steer_left_is_brought_back_by_the_next_one_whatever_the_name_is(tmp_path: Path) -> None:
     *_, shown = lines(
         tmp_path,
@@ -532,6 +600,82 @@ def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchan
     )
     (left, old), (new, number) = (rule.split() for rule in rules)
     assert (left, new) == ("v0", "w0") and old != number
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(tmp_path: Path) -> None:
+    """From these names and numbers quell reckons the same first packet queue."""
+    rules = lines(
+        tmp_path,
+        """
+        export QUELL_FIREWALL=iptables
+        ip link add va index 10 type veth peer name pa
+        ip link add w23142 index 20 type veth peer name pb
+        ruled() { until iptables -t mangle -S | grep -q "o $1 .*NFQUEUE"; do sleep 0.05; done; }
+        "$live" --dev va --rate 8mbit --quiet & pid=$!
+        ruled va
+        kill -9 $pid
+        wait $pid || true
+        "$live" --dev w23142 --rate 1mbit --quiet & pid=$!
+        ruled w23142
+        iptables -t mangle -S | sed -n 's/.*-o \\([vw][a0-9]*\\) .*queue-num \\([0-9]*\\).*/\\1 \\2/p'
+        kill $pid
+        wait $pid
+        """,
+    )
+    (left, old), (new, number) = (rule.split() for rule in rules)
+    assert (left, new) == ("va", "w23142") and old != number
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_a_firewall_program_ends_with_the_killed_live_that_started_it(tmp_path: Path) -> None:
+    """Later it would make a rule that nothing removes any more."""
+    assert lines(
+        tmp_path,
+        """
+        export QUELL_FIREWALL=iptables
+        real=$(command -v iptables)
+        mkdir slow
+        cat >slow/iptables <<EOF
+#!/bin/sh
+if [ "\\$4" = -A ]; then echo \\$\\$ >slow/new; mv slow/new slow/pid; exec sleep 60; fi
+exec $real "\\$@"
+EOF
+        chmod 755 slow/iptables
+        PATH=$PWD/slow:$PATH "$live" --dev v0 --rate 8mbit --quiet & pid=$!
+        until [ -e slow/pid ]; do sleep 0.05; done
+        kill -9 $pid
+        wait $pid || true
+        for _ in $(seq 100); do kill -0 $(cat slow/pid) 2>/dev/null || break; sleep 0.05; done
+        if kill $(cat slow/pid) 2>/dev/null; then echo "it still ran"; fi
+        """,
+    ) == []
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+@pytest.mark.parametrize("edited", ['dev = "v1"', "dev = "], ids=["another interface", "an error"])
+def test_the_unit_restores_what_it_left_whatever_its_configuration_says_meanwhile(tmp_path: Path, edited: str) -> None:
+    text = (Path(__file__).parents[3] / "examples/quell-live.service").read_text()
+    (words,) = re.findall(r"^ExecStopPost=-\S+ live (.*)$", text, re.MULTILINE)
+    assert lines(
+        tmp_path,
+        f"""
+        export QUELL_FIREWALL=iptables RUNTIME_DIRECTORY=/run/quell-live
+        mkdir -m 755 $RUNTIME_DIRECTORY
+        printf 'dev = "v0"\\nrate = "8mbit"\\n' >live.toml
+        "$live" --config live.toml --quiet & pid=$!
+        until iptables -t mangle -S | grep -q NFQUEUE; do sleep 0.05; done
+        watchdog=$(pgrep -P $pid)
+        kill -9 $pid
+        wait $pid || true
+        # systemd waits for it, too.
+        for _ in $(seq 100); do kill -0 $watchdog 2>/dev/null || break; sleep 0.05; done
+        printf '%s\\nrate = "8mbit"\\n' '{edited}' >live.toml
+        "$live" {words.replace("/etc/quell/", "")}
+        iptables -t mangle -S | grep NFQUEUE || true
+        ls $RUNTIME_DIRECTORY/*.json 2>/dev/null || true
+        """,
+    ) == []
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
