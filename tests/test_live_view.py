@@ -77,8 +77,8 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(
     terminal = Terminal()
     config = tmp_path / "live.toml"
     config.touch()
-    words = ("--config", str(config), "--dev", "rb", "--rate", "9mbit", "--ingress", "2500kbit", "--aqm", "codel", "--dry-run", "--view")
-    command = ["ip", "netns", "exec", net.r, *program, *words]
+    words = ("--dev", "rb", "--rate", "9mbit", "--ingress", "2500kbit", "--aqm", "codel", "--dry-run", "--view")
+    command = ["ip", "netns", "exec", net.r, *program, *words, "--config", config]
     running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=terminal.theirs, text=True)
     try:
         terminal.wait(r"^egress +0\.000 +9\.000 +-")

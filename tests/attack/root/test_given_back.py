@@ -630,7 +630,7 @@ def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(t
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 def test_a_firewall_program_ends_with_the_killed_live_that_started_it(tmp_path: Path) -> None:
     """Later it would make a rule that nothing removes any more."""
-    assert lines(
+    left = lines(
         tmp_path,
         """
         export QUELL_FIREWALL=iptables
@@ -649,7 +649,8 @@ EOF
         for _ in $(seq 100); do kill -0 $(cat slow/pid) 2>/dev/null || break; sleep 0.05; done
         if kill $(cat slow/pid) 2>/dev/null; then echo "it still ran"; fi
         """,
-    ) == []
+    )
+    assert left == []
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
@@ -657,7 +658,7 @@ EOF
 def test_the_unit_restores_what_it_left_whatever_its_configuration_says_meanwhile(tmp_path: Path, edited: str) -> None:
     text = (Path(__file__).parents[3] / "examples/quell-live.service").read_text()
     (words,) = re.findall(r"^ExecStopPost=-\S+ live (.*)$", text, re.MULTILINE)
-    assert lines(
+    left = lines(
         tmp_path,
         f"""
         export QUELL_FIREWALL=iptables RUNTIME_DIRECTORY=/run/quell-live
@@ -675,7 +676,8 @@ def test_the_unit_restores_what_it_left_whatever_its_configuration_says_meanwhil
         iptables -t mangle -S | grep NFQUEUE || true
         ls $RUNTIME_DIRECTORY/*.json 2>/dev/null || true
         """,
-    ) == []
+    )
+    assert left == []
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
