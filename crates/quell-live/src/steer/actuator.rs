@@ -273,6 +273,13 @@ impl Dropping {
         }))
     }
 
+    /// Tells the watchdog that what others do at clsact is seen.
+    pub fn turn(&self) {
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.turn(0);
+        }
+    }
+
     /// What it did, for people.
     pub fn describe(&self) -> String {
         let counts = self.point.counts();

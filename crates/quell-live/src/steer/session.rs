@@ -296,6 +296,9 @@ impl Session {
                 queue.was_restored();
             }
         }
+        if let Some(dropping) = &actuator.dropping {
+            dropping.turn();
+        }
     }
 
     /// Reads notifications of changes that other programs made to the steered queues.
