@@ -84,24 +84,6 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
     assert "spoofed" not in requests
 
 
-@pytest.mark.real_time
-def test_a_shell_that_is_just_ending_says_what_forwarding_was(tmp_path: Path) -> None:
-    """Its last rule goes when forwarding is as before; until then another shell may begin."""
-    if shutil.which("iptables") is None:
-        pytest.skip("iptables is not installed")
-    script = f"""
-iptables -A FORWARD -m comment --comment quell-1-0 ! -i quell+ ! -o quell+ -j DROP
-echo 1 >/proc/sys/net/ipv4/ip_forward
-ip link set lo up
-{QUELL} shell --rate 5mbit --nat --quiet -- true
-cat /proc/sys/net/ipv4/ip_forward
-iptables-save | grep -c quell-
-"""
-    command = ["unshare", "-n", "sh", "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["0", "1"], done.stderr
-
-
 LEFT = """
 ip link set lo up
 echo 0 >/proc/sys/net/ipv4/ip_forward
@@ -237,3 +219,189 @@ def test_packets_within_a_bridge_pass(tmp_path: Path) -> None:
         ["unshare", "-n", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["before", "meanwhile"], done.stderr
+
+
+# Every process ends with the script.
+UNSHARED = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+# /run of its own, and functions for what follows. A folder `shim` may have an iptables that comes before the real one.
+APART = """
+mount -t tmpfs none /run
+ip link set lo up
+cd /proc/sys/net/ipv4
+echo 0 >ip_forward
+export PATH=$folder/shim:$PATH
+quell() {{ {quell} shell --rate 5mbit --nat --quiet -- "$@"; }}
+rules() {{ iptables-save | grep -c " quell-" || true; }}
+within() {{ for _ in $(seq 200); do if "$@"; then return; fi; sleep 0.05; done; echo "not within 10 s: $*"; exit 1; }}
+forwards() {{ [ "$(cat ip_forward)" = 1 ]; }}
+complete() {{ [ "$(rules)" = $((7 * ${{1:-1}})) ]; }}
+gone() {{ ! kill -0 $1 2>/dev/null; }}
+flush() {{ iptables -F; iptables -t nat -F; }}
+# Starts a shell that ends with the file $folder/$1; its processes are $pid and $guard.
+begin() {{
+  {quell} shell --rate 5mbit --nat --quiet -- sh -c "until [ -e $folder/$1 ]; do sleep 0.05; done" & pid=$!
+  within forwards
+  within guarded
+}}
+guarded() {{ guard=$(pgrep -P $pid -f natguard); }}
+"""
+
+
+def said(folder: Path, script: str, shim: str = "") -> str:
+    """Run a script in namespaces of its own; what it printed."""
+    for needed in ("iptables", "pgrep"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    if shim:
+        (folder / "shim").mkdir()
+        file = folder / "shim/iptables"
+        file.write_text(f'#!/bin/sh\ncd {folder}\n{shim}\nexec {shutil.which("iptables")} "$@"\n')
+        file.chmod(0o755)
+    text = f"set -e\nfolder={folder}\n" + APART.format(quell=QUELL) + script
+    done = subprocess.run([*UNSHARED, "sh", "-c", text], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+NTH_REMOVAL = """
+case " $* " in *" -D "*) [ ! -e armed ] || {
+  n=$(($(cat count 2>/dev/null) + 1))
+  echo $n >count
+  [ $n != %d ] || { %s; }
+};; esac
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("nth", [1, 4, 7])
+def test_the_next_shell_removes_what_a_guard_left_that_was_killed_while_it_removed(tmp_path: Path, nth: int) -> None:
+    script = """
+begin never
+within complete
+touch $folder/armed
+kill -9 $pid
+within gone $guard
+rm $folder/armed
+rules
+quell true
+cat ip_forward
+rules
+"""
+    left, *after = said(tmp_path, script, NTH_REMOVAL % (nth, "kill -9 $PPID; exit 1")).split()
+    assert int(left) == 8 - nth
+    assert after == ["0", "0"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("nth", [1, 4, 7])
+@pytest.mark.parametrize("how", ["exit 4", "exit 0"], ids=["fails", "does nothing"])
+def test_a_removal_that_fails_once_is_repeated(tmp_path: Path, nth: int, how: str) -> None:
+    script = "touch $folder/armed\nquell true\nrules\ncat ip_forward $folder/count"
+    rules, forwards, count = said(tmp_path, script, NTH_REMOVAL % (nth, how)).split()
+    assert (rules, forwards) == ("0", "0")
+    assert int(count) > 7
+
+
+@pytest.mark.real_time
+def test_a_start_that_may_not_change_forwarding_leaves_no_rules(tmp_path: Path) -> None:
+    script = """
+mount --bind /proc/sys /proc/sys
+mount -o remount,ro,bind /proc/sys
+cd .
+quell true 2>&1 || echo $?
+rules
+"""
+    assert said(tmp_path, script).splitlines() == [
+        "quell: --nat: /proc/sys/net/ipv4/ip_forward: Read-only file system", "2", "0",
+    ]  # fmt: skip
+
+
+RELOADED = {
+    "and the shell ends": "within complete; touch $folder/end; wait $pid",
+    "and both processes are killed": "kill -9 $pid $guard; within gone $pid; quell true",
+    "which removes a part": "iptables -F; within complete; touch $folder/end; wait $pid",
+}
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("then", RELOADED)
+def test_a_firewall_that_is_reloaded_meanwhile_opens_nothing(tmp_path: Path, then: str) -> None:
+    script = f"begin end\nwithin complete\nflush\n{RELOADED[then]}\nrules\ncat ip_forward"
+    assert said(tmp_path, script).split() == ["0", "0"]
+
+
+@pytest.mark.real_time
+def test_rules_that_cannot_be_put_back_end_forwarding(tmp_path: Path) -> None:
+    script = "begin end\nwithin complete\ntouch $folder/armed\nflush\nends() { ! forwards; }\nwithin ends\n"
+    script += "kill -0 $pid\nrm $folder/armed\ntouch $folder/end\nwait $pid\nrules"
+    shim = 'case " $* " in *" -I "*) [ ! -e armed ] || exit 4;; esac'
+    assert said(tmp_path, script, shim).split() == ["0"]
+
+
+@pytest.mark.real_time
+def test_a_reload_between_the_starts_of_two_shells_changes_nothing(tmp_path: Path) -> None:
+    script = """
+begin first
+first=$pid
+within complete
+flush
+begin second
+within complete 2
+touch $folder/first
+wait $first
+cat ip_forward
+touch $folder/second
+wait $pid
+cat ip_forward
+rules
+"""
+    assert said(tmp_path, script).split() == ["1", "0", "0"]
+
+
+@pytest.mark.real_time
+def test_shells_that_start_at_once_agree_on_what_was_before(tmp_path: Path) -> None:
+    """The first one is held where it has read the rules, until the second one forwards."""
+    shim = """
+case "$*" in *"-S FORWARD") if mkdir held 2>/dev/null; then
+  {real} "$@"
+  for _ in $(seq 200); do [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 0 ] || exit 0; sleep 0.05; done
+  exit 4
+fi;; esac
+"""
+    script = """
+quell true & first=$!
+within [ -e $folder/held ]
+begin second
+wait $first
+touch $folder/second
+wait $pid
+cat ip_forward
+rules
+for _ in 1 2 3 4; do quell true & done
+wait
+cat ip_forward
+rules
+"""
+    assert said(tmp_path, script, shim.format(real=shutil.which("iptables"))).split() == ["0", "0", "0", "0"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"redirects": 1}', '{"redirects": 1, "shells": 1}', '{"redirects": true, "shells": []}',
+     '{"redirects": "1", "shells": []}', '{"redirects": 1, "shells": ["1"]}', '{"redirects": 1, "shells": [-1]}',
+     '{"redirects": 1, "shells": [4294967296]}', '{"redirects": 1, "shells": [], "more": 1}', "[" * 100_000],
+    ids=range(12),
+)  # fmt: skip
+def test_a_state_file_that_quell_did_not_write_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state").write_text(text)
+    script = """
+quell true
+file=$(ls /run/quell/nat-*-forwarding.lock)
+cp $folder/state ${file%lock}json
+quell true 2>&1 || echo $?
+rules
+"""
+    refused, status, rules = said(tmp_path, script).splitlines()
+    assert "is no state file of quell shell --nat" in refused and "delete it" in refused
+    assert (status, rules) == ("2", "0")

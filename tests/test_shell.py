@@ -601,6 +601,37 @@ def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     assert left_over(marker) == []
 
 
+# A part of /proc is hidden, as in containers: no other /proc can be mounted, so there is no process namespace.
+HIDDEN = """
+mount -t tmpfs none /proc/tty
+exec unshare --user --map-root-user --net sh -c 'mount -t proc none /proc 2>/dev/null && exit 9; exec "$@"' - "$@"
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.machine_root
+@pytest.mark.parametrize("end", ["kill -9", "status"])
+def test_all_processes_end_where_no_proc_can_be_mounted(tmp_path: Path, end: str) -> None:
+    marker = f"QUELL_ENDED={os.getpid()}-{end[:4]}"
+    command = f"export {marker}; (setsid sh -c 'sleep 1000; :' &); setsid sleep 1000 & touch up; "
+    command += "exec sleep 1000" if end == "kill -9" else "exit 4"
+    words = ["unshare", "--mount", "sh", "-ec", HIDDEN, "-", str(QUELL), "shell", "--rate", "5mbit", "--quiet"]
+    words += ["--server", f"sh -c 'export {marker}; sleep 1000 & sleep 1000'", "--", "sh", "-c", command]
+    with subprocess.Popen(words, cwd=tmp_path) as process:
+        if end == "kill -9":
+            until = time.monotonic() + 30
+            while not (tmp_path / "up").exists():
+                assert process.poll() is None and time.monotonic() < until
+                time.sleep(0.05)
+            assert left_over(marker)
+            process.kill()
+        assert process.wait(timeout=30) == (-signal.SIGKILL if end == "kill -9" else 4)
+    until = time.monotonic() + 5
+    while left := left_over(marker):
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
+
+
 @pytest.mark.real_time
 def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1_500_000))

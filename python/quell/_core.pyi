@@ -208,15 +208,22 @@ class Shell:
 
 @final
 class StateFile:
-    """The state file of `quell tune --apply`, locked against other processes until it is closed. Linux only."""
+    """A state file, locked against other processes until it is closed. Linux only."""
 
     path: Path
 
     @staticmethod
     def hold(dev: str) -> StateFile:
-        """Take the state file of an interface; its folder is created if it is missing.
+        """Take that of `quell tune --apply` for an interface; its folder is created if it is missing.
 
         Raises InputError if another process has it, or if other users can write to its folder.
+        """
+
+    @staticmethod
+    def nat() -> StateFile:
+        """Take that of all `quell shell --nat` in this network namespace, waiting for other processes that have it.
+
+        Raises InputError if that takes too long, or if other users can write to its folder.
         """
 
     def read(self) -> str | None:

@@ -1,13 +1,18 @@
-//! `quell._core.StateFile`: the state file of `quell tune --apply`. Linux only.
+//! `quell._core.StateFile`: the state files of `quell tune --apply` and `quell shell --nat`. Linux only.
 
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use quell_live::state::{self, TUNE};
+use quell_live::state::{self, NAT, TUNE};
 
 use crate::input_error;
 
-/// The state file of an interface, locked against other processes until it is closed.
+/// How long another `quell shell --nat` may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A state file, locked against other processes until it is closed.
 #[pyclass(module = "quell._core")]
 pub struct StateFile(Option<state::StateFile>);
 
@@ -19,6 +24,23 @@ impl StateFile {
         let file = TUNE.hold(dev).map_err(input_error)?;
         let taken = || input_error(format!("{dev}: another quell tune is at work on it"));
         Ok(Self(Some(file.ok_or_else(taken)?)))
+    }
+
+    /// Takes the one that all `quell shell --nat` of this network namespace share, once no other process has it.
+    #[staticmethod]
+    fn nat(py: Python<'_>) -> PyResult<Self> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let file = NAT.hold("forwarding").map_err(input_error)?;
+            if file.is_some() {
+                return Ok(Self(file));
+            }
+            if Instant::now() > until {
+                let why = "another quell shell --nat is starting or ending, and does not finish";
+                return Err(input_error(why));
+            }
+            py.detach(|| sleep(Duration::from_millis(20)));
+        }
     }
 
     /// Its path.

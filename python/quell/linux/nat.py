@@ -5,27 +5,73 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from quell import _core
 from quell._core import InputError
-from quell.linux.spaces import has_interface
+from quell.linux.spaces import check_asked
+
+if TYPE_CHECKING:
+    from quell._core import StateFile
 
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
-_TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?(quell-\d+-(\d)(?:-(\d))?)"?(?: |$)', re.MULTILINE)
-"""Comment of a shell's rules: its process, and the previous values of ip_forward and accept_redirects."""
+_CHAINS = (("nat", "POSTROUTING"), ("filter", "FORWARD"))
+_TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: |$)', re.MULTILINE)
+"""Comment of a shell's rules: the index of its device, which no later device of this namespace has."""
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 """1: packets within a bridge pass FORWARD, too."""
 _GUARD = Path(__file__).with_name("natguard.py")
+_LOOK_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
+
+
+@dataclass(frozen=True)
+class _State:
+    """The contents of the state file, which is there while ip_forward is 1 because of shells, and was 0 before."""
+
+    redirects: int
+    """The previous value of accept_redirects, which the kernel sets whenever ip_forward changes."""
+    shells: list[int]
+    """Indices of the devices of the shells that need it."""
+
+    @classmethod
+    def read(cls, file: StateFile) -> _State | None:
+        """Return None if there is no file. Raises InputError for what quell does not write."""
+        text = file.read()
+        if text is None:
+            return None
+        try:
+            state = cls(**json.loads(text))
+            if all(type(n) is int and 0 <= n < 2**31 for n in (state.redirects, *state.shells)):
+                return state
+        except (TypeError, ValueError, RecursionError):
+            pass
+        raise InputError(
+            f"--nat: {file.path} is no state file of quell shell --nat; set net.ipv4.ip_forward to what it is to be, "
+            "then delete it"
+        )
+
+    def write(self, file: StateFile) -> None:
+        """Replace the file."""
+        file.write(json.dumps(asdict(self)))
+
+    def living(self) -> list[int]:
+        """Return the shells whose devices exist."""
+        return [index for index in self.shells if _exists(index)]
 
 
 def check() -> None:
@@ -43,19 +89,110 @@ def translated(device: str, network: str) -> Iterator[None]:
     Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    # Values before the first shell that still runs or has not restored them: of ip_forward, and of accept_redirects,
-    # which the kernel sets whenever ip_forward changes.
-    shown = _iptables("-S", "FORWARD")
-    others = _TAG.search(shown)
-    now = tuple(path.read_text().strip() for path in (_FORWARDING, _REDIRECTS))
-    before, redirects = (others[2], others[3] or "1") if others else now
-    if before == "0" and not others and (names := _forwarding()):
-        raise InputError(
-            f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
-            f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
-        )
-    left, on = _remove_left(shown, device), now[0] != "0"
-    tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
+    shown, index = _iptables("-S", "FORWARD"), socket.if_nametoindex(device)
+    file, guarding, told = _core.StateFile.nat(), None, ""
+    try:
+        with file:
+            if _settle(file):
+                told = "a quell shell --nat that was killed"
+            forwards = _is_on(_FORWARDING) and _State.read(file) is None
+            if not forwards:
+                _join(file, index)
+            rules = _rules(device, network, index, block=not forwards)
+            command = [sys.executable, "-I", "-S", _GUARD, str(index), json.dumps(rules)]
+            guarding = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            for rule in rules:
+                _iptables(*rule)
+            if not forwards:
+                _set(_FORWARDING, 1)
+                told = told or "--nat"
+        yield
+    finally:
+        if guarding:
+            guarding.communicate()
+        if not guarding or guarding.returncode:  # killed
+            end(index)
+        if told:
+            _tell(shown, told)
+
+
+def end(index: int) -> None:
+    """Remove a shell's rules, and restore forwarding unless others need it."""
+    with _core.StateFile.nat() as file:
+        _settle(file, index)
+
+
+def guard(index: int, rules: Sequence[Sequence[str]]) -> None:
+    """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
+    own = {index}.__contains__
+    while _exists(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+        try:
+            if len(_listed(own)) == len(rules):
+                continue
+            # Not while the shell itself, or another one, changes rules.
+            with _core.StateFile.nat():
+                if len(_listed(own)) != len(rules):
+                    _remove(own)
+                    for rule in rules:
+                        _iptables(*rule)
+        except InputError:
+            break  # without rules, other machines could send through this one
+    end(index)
+
+
+def _join(file: StateFile, index: int) -> None:
+    """Enter a shell among those that need forwarding. Raises InputError where that could not be changed or restored."""
+    try:
+        os.close(os.open(_FORWARDING, os.O_WRONLY))
+    except OSError as error:
+        raise InputError(f"--nat: {_FORWARDING}: {error.strerror}") from None
+    state = _State.read(file)
+    if state is None:
+        if names := _forwarding():
+            raise InputError(
+                f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
+                f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
+            )
+        state = _State(int(_REDIRECTS.read_text()), [])
+    _State(state.redirects, [*state.living(), index]).write(file)
+
+
+def _settle(file: StateFile, ending: int = 0) -> bool:
+    """Remove the rules of shells that have ended, and restore forwarding if none is left that needs it.
+
+    Return whether that was done. Nothing is removed where forwarding cannot be restored: other machines could send
+    through this one.
+    """
+    state, restored = _State.read(file), False
+    if state:
+        living = [index for index in state.living() if index != ending]
+        if living:
+            _State(state.redirects, living).write(file)
+        else:
+            restored = _set(_FORWARDING, 0)
+            _set(_REDIRECTS, state.redirects)  # last: the kernel sets it with the other
+            file.remove()
+    _remove(lambda index: index == ending or not _exists(index))
+    return restored
+
+
+def _set(setting: Path, value: int) -> bool:
+    """Change a setting that has another value; return whether it had."""
+    if int(setting.read_text()) == value:
+        return False
+    try:
+        setting.write_text(str(value))
+    except OSError as error:
+        raise InputError(f"--nat: {setting}: {error.strerror}") from None
+    return True
+
+
+def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[str]]:
+    """Return the arguments that insert a shell's rules, in order; `block` if the machine did not forward before."""
+    tag = ["-m", "comment", "--comment", f"quell-{index}"]
     # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
     # they are inserted first and end below the others.
     forward = [
@@ -66,51 +203,50 @@ def translated(device: str, network: str) -> Iterator[None]:
          "-j", "ACCEPT"],
         ["-i", device, "!", "-o", _SHELLS, "-s", network, "-j", "ACCEPT"],
     ]  # fmt: skip
-    if before == "0":
+    if block:
         # What a bridge forwards does not depend on ip_forward.
         routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _is_on(_BRIDGED) else []
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, *routed, "-j", "DROP"])
     rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
-    rules.append(["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"])
-    # Forwarding ends before the rules that block other machines are removed.
-    remove = [["iptables", "-w", *("-D" if word == "-I" else word for word in rule)] for rule in reversed(rules)]
-    command = [sys.executable, "-I", "-S", _GUARD, before, redirects, json.dumps(remove)]
-    guard = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        for rule in rules:
-            _iptables(*rule)
+    return [*rules, ["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"]]
+
+
+def _listed(of: Callable[[int], bool]) -> list[list[str]]:
+    """Return the arguments that remove the rules of shells whose index is wanted."""
+    found = []
+    for table, chain in _CHAINS:
+        shown = _iptables("-t", table, "-S", chain)
+        if not shown:
+            raise InputError(f"--nat: iptables does not list {chain}")
+        for line in shown.splitlines():
+            if (tag := _TAG.search(line)) and of(int(tag[1])):
+                found.append(["-t", table, "-D", *shlex.split(line)[1:]])
+    return found
+
+
+def _remove(of: Callable[[int], bool]) -> None:
+    """Remove rules until none is listed: another program may be changing them at this moment."""
+    error = None
+    for _ in range(_TRIES):
         try:
-            _FORWARDING.write_text("1")
-        except OSError as error:
-            raise InputError(f"--nat: {_FORWARDING}: {error.strerror}") from None
-        on = True
-        yield
-    finally:
-        guard.communicate()
-        if guard.returncode:  # killed
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if on and before == "0":
-            _tell(shown, "a quell shell --nat that was killed" if left else "--nat")
+            found = _listed(of)
+            if not found:
+                return
+            for rule in found:
+                _iptables(*rule)
+        except InputError as why:
+            error = why
+            time.sleep(_RETRY_S)
+    raise error or InputError("--nat: iptables does not remove its rules")
 
 
-def _remove_left(shown: str, device: str) -> bool:
-    """Remove the rules of shells that were killed together with their guards: their devices are gone.
-
-    Return whether there were any.
-    """
-    left = set()
-    for line in shown.splitlines():
-        tag, own = _TAG.search(line), re.search(r"(?<!! )-i (quell\d+) ", line)
-        if tag and own and (own[1] == device or not has_interface(own[1])):
-            left.add(tag[1])
-    for table, chain in (("filter", "FORWARD"), ("nat", "POSTROUTING")) if left else ():
-        for line in _iptables("-t", table, "-S", chain).splitlines():
-            if (tag := _TAG.search(line)) and tag[1] in left:
-                # Their guard may be removing them at this moment.
-                subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
-    return bool(left)
+def _exists(index: int) -> bool:
+    try:
+        socket.if_indextoname(index)
+    except OSError:
+        check_asked()
+        return False
+    return True
 
 
 def _tell(before: str, shell: str) -> None:

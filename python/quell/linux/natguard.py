@@ -1,37 +1,20 @@
-"""Remove the rules of `quell shell --nat` when standard input ends, which it does however that process ends.
+"""The process that guards the rules of a `quell shell --nat` and removes them when its standard input ends.
 
-    python -I -S natguard.py FORWARDING REDIRECTS RULES
+    python -I -S natguard.py INDEX RULES
 
-FORWARDING and REDIRECTS are the values of ip_forward and of accept_redirects before the shell; RULES are the argument
-vectors that remove the rules, in order, as JSON. This is a separate program without quell's modules, since it stays in
-memory as long as the shell runs.
+INDEX is that of the shell's device, RULES are the arguments of iptables that insert its rules, in order, as JSON.
 """
 
 import json
 import signal
 import sys
+from pathlib import Path
 
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+sys.path.append(str(Path(__file__).parents[2]))
 
-def main() -> None:
-    """Wait, remove all rules but the last, restore forwarding unless another shell has rules, and remove the last."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    import re
-    import subprocess  # not needed while it waits
-
-    *first, last = json.loads(sys.argv[3])
-    for rule in first:
-        subprocess.run(rule)
-    shown = subprocess.run(["iptables", "-w", "-t", "nat", "-S", "POSTROUTING"], stdout=subprocess.PIPE)
-    others = re.search(rb'(?m)^(?=.* -o quell).* --comment "?quell-\d+-\d(-\d)?"? ', shown.stdout)
-    if sys.argv[1] == "0" and not others:
-        # In this order: the kernel sets the second when the first changes.
-        for name, value in zip(("ip_forward", "conf/all/accept_redirects"), sys.argv[1:], strict=False):
-            with open(f"/proc/sys/net/ipv4/{name}", "w") as setting:  # noqa: PTH123 (one module less)
-                setting.write(value)
-    subprocess.run(last)
-
+from quell.linux import nat  # noqa: E402 (from the folder of this file; signals are ignored before)
 
 if __name__ == "__main__":
-    main()
+    nat.guard(int(sys.argv[1]), json.loads(sys.argv[2]))

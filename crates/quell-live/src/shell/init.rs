@@ -2,7 +2,8 @@
 //!
 //! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system calls only: what it needs
 //! lies ready in a [`Plan`]. It dies with its parent, and as the first process of its process namespace it takes every process
-//! in there along; with the last of them, and with the descriptors of the devices, all namespaces and devices are gone.
+//! in there along; with the last of them, and with the descriptors of the devices, all namespaces and devices are gone. Without a
+//! process namespace it becomes the parent of all of them (PR_SET_CHILD_SUBREAPER), and kills them before it ends.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -85,6 +86,16 @@ pub struct Plan {
     pub command: Program,
     /// The command's standard output and error, if not ours.
     pub output: Option<(RawFd, RawFd)>,
+}
+
+impl Plan {
+    /// The signal that ends the first process together with all others.
+    pub fn end(&self) -> c_int {
+        match self.processes {
+            true => libc::SIGKILL,
+            false => libc::SIGUSR1,
+        }
+    }
 }
 
 /// What the first process reports.
@@ -247,16 +258,15 @@ impl Init<'_> {
     }
 
     fn run(&self) -> ! {
-        // SAFETY: prctl takes numbers here, and `forward` does only what a handler may. What Ctrl-C sends reaches the command
+        // SAFETY: prctl takes numbers here, and both handlers do only what a handler may. What Ctrl-C sends reaches the command
         // without us.
         let ignored_hangup = unsafe {
-            libc::prctl(
-                libc::PR_SET_PDEATHSIG,
-                libc::SIGKILL as libc::c_ulong,
-                0,
-                0,
-                0,
-            );
+            if !self.plan.processes {
+                let handler = end as extern "C" fn(c_int) as libc::sighandler_t;
+                libc::signal(self.plan.end(), handler);
+                libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+            }
+            die_with_parent(self.plan.end());
             for signal in [libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_IGN);
             }
@@ -346,7 +356,12 @@ impl Init<'_> {
         // SAFETY: this process has one thread; the child ends in `exec` or `_exit`.
         match unsafe { libc::fork() } {
             -1 => self.fail(Step::Fork, &std::io::Error::last_os_error()),
-            0 => exit(child()),
+            0 => {
+                if !self.plan.processes {
+                    die_with_parent(libc::SIGKILL);
+                }
+                exit(child())
+            }
             pid => pid,
         }
     }
@@ -399,10 +414,14 @@ impl Init<'_> {
             // SAFETY: `status` outlives the call.
             let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
             if pid == command {
-                self.tell(Kind::CommandEnded, status, None);
-                if server > 0 && !self.plan.processes {
-                    sys::kill(-server, libc::SIGKILL);
+                if !self.plan.processes {
+                    // Earlier than the report, upon which the engine ends this process.
+                    if server > 0 {
+                        sys::kill(-server, libc::SIGKILL);
+                    }
+                    kill_children();
                 }
+                self.tell(Kind::CommandEnded, status, None);
                 exit(0);
             } else if pid == server {
                 self.tell(Kind::ServerEnded, status, None);
@@ -421,6 +440,68 @@ extern "C" fn forward(signal: c_int) {
     let command = COMMAND.load(Ordering::Relaxed);
     if command > 0 {
         sys::kill(command, signal);
+    }
+}
+
+/// Ends all processes and this one.
+extern "C" fn end(_: c_int) {
+    kill_children();
+    exit(1)
+}
+
+/// Has the kernel send this process a signal when its parent ends.
+fn die_with_parent(signal: c_int) {
+    // SAFETY: no pointers.
+    unsafe {
+        libc::prctl(
+            libc::PR_SET_PDEATHSIG,
+            libc::c_ulong::from(signal.cast_unsigned()),
+            0,
+            0,
+            0,
+        );
+    }
+}
+
+/// Kills the children, and theirs, which become this process's when their parents end, until there are none; for two seconds at most.
+fn kill_children() {
+    for _ in 0..2000 {
+        let mut text = [0u8; 4096];
+        // Needs CONFIG_PROC_CHILDREN, as CRIU does. Without it, command and server end by the signal of their parent's death.
+        let n = sys::read_file(c"/proc/thread-self/children", &mut text);
+        // A number that the end of the buffer has cut off has no space behind it.
+        for word in text[..n].split_inclusive(|b| *b == b' ') {
+            let digits = word.strip_suffix(b" ").and_then(|w| str::from_utf8(w).ok());
+            let child = digits.and_then(|w| w.parse().ok()).unwrap_or(0);
+            // This /proc may number the processes of another namespace.
+            if child > 0 && is_child(child) {
+                sys::kill(child, libc::SIGKILL);
+            }
+        }
+        // SAFETY: no pointers but a null one, for a status that is not wanted.
+        unsafe {
+            loop {
+                match libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) {
+                    -1 => return,
+                    0 => break,
+                    _ => {}
+                }
+            }
+            if n == 0 && libc::access(c"/proc/thread-self/children".as_ptr(), libc::F_OK) != 0 {
+                return;
+            }
+            libc::usleep(1000);
+        }
+    }
+}
+
+/// Whether this is a child of this process.
+fn is_child(pid: c_int) -> bool {
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: all zeros are a value of this structure, and it outlives the call.
+    unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, pid.cast_unsigned(), &mut about, how) == 0
     }
 }
 

@@ -153,12 +153,13 @@ impl StatusSource for Links {
 struct Init {
     pid: c_int,
     socket: OwnedFd,
+    /// The signal that ends it together with all processes in there.
+    end: c_int,
 }
 
 impl Drop for Init {
     fn drop(&mut self) {
-        // All processes in there end with it, where they have a process namespace of their own.
-        sys::kill(self.pid, libc::SIGKILL);
+        sys::kill(self.pid, self.end);
         sys::reap(self.pid);
     }
 }
@@ -390,7 +391,11 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
     let (ours, theirs) = sys::socket_pair().map_err(fork)?;
     let pid = init::start(plan, &theirs, &ours).map_err(fork)?;
     drop(theirs);
-    let init = Init { pid, socket: ours };
+    let init = Init {
+        pid,
+        socket: ours,
+        end: plan.end(),
+    };
     let (mut outer, mut inner, mut six) = (None, None, true);
     loop {
         if !sys::readable(init.socket.as_fd(), SETUP_TIMEOUT) {

@@ -83,6 +83,14 @@ pub const TUNE: Command = Command {
     location: CHANGES,
 };
 
+/// `quell shell --nat`, which is written in Python: one file, of all that run.
+pub const NAT: Command = Command {
+    name: "nat",
+    look: "iptables -S and sysctl net.ipv4.ip_forward",
+    service: None,
+    location: CHANGES,
+};
+
 /// The contents of a state file.
 pub trait State: Serialize + DeserializeOwned {
     /// Checks what the types do not.
