@@ -369,12 +369,15 @@ case "$*" in *"-S FORWARD") if mkdir held 2>/dev/null; then
 fi;; esac
 """
     script = """
-quell true & first=$!
+quell sh -c "until [ -e $folder/first ]; do sleep 0.05; done" & first=$!
 within [ -e $folder/held ]
 begin second
-wait $first
+within complete 2
 touch $folder/second
 wait $pid
+cat ip_forward
+touch $folder/first
+wait $first
 cat ip_forward
 rules
 for _ in 1 2 3 4; do quell true & done
@@ -382,7 +385,7 @@ wait
 cat ip_forward
 rules
 """
-    assert said(tmp_path, script, shim.format(real=shutil.which("iptables"))).split() == ["0", "0", "0", "0"]
+    assert said(tmp_path, script, shim.format(real=shutil.which("iptables"))).split() == ["1", "0", "0", "0", "0"]
 
 
 @pytest.mark.real_time

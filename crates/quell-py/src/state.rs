@@ -10,7 +10,7 @@ use quell_live::state::{self, NAT, TUNE};
 use crate::input_error;
 
 /// How long another `quell shell --nat` may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A state file, locked against other processes until it is closed.
 #[pyclass(module = "quell._core")]
@@ -29,7 +29,7 @@ impl StateFile {
     /// Takes the one that all `quell shell --nat` of this network namespace share, once no other process has it.
     #[staticmethod]
     fn nat(py: Python<'_>) -> PyResult<Self> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             let file = NAT.hold("forwarding").map_err(input_error)?;
             if file.is_some() {
