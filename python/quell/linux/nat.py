@@ -99,7 +99,7 @@ def translated(device: str, network: str) -> Iterator[None]:
             if not forwards:
                 _join(file, index)
             rules = _rules(device, network, index, block=not forwards)
-            command = [sys.executable, "-I", "-S", _GUARD, str(index), json.dumps(rules)]
+            command = [sys.executable, "-I", "-S", str(_GUARD), str(index), json.dumps(rules)]
             guarding = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
