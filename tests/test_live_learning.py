@@ -15,6 +15,12 @@ from conftest import QUELL_LIVE, Quell
 from live_net import Net, built, hears, require, state, stop, until
 
 WORDS = "learnqueue target 10ms"
+OTHER = "learnqueue target 5ms"
+CONFIGS = {
+    WORDS: 'dev = "rb"\nrate = "1mbit"\naqm = "learnqueue target 10ms"\n',
+    OTHER: 'dev = "rb"\nrate = "1mbit"\naqm = "learnqueue target 5ms"\n',
+    "fq_codel": 'dev = "rb"\nrate = "1mbit"\naqm = "fq_codel"\n',
+}
 
 
 class Learning(Net):
@@ -92,7 +98,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
     config, status = tmp_path / "live.toml", tmp_path / "status"
 
     def told(words: str) -> None:
-        config.write_text(f'dev = "rb"\nrate = "1mbit"\naqm = "{words}"\n')
+        config.write_text(CONFIGS[words])
 
     def reload(words: str) -> None:
         told(words)
@@ -105,17 +111,16 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
         os.environ["STATE_DIRECTORY"] = net.folder
         return net.live("--config", str(config), "--status", str(status))
 
-    other = "learnqueue target 5ms"
     told(WORDS)
     command = start()
     net.datagrams(600, gap=0.004)
     reload("fq_codel")
     reload(WORDS)
-    reload(other)
+    reload(OTHER)
     assert stop(command)[0] == 0
     first = decisions(quell, net.file())
     assert first > 50
-    before = net.file(other).read_bytes()
+    before = net.file(OTHER).read_bytes()
     # The file of the words that a reload brings is read.
     told("fq_codel")
     command = start()
@@ -125,7 +130,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
     until(lambda: state(status)["queue"] == f"{WORDS} guard")
     assert stop(command)[0] == 0
     assert decisions(quell, net.file()) >= first
-    assert net.file(other).read_bytes() == before
+    assert net.file(OTHER).read_bytes() == before
 
 
 @pytest.mark.real_time
