@@ -157,8 +157,8 @@ const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
 // What tunnels are announced by: IP protocols, Ethernet's types, VXLAN's port.
-const IP_IN_IP: u8 = 4;
-const IPV6_IN_IP: u8 = 41;
+pub(crate) const IP_IN_IP: u8 = 4;
+pub(crate) const IPV6_IN_IP: u8 = 41;
 pub(crate) const GRE: u8 = 47;
 const ETHERTYPE_IP: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -166,6 +166,8 @@ const ETHERTYPE_BRIDGED: u16 = 0x6558;
 const VXLAN_PORT: u16 = 4789;
 /// Tunnels nested more deeply are not parsed.
 const MAX_TUNNELS: usize = 4;
+/// Bytes of a tunnel's headers between two IP headers: UDP's 8, Geneve's 260 at most (RFC 8926, section 3.4), Ethernet's with two tags.
+const TUNNEL_HEADERS: usize = 8 + 260 + 22;
 /// Ports behind longer chains of extension headers are ignored, which bounds the work per packet.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -311,23 +313,40 @@ impl Ip {
 }
 
 /// An IP header, and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
+    /// Where it begins.
+    pub(crate) at: usize,
     pub(crate) protocol: u8,
-    /// Where that begins.
+    /// Where what follows begins.
     pub(crate) transport: usize,
-    /// Where the IP packet within it begins, if it is a tunnel's.
-    pub(crate) inner: Option<usize>,
 }
 
-/// The IP header that begins at a place of a packet.
+/// The IP header that begins at a place of a packet; None for fragments, and for jumbograms, whose length is in an option.
 pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     let packet = packet.get(at..)?;
     let ip = parse(packet)?;
-    let inner = within(&ip, packet).map(|inner| at + ip.end - inner.len());
-    Some(Layer {
+    let jumbo = ip.tuple.version == 6 && packet[4..6] == [0; 2];
+    (!ip.fragment && !jumbo).then_some(Layer {
+        at,
         protocol: ip.tuple.protocol,
         transport: at + ip.transport,
-        inner,
+    })
+}
+
+/// The first IP header from `from` on that describes a packet up to the end of this one, and ends at `to` at the latest. It is found by
+/// its length and checksum, so that the tunnel's format need not be known.
+pub(crate) fn inner(packet: &[u8], from: usize, to: usize) -> Option<Layer> {
+    let mut places = (from..to.min(from + TUNNEL_HEADERS)).step_by(2);
+    places.find_map(|at| {
+        let layer = layer(packet, at).filter(|layer| layer.transport <= to)?;
+        let ip = &packet[at..];
+        let word = |at: usize| usize::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
+        let whole = match ip[0] >> 4 {
+            4 => word(2) == ip.len() && sum(&ip[..layer.transport - at], 0) == 0xffff,
+            _ => 40 + word(4) == ip.len(),
+        };
+        whole.then_some(layer)
     })
 }
 

@@ -8,10 +8,15 @@ use std::ops::Range;
 
 use quell_qdisc::num;
 
-use crate::packet::header;
+use crate::packet::header::{self, Layer};
 
 /// Bytes of the header before each packet, in both directions.
 pub const HEADER: usize = 10;
+/// Packets of a frame, at most: as many as 64 KiB are at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). Not the size of the segments is
+/// limited: the kernel merges any that are equally long. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
+pub const MOST: usize = 65_535 / 88;
+/// IP headers of a packet, at most: its own and those of tunnels.
+const LAYERS: usize = 4;
 
 // Flags and kinds of linux/virtio_net.h.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -39,11 +44,11 @@ enum Kind {
     Whole,
     /// A packet whose transport checksum, from `start`, is to be completed at `at`.
     Checksum { start: usize, at: usize },
-    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`, its IP header's from
-    /// `inner`: behind those of tunnels, which a card or the kernel merges segments within.
+    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`. The last IP header of
+    /// `layers` is theirs; those in front are of tunnels, which a card or the kernel merges segments within.
     Segments {
         tcp: bool,
-        inner: usize,
+        layers: [Option<Layer>; LAYERS],
         start: usize,
         header: usize,
         size: usize,
@@ -67,8 +72,9 @@ impl<'a> Frame<'a> {
                 false => None,
             };
         }
-        let inner = innermost(packet, start)?;
-        let version = packet[inner] >> 4;
+        let layers = layers(packet, start)?;
+        let inner = layers.iter().flatten().next_back()?;
+        let version = packet[inner.at] >> 4;
         let tcp = match (kind, version) {
             (TCP4, 4) | (TCP6, 6) => true,
             (UDP, 4 | 6) => false,
@@ -83,9 +89,12 @@ impl<'a> Frame<'a> {
         if size == 0 || header < least || header > packet.len() {
             return None;
         }
+        if packet.len() - header > size * MOST {
+            return None;
+        }
         whole(Kind::Segments {
             tcp,
-            inner,
+            layers,
             start,
             header,
             size,
@@ -166,7 +175,7 @@ impl<'a> Frame<'a> {
     ) -> Option<(usize, Range<usize>)> {
         let Kind::Segments {
             tcp,
-            inner,
+            layers,
             start,
             header,
             size,
@@ -174,6 +183,8 @@ impl<'a> Frame<'a> {
         else {
             return None;
         };
+        let mut layers = layers.iter().flatten().rev();
+        let inner = layers.next()?.at;
         let payload = self.packet.len() - header;
         let (from, to) = (first * size, ((first + count) * size).min(payload));
         // No frame's header says where the headers of tunnels are.
@@ -181,22 +192,11 @@ impl<'a> Frame<'a> {
             return None;
         }
         let (head, out) = out.get_mut(..HEADER + header)?.split_at_mut(HEADER);
-        open(head, start, start + if tcp { 16 } else { 6 });
+        let open_sum = start + if tcp { 16 } else { 6 };
+        open(head, start, open_sum);
         out.copy_from_slice(&self.packet[..header]);
         let four = out[inner] >> 4 == 4;
         let length = header + to - from;
-        let mut at = 0;
-        while at < inner {
-            let layer = header::layer(out, at)?;
-            set_length(&mut out[at..], length - at, first);
-            if layer.protocol == header::UDP {
-                let udp = &mut out[layer.transport..layer.transport + 8];
-                udp[4..6].copy_from_slice(&num::index_u16(length - layer.transport).to_be_bytes());
-                // None, as over IPv4 there need not be one (RFC 768): the packet's own is not known yet.
-                udp[6..8].fill(0);
-            }
-            at = layer.inner?;
-        }
         set_length(&mut out[inner..], length - inner, first);
         let t = &mut out[start..];
         if tcp {
@@ -223,7 +223,13 @@ impl<'a> Frame<'a> {
             head[2..4].copy_from_slice(&num::index_u16(header).to_ne_bytes());
             head[4..6].copy_from_slice(&num::index_u16(size).to_ne_bytes());
         }
-        set_sum(&mut out[inner..], start - inner, length - inner, tcp);
+        let protocol = if tcp { header::TCP } else { header::UDP };
+        let sum = pseudo(&out[inner..], protocol, length - start);
+        out[open_sum..open_sum + 2].copy_from_slice(&num::low_u16(sum.into()).to_be_bytes());
+        for layer in layers {
+            set_length(&mut out[layer.at..], length - layer.at, first);
+            set_tunnel(out, layer, length, (start, open_sum));
+        }
         let at = HEADER + header;
         Some((at, at + from..at + to))
     }
@@ -237,29 +243,30 @@ fn open(head: &mut [u8], start: usize, at: usize) {
     head[8..10].copy_from_slice(&num::index_u16(at - start).to_ne_bytes());
 }
 
-/// Where the IP header begins behind which the transport's is, at `start`; None if there is none, or a tunnel in front of it has a
-/// checksum or a number for each packet.
-fn innermost(packet: &[u8], start: usize) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        let layer = header::layer(packet, at)?;
+/// The IP headers in front of the transport header at `start`, the outermost first; None if that cannot be decided, or if a tunnel gives
+/// each packet something of its own.
+fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
+    let mut layers = [None; LAYERS];
+    let mut layer = header::layer(packet, 0)?;
+    for place in &mut layers {
+        *place = Some(layer);
         if layer.transport == start {
-            return Some(at);
+            return Some(layers);
         }
-        let inner = layer.inner?;
         // A chain of extension headers may end behind the packet.
-        let tunnel = packet.get(layer.transport..inner)?;
-        let splits = match layer.protocol {
-            // RFC 2890, section 2.
-            header::GRE => tunnel[0] & 0x90 == 0,
-            header::UDP => packet[at] >> 4 == 4 || tunnel[6..8] == [0; 2],
-            _ => true,
+        let tunnel = packet.get(layer.transport..start)?;
+        let headers = match (layer.protocol, tunnel) {
+            (header::IP_IN_IP | header::IPV6_IN_IP, _) => 0,
+            // A checksum, a key, no number (RFC 2890, section 2).
+            (header::GRE, [flags, 0, ..]) if flags & !0xa0 == 0 => {
+                4 + 4 * flags.count_ones() as usize
+            }
+            (header::UDP, _) => 8,
+            _ => return None,
         };
-        if !splits {
-            return None;
-        }
-        at = inner;
+        layer = header::inner(packet, layer.transport + headers, start)?;
     }
+    None
 }
 
 /// Writes the length of packet `k` into its IP header, and what depends on it or differs between packets.
@@ -277,16 +284,40 @@ fn set_length(headers: &mut [u8], length: usize, k: usize) {
     headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-/// Writes the sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
-fn set_sum(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
-    let addresses = if headers[0] >> 4 == 4 { 12..20 } else { 8..40 };
-    let (protocol, at) = match tcp {
-        true => (header::TCP, start + 16),
-        false => (header::UDP, start + 6),
+/// Writes the length and the checksum of a tunnel whose packet has so many bytes; all within it is written. With its checksum complete,
+/// what begins at `start` adds up to the complement of the sum that is open there.
+fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (usize, usize)) {
+    let from = layer.transport;
+    let (at, pseudo) = match layer.protocol {
+        header::UDP => {
+            let length = length - from;
+            headers[from + 4..from + 6].copy_from_slice(&num::index_u16(length).to_be_bytes());
+            // There need not be one (RFC 768; over IPv6 RFC 6935).
+            if headers[from + 6..from + 8] == [0; 2] {
+                return;
+            }
+            let pseudo = pseudo(&headers[layer.at..], header::UDP, length);
+            (from + 6, pseudo)
+        }
+        header::GRE if headers[from] & 0x80 != 0 => (from + 4, 0),
+        _ => return,
     };
-    let pseudo = u32::from(protocol) + num::count(length - start);
-    let sum = num::low_u16(header::sum(&headers[addresses], pseudo).into());
+    headers[at..at + 2].fill(0);
+    let within = u16::from_be_bytes([headers[open], headers[open + 1]]);
+    let sum = header::sum(&headers[from..start], pseudo + u32::from(!within));
+    // 0 would say that there is none.
+    let sum = match !num::low_u16(sum.into()) {
+        0 => u16::MAX,
+        sum => sum,
+    };
     headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) of a packet that begins with this IP header, for so many
+/// bytes behind it.
+fn pseudo(ip: &[u8], protocol: u8, length: usize) -> u32 {
+    let addresses = if ip[0] >> 4 == 4 { 12..20 } else { 8..40 };
+    header::sum(&ip[addresses], u32::from(protocol) + num::count(length))
 }
 
 #[cfg(test)]
@@ -310,6 +341,7 @@ mod tests {
             p[4..6].copy_from_slice(&[0xff, 0xfe]);
             p[9] = if tcp { header::TCP } else { header::UDP };
             p[12..20].copy_from_slice(&[100, 64, 0, 1, 100, 64, 0, 2]);
+            complete(&mut p[..20], 10, 0);
         }
         if tcp {
             p[ip + 4..ip + 8].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
@@ -338,6 +370,12 @@ mod tests {
         f
     }
 
+    /// Writes the checksum of `bytes`, which is at `at`.
+    fn complete(bytes: &mut [u8], at: usize, pseudo: u32) {
+        let sum = header::sum(bytes, pseudo) as u16;
+        bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+    }
+
     fn pseudo(p: &[u8], start: usize) -> u32 {
         let (addresses, protocol) = match p[0] >> 4 {
             4 => (12..20, p[9]),
@@ -361,8 +399,7 @@ mod tests {
             let word = |at: usize| usize::from(u16::from_ne_bytes([out[at], out[at + 1]]));
             let (start, at) = (word(6), word(6) + word(8));
             assert_eq!(out[0], NEEDS_CHECKSUM);
-            let sum = header::sum(&packet[start..], 0) as u16;
-            packet[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+            complete(&mut packet[start..], at - start, 0);
             packet
         };
         (0..frame.count()).map(piece).collect()
@@ -383,7 +420,7 @@ mod tests {
         assert_eq!(sequence(&all[1]), 0xffff_fff0u32.wrapping_add(1000));
     }
 
-    /// The frame within a tunnel: IP in IP, GRE, GRE with a key, VXLAN, over IPv4 or IPv6; and the bytes of the tunnel's headers.
+    /// The frame within one of [`TUNNELS`] over IPv4 or IPv6; and the bytes of the tunnel's headers.
     fn within_tunnel(f: &[u8], six: bool, tunnel: usize) -> (Vec<u8>, usize) {
         let four = f[HEADER] >> 4 == 4;
         let kind: [u8; 2] = if four { [8, 0] } else { [0x86, 0xdd] };
@@ -391,13 +428,20 @@ mod tests {
             0 => (if four { 4 } else { 41 }, Vec::new()),
             1 => (header::GRE, [&[0, 0], &kind[..]].concat()),
             2 => (header::GRE, [&[0x20, 0], &kind[..], &[7; 4]].concat()),
+            3 => (header::GRE, [&[0xa0, 0], &kind[..], &[7; 8]].concat()),
             _ => {
-                let length = (30 + f.len() - HEADER) as u16;
-                let ports = [0x30, 0x39, 0x12, 0xb5];
-                let sum = if six { [0; 2] } else { [1, 2] };
-                let udp = [&ports[..], &length.to_be_bytes(), &sum].concat();
-                let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
-                (header::UDP, [&udp[..], &vxlan, &[2; 12], &kind].concat())
+                let ethernet = [&[2; 12], &kind[..]].concat();
+                let vxlan = [&[8, 0, 0, 0, 0, 0, 7, 0], &ethernet[..]].concat();
+                let options = [&[3, 0, 0x65, 0x58, 0, 0, 7, 0][..], &[0x45; 12]].concat();
+                let (port, sum, rest): (u16, _, _) = match tunnel {
+                    4 => (4789, 0, vxlan),
+                    5 => (8472, 1, [&vxlan[..20], &[0x81, 0, 0, 5], &kind].concat()),
+                    6 => (6081, 1, [options, ethernet].concat()),
+                    _ => (5555, 1, Vec::new()), // FOU.
+                };
+                let length = (8 + rest.len() + f.len() - HEADER) as u16;
+                let udp = [0x3039, port, length, sum].map(u16::to_be_bytes);
+                (header::UDP, [udp.concat(), rest].concat())
             }
         };
         let length = (headers.len() + f.len() - HEADER) as u16;
@@ -411,6 +455,7 @@ mod tests {
             ip[2..4].copy_from_slice(&(length + 20).to_be_bytes());
             ip[4..6].copy_from_slice(&[0xff, 0xff]);
             ip[9] = protocol;
+            complete(&mut ip, 10, 0);
         }
         headers.splice(0..0, ip);
         let mut all = f[..HEADER].to_vec();
@@ -421,11 +466,14 @@ mod tests {
         (all, headers.len())
     }
 
+    /// IP in IP, GRE, that with a key, with key and checksum, VXLAN, that on another port with a tag and a checksum, Geneve, FOU.
+    const TUNNELS: usize = 8;
+
     #[test]
     fn segments_within_tunnels_are_those_without_and_each_has_the_tunnels_headers() {
         for (six, inner_six, tcp) in (0..8).map(|n| (n & 1 > 0, n & 2 > 0, n & 4 > 0)) {
             let plain = frame(inner_six, tcp, &[5; 3210], 1000, FIN | 0x10);
-            for tunnel in 0..4 {
+            for tunnel in 0..TUNNELS {
                 let (f, bytes) = within_tunnel(&plain, six, tunnel);
                 let all = pieces(&f);
                 assert_eq!(all.len(), 4);
@@ -440,15 +488,48 @@ mod tests {
                         assert_eq!(header::sum(&p[..20], 0), 0xffff);
                         assert_eq!(word(4), (0xffff + k) & 0xffff);
                     }
+                    if tunnel == 4 {
+                        assert_eq!(word(ip + 6), 0);
+                    }
+                    if tunnel >= 4 {
+                        assert_eq!(word(ip + 4), p.len() - ip);
+                    }
+                    if tunnel > 4 {
+                        assert_eq!(header::sum(&p[ip..], pseudo(p, ip)), 0xffff, "{tunnel}");
+                    }
                     if tunnel == 3 {
-                        assert_eq!((word(ip + 4), word(ip + 6)), (p.len() - ip, 0));
+                        assert_eq!(header::sum(&p[ip..], 0), 0xffff);
                     }
                 }
+                // A tunnel within a tunnel.
+                let (nested, outer) = within_tunnel(&f, !six, 7);
+                for (p, alone) in pieces(&nested).iter().zip(&all) {
+                    assert_eq!(p[outer..], alone[..], "{six} {inner_six} {tcp} {tunnel}");
+                    let ip = if six { 20 } else { 40 };
+                    assert_eq!(header::sum(&p[ip..], pseudo(p, ip)), 0xffff);
+                }
             }
-            // A sum or a number of its own for each packet is not made.
+            // A number of its own for each packet is not made.
             let (mut f, _) = within_tunnel(&plain, six, 2);
             f[HEADER + if six { 40 } else { 20 }] = 0x10;
             assert!(Frame::parse(&f).is_none());
+        }
+        // A jumbogram has its length elsewhere.
+        let mut f = frame(true, true, &[5; 3210], 1000, 0);
+        f[HEADER + 4..HEADER + 6].fill(0);
+        assert!(Frame::parse(&f).is_none());
+    }
+
+    #[test]
+    fn a_frame_is_a_bounded_number_of_packets_however_small_they_are() {
+        for tcp in [false, true] {
+            let count = |bytes, size| {
+                Frame::parse(&frame(false, tcp, &vec![1; bytes], size, 0)).map(|f| f.count())
+            };
+            assert_eq!(count(MOST, 1), Some(MOST), "small ones that were merged");
+            assert_eq!(count(MOST + 1, 1), None);
+            assert_eq!(count(60_000, 1), None);
+            assert_eq!(count(65_000, 88), Some(739));
         }
     }
 
@@ -481,7 +562,7 @@ mod tests {
 
         #[test]
         fn segments_hold_the_payload_once_and_their_checksums_are_right(
-            six in any::<bool>(), tcp in any::<bool>(), size in 0..1500u16,
+            six in any::<bool>(), tcp in any::<bool>(), size in prop_oneof![Just(0), 9..1500u16],
             payload in proptest::collection::vec(any::<u8>(), 1..6000),
         ) {
             let all = pieces(&frame(six, tcp, &payload, size, 0x18));
@@ -505,7 +586,7 @@ mod tests {
             mut f in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..200),
                 (any::<bool>(), any::<bool>(), 0..99u16).prop_map(|(s, t, z)| frame(s, t, &[3; 150], z, 0)),
-                (any::<bool>(), any::<bool>(), 1..99u16, 0..4usize)
+                (any::<bool>(), any::<bool>(), 1..99u16, 0..TUNNELS)
                     .prop_map(|(s, t, z, n)| within_tunnel(&frame(s, t, &[3; 150], z, 0), t, n).0),
             ],
             flips in proptest::collection::vec((0..100usize, any::<u8>()), 0..4), cut in 0..300usize,
