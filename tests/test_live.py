@@ -496,6 +496,35 @@ def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bum
     server.communicate()
 
 
+@pytest.mark.real_time
+def test_in_line_a_stream_within_a_tunnel_passes_whole(bump: Bump, tmp_path: Path) -> None:
+    # A port that is not VXLAN's, and a checksum of the tunnel's own.
+    for host, end, far in ((bump.a, 1, 2), (bump.b, 2, 1)):
+        tunnel = f"type vxlan id 7 local 10.9.2.{end} remote 10.9.2.{far} dstport 8472 udpcsum"
+        try:
+            bump.ip(f"-n {host} link add vx {tunnel}")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no VXLAN here: {error.stderr}")
+        bump.ip(f"-n {host} addr add 10.9.3.{end}/24 dev vx")
+        bump.ip(f"-n {host} link set vx up")
+    server = bump.echo()
+    command = bump.in_line("--rate", "400mbit", "--ingress", "400mbit", "--status", str(tmp_path / "s"))
+    sink = bump.start(bump.b, sys.executable, "-c", STREAM, "listen")
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    sent = bump.run(bump.a, sys.executable, "-c", STREAM, "10.9.3.2")
+    assert sent.returncode == 0, sent.stderr
+    assert sink.communicate(timeout=60)[0] == sent.stdout
+    time.sleep(0.3)
+    look = state(tmp_path / "s")
+    status, errors = stop(command)
+    assert status == 0, errors
+    assert look["read"] > 3_000_000 / 1500
+    assert (look["refused"], look["unsent"]) == (0, 0)
+    server.kill()
+    server.communicate()
+
+
 TAGGED = """
 import socket, struct, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)); s.bind(("v0", 3)); s.settimeout(5)

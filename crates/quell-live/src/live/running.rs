@@ -420,6 +420,7 @@ impl Running {
             progress.tell_stalls(&self.workers);
             let failures = progress.failures(plan.dev(), &self.watches);
             failures.iter().for_each(|line| tell(line));
+            progress.tell_refused(plan.dev());
             if self.prober.is_some()
                 && let Some(line) = reachability.message(self.reflectors.answered(), Instant::now())
             {

@@ -6,6 +6,7 @@ use quell_link::Error;
 use quell_link::units::counted;
 
 use crate::firewall::{Changes, Made};
+use crate::plane::backend::af_packet;
 use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
 use crate::system::host;
@@ -150,6 +151,8 @@ pub struct Progress {
     turns: Vec<u32>,
     stalls: u64,
     failures: Vec<(&'static str, String)>,
+    /// That frames are refused has been said.
+    refusing: bool,
 }
 
 impl Progress {
@@ -175,6 +178,17 @@ impl Progress {
             format!("{dev}: the queue of {direction} has failed and packets pass: {why}")
         })
         .collect()
+    }
+
+    /// Reports, once, that frames are refused that are many packets.
+    pub fn tell_refused(&mut self, dev: &str) {
+        if !self.refusing && af_packet::inseparable() {
+            self.refusing = true;
+            tell(&format!(
+                "{dev}: a frame of many packets was refused, since they could not be separated; \
+                 ethtool -K DEV gro off, or tso off where the frame is sent, makes them single packets"
+            ));
+        }
     }
 
     /// Reports loops that stalled meanwhile.

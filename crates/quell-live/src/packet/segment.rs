@@ -14,7 +14,7 @@ use crate::packet::header::{self, Layer};
 pub const HEADER: usize = 10;
 /// Packets of a frame, at most: as many as 64 KiB are at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). Not the size of the segments is
 /// limited: the kernel merges any that are equally long. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
-pub const MOST: usize = 65_535 / 88;
+pub const MAX_PACKETS: usize = 65_535 / 88;
 /// IP headers of a packet, at most: its own and those of tunnels.
 const LAYERS: usize = 4;
 
@@ -89,7 +89,7 @@ impl<'a> Frame<'a> {
         if size == 0 || header < least || header > packet.len() {
             return None;
         }
-        if packet.len() - header > size * MOST {
+        if packet.len() - header > size * MAX_PACKETS {
             return None;
         }
         whole(Kind::Segments {
@@ -526,8 +526,12 @@ mod tests {
             let count = |bytes, size| {
                 Frame::parse(&frame(false, tcp, &vec![1; bytes], size, 0)).map(|f| f.count())
             };
-            assert_eq!(count(MOST, 1), Some(MOST), "small ones that were merged");
-            assert_eq!(count(MOST + 1, 1), None);
+            assert_eq!(
+                count(MAX_PACKETS, 1),
+                Some(MAX_PACKETS),
+                "small ones that were merged"
+            );
+            assert_eq!(count(MAX_PACKETS + 1, 1), None);
             assert_eq!(count(60_000, 1), None);
             assert_eq!(count(65_000, 88), Some(739));
         }

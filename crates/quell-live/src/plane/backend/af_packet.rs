@@ -7,7 +7,9 @@
 
 use std::io;
 use std::mem::zeroed;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, c_void};
 use quell_link::Error;
@@ -15,7 +17,7 @@ use quell_qdisc::num;
 
 use crate::packet::header::{self, Change, Parser};
 use crate::packet::pool::Pool;
-use crate::packet::segment::{Frame, HEADER};
+use crate::packet::segment::{Frame, HEADER, MAX_PACKETS};
 use crate::plane::backend::{Arrived, BATCH, InterfaceBackend, MEMORY, ROOM, no_socket};
 use crate::system::sys;
 
@@ -25,6 +27,8 @@ const HEAD: usize = 22;
 const BARE: usize = 14;
 /// The largest that the kernel hands over as one.
 const LARGEST: usize = 66 << 10;
+/// In the list of waiting places: one that a packet has.
+const USED: u32 = u32::MAX;
 /// How often a device that is full is tried.
 const TRIES: u32 = 200;
 
@@ -51,6 +55,17 @@ struct Auxiliary {
     vlan_tpid: u16,
 }
 
+/// A frame that is many packets could not be taken apart.
+static INSEPARABLE: AtomicBool = AtomicBool::new(false);
+
+/// Whether any socket has refused a frame that is many packets, which could not be separated.
+pub fn inseparable() -> bool {
+    INSEPARABLE.load(Ordering::Relaxed)
+}
+
+/// A frame's length and VLAN tag.
+type Received = (usize, Option<(u16, u16)>);
+
 /// Room for one control message.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
@@ -67,6 +82,9 @@ pub struct PacketSocket {
     lengths: Vec<u32>,
     /// Places for what comes next.
     waiting: Vec<u32>,
+    /// What lies in them since the last call to the kernel, and which of these frames are not yet taken in.
+    received: [Received; BATCH],
+    left: Range<usize>,
     /// Where what exceeds a place lies.
     beyond: Vec<u8>,
     large: Vec<u8>,
@@ -96,24 +114,32 @@ impl PacketSocket {
 
     fn open(from: u32, to: u32, mtu: u32) -> Result<Self, Error> {
         let no = |e: io::Error| no_socket("AF_PACKET", &e);
+        let from = receiving(from).map_err(no)?;
+        Ok(Self::new(from, sending(to).map_err(no)?, mtu))
+    }
+
+    fn new(from: OwnedFd, to: OwnedFd, mtu: u32) -> Self {
         let size = HEADER + HEAD + mtu.max(1500) as usize;
-        Ok(Self {
-            from: receiving(from).map_err(no)?,
-            to: sending(to).map_err(no)?,
+        Self {
+            from,
+            to,
             pool: Pool::new(size, MEMORY),
             size,
             lengths: Vec::new(),
             waiting: Vec::new(),
+            received: [(0, None); BATCH],
+            left: 0..0,
             beyond: vec![0; BATCH * LARGEST],
             large: vec![0; LARGEST],
             going: Vec::new(),
             refused: 0,
             unsent: 0,
-        })
+        }
     }
 
-    /// Receives frames into the waiting places: for each its length and VLAN tag.
-    fn receive(&mut self, got: &mut [(usize, Option<(u16, u16)>); BATCH]) -> io::Result<usize> {
+    /// Receives frames into the waiting places; how many.
+    fn receive(&mut self) -> io::Result<usize> {
+        self.waiting.retain(|place| *place != USED);
         while self.waiting.len() < BATCH {
             let Some(place) = self.pool.take() else { break };
             self.waiting.push(place);
@@ -147,7 +173,7 @@ impl PacketSocket {
                 std::ptr::null_mut(),
             );
             let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-            for (got, message) in got.iter_mut().zip(&messages[..n]) {
+            for (got, message) in self.received.iter_mut().zip(&messages[..n]) {
                 *got = (message.msg_len as usize, tag(&message.msg_hdr));
             }
             Ok(n)
@@ -176,8 +202,14 @@ impl PacketSocket {
     /// Takes a large frame apart: `self.large` has its header and all its bytes.
     fn split(&mut self, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         let mut large = std::mem::take(&mut self.large);
-        let done = self.split_into(&mut large[..length], parser, arrived);
-        self.refused += u64::from(done.is_none());
+        let many = large[1] & 0x7f != 0;
+        if self
+            .split_into(&mut large[..length], parser, arrived)
+            .is_none()
+        {
+            self.refused += 1;
+            INSEPARABLE.fetch_or(many, Ordering::Relaxed);
+        }
         self.large = large;
     }
 
@@ -230,17 +262,21 @@ impl InterfaceBackend for PacketSocket {
     }
 
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
-        let mut got = [(0, None); BATCH];
-        let Ok(n) = self.receive(&mut got) else {
-            return false;
-        };
-        if self.waiting.is_empty() {
-            return self.refuse();
+        if self.left.is_empty() {
+            let Ok(n) = self.receive() else {
+                return false;
+            };
+            if self.waiting.is_empty() {
+                return self.refuse();
+            }
+            self.left = 0..n;
         }
-        let waiting = std::mem::take(&mut self.waiting);
-        for (k, (place, (mut length, tag))) in waiting.iter().copied().zip(got).enumerate() {
-            if k >= n || length < HEADER + BARE {
-                self.waiting.push(place);
+        // The queue sees about a batch at a time: frames may be many packets each.
+        while arrived.len() < BATCH
+            && let Some(k) = self.left.next()
+        {
+            let (place, (mut length, tag)) = (self.waiting[k], self.received[k]);
+            if length < HEADER + BARE {
                 continue;
             }
             let bytes = self.pool.bytes(place);
@@ -258,7 +294,6 @@ impl InterfaceBackend for PacketSocket {
                     insert(&mut self.large[..length + 4], tag);
                     length += 4;
                 }
-                self.waiting.push(place);
                 self.split(length, parser, arrived);
                 continue;
             }
@@ -266,9 +301,10 @@ impl InterfaceBackend for PacketSocket {
                 length += 4;
                 insert(&mut bytes[..length], tag);
             }
+            self.waiting[k] = USED;
             self.take(place, length, parser, arrived);
         }
-        n == BATCH
+        !self.left.is_empty() || self.left.end == BATCH
     }
 
     fn accept(&mut self, place: u32, change: Change) -> bool {
@@ -326,8 +362,8 @@ impl InterfaceBackend for PacketSocket {
     }
 
     fn capacity(&self) -> u32 {
-        // What has come and is not yet seen needs places, too.
-        num::count(self.pool.most().saturating_sub(2 * BATCH))
+        // What has come and is not yet seen needs places, too: a batch waits, another is taken in, whose last frame may be many packets.
+        num::count(self.pool.most().saturating_sub(2 * BATCH + MAX_PACKETS))
     }
 
     fn lost(&mut self) -> (u64, u64) {
@@ -487,4 +523,60 @@ fn sending(index: u32) -> io::Result<OwnedFd> {
     option(&fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1)?;
     bind(&fd, index, 0)?;
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// A frame of TCP that is to be taken apart into segments of `size` bytes.
+    fn large(size: u16, payload: usize) -> Vec<u8> {
+        let mut f = vec![1, 1, 0, 0];
+        for word in [size, 34, 16] {
+            f.extend(word.to_ne_bytes());
+        }
+        f.extend([[2; 6], [4; 6]].concat());
+        f.extend([8, 0, 0x45, 0]);
+        f.extend((40 + payload as u16).to_be_bytes());
+        f.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        f.extend([0; 12]);
+        f.extend([5 << 4, 16, 1, 0, 0, 0, 0, 0]);
+        f.resize(f.len() + payload, 7);
+        f
+    }
+
+    #[test]
+    fn the_queue_sees_a_batch_at_a_time_however_many_packets_a_frame_is() {
+        let parser = Parser {
+            key: (1, 2),
+            tunnels: false,
+            stamps: false,
+            wants: Default::default(),
+        };
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let to = UnixDatagram::unbound().unwrap();
+        let mut socket = PacketSocket::new(near.into(), to.into(), 1500);
+        let (mut arrived, mut all) = (Vec::new(), 0);
+        for (size, payload) in [(30, 18_000); 5].into_iter().chain([(1, 18_000), (9, 20)]) {
+            far.send(&large(size, payload)).unwrap();
+        }
+        while socket.read(&parser, &mut arrived) || !arrived.is_empty() {
+            assert!(
+                arrived.len() < BATCH + MAX_PACKETS,
+                "{} packets",
+                arrived.len()
+            );
+            all += arrived.len();
+            for packet in arrived.drain(..) {
+                socket.give_up(packet.place);
+            }
+        }
+        // One is 18,000 packets.
+        assert_eq!((all, socket.refused), (5 * 600 + 3, 1));
+        assert!(inseparable());
+        assert_eq!(socket.pool.taken(), socket.waiting.len());
+        let kept = socket.capacity() as usize + 2 * BATCH + MAX_PACKETS;
+        assert_eq!(kept, socket.pool.most());
+    }
 }
