@@ -89,7 +89,7 @@ impl<'a> Frame<'a> {
         if size == 0 || header < least || header > packet.len() {
             return None;
         }
-        if packet.len() - header > size * MAX_PACKETS {
+        if packet.len() > u16::MAX.into() || packet.len() - header > size * MAX_PACKETS {
             return None;
         }
         whole(Kind::Segments {
@@ -533,6 +533,7 @@ mod tests {
             );
             assert_eq!(count(MAX_PACKETS + 1, 1), None);
             assert_eq!(count(60_000, 1), None);
+            assert_eq!(count(65_600, 1000), None, "longer than IP can say");
             assert_eq!(count(65_000, 88), Some(739));
         }
     }
