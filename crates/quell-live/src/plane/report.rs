@@ -27,7 +27,7 @@ pub struct MachineReport {
     pub missed: u64,
     /// How late packets left.
     pub late_ms: Summary,
-    /// Packets that found no memory; they never reached the queue.
+    /// Packets that never reached the queue: no memory, or a large frame that cannot be separated.
     pub refused: u64,
     /// Packets that the other side's device did not take.
     pub unsent: u64,

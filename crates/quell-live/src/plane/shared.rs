@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub passed: u64,
     /// Packets held now.
     pub held: u64,
-    /// Packets that came but found no memory.
+    /// Packets that came and were refused: no memory, or a large frame that cannot be separated.
     pub refused: u64,
     /// Of `sent`, those that the other side's device did not take.
     pub unsent: u64,

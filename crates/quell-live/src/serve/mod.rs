@@ -50,7 +50,7 @@ const METRICS: &[Metric] = &[
     ("/dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
     ("/marked", "counter", "marked_packets_total", "Packets that were sent with a mark set by quell."),
     ("/passed", "counter", "passed_packets_total", "Packets that bypassed the discipline: at its end, or while its loop was stalled."),
-    ("/refused", "counter", "refused_packets_total", "Packets that found no memory and never reached the discipline."),
+    ("/refused", "counter", "refused_packets_total", "Packets that never reached the discipline: no memory, or a large frame that cannot be separated."),
     ("/unsent", "counter", "unsent_packets_total", "Packets that the other side's device did not take."),
     ("/stalls", "counter", "stalls_total", "Times that the loop stalled and a watchdog let packets pass."),
     ("/missed", "counter", "late_packets_total", "Packets that were sent more than 1 ms late."),
@@ -172,7 +172,10 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
     let counts = [
         (snapshot.passed, "packets passed unmanaged"),
         (snapshot.stalls, "times the loop hung"),
-        (snapshot.refused, "packets found no memory"),
+        (
+            snapshot.refused,
+            "packets were refused: no memory, or large frames",
+        ),
         (snapshot.unsent, "packets were not taken by the device"),
         (snapshot.link.missed, "packets left more than 1 ms late"),
     ];
