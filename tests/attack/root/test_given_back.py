@@ -58,6 +58,7 @@ limited() {
     done
     return 1
 }
+ruled() { until iptables -t mangle -S | grep -q "o $1 .*NFQUEUE"; do sleep 0.05; done; }
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell
 ip link set lo up
@@ -582,7 +583,6 @@ def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchan
         """
         export QUELL_FIREWALL=iptables
         ip link add w0 type veth peer name w1
-        ruled() { until iptables -t mangle -S | grep -q "o $1 .*NFQUEUE"; do sleep 0.05; done; }
         "$live" --dev v0 --rate 8mbit --quiet & pid=$!
         ruled v0
         kill -9 $pid
@@ -611,7 +611,6 @@ def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(t
         export QUELL_FIREWALL=iptables
         ip link add va index 10 type veth peer name pa
         ip link add w23142 index 20 type veth peer name pb
-        ruled() { until iptables -t mangle -S | grep -q "o $1 .*NFQUEUE"; do sleep 0.05; done; }
         "$live" --dev va --rate 8mbit --quiet & pid=$!
         ruled va
         kill -9 $pid

@@ -224,8 +224,11 @@ def hangup(live: subprocess.Popen[Any], net: Net) -> None:
 
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell", "quell-live"])
 def test_live_without_a_configuration_ends_with_its_terminal(net: Net, program: tuple[Path | str, ...]) -> None:
+    def at_a_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+
     words = ("ip", "netns", "exec", net.r, *program, *LIVE[1:], "--quiet")
-    with running(words) as live:
+    with running(words, preexec_fn=at_a_terminal) as live:
         hangup(live, net)
         assert live.wait(timeout=20) == 0
     assert net.rules() == []
