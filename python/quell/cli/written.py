@@ -79,12 +79,8 @@ def _is_run(name: str, flent: str) -> bool:
     from quell.inputs.flent import SUFFIX
 
     stem = Path(flent).name.removesuffix(SUFFIX) + "."
-    one, all_of_them = Path(name), Path(flent)
-    return one.name.startswith(stem) and one.name.endswith(SUFFIX) and _folder(one) == _folder(all_of_them)
-
-
-def _folder(path: Path) -> Path:
-    return Path(os.path.realpath(path.parent))
+    is_named_so = Path(name).name.startswith(stem) and name.endswith(SUFFIX)
+    return is_named_so and os.path.realpath(Path(name).parent) == os.path.realpath(Path(flent).parent)
 
 
 def same(one: str, other: str, *, written: bool) -> bool:

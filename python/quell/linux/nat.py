@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from quell import _core
 from quell._core import InputError
-from quell.linux.spaces import check_asked
+from quell.linux.spaces import interface_name
 
 if TYPE_CHECKING:
     from quell._core import StateFile
@@ -71,7 +71,7 @@ class _State:
 
     def living(self) -> list[int]:
         """Return the shells whose devices exist."""
-        return [index for index in self.shells if _exists(index)]
+        return [index for index in self.shells if interface_name(index)]
 
 
 def check() -> None:
@@ -128,7 +128,7 @@ def end(index: int) -> None:
 def guard(index: int, rules: Sequence[Sequence[str]]) -> None:
     """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
     own = {index}.__contains__
-    while _exists(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+    while interface_name(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
             if len(_listed(own)) == len(rules):
                 continue
@@ -175,7 +175,7 @@ def _settle(file: StateFile, ending: int = 0) -> bool:
             restored = _set(_FORWARDING, 0)
             _set(_REDIRECTS, state.redirects)  # last: the kernel sets it with the other
             file.remove()
-    _remove(lambda index: index == ending or not _exists(index))
+    _remove(lambda index: index == ending or not interface_name(index))
     return restored
 
 
@@ -238,15 +238,6 @@ def _remove(of: Callable[[int], bool]) -> None:
             error = why
             time.sleep(_RETRY_S)
     raise error or InputError("--nat: iptables does not remove its rules")
-
-
-def _exists(index: int) -> bool:
-    try:
-        socket.if_indextoname(index)
-    except OSError:
-        check_asked()
-        return False
-    return True
 
 
 def _tell(before: str, shell: str) -> None:

@@ -28,6 +28,15 @@ def has_interface(name: str) -> bool:
     return True
 
 
+def interface_name(index: int) -> str:
+    """Return the name of the interface with this index; empty if there is none."""
+    try:
+        return socket.if_indextoname(index)
+    except OSError:
+        check_asked()
+        return ""
+
+
 def check_asked() -> None:
     """Raise OSError where no file can be opened: the kernel was not asked then, and every interface looks gone."""
     socket.socket().close()

@@ -23,7 +23,7 @@ from quell import _core
 from quell._core import InputError
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a command
-from quell.linux.spaces import Away, check_asked, has_interface
+from quell.linux.spaces import Away, has_interface, interface_name
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
@@ -74,7 +74,7 @@ class Side:
               for place in ("root", "ingress")))  # fmt: skip
         netlink.put_back(dev, self.tree)
         # Nothing can be redirected to an interface that no longer exists.
-        if to := _name(self.redirect):
+        if to := interface_name(self.redirect):
             run(targets.redirect(dev, to))
 
     @classmethod
@@ -161,7 +161,7 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
             file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
         except BaseException:
             if file.read() is not None:
-                _back(_name(state.own.index), targets.ifb(dev), state)
+                _back(interface_name(state.own.index), targets.ifb(dev), state)
                 file.remove()
             raise
 
@@ -184,8 +184,8 @@ def undo(dev: str, *, replace: bool) -> str:
                 "then the file"
             ) from None
         # Its name today: without the ifb, an interface that was renamed would lose all that arrives.
-        now = _name(state.own.index)
-        inner = _name(state.inner.index) if state.inner.index else inner
+        now = interface_name(state.own.index)
+        inner = interface_name(state.inner.index) if state.inner.index else inner
         for name in (now, inner):
             # It would give what comes back the settings that the new queue had.
             _not_steered(f"--undo {dev}", name)
@@ -224,7 +224,7 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
-    if (name := _name(socket.if_nametoindex(dev))) not in ("", dev):
+    if (name := interface_name(socket.if_nametoindex(dev))) not in ("", dev):
         # Under each of its names it would have another state file.
         raise InputError(f"--apply {dev}: this is another name of {name}; give --apply {name}")
     try:
@@ -249,15 +249,6 @@ def _named(dev: str, state: State) -> list[tuple[str, Side]]:
     return [(dev, state.own), (targets.ifb(dev), state.inner)]
 
 
-def _name(index: int) -> str:
-    """Return an interface's name; empty if none has this index."""
-    try:
-        return socket.if_indextoname(index)
-    except OSError:
-        check_asked()
-        return ""
-
-
 def _pair(dev: str) -> Command:
     return Command.of("ip link add {dev} type veth peer name quell-other", dev=dev)
 
@@ -266,7 +257,7 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
     """Try in a namespace whether the kernel takes the commands, and would take back what they replace."""
     sides = _named(dev, state)
     # A state has interfaces' indices; in the namespace they need the same names and indices.
-    others = {index: _name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
+    others = {index: interface_name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
     with Away() as space:
         for index, name in others.items():
             if name and not has_interface(name):

@@ -575,55 +575,46 @@ def test_an_interface_that_forwards_alone_continues_forwarding(tmp_path: Path) -
     assert kept == "2 0 0 1"
 
 
-@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
-def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchanged(tmp_path: Path) -> None:
-    """It has the queue of the first interface, the name of the second."""
+def one_after_another(folder: Path, first: str, second: str, *, made: str, changed: str = "") -> None:
+    """Kill `quell live` on the first interface: its rule leads to another queue than that of one on the second."""
     rules = lines(
-        tmp_path,
-        """
+        folder,
+        f"""
         export QUELL_FIREWALL=iptables
-        ip link add w0 type veth peer name w1
-        "$live" --dev v0 --rate 8mbit --quiet & pid=$!
-        ruled v0
+        {made}
+        "$live" --dev {first} --rate 8mbit --quiet & pid=$!
+        ruled {first}
         kill -9 $pid
         wait $pid || true
-        ip link set v0 down
-        ip link set v0 name swapped
-        ip link set w0 name v0
-        ip link set swapped name w0
-        "$live" --dev w0 --rate 1mbit --quiet & pid=$!
-        ruled w0
-        iptables -t mangle -S | sed -n 's/.*-o \\([vw]0\\) .*queue-num \\([0-9]*\\).*/\\1 \\2/p'
-        kill $pid
-        wait $pid
-        """,
-    )
-    (left, old), (new, number) = (rule.split() for rule in rules)
-    assert (left, new) == ("v0", "w0") and old != number
-
-
-@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
-def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(tmp_path: Path) -> None:
-    """From these names and numbers quell reckons the same first packet queue."""
-    rules = lines(
-        tmp_path,
-        """
-        export QUELL_FIREWALL=iptables
-        ip link add va index 10 type veth peer name pa
-        ip link add w23142 index 20 type veth peer name pb
-        "$live" --dev va --rate 8mbit --quiet & pid=$!
-        ruled va
-        kill -9 $pid
-        wait $pid || true
-        "$live" --dev w23142 --rate 1mbit --quiet & pid=$!
-        ruled w23142
+        {changed}
+        "$live" --dev {second} --rate 1mbit --quiet & pid=$!
+        ruled {second}
         iptables -t mangle -S | sed -n 's/.*-o \\([vw][a0-9]*\\) .*queue-num \\([0-9]*\\).*/\\1 \\2/p'
         kill $pid
         wait $pid
         """,
     )
     (left, old), (new, number) = (rule.split() for rule in rules)
-    assert (left, new) == ("va", "w23142") and old != number
+    assert (left, new) == (first, second) and old != number
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchanged(tmp_path: Path) -> None:
+    """It has the queue of the first interface, the name of the second."""
+    one_after_another(
+        tmp_path,
+        "v0",
+        "w0",
+        made="ip link add w0 type veth peer name w1",
+        changed="ip link set v0 down; ip link set v0 name swapped; ip link set w0 name v0; ip link set swapped name w0",
+    )
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(tmp_path: Path) -> None:
+    """From these names and numbers quell computes the same first packet queue."""
+    links = "ip link add va index 10 type veth peer name pa; ip link add w23142 index 20 type veth peer name pb"
+    one_after_another(tmp_path, "va", "w23142", made=links)
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")

@@ -20,8 +20,7 @@ import pytest
 from conftest import QUELL, QUELL_LIVE, no_tun
 from live_net import IPTABLES, Net, built, require
 from namespace import VETH, Space, space_with
-from quell.linux.spaces import has_interface
-from quell.tune import install
+from quell.linux.spaces import has_interface, interface_name
 
 pytestmark = pytest.mark.real_time
 
@@ -288,7 +287,7 @@ def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net
     assert net.rules() == []
 
 
-@pytest.mark.parametrize("look", [lambda: has_interface("lo"), lambda: install._name(1)], ids=["name", "number"])
+@pytest.mark.parametrize("look", [lambda: has_interface("lo"), lambda: interface_name(1)], ids=["name", "number"])
 def test_without_a_free_descriptor_tune_does_not_take_an_interface_for_gone(look: Callable[[], object]) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))

@@ -12,7 +12,7 @@ use quell_qdisc::control::learnqueue::Table;
 
 use super::settings::{Direction, Plan};
 use crate::plane::link::Params;
-use crate::plane::shared::{Learned, MOST_TABLES, Watches};
+use crate::plane::shared::{Learned, MAX_TABLES, Watches};
 use crate::plane::worker;
 use crate::system::host;
 use crate::system::messages::tell;
@@ -260,7 +260,7 @@ impl Kept {
                 let bytes = learned.table.clone().from(&origin, 0).save()?;
                 let file = lock.about(&learned.words);
                 file.write_text(&bytes)?;
-                lock.prune(&file, MOST_TABLES);
+                lock.prune(&file, MAX_TABLES);
             }
             Ok(due)
         };

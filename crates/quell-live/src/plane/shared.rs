@@ -18,7 +18,7 @@ use crate::plane::link::{LiveLink, Params, View};
 /// Most answers of reflectors and delays of the traffic that wait for a loop.
 const MAX_FEEDBACK: usize = 64;
 /// What has been learned is kept for so many different words, those used last: in memory and in files.
-pub const MOST_TABLES: usize = 8;
+pub const MAX_TABLES: usize = 8;
 
 /// A snapshot of a loop, or of all loops of a direction while they run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -185,7 +185,7 @@ fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
         return;
     };
     shown.retain(|old| old.words != learned.words);
-    shown.truncate(MOST_TABLES - 1);
+    shown.truncate(MAX_TABLES - 1);
     shown.insert(0, learned);
 }
 
@@ -325,10 +325,10 @@ mod tests {
         let watch = Watch(Arc::new(shared));
         watch.start_from(&of(words, &untrained).expect("it"));
         assert_eq!(watch.0.exchange(None, words), Some(learned));
-        for number in 0..2 * MOST_TABLES {
+        for number in 0..2 * MAX_TABLES {
             watch.start_from(&of(&number.to_string(), &untrained).expect("it"));
         }
-        assert_eq!(watch.learned().len(), MOST_TABLES);
+        assert_eq!(watch.learned().len(), MAX_TABLES);
         assert_eq!(watch.0.exchange(None, words), None);
     }
 }

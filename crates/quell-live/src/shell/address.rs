@@ -1,5 +1,5 @@
-//! Who has which address. Every shell gets a block of its own within 100.64.0.0/10 (RFC 6598) or, where a route leads there, 198.18.0.0/15
-//! (RFC 2544), and in IPv6 the like below fd71:7565:6c6c::/96: the side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
+//! Which addresses a shell has: a block within 100.64.0.0/10 (RFC 6598) or, where a route leads there, 198.18.0.0/15 (RFC 2544), and in IPv6
+//! the like below fd71:7565:6c6c::/96. The side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
 //! block out of the outer one's, so that plain routes lead through all links.
 
 use std::ffi::CString;
