@@ -19,7 +19,7 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from lateness import Lateness
-from live_net import REMOVED, Bump, Net, built, hears, require, said, state, status, stop
+from live_net import REMOVED, Bump, Net, built, hears, require, said, state, status, stop, until
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -100,6 +100,18 @@ class Tools:
             script.write_text(f"#!/bin/sh\n{body.format(real=shutil.which(name))}\n")
             script.chmod(0o755)
             script.rename(self.folder / name)
+
+    def become(self, flavour: str) -> None:
+        """Be the programs of nf_tables (`nft`), or the older ones (`legacy`)."""
+        for name in self.names:
+            real = shutil.which(f"{name}-{flavour}")
+            if real is None:
+                pytest.skip(f"there is no {name}-{flavour}")
+            (self.folder / name).write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+
+    def rules(self, net: Net) -> list[str]:
+        done = net.run(net.r, self.folder / "iptables", "-t", "mangle", "-S")
+        return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
 
     def mend(self) -> None:
         self.write('exec {real} "$@"')
@@ -183,16 +195,11 @@ def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing
 def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
     net: Net, tools: Tools, tmp_path: Path, flavour: str
 ) -> None:
-    for name in tools.names:
-        real = shutil.which(f"{name}-{flavour}")
-        if real is None:
-            pytest.skip(f"there is no {name}-{flavour}")
-        (tools.folder / name).write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    tools.become(flavour)
     path = tmp_path / "s"
 
     def ours() -> int:
-        done = net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-S")
-        return done.stdout.count("NFQUEUE")
+        return len(tools.rules(net))
 
     words = ("--dev", "rb", "--rate", "1mbit", "--status", str(path))
     command = net.start(net.r, "/usr/bin/env", f"PATH={tools.folder}", QUELL_LIVE, *words)
@@ -213,6 +220,52 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
     code, errors = stop(command)
     assert (code, ours()) == (0, 0), errors
     assert errors.count("put back") == 3
+
+
+OTHER = ("PREROUTING", "-i", "ra", "-m", "mark", "!", "--mark", "0x7175656c", "-j", "NFQUEUE", "--queue-num", "9")
+"""A rule as quell makes it, on another interface."""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("flavour", ["nft", "legacy"])
+def test_rules_of_an_earlier_process_that_a_firewall_reload_puts_back_are_removed(
+    net: Net, tools: Tools, tmp_path: Path, flavour: str
+) -> None:
+    """They would take its packets, for the queue of the other direction or for none."""
+    tools.become(flavour)
+    net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-A", *OTHER, "--queue-bypass")
+
+    def live(*words: str) -> subprocess.Popen[str]:
+        words = ("--dev", "rb", "--cpu", "0", "--ingress", "50mbit", *words)
+        command = net.start(net.r, "/usr/bin/env", f"PATH={tools.folder}", QUELL_LIVE, *words)
+        assert "what" in said(command)
+        return command
+
+    earlier = live()
+    saved = tmp_path / "rules"
+    saved.write_text(net.run(net.r, f"iptables-{flavour}-save", "-t", "mangle").stdout)
+    assert stop(earlier)[0] == 0
+    path = tmp_path / "s"
+    command = live("--rate", "1mbit", "--status", str(path))
+
+    def own() -> list[str]:
+        return [rule for rule in tools.rules(net) if " rb " in rule]
+
+    def arrived() -> int:
+        return int(status(path)["directions"]["ingress"]["read"])
+
+    before = own()
+    for options in ((), ("--noflush",)):
+        net.run(net.r, f"iptables-{flavour}-restore", *options, str(saved))
+        hears(command, "1 rule of an earlier quell live removed")
+        until(lambda: own() == before)
+    server, read = net.echo(), arrived()
+    assert net.answers()
+    until(lambda: arrived() > read)
+    server.kill()
+    server.communicate()
+    assert stop(command)[0] == 0
+    assert {rule.split()[3] for rule in tools.rules(net)} == {"ra"}, "that of another interface stays"
 
 
 STREAM = """

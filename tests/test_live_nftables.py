@@ -20,7 +20,7 @@ ip neigh add 10.9.2.2 lladdr 02:00:00:00:00:02 dev rb
 mkdir -p /run/quell
 say() { echo "== $1"; nft list ruleset; }
 nft add table inet strangers
-"$1" --dev rb --rate 8mbit --ingress 8mbit --status /run/s --duration 6s 2>/run/errors &
+"$1" --dev rb --rate 8mbit --ingress 8mbit --status /run/s --duration 7s 2>/run/errors &
 sleep 1
 say made
 python3 -c '
@@ -39,6 +39,9 @@ nft flush ruleset
 nft add table inet strangers
 sleep 1
 say back
+nft add rule inet quell_live_rb_310 egress oifname '"rb"' meta mark != 0x7175656c counter queue flags bypass to 9
+sleep 1
+say cleared
 wait
 say ended
 "$1" --dev rb --rate 8mbit --quiet &
@@ -65,7 +68,7 @@ def test_one_table_of_its_own_is_made_kept_and_removed_whole(tmp_path: Path) -> 
     parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", done.stdout, re.MULTILINE | re.DOTALL))
     assert done.returncode == 0, said
     ours = "table inet quell_live_rb_"
-    for name in ("made", "counted", "back"):
+    for name in ("made", "counted", "back", "cleared"):
         assert parts[name].count(ours) == 1, said
         assert parts[name].count("queue flags bypass to ") == 2, said
     assert re.search(r'oifname "rb" meta mark != 0x7175656c counter packets 2\d ', parts["counted"]), said
@@ -75,3 +78,4 @@ def test_one_table_of_its_own_is_made_kept_and_removed_whole(tmp_path: Path) -> 
         assert "table inet strangers" in parts[name], said
     assert ours in parts["killed"], said
     assert "2 rules put back that another program had removed" in parts["errors"], said
+    assert "1 rule of an earlier quell live removed that another program had put back" in parts["errors"], said

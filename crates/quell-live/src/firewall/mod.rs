@@ -41,6 +41,8 @@ pub struct Made {
     pub added: usize,
     /// Rules that others had followed, and that are last again.
     pub moved: usize,
+    /// Rules of an earlier process that another program had put back.
+    pub removed: usize,
 }
 
 /// Where a rule is in its chain.
@@ -67,6 +69,8 @@ struct Rule {
 #[derive(Clone, Debug)]
 pub struct Changes {
     dev: String,
+    /// Those of iptables; none with a table of nftables.
+    programs: Vec<&'static str>,
     rules: Vec<Rule>,
     table: Option<Table>,
 }
@@ -83,6 +87,7 @@ impl Changes {
         match table.filter(|table| there("nft") && table.fits()) {
             Some(table) => Ok(Self {
                 dev: dev.to_owned(),
+                programs: Vec::new(),
                 rules: Vec::new(),
                 table: Some(table),
             }),
@@ -118,6 +123,7 @@ impl Changes {
         }
         Ok(Self {
             dev: dev.to_owned(),
+            programs,
             rules,
             table: None,
         })
@@ -141,47 +147,27 @@ impl Changes {
         }
     }
 
-    /// Makes the rules, and first removes any that an earlier process left on the interface.
-    ///
-    /// # Errors
-    /// As [`Self::make`].
-    pub fn replace(&self) -> Result<Made, String> {
-        if self.table.is_none() {
-            // An earlier rule would take the packets of the new ones. A new table replaces an earlier one by itself.
-            undo(&self.dev, Firewall::Iptables)?;
-        }
-        self.make()
-    }
-
-    /// Makes what is missing. A rule of iptables is moved behind rules of others: a packet that was queued skips the rest of
-    /// its chain.
+    /// Makes what is missing, and removes what an earlier process left on the interface, or another program has put back of it: its rules
+    /// would take the packets of these. A rule of iptables is moved behind rules of others: a packet that was queued skips the rest of its
+    /// chain.
     ///
     /// # Errors
     /// What the program said that refused a change; some may be made.
     pub fn make(&self) -> Result<Made, String> {
-        let mut made = Made {
-            added: self.table.as_ref().map_or(Ok(0), Table::make)?,
-            moved: 0,
+        let mut made = match &self.table {
+            Some(table) => table.make()?,
+            None => Made::default(),
         };
-        for rule in &self.rules {
-            let before = rule.place()?;
-            if before == Place::Last {
-                continue;
-            }
-            rule.change("-A")?;
-            if rule.place()? == Place::Missing {
-                // What cannot be seen could not be undone later.
-                rule.change("-D")?;
-                let (program, words) = (rule.program, rule.words.join(" "));
-                let what = "took a rule but does not list it";
-                return Err(format!("{program}: {what}: {} {words}", rule.chain));
-            }
-            if before == Place::Followed {
-                // The first of two that are equal, so that traffic is managed all the time.
-                rule.change("-D")?;
-                made.moved += 1;
-            } else {
-                made.added += 1;
+        for program in &self.programs {
+            for (chain, flag) in CHAINS {
+                let mut rules = self.rules.iter();
+                let rule = rules.find(|rule| rule.program == *program && rule.chain == chain);
+                let kept = rule.map(|rule| &rule.words[..]);
+                let (removed, listed) = clear(program, (chain, flag), &self.dev, kept)?;
+                made.removed += removed;
+                if let Some(rule) = rule {
+                    rule.make(&listed, &mut made)?;
+                }
             }
         }
         Ok(made)
@@ -229,32 +215,42 @@ pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     }
     let programs = programs().map_err(|error| error.to_string())?;
     let mut removed = 0;
-    for (chain, flag) in CHAINS {
+    for place in CHAINS {
         for program in &programs {
-            for pass in 0.. {
-                let listed = list(program, chain)?.into_iter();
-                let ours = listed.filter(|words| is_ours(words, flag, dev));
-                let rules: Vec<_> = ours
-                    .map(|words| Rule {
-                        program,
-                        chain,
-                        words,
-                    })
-                    .collect();
-                if rules.is_empty() {
-                    break;
-                }
-                if pass == MAX_PASSES {
-                    return Err(format!("{program}: lists rules of {dev} that it removed"));
-                }
-                for rule in rules {
-                    rule.change("-D")?;
-                    removed += 1;
-                }
-            }
+            removed += clear(program, place, dev, None)?.0;
         }
     }
     Ok(removed)
+}
+
+/// Removes quell's rules on an interface from a chain, all but one; how many there were, and what the chain has then.
+fn clear(
+    program: &'static str,
+    (chain, flag): (&'static str, &str),
+    dev: &str,
+    kept: Option<&[String]>,
+) -> Result<(usize, Vec<Vec<String>>), String> {
+    let mut removed = 0;
+    for _ in 0..MAX_PASSES {
+        let listed = list(program, chain)?;
+        let others = listed.iter();
+        let others = others.filter(|rule| is_ours(rule, flag, dev) && kept != Some(&rule[..]));
+        let rules: Vec<_> = others
+            .map(|words| Rule {
+                program,
+                chain,
+                words: words.clone(),
+            })
+            .collect();
+        if rules.is_empty() {
+            return Ok((removed, listed));
+        }
+        removed += rules.len();
+        for rule in rules {
+            rule.change("-D")?;
+        }
+    }
+    Err(format!("{program}: lists rules of {dev} that it removed"))
 }
 
 /// The words of a rule after its chain.
@@ -342,8 +338,28 @@ fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
 }
 
 impl Rule {
-    fn place(&self) -> Result<Place, String> {
-        Ok(place(&self.words, &list(self.program, self.chain)?))
+    /// Makes it the last one of the rules that are listed.
+    fn make(&self, listed: &[Vec<String>], made: &mut Made) -> Result<(), String> {
+        let before = place(&self.words, listed);
+        if before == Place::Last {
+            return Ok(());
+        }
+        self.change("-A")?;
+        if place(&self.words, &list(self.program, self.chain)?) == Place::Missing {
+            // What cannot be seen could not be undone later.
+            self.change("-D")?;
+            let (program, words) = (self.program, self.words.join(" "));
+            let what = "took a rule but does not list it";
+            return Err(format!("{program}: {what}: {} {words}", self.chain));
+        }
+        if before == Place::Followed {
+            // The first of two that are equal, so that traffic is managed all the time.
+            self.change("-D")?;
+            made.moved += 1;
+        } else {
+            made.added += 1;
+        }
+        Ok(())
     }
 
     /// Runs the rule's program with this verb.

@@ -1,6 +1,6 @@
 //! The rules of `quell live` as a table of nftables: one of its own, made at once and removed whole.
 
-use crate::firewall::{MARK, Queues, range};
+use crate::firewall::{MARK, Made, Queues, range};
 use crate::system::command;
 
 /// Whether nft says that a table is not there; no other failure of it says so.
@@ -73,31 +73,44 @@ impl Table {
         command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
     }
 
-    /// Makes it where it is not whole; how many rules that were.
-    pub fn make(&self) -> Result<usize, String> {
-        if self.whole()? {
-            return Ok(0);
+    /// Makes it where rules are missing, or there are others than its own.
+    pub fn make(&self) -> Result<Made, String> {
+        let made = self.differs()?;
+        if made == Made::default() {
+            return Ok(made);
         }
         // In one transaction: there is never a part of it.
         let name = &self.name;
         let text = format!("table inet {name}\ndelete table inet {name}\n{}", self.text);
         command::run("nft", &["-f", "-"], &text)?;
-        match self.whole()? {
-            true => Ok(self.rules.len()),
+        match self.differs()? == Made::default() {
+            true => Ok(made),
             false => Err(format!("nft took the table {name} but does not list it")),
         }
     }
 
-    fn whole(&self) -> Result<bool, String> {
+    /// What there is to add and to remove.
+    fn differs(&self) -> Result<Made, String> {
         let (status, text) = command::ask("nft", &["list", "table", "inet", &self.name], "")?;
         if !status.success() && !absent(&text) {
             return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
         }
-        let there = |[from, to]: &[String; 2]| {
+        Ok(self.compare(&text))
+    }
+
+    /// The same, of this list.
+    fn compare(&self, text: &str) -> Made {
+        let there = |[from, to]: &&[String; 2]| {
             let is = |line: &str| line.contains(from) && line.trim_end().ends_with(to);
             text.lines().any(is)
         };
-        Ok(status.success() && self.rules.iter().all(there))
+        let there = self.rules.iter().filter(there).count();
+        let all = text.lines().filter(|line| line.contains(FLAGS)).count();
+        Made {
+            added: self.rules.len() - there,
+            removed: all.saturating_sub(there),
+            moved: 0,
+        }
     }
 }
 
@@ -147,6 +160,23 @@ pub fn undo(dev: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_list_lacks_and_what_it_has_besides_is_counted() {
+        let table = Table::new("eth0", Some(&(7..=7)), None).expect("a table");
+        let rule = |queue| {
+            let counter = "counter packets 3 bytes 99 queue flags bypass to";
+            format!("\t\toifname \"eth0\" meta mark != 0x7175656c {counter} {queue}\n")
+        };
+        let counts = |text: &str| {
+            let Made { added, removed, .. } = table.compare(text);
+            (added, removed)
+        };
+        assert_eq!(counts(""), (1, 0));
+        assert_eq!(counts(&rule(7)), (0, 0));
+        assert_eq!(counts(&rule(17)), (1, 1), "of an earlier process");
+        assert_eq!(counts(&(rule(7) + &rule(17) + &rule(7))), (0, 2));
+    }
 
     #[test]
     fn a_table_has_its_own_name_and_passes_packets_without_a_reader() {

@@ -110,7 +110,7 @@ impl HeldInterface {
         };
         self.file.write(&state)?;
         self.inserted.set(Some(state.firewall));
-        if let Err(why) = changes.replace() {
+        if let Err(why) = changes.make() {
             self.undo()?;
             return Err(Error::new(why).remedy("quell doctor says what is missing"));
         }

@@ -109,14 +109,18 @@ impl Rules {
         self.notices.as_fd()
     }
 
-    /// Puts back rules that another program removed, moves those that it has put rules behind, and reports it. Returns how many
-    /// were put back.
+    /// Puts back rules that another program removed, moves those that it has put rules behind, removes those of an earlier process that it has
+    /// put back, and reports it. Returns how many were put back.
     pub fn keep(&mut self, dev: &str) -> usize {
         if !self.notices.came() && self.noticed && self.trouble.is_none() {
             return 0;
         }
         match self.changes.make() {
-            Ok(Made { added, moved }) => {
+            Ok(Made {
+                added,
+                moved,
+                removed,
+            }) => {
                 self.trouble = None;
                 if added > 0 {
                     tell(&format!(
@@ -128,6 +132,12 @@ impl Rules {
                     tell(&format!(
                         "{dev}: {} moved behind those that another program has added; until then these had no effect",
                         counted(moved as u64, "rule")
+                    ));
+                }
+                if removed > 0 {
+                    tell(&format!(
+                        "{dev}: {} of an earlier quell live removed that another program had put back; until then packets may have gone to other queues",
+                        counted(removed as u64, "rule")
                     ));
                 }
                 return added;
