@@ -449,6 +449,68 @@ def test_a_size_table_that_is_added_while_a_queue_is_steered_stays(tmp_path: Pat
     assert "has a size table (stab)" in again
 
 
+TBF = """
+tc qdisc add dev v0 root handle 1: tbf rate 50mbit burst 20k limit 300000
+tbf="$live steer v0 20mbit --with rate"
+below() { tc qdisc show dev v0 | sed -n 's/.*parent 1:1 limit //p'; }
+"""
+
+
+def test_a_tbf_is_not_steered_where_the_kernel_would_set_the_limit_of_a_fifo_below_it(tmp_path: Path) -> None:
+    shown = lines(
+        tmp_path,
+        f"""{TBF}
+        for below in "pfifo limit 77" "bfifo limit 20000" "pfifo_head_drop limit 50"; do
+            tc qdisc replace dev v0 parent 1:1 $below
+            $tbf --duration 300ms 2>&1 || true
+            below
+        done
+        tc qdisc replace dev v0 parent 1:1 bfifo limit 300000
+        $tbf --duration 300ms --quiet
+        below
+        """,
+    )
+    assert shown[1::2] == ["77p", "20000b", "50p"]
+    for line, name in zip(shown[::2], ["pfifo", "bfifo", "pfifo_head_drop"], strict=False):
+        assert f"each change would give {name} " in line and "at 1:1 the limit of the tbf above it" in line, line
+    assert shown[-1] == "300000b", "as much as the tbf above it"
+
+
+@pytest.mark.parametrize("option", ["--hands-off", "--insist"])
+def test_a_limit_that_is_set_below_a_tbf_while_that_is_steered_stays(tmp_path: Path, option: str) -> None:
+    said, *left = lines(
+        tmp_path,
+        f"""{TBF}
+        $tbf {option} --duration 20s 2>said & pid=$!
+        until tc qdisc show dev v0 | grep -q "rate 20Mbit"; do sleep 0.05; done
+        tc qdisc replace dev v0 parent 1:1 pfifo limit 77
+        for _ in $(seq 100); do grep "has set a limit" said && break; sleep 0.05; done
+        kill $pid 2>/dev/null || true
+        wait $pid
+        below
+        "$live" steer --restore 2>&1
+        below
+        """,
+    )
+    assert "another program has set a limit below v0 tbf 1: at root" in said
+    assert left == ["77p", "quell: nothing to restore", "77p"]
+
+
+def test_a_limit_below_a_tbf_that_was_set_after_two_kills_is_not_overwritten(tmp_path: Path) -> None:
+    assert lines(
+        tmp_path,
+        f"""{TBF}
+        $tbf --quiet & pid=$!
+        until tc qdisc show dev v0 | grep -q "rate 20Mbit"; do sleep 0.05; done
+        kill -9 $(pgrep -P $pid) $pid
+        wait $pid || true
+        tc qdisc replace dev v0 parent 1:1 pfifo limit 77
+        "$live" steer --restore --quiet
+        below
+        """,
+    ) == ["77p"]
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_queue_is_restored_whichever_answer_of_the_kernel_is_lost(tmp_path: Path) -> None:
     """Of all answers that it waits for, each one in turn is replaced by an error."""

@@ -5,7 +5,7 @@ use std::io;
 use quell_link::Error;
 
 use crate::rtnetlink::dump::{self, Dump};
-use crate::rtnetlink::message::{Handle, Key, Queue, ROOT};
+use crate::rtnetlink::message::{Handle, Key, Queue, ROOT, u32_at};
 use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
 use crate::rtnetlink::request::QdiscState;
 use crate::system::host;
@@ -91,7 +91,7 @@ pub fn choose(
         let class =
             |row: &&QdiscState| row.key.class && row.key.handle == place.0 && row.kind == "htb";
         if let Some(class) = rows.iter().find(class) {
-            return Ok(vec![(class.clone(), check(class, dev, knobs)?)]);
+            return Ok(vec![(class.clone(), check(rows, class, dev, knobs)?)]);
         }
     }
     let at = |row: &&QdiscState| row.key.parent == place.0 || row.key.handle == place.0;
@@ -110,7 +110,7 @@ pub fn choose(
         alone(rows, found, dev)?;
     }
     if found.kind != "mq" || knobs.contains(&Knob::Drop) {
-        return Ok(vec![(found.clone(), check(found, dev, knobs)?)]);
+        return Ok(vec![(found.clone(), check(rows, found, dev, knobs)?)]);
     }
     let child = |row: &&QdiscState| {
         row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT
@@ -126,7 +126,7 @@ pub fn choose(
     }
     let checked = children
         .iter()
-        .map(|row| Ok(((*row).clone(), check(row, dev, knobs)?)));
+        .map(|row| Ok(((*row).clone(), check(rows, row, dev, knobs)?)));
     checked.collect()
 }
 
@@ -171,7 +171,12 @@ pub fn describe(row: &QdiscState) -> String {
     }
 }
 
-fn check(row: &QdiscState, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error> {
+fn check(
+    rows: &[QdiscState],
+    row: &QdiscState,
+    dev: &str,
+    knobs: &[Knob],
+) -> Result<&'static Kind, Error> {
     let name = &row.kind;
     let error = |what: String| Error::new(what).key(format!("{dev} {}", describe(row)));
     let options = || knobs.iter().filter(|knob| **knob != Knob::Drop);
@@ -195,12 +200,42 @@ fn check(row: &QdiscState, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, E
         return Err(error(what.to_owned())
             .remedy("leave stab out: cake and the classes of htb have an overhead of their own"));
     }
+    if let Some(below) = overwritten(rows, row) {
+        let what = format!(
+            "each change would give {} the limit of the tbf above it",
+            describe(below)
+        );
+        let parent = Handle(below.key.parent);
+        return Err(error(what).remedy(format!(
+            "tc qdisc replace dev {dev} parent {parent} fq_codel puts one there that keeps its own"
+        )));
+    }
     if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
         let has: Vec<_> = kind.knobs().map(Knob::name).collect();
         let what = format!("has no {}", lacks.name());
         return Err(error(what).remedy(format!("give --with {}", has.join(" or --with "))));
     }
     Ok(kind)
+}
+
+/// Disciplines whose limit the kernel sets with each change of a tbf above them (`fifo_set_limit` in sch_fifo.c).
+const FIFOS: [&str; 3] = ["pfifo", "bfifo", "pfifo_head_drop"];
+
+/// The limit of a discipline, if each change of this one sets it, too.
+pub fn limit_below(found: &QdiscState, key: Key, kind: &str, options: &[u8]) -> Option<u64> {
+    let is_below = key.parent != ROOT && key.parent >> 16 == found.key.handle >> 16;
+    let follows = found.kind == "tbf" && FIFOS.contains(&kind);
+    (follows && is_below && !key.class).then(|| u32_at(options, 0).into())
+}
+
+/// A discipline that would lose its limit with each change of this one.
+pub fn overwritten<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<&'a QdiscState> {
+    let limit = Kind::find(&found.kind, false)?.read(&found.options, Knob::Limit)?;
+    let has_other = |row: &&QdiscState| {
+        let below = limit_below(found, row.key, &row.kind, &row.options);
+        below.is_some_and(|below| below != limit)
+    };
+    rows.iter().find(has_other)
 }
 
 /// The command that puts something there that can be steered.

@@ -208,8 +208,9 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             handle: row.handle,
             parent: row.parent,
         };
-        // One with a size table was made since then, and a change would drop that.
-        let same = |found: &&QdiscState| found.key == key && found.kind == row.kind && !found.stab;
+        // A size table, or a limit below it, was set since then, and a change would drop that.
+        let keeps = |found: &QdiscState| !found.stab && tree::overwritten(&there, found).is_none();
+        let same = |found: &&QdiscState| found.key == key && found.kind == row.kind && keeps(found);
         let found = there.iter().find(same);
         let kind = Kind::find(&row.kind, row.class);
         let ours = |kind: &Kind, found: &QdiscState| {

@@ -438,6 +438,9 @@ impl Session {
             if row.key.device != device {
                 return;
             }
+            if let Some(at) = queues.iter().position(|queue| queue.overwrites(&row)) {
+                looks.push((at, Comparison::LimitBelow));
+            }
             let is = |queue: &Steered| queue.found.key == row.key;
             let Some(at) = queues.iter().position(is) else {
                 return;
@@ -561,12 +564,19 @@ impl Session {
             return ScanResult::All;
         };
         let mut changed = None;
-        for (at, look) in looks {
+        // Whoever sets the limit of a tbf sets those below it.
+        let limits = |at| {
+            let limit = |look: &Comparison| matches!(look, Comparison::Other(Knob::Limit, _));
+            looks.iter().any(|(of, look)| *of == at && limit(look))
+        };
+        let limited: Vec<_> = looks.iter().map(|(at, _)| limits(*at)).collect();
+        for ((at, look), limited) in looks.into_iter().zip(limited) {
             let queue = &mut self.queues[at];
             match look {
                 Comparison::Same => {}
+                Comparison::LimitBelow if limited => {}
                 // The watchdog restored it, because this loop had stalled.
-                Comparison::Other(..)
+                Comparison::Other(..) | Comparison::LimitBelow
                     if actuator.heartbeats.get(at).is_some_and(Heartbeat::acted) => {}
                 Comparison::Other(knob, value) => {
                     queue.found_other(knob, value);
@@ -575,9 +585,14 @@ impl Session {
                     let what = format!("{}: another program has set {}", queue.name, knob.name());
                     changed = Some(format!("{what} to {value}"));
                 }
-                Comparison::Replaced => {
+                Comparison::Replaced | Comparison::LimitBelow => {
                     queue.ours = false;
-                    let what = format!("another program has replaced {}", queue.name);
+                    let what = match look {
+                        Comparison::LimitBelow => {
+                            format!("another program has set a limit below {}", queue.name)
+                        }
+                        _ => format!("another program has replaced {}", queue.name),
+                    };
                     match self.plan.insist {
                         true => return ScanResult::Gone(what),
                         false => changed = Some(what),

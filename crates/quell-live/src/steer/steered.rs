@@ -11,6 +11,7 @@ use crate::packet::echo::Answer;
 use crate::rtnetlink::message::{Counters, Queue};
 use crate::rtnetlink::options::{Kind, Knob, Values};
 use crate::rtnetlink::request::QdiscState;
+use crate::rtnetlink::tree;
 
 /// A queue compared with what was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Comparison {
     Other(Knob, u64),
     /// Another kind of discipline is in its place.
     Replaced,
+    /// A discipline below it has a limit of its own, which the next change would overwrite.
+    LimitBelow,
 }
 
 /// One queue.
@@ -131,6 +134,14 @@ impl Steered {
     pub fn dropped_before(&mut self, counts: Counts) {
         self.gauges.drops_early = counts.dropped;
         self.gauges.marks = counts.marked;
+    }
+
+    /// Whether the next change would overwrite the limit of this queue below it ([`tree::overwritten`]).
+    pub fn overwrites(&self, below: &Queue<'_>) -> bool {
+        let limit = tree::limit_below(&self.found, below.key, below.kind, below.options);
+        let set = self.set.get(Knob::Limit);
+        let own = set.or_else(|| self.kind.read(&self.found.options, Knob::Limit));
+        limit.is_some() && limit != own
     }
 
     /// Takes a sample: what it shows of the knobs, and rates.
