@@ -135,7 +135,8 @@ pub struct Watchdog {
     shared: Arc<Shared>,
     at_exit: ExitAction,
     socket: OwnedFd,
-    pid: c_int,
+    /// None once it has ended: the kernel may give its number to another process.
+    pid: Option<c_int>,
     messages: Vec<PreparedMessage>,
     heartbeats: usize,
 }
@@ -160,7 +161,7 @@ impl Watchdog {
             shared,
             at_exit,
             socket,
-            pid,
+            pid: Some(pid),
             messages: Vec::new(),
             heartbeats: 0,
         })
@@ -216,18 +217,18 @@ impl Watchdog {
         }
     }
 
-    /// Starts it again where it was killed; whether that was so.
+    /// Starts it again where it was killed; whether it was started. Where the system refuses that, the next call tries again.
     pub fn revive(&mut self) -> bool {
-        let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        if unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) } == 0 {
+        if self.pid.is_some_and(runs) {
             return false;
         }
-        if let Ok((socket, pid)) = fork(&self.shared, &self.at_exit) {
-            (self.socket, self.pid) = (socket, pid);
-            for message in &self.messages {
-                let _ = message.send(&self.socket);
-            }
+        self.pid = None;
+        let Ok((socket, pid)) = fork(&self.shared, &self.at_exit) else {
+            return false;
+        };
+        (self.socket, self.pid) = (socket, Some(pid));
+        for message in &self.messages {
+            let _ = message.send(&self.socket);
         }
         true
     }
@@ -236,9 +237,18 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         // It ends when its socket has no other end any more; a signal makes sure of it.
-        sys::kill(self.pid, libc::SIGKILL);
-        sys::reap(self.pid);
+        if let Some(pid) = self.pid {
+            sys::kill(pid, libc::SIGKILL);
+            sys::reap(pid);
+        }
     }
+}
+
+/// Whether a child runs. One that has ended is reaped: its number is free from then on.
+fn runs(pid: c_int) -> bool {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) == 0 }
 }
 
 impl PreparedMessage {
@@ -409,4 +419,38 @@ fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
 fn exit() -> ! {
     // SAFETY: ends this process without running what the parent had registered for its own end.
     unsafe { libc::_exit(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_started_again_keeps_no_number_of_a_process() {
+        // A thread of its own: a filter of system calls stays.
+        let test = std::thread::spawn(|| {
+            let mut watchdog = Watchdog::start().expect("a watchdog");
+            let pid = watchdog.pid.expect("its number");
+            assert!(!watchdog.revive(), "it runs");
+            assert!(sys::kill(pid, libc::SIGKILL));
+            while runs(pid) {
+                std::thread::sleep(TICK);
+            }
+            sandbox::forkless();
+            assert!(!watchdog.revive(), "none was started");
+            assert_eq!(watchdog.pid, None);
+        });
+        test.join().expect("no panic");
+    }
+
+    #[test]
+    fn one_that_was_killed_is_started_again() {
+        let mut watchdog = Watchdog::start().expect("a watchdog");
+        let pid = watchdog.pid;
+        assert!(sys::kill(pid.expect("its number"), libc::SIGKILL));
+        while !watchdog.revive() {
+            std::thread::sleep(TICK);
+        }
+        assert!(watchdog.pid.is_some_and(runs) && watchdog.pid != pid);
+    }
 }
