@@ -746,6 +746,31 @@ def test_rules_go_whatever_the_file_mode_creation_mask(tmp_path: Path) -> None:
     ) == ["0"]
 
 
+@pytest.mark.skipif(shutil.which("ip6tables") is None, reason="ip6tables is not installed")
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6")
+def test_rules_for_ipv6_are_made_and_go_though_proc_is_missing(tmp_path: Path) -> None:
+    """As in a container, or with `subset=pid`: what /proc does not say is not taken for absent."""
+    left = lines(
+        tmp_path,
+        """
+        export QUELL_FIREWALL=iptables
+        bare() { exec unshare -m sh -c 'umount -l /proc; exec "$@"' - "$@"; }
+        six() { ip6tables -t mangle -S | grep -c NFQUEUE || true; }
+        for start in bare exec; do
+            ($start "$live" --dev v0 --rate 8mbit --quiet) & pid=$!
+            for _ in $(seq 100); do [ "$(six)" = 1 ] && break; sleep 0.05; done
+            six
+            kill -9 $pid
+            wait $pid || true
+            (bare "$live" --restore --quiet)
+            six
+            ls /run/quell/*.json 2>/dev/null || true
+        done
+        """,
+    )
+    assert left == ["1", "0"] * 2
+
+
 def test_a_link_in_the_middle_of_the_services_folder_is_not_followed(tmp_path: Path) -> None:
     """The variable may be left in the environment of a root shell, and the link another user's."""
     refused, left = lines(

@@ -5,8 +5,8 @@
 mod nftables;
 
 use std::fs;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::ops::RangeInclusive;
-use std::path::Path;
 
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
@@ -301,7 +301,7 @@ fn range(text: &str, sign: char) -> Option<Queues> {
 /// iptables, and ip6tables where the kernel has IPv6.
 fn programs() -> Result<Vec<&'static str>, Error> {
     let mut programs = vec!["iptables"];
-    if Path::new("/proc/net/if_inet6").exists() {
+    if has_ipv6() {
         programs.push("ip6tables");
     }
     match programs.iter().find(|p| !there(p)) {
@@ -309,6 +309,12 @@ fn programs() -> Result<Vec<&'static str>, Error> {
         Some(p) => Err(Error::new(format!("{p} is missing"))
             .remedy("on Debian: apt-get install nftables, or iptables")),
     }
+}
+
+/// Whether the kernel has IPv6: it has unless it says that it does not know the addresses.
+fn has_ipv6() -> bool {
+    let opened = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
+    opened.err().and_then(|e| e.raw_os_error()) != Some(libc::EAFNOSUPPORT)
 }
 
 /// Whether there is such a program.
