@@ -471,6 +471,23 @@ def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Ne
     assert not net.rules()
 
 
+@pytest.mark.real_time
+def test_restore_removes_rules_that_a_firewall_reload_put_back_and_no_process_serves(net: Net, tmp_path: Path) -> None:
+    saved = tmp_path / "rules"
+    earlier = net.live("--rate", "8mbit")
+    saved.write_text(net.run(net.r, "iptables-save", "-t", "mangle").stdout)
+    assert stop(earlier)[0] == 0
+    running = net.live("--rate", "8mbit", dev="ra")
+    beside = net.rules()
+    for words in ((), ("--dev", "rb")):
+        net.run(net.r, "iptables-restore", "--noflush", str(saved))
+        assert any(" rb " in rule for rule in net.rules())
+        done = net.run(net.r, QUELL_LIVE, "--restore", *words)
+        assert (done.returncode, "rb: 1 rule removed" in done.stderr) == (0, True), done.stderr
+        assert net.rules() == beside
+    assert stop(running)[0] == 0
+
+
 LARGE = """
 import contextlib, socket, sys
 end, size, s = sys.argv[1], int(sys.argv[2]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -183,26 +183,52 @@ impl Changes {
 }
 
 /// The packet queues to which rules lead already, of a killed process on another interface or of another program, as far as they can be
-/// listed. Tables of iptables that are not there are not asked for: iptables would make them.
+/// listed.
 pub fn led() -> Vec<Queues> {
-    let (tables, mut led) = match there("nft") {
+    let (tables, mut led) = tables();
+    let rules = listed(tables.as_deref());
+    led.extend(rules.iter().filter_map(|rule| queues(rule)));
+    led
+}
+
+/// The interfaces that have rules of quell in iptables, whoever made them, as far as they can be listed.
+pub fn ruled() -> Vec<String> {
+    let rules = listed(tables().0.as_deref()).into_iter();
+    let mut devs: Vec<_> = rules
+        .filter(|rule| is_quells(rule))
+        .filter_map(|rule| rule.into_iter().nth(1))
+        .collect();
+    devs.sort();
+    devs.dedup();
+    devs
+}
+
+/// As [`nftables::led`]; nothing without nft.
+fn tables() -> (Option<String>, Vec<Queues>) {
+    match there("nft") {
         true => nftables::led(),
         false => (None, Vec::new()),
-    };
+    }
+}
+
+/// The rules of iptables in the chains, `tables` being those that nft lists. Tables of iptables that are not there are not asked for:
+/// iptables would make them.
+fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     let has_mangle = |family: &str| {
         let legacy = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
         let legacy = legacy.is_ok_and(|names| names.lines().any(|name| name == "mangle"));
         let table = format!("table {family} mangle");
-        let listed = |tables: &String| tables.lines().any(|line| line == table);
-        legacy || tables.as_ref().is_none_or(listed)
+        let listed = |tables: &str| tables.lines().any(|line| line == table);
+        legacy || tables.is_none_or(listed)
     };
+    let mut rules = Vec::new();
     for (program, family) in [("iptables", "ip"), ("ip6tables", "ip6")] {
         if there(program) && has_mangle(family) {
-            let rules = CHAINS.map(|(chain, _)| list(program, chain).unwrap_or_default());
-            led.extend(rules.iter().flatten().filter_map(|rule| queues(rule)));
+            let chains = CHAINS.map(|(chain, _)| list(program, chain).unwrap_or_default());
+            rules.extend(chains.into_iter().flatten());
         }
     }
-    led
+    rules
 }
 
 /// Removes all of quell's rules on an interface, whatever their queues; returns how many there were.
@@ -268,17 +294,16 @@ fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
 
 /// Where a rule is among those of its chain. Rules of quell on other interfaces take none of its packets.
 fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
-    let is_quells = |rule: &Vec<String>| {
-        let [flag, dev, ..] = &rule[..] else {
-            return false;
-        };
-        is_ours(rule, flag, dev)
-    };
     match chain.iter().rposition(|listed| listed == rule) {
         None => Place::Missing,
-        Some(at) if chain[at + 1..].iter().all(is_quells) => Place::Last,
+        Some(at) if chain[at + 1..].iter().all(|rule| is_quells(rule)) => Place::Last,
         Some(_) => Place::Followed,
     }
+}
+
+/// Whether this is a rule that quell made, on whatever interface.
+fn is_quells(rule: &[String]) -> bool {
+    matches!(rule, [flag, dev, ..] if is_ours(rule, flag, dev))
 }
 
 /// Whether this is a rule that quell made on this interface.

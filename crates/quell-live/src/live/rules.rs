@@ -151,12 +151,29 @@ pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
 }
 
 /// Undoes what dead processes left behind in this network namespace, on these interfaces or on all; for root also what the shipped
-/// service left. One that cannot be undone keeps none of the others.
+/// service left; and what another program has put back of it since, of which there is no state file. One that cannot be undone keeps none
+/// of the others.
 pub fn restore(devs: &[String]) -> Vec<(String, UndoOutcome)> {
-    LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
+    let mut done = LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
         Some(_exclusive) => undo(file, dev).map(UndoOutcome::Undone),
         None => Ok(UndoOutcome::Runs),
-    })
+    });
+    for dev in firewall::ruled() {
+        let known = done.iter().any(|(name, _)| *name == dev);
+        let asked = devs.is_empty() || devs.contains(&dev);
+        // Rules of one that runs, with a state file elsewhere, stay.
+        if asked
+            && !known
+            && let Some(_exclusive) = Exclusive::take(&dev)
+        {
+            let removed = firewall::undo(&dev, Firewall::Iptables);
+            let removed = removed.map(UndoOutcome::Undone);
+            let failed = |why| UndoOutcome::Failed(Error::new(why).key(format!("--dev {dev}")));
+            let outcome = removed.unwrap_or_else(failed);
+            done.push((dev, outcome));
+        }
+    }
+    done
 }
 
 #[cfg(test)]
