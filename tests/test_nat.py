@@ -181,6 +181,8 @@ def test_what_was_before_comes_back_without_the_guard_and_beside_others_rules(tm
     assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
 
 
+# Every process ends with the script.
+UNSHARED = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 BRIDGE = """
 set -e
 ip link set lo up
@@ -198,31 +200,43 @@ nsenter --net=/proc/$host2/ns/net {python} -m http.server 8000 --bind 10.7.0.2 >
 reaches() {{
   nsenter --net=/proc/$host1/ns/net curl -s -o /dev/null --max-time 2 --retry 9 --retry-all-errors http://10.7.0.2:8000/
 }}
+replaced() {{ until iptables -S FORWARD | grep -q physdev; do sleep 0.1; done; }}
+cd /proc/sys/net/bridge
 reaches && echo before
+{before}
 {quell} shell --rate 5mbit --nat --quiet -- sleep 30 & quell=$!
 until iptables -S FORWARD | grep -q quell- && [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]; do sleep 0.05; done
+{meanwhile}
 reaches && echo meanwhile
+iptables -S FORWARD | grep -c quell-
+iptables -S FORWARD | grep -c physdev
 kill $quell $server $host1 $host2
 wait
 """
 
 
 @pytest.mark.real_time
-def test_packets_within_a_bridge_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [
+        (":", ":"),
+        ("echo 0 >bridge-nf-call-iptables", "echo 1 >bridge-nf-call-iptables"),
+        # As if the module were loaded meanwhile.
+        ("mount -t tmpfs none .", "cd /; umount /proc/sys/net/bridge; replaced"),
+    ],
+    ids=["as it is", "turned on", "loaded"],
+)
+def test_packets_within_a_bridge_pass(tmp_path: Path, before: str, meanwhile: str) -> None:
     for needed in ("iptables", "ip", "curl"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
         pytest.skip("the kernel has no br_netfilter, without which no packet within a bridge passes iptables")
-    script = BRIDGE.format(quell=QUELL, python=sys.executable)
-    done = subprocess.run(
-        ["unshare", "-n", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split() == ["before", "meanwhile"], done.stderr
+    script = BRIDGE.format(quell=QUELL, python=sys.executable, before=before, meanwhile=meanwhile)
+    done = subprocess.run([*UNSHARED, "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["before", "meanwhile", "6", "1"], done.stderr
 
 
-# Every process ends with the script.
-UNSHARED = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 # /run of its own, and functions for what follows. A folder `shim` may have an iptables that comes before the real one.
 APART = """
 mount -t tmpfs none /run

@@ -34,7 +34,7 @@ _CHAINS = (("nat", "POSTROUTING"), ("filter", "FORWARD"))
 _TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: |$)', re.MULTILINE)
 """Comment of a shell's rules: the index of its device, which no later device of this namespace has."""
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-"""1: packets within a bridge pass FORWARD, too."""
+"""Exists if br_netfilter is loaded: packets within a bridge pass FORWARD, too, if this or the bridge's own is 1."""
 _GUARD = Path(__file__).with_name("natguard.py")
 _LOOK_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
 
@@ -99,7 +99,8 @@ def translated(device: str, network: str) -> Iterator[None]:
             if not forwards:
                 _join(file, index)
             rules = _rules(device, network, index, block=not forwards)
-            command = [sys.executable, "-I", "-S", str(_GUARD), str(index), json.dumps(rules)]
+            shell = json.dumps([device, network, index, not forwards])
+            command = [sys.executable, "-I", "-S", str(_GUARD), shell]
             guarding = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -125,18 +126,24 @@ def end(index: int) -> None:
         _settle(file, index)
 
 
-def guard(index: int, rules: Sequence[Sequence[str]]) -> None:
+def guard(device: str, network: str, index: int, block: bool) -> None:
     """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
     own = {index}.__contains__
     while interface_name(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
-            if len(_listed(own)) == len(rules):
+            rules, found = _rules(device, network, index, block=block), _listed(own)
+            if len(found) == len(rules) and not _outdated(found):
                 continue
             # Not while the shell itself, or another one, changes rules.
             with _core.StateFile.nat():
-                if len(_listed(own)) != len(rules):
+                found = _listed(own)
+                if len(found) != len(rules):
                     _remove(own)
                     for rule in rules:
+                        _iptables(*rule)
+                else:
+                    for rule in _outdated(found):
+                        _iptables(*rules[0])  # before the old one goes, since others are not to pass meanwhile
                         _iptables(*rule)
         except InputError:
             break  # without rules, other machines could send through this one
@@ -205,7 +212,7 @@ def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[s
     ]  # fmt: skip
     if block:
         # What a bridge forwards does not depend on ip_forward.
-        routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _is_on(_BRIDGED) else []
+        routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _BRIDGED.exists() else []  # it loads br_netfilter
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, *routed, "-j", "DROP"])
     rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
     return [*rules, ["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"]]
@@ -222,6 +229,12 @@ def _listed(of: Callable[[int], bool]) -> list[list[str]]:
             if (tag := _TAG.search(line)) and of(int(tag[1])):
                 found.append(["-t", table, "-D", *shlex.split(line)[1:]])
     return found
+
+
+def _outdated(listed: Sequence[list[str]]) -> list[list[str]]:
+    """Return the rule that blocks if it was made before br_netfilter was loaded: it drops what bridges forward."""
+    blocks = [rule for rule in listed if rule.count(_SHELLS) == 2]
+    return [rule for rule in blocks if "physdev" not in rule] if _BRIDGED.exists() else []
 
 
 def _remove(of: Callable[[int], bool]) -> None:

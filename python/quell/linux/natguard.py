@@ -1,8 +1,8 @@
 """The process that guards the rules of a `quell shell --nat` and removes them when its standard input ends.
 
-    python -I -S natguard.py INDEX RULES
+    python -I -S natguard.py SHELL
 
-INDEX is that of the shell's device, RULES are the arguments of iptables that insert its rules, in order, as JSON.
+SHELL is a list in JSON: the shell's device, its network, the device's index, and whether others are blocked.
 """
 
 import json
@@ -17,4 +17,4 @@ sys.path.append(str(Path(__file__).parents[2]))
 from quell.linux import nat  # noqa: E402 (from the folder of this file; signals are ignored before)
 
 if __name__ == "__main__":
-    nat.guard(int(sys.argv[1]), json.loads(sys.argv[2]))
+    nat.guard(*json.loads(sys.argv[1]))
