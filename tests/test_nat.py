@@ -345,6 +345,45 @@ def test_a_firewall_that_is_reloaded_meanwhile_opens_nothing(tmp_path: Path, the
 
 
 @pytest.mark.real_time
+def test_another_interface_with_a_killed_shells_index_is_no_shell(tmp_path: Path) -> None:
+    """One that comes from another namespace keeps its index, as those of containers do."""
+    script = """
+begin never
+within complete
+index=$(grep -o "[0-9]*]" /run/quell/nat-*.json)
+kill -9 $guard $pid
+ended() { ! ip link show quell0 >/dev/null 2>&1; }
+within ended
+ip link add index ${index%]} name x0 type veth peer name x1
+quell true
+cat ip_forward
+rules
+ls /run/quell | grep -c json || true
+"""
+    assert said(tmp_path, script).split() == ["0", "0", "0"]
+
+
+@pytest.mark.real_time
+def test_rules_that_a_saved_firewall_brings_back_go_whoever_has_their_index(tmp_path: Path) -> None:
+    script = """
+begin end
+within complete
+iptables-save >$folder/saved
+index=$(grep -o "[0-9]*]" /run/quell/nat-*.json)
+touch $folder/end
+wait $pid
+iptables-restore <$folder/saved
+echo 1 >ip_forward
+rules
+ip link add index ${index%]} name x0 type veth peer name x1
+quell true
+cat ip_forward
+rules
+"""
+    assert said(tmp_path, script).split() == ["7", "1", "0"]
+
+
+@pytest.mark.real_time
 def test_rules_that_cannot_be_put_back_end_forwarding(tmp_path: Path) -> None:
     script = "begin end\nwithin complete\ntouch $folder/armed\nflush\nends() { ! forwards; }\nwithin ends\n"
     script += "kill -0 $pid\nrm $folder/armed\ntouch $folder/end\nwait $pid\nrules"

@@ -32,7 +32,8 @@ _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
 _CHAINS = (("nat", "POSTROUTING"), ("filter", "FORWARD"))
 _TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: |$)', re.MULTILINE)
-"""Comment of a shell's rules: the index of its device, which no later device of this namespace has."""
+"""Comment of a shell's rules: the index of its device."""
+_DEVICE = re.compile(r"quell\d+")
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 """Exists if br_netfilter is loaded: packets within a bridge pass FORWARD, too, if this or the bridge's own is 1."""
 _GUARD = Path(__file__).with_name("natguard.py")
@@ -71,7 +72,7 @@ class _State:
 
     def living(self) -> list[int]:
         """Return the shells whose devices exist."""
-        return [index for index in self.shells if interface_name(index)]
+        return [index for index in self.shells if _lives(index)]
 
 
 def check() -> None:
@@ -129,7 +130,7 @@ def end(index: int) -> None:
 def guard(device: str, network: str, index: int, block: bool) -> None:
     """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
     own = {index}.__contains__
-    while interface_name(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+    while _lives(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
             rules, found = _rules(device, network, index, block=block), _listed(own)
             if len(found) == len(rules) and not _outdated(found):
@@ -182,8 +183,13 @@ def _settle(file: StateFile, ending: int = 0) -> bool:
             restored = _set(_FORWARDING, 0)
             _set(_REDIRECTS, state.redirects)  # last: the kernel sets it with the other
             file.remove()
-    _remove(lambda index: index == ending or not interface_name(index))
+    _remove(lambda index: index == ending or not _lives(index))
     return restored
+
+
+def _lives(index: int) -> bool:
+    """Whether this is the index of a shell's device, which another interface may have after its end."""
+    return bool(_DEVICE.fullmatch(interface_name(index)))
 
 
 def _set(setting: Path, value: int) -> bool:
