@@ -384,6 +384,27 @@ rules
 
 
 @pytest.mark.real_time
+@pytest.mark.parametrize(("edit", "forwards"), [("", "0"), ("s/: [0-9]*}/: 1}/", "1"), ("s/, .boot.*}/}/", "0")],
+                         ids=["this", "another", "not known"])  # fmt: skip
+def test_what_a_shell_of_another_start_of_the_system_left_is_void(tmp_path: Path, edit: str, forwards: str) -> None:
+    """Where `/run` is no tmpfs, its file is still there, and who set ip_forward to 1 is not that shell."""
+    script = f"""
+begin never
+within complete
+kill -9 $guard $pid
+ended() {{ ! ip link show quell0 >/dev/null 2>&1; }}
+within ended
+grep -c '"boot": [1-9]' /run/quell/nat-*.json
+sed -i '{edit}' /run/quell/nat-*.json
+quell true
+cat ip_forward
+rules
+ls /run/quell | grep -c json || true
+"""
+    assert said(tmp_path, script).split() == ["1", forwards, "0", "0"]
+
+
+@pytest.mark.real_time
 def test_rules_that_cannot_be_put_back_end_forwarding(tmp_path: Path) -> None:
     script = "begin end\nwithin complete\ntouch $folder/armed\nflush\nends() { ! forwards; }\nwithin ends\n"
     script += "kill -0 $pid\nrm $folder/armed\ntouch $folder/end\nwait $pid\nrules"
@@ -446,8 +467,9 @@ rules
     "text",
     ["", "[]", "{}", '{"redirects": 1}', '{"redirects": 1, "shells": 1}', '{"redirects": true, "shells": []}',
      '{"redirects": "1", "shells": []}', '{"redirects": 1, "shells": ["1"]}', '{"redirects": 1, "shells": [-1]}',
-     '{"redirects": 1, "shells": [4294967296]}', '{"redirects": 1, "shells": [], "more": 1}', "[" * 100_000],
-    ids=range(12),
+     '{"redirects": 1, "shells": [4294967296]}', '{"redirects": 1, "shells": [], "more": 1}', "[" * 100_000,
+     '{"redirects": 1, "shells": [], "boot": "1"}', '{"redirects": 1, "shells": [], "boot": -1}'],
+    ids=range(14),
 )  # fmt: skip
 def test_a_state_file_that_quell_did_not_write_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "state").write_text(text)

@@ -226,6 +226,10 @@ class StateFile:
         Raises InputError if that takes too long, or if other users can write to its folder.
         """
 
+    @staticmethod
+    def boot() -> int:
+        """Return the number of this start of the system; 0 where it is not known."""
+
     def read(self) -> str | None:
         """Return its text, None if there is no file. The caller checks each value. Raises InputError."""
 

@@ -40,6 +40,6 @@ pub mod watch;
 #[cfg(target_os = "linux")]
 pub use live::rules;
 #[cfg(target_os = "linux")]
-pub use system::host::reset_signals;
+pub use system::host::{boot, reset_signals};
 #[cfg(target_os = "linux")]
 pub use system::state;

@@ -43,6 +43,12 @@ impl StateFile {
         }
     }
 
+    /// The number of this start of the system; 0 where it is not known.
+    #[staticmethod]
+    fn boot() -> u64 {
+        quell_live::boot()
+    }
+
     /// Its path.
     #[getter]
     fn path(&self) -> PyResult<PathBuf> {

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,17 +48,24 @@ class _State:
     """The previous value of accept_redirects, which the kernel sets whenever ip_forward changes."""
     shells: list[int]
     """Indices of the devices of the shells that need it."""
+    boot: int = 0
+    """The start of the system in which it was written; 0: not known."""
 
     @classmethod
     def read(cls, file: StateFile) -> _State | None:
-        """Return None if there is no file. Raises InputError for what quell does not write."""
+        """Return None if there is no file, or one of another start of the system, where `/run` outlives that.
+
+        Raises InputError for what quell does not write.
+        """
         text = file.read()
         if text is None:
             return None
         try:
             state = cls(**json.loads(text))
-            if all(type(n) is int and 0 <= n < 2**31 for n in (state.redirects, *state.shells)):
-                return state
+            numbers = ((state.boot, 2**64), *((n, 2**31) for n in (state.redirects, *state.shells)))
+            if all(type(n) is int and 0 <= n < limit for n, limit in numbers):
+                now = _core.StateFile.boot()
+                return state if 0 in (now, state.boot) or now == state.boot else None
         except (TypeError, ValueError, RecursionError):
             pass
         raise InputError(
@@ -164,8 +171,8 @@ def _join(file: StateFile, index: int) -> None:
                 f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
                 f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
             )
-        state = _State(int(_REDIRECTS.read_text()), [])
-    _State(state.redirects, [*state.living(), index]).write(file)
+        state = _State(int(_REDIRECTS.read_text()), [], _core.StateFile.boot())
+    replace(state, shells=[*state.living(), index]).write(file)
 
 
 def _settle(file: StateFile, ending: int = 0) -> bool:
@@ -178,11 +185,13 @@ def _settle(file: StateFile, ending: int = 0) -> bool:
     if state:
         living = [index for index in state.living() if index != ending]
         if living:
-            _State(state.redirects, living).write(file)
+            replace(state, shells=living).write(file)
         else:
             restored = _set(_FORWARDING, 0)
             _set(_REDIRECTS, state.redirects)  # last: the kernel sets it with the other
             file.remove()
+    else:
+        file.remove()  # one of another start of the system
     _remove(lambda index: index == ending or not _lives(index))
     return restored
 
