@@ -24,6 +24,8 @@ pub struct Counters {
     pub departed_bytes: u64,
     /// Packets dropped, by cause.
     pub drops: DropsByCause,
+    /// Their bytes.
+    pub dropped_bytes: u64,
     /// Packets marked CE.
     pub marks: u64,
     /// Sum of the sojourn times of all packets that left.
@@ -43,6 +45,7 @@ impl Sub for Counters {
             departures: self.departures - before.departures,
             departed_bytes: self.departed_bytes - before.departed_bytes,
             drops: self.drops - before.drops,
+            dropped_bytes: self.dropped_bytes - before.dropped_bytes,
             marks: self.marks - before.marks,
             sojourn_sum: self.sojourn_sum - before.sojourn_sum,
             packet_ns: self.packet_ns - before.packet_ns,
@@ -60,6 +63,7 @@ impl Add for Counters {
             departures: self.departures + other.departures,
             departed_bytes: self.departed_bytes + other.departed_bytes,
             drops: self.drops + other.drops,
+            dropped_bytes: self.dropped_bytes + other.dropped_bytes,
             marks: self.marks + other.marks,
             sojourn_sum: self.sojourn_sum + other.sojourn_sum,
             packet_ns: self.packet_ns + other.packet_ns,
@@ -163,9 +167,10 @@ impl Meter {
         self.counters.departed_bytes += u64::from(len);
     }
 
-    /// The queue gave a packet up.
+    /// The queue gave a packet of this length up.
     #[inline]
-    pub fn dropped(&mut self, cause: DropCause) {
+    pub fn dropped(&mut self, cause: DropCause, len: u32) {
+        self.counters.dropped_bytes += u64::from(len);
         let drops = &mut self.counters.drops;
         match cause {
             DropCause::Overflow => drops.overflow += 1,

@@ -66,7 +66,7 @@ impl<P: Packet, O: Observer<P>> Probe<P, O> {
 
 impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
     fn drop(&mut self, now: Nanos, packet: P, cause: DropCause) {
-        self.meter.dropped(cause);
+        self.meter.dropped(cause, packet.len());
         if let Some(watched) = &mut self.watched {
             watched.push(packet);
         }
@@ -408,6 +408,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             departed_bytes: c.departed_bytes,
             drops_overflow: c.drops.overflow,
             drops_early: c.drops.early + c.drops.forced,
+            dropped_bytes: c.dropped_bytes,
             marks: self.qdisc.marks(),
             backlog_ns: meter.packet_ns(now),
             ..Gauges::default()

@@ -138,6 +138,7 @@ fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py
     dict.set_item("arrivals", gauges.arrivals)?;
     dict.set_item("departures", gauges.departures)?;
     dict.set_item("departed_bytes", gauges.departed_bytes)?;
+    dict.set_item("dropped_bytes", gauges.dropped_bytes)?;
     dict.set_item("drops_overflow", gauges.drops_overflow)?;
     dict.set_item("drops_early", gauges.drops_early)?;
     dict.set_item("marks", gauges.marks)?;

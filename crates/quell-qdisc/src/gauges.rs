@@ -39,6 +39,8 @@ pub struct Gauges {
     pub drops_overflow: u64,
     /// Packets dropped by a law or a knob.
     pub drops_early: u64,
+    /// Bytes of all packets that were dropped.
+    pub dropped_bytes: u64,
     /// Packets marked CE.
     pub marks: u64,
     /// The drop or mark probability in force, where the discipline has one.

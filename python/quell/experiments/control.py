@@ -43,6 +43,7 @@ class Gauges(TypedDict):
     departed_bytes: int
     drops_overflow: int
     drops_early: int
+    dropped_bytes: int
     marks: int
     probability: float
     backlog_packet_seconds: float

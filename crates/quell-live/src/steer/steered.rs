@@ -168,9 +168,16 @@ impl Steered {
         // Fewer bytes than before: it was recreated.
         let last = self.last.replace((now, *counters));
         if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
-            g.departed_bytes += counters.bytes - last.bytes;
-            g.departures += counters.packets.saturating_sub(last.packets);
-            g.drops_overflow += u64::from(counters.drops.wrapping_sub(last.drops));
+            let (bytes, packets) = (
+                counters.bytes - last.bytes,
+                counters.packets.saturating_sub(last.packets),
+            );
+            let drops = u64::from(counters.drops.wrapping_sub(last.drops));
+            g.departed_bytes += bytes;
+            g.departures += packets;
+            g.drops_overflow += drops;
+            // The kernel does not count them: taken to be as large as those that were sent.
+            g.dropped_bytes += (drops * bytes).checked_div(packets).unwrap_or(0);
             let held = u128::from(now.saturating_sub(then));
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }

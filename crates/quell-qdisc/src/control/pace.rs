@@ -6,7 +6,8 @@
 //!   effect; of a single reflector, the smaller of its last two. A third of the reflectors that
 //!   answered within a second must show it.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
-//!   behind the modem measures it as the arriving rate; one before the modem divides its own rate
+//!   behind the modem measures it as the arriving rate, with what it drops: else traffic that does
+//!   not slow down, a flood, would make each rate the basis of a lower one. One before the modem divides its own rate
 //!   by 1 + the growth of the delay, s/s. An average and its mean deviation are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the
 //!   modem's queue within `drain`. After a delay that fell faster than such a queue can drain, the
@@ -332,8 +333,21 @@ impl Heard {
 struct Reading {
     now: Nanos,
     departed: u64,
-    backlog: u64,
+    /// Bytes that left, were dropped, or are queued.
+    arrived: u64,
     delay: Nanos,
+}
+
+impl Reading {
+    fn of(gauges: &Gauges, delay: Nanos) -> Self {
+        let departed = gauges.departed_bytes;
+        Self {
+            now: gauges.now,
+            departed,
+            arrived: departed + gauges.dropped_bytes + gauges.backlog_bytes,
+            delay,
+        }
+    }
 }
 
 /// What was in force when a delay of so many ns showed.
@@ -482,13 +496,14 @@ impl Pace {
             .now
             .checked_sub(oldest.now)
             .filter(|span| *span >= TICK)? as f64;
-        let sent = (gauges.departed_bytes - oldest.departed) as f64;
-        let bits = |bytes: f64| bytes * 8.0 * SEC as f64 / span;
+        let read = Reading::of(gauges, self.delay());
+        let bits = |bytes: u64| bytes as f64 * 8.0 * SEC as f64 / span;
         let sample = match self.ingress {
-            true => bits(sent + gauges.backlog_bytes as f64 - oldest.backlog as f64),
+            // The counters of a kernel's queue need not be of the same instant.
+            true => bits(read.arrived.saturating_sub(oldest.arrived)),
             false => {
-                let growth = (self.delay() as f64 - oldest.delay as f64) / span;
-                bits(sent) / (1.0 + growth).max(0.5)
+                let growth = (read.delay as f64 - oldest.delay as f64) / span;
+                bits(read.departed - oldest.departed) / (1.0 + growth).max(0.5)
             }
         };
         (sample > 0.0).then_some(sample)
@@ -587,12 +602,7 @@ impl Control for Pace {
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
         let used = bits * SEC as f64 / span > USED * self.rate || gauges.backlog_bytes > 3000;
         let delay = self.delay();
-        self.readings[self.place] = Reading {
-            now,
-            departed: gauges.departed_bytes,
-            backlog: gauges.backlog_bytes,
-            delay,
-        };
+        self.readings[self.place] = Reading::of(gauges, delay);
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
         if silence <= LOST && self.capacity > 0.0 {

@@ -114,6 +114,7 @@ impl Line {
         g.arrivals += offered;
         g.drops_early += early;
         g.drops_overflow += overflow;
+        g.dropped_bytes += (early + overflow) * PACKET;
         g.departures += sent;
         g.departed_bytes += sent * PACKET;
         g.backlog_packets = left as u32;
