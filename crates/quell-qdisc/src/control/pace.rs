@@ -7,8 +7,9 @@
 //!   answered within a second must show it.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
 //!   behind the modem measures it as the arriving rate, with what it drops: else traffic that does
-//!   not slow down, a flood, would make each rate the basis of a lower one. One before the modem divides its own rate
-//!   by 1 + the growth of the delay, s/s. An average and its mean deviation are kept.
+//!   not slow down, a flood, would make each rate the basis of a lower one. One before the modem
+//!   divides its own rate by 1 + the growth of the delay, s/s. An average and its mean deviation
+//!   are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the
 //!   modem's queue within `drain`. After a delay that fell faster than such a queue can drain, the
 //!   rate is what it was before.
