@@ -1,7 +1,9 @@
-//! What far hosts that hold their answers back do to `pace`, as SECURITY.md has it: `cargo run --release -p quell-sim --example liars`.
+//! What far hosts that hold their answers back do to `pace`, and what a stranger's flood does, as SECURITY.md has it:
+//! `cargo run --release -p quell-sim --example liars`.
 //!
 //! Each case runs with and without the lie, from 40 s on for 40 s or as long as it says, and for 40 s after it, on the four lines of
-//! `quell compare autorate` and on one of 20 and 5 Mbit/s. Of several ways to lie the one counts that does most. `--short`: two lines, for tests; `--draws N`: of each line.
+//! `quell compare autorate` and on one of 20 and 5 Mbit/s. Of several ways to lie the one counts that does most.
+//! The floods are on the latter line alone. `--short`: two lines and one flood, for tests; `--draws N`: of each line; `--floods`: these alone.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -33,11 +35,35 @@ struct Line {
     mean: [f64; 2],
 }
 
+impl Line {
+    /// The one of 20 and 5 Mbit/s.
+    fn constant() -> Self {
+        Self {
+            keys: ["20mbit", "5mbit"].map(|rate| format!("modem_rate = \"{rate}\"")),
+            mean: [20e6, 5e6],
+        }
+    }
+
+    /// A scenario without flows but probes; what counts begins with the lie or the flood.
+    fn text(&self, queue: &str, end: Nanos, reflectors: u32) -> String {
+        let [down, up] = &self.keys;
+        let mut text = format!(
+            "name = \"liars\"\nduration = \"{}s\"\nwarmup = \"{}s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\n{down}\n\
+             [link.up]\nqueue = \"pace\"\n{up}\n",
+            end / SEC,
+            BEGIN / SEC
+        );
+        if reflectors > 0 {
+            let interval = 50 * reflectors.max(4);
+            text += &format!(
+                "[[flow]]\nkind = \"ping\"\ncount = {reflectors}\nrtt = \"30ms\"\ninterval = \"{interval}ms\"\n"
+            );
+        }
+        text
+    }
+}
+
 fn lines(draws: u32, short: bool) -> Vec<Line> {
-    let constant = Line {
-        keys: ["20mbit", "5mbit"].map(|rate| format!("modem_rate = \"{rate}\"")),
-        mean: [20e6, 5e6],
-    };
     let drawn = [
         ("starlink", 60e6, 10e6),
         ("docsis", 40e6, 10e6),
@@ -53,7 +79,7 @@ fn lines(draws: u32, short: bool) -> Vec<Line> {
             mean: [down, up],
         })
     });
-    std::iter::once(constant).chain(drawn).collect()
+    std::iter::once(Line::constant()).chain(drawn).collect()
 }
 
 /// Who is there, and who of them lies.
@@ -153,19 +179,7 @@ impl Case {
     }
 
     fn scenario(&self, line: &Line) -> Scenario {
-        let [down, up] = &line.keys;
-        let mut text = format!(
-            "name = \"liars\"\nduration = \"{}s\"\nwarmup = \"10s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"pace ingress\"\n{down}\n\
-             [link.up]\nqueue = \"pace\"\n{up}\n",
-            self.end() / SEC
-        );
-        if self.reflectors > 0 {
-            let interval = 50 * self.reflectors.max(4);
-            text += &format!(
-                "[[flow]]\nkind = \"ping\"\ncount = {}\nrtt = \"30ms\"\ninterval = \"{interval}ms\"\n",
-                self.reflectors
-            );
-        }
+        let mut text = line.text("pace ingress", self.end(), self.reflectors);
         let (rtt, near) = (if self.near { 1 } else { 30 }, self.near);
         let mut flows = |host: String, downloads: u32, uploads: u32, more: &str| {
             let uploads = if near { 0 } else { uploads };
@@ -209,8 +223,7 @@ impl Case {
             let rate = line.mean[0] / 2.0;
             text += &format!("[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\n");
         }
-        Scenario::parse(&text, "liars", &Overrides::default())
-            .unwrap_or_else(|e| panic!("{e}\n{text}"))
+        scenario(&text)
     }
 
     /// Ways to lie.
@@ -239,12 +252,20 @@ impl Case {
 /// Of each direction: rates in force and bytes carried, each [`BIN`].
 type Course = [Vec<(f64, u64)>; 2];
 
-fn course(scenario: &Scenario, end: Nanos, lie: Option<DelayAttack>) -> Course {
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse(text, "liars", &Overrides::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn world(scenario: &Scenario, lie: Option<DelayAttack>) -> World {
     let mut world = World::new(Arc::new(scenario.clone()), &scenario.link.queue, 1, None)
         .unwrap_or_else(|e| panic!("{e}"));
     if let Some(lie) = lie {
         world.lie(lie);
     }
+    world
+}
+
+fn course(world: &mut World, end: Nanos) -> Course {
     let mut course = [Vec::new(), Vec::new()];
     for now in (BIN..=end).step_by(BIN as usize) {
         world.run_until(now);
@@ -325,9 +346,9 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
             let lied = case
                 .lies()
                 .into_iter()
-                .map(|lie| course(&scenario, case.end(), Some(lie)));
+                .map(|lie| course(&mut world(&scenario, Some(lie)), case.end()));
             (
-                course(&scenario, case.end(), None),
+                course(&mut world(&scenario, None), case.end()),
                 lied.collect::<Vec<_>>(),
             )
         })
@@ -357,48 +378,118 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     })
 }
 
-fn main() -> ExitCode {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let short = given.iter().any(|word| word == "--short");
-    let draws = given.iter().skip_while(|word| *word != "--draws").nth(1);
-    let lines = lines(draws.and_then(|text| text.parse().ok()).unwrap_or(1), short);
+/// A stranger's datagrams, a Poisson process, which does not slow down: for so many seconds of each so many.
+struct Flood {
+    name: &'static str,
+    mbps: u32,
+    on: u64,
+    each: u64,
+}
+
+const fn flood(name: &'static str, mbps: u32, on: u64, each: u64) -> Flood {
+    Flood {
+        name,
+        mbps,
+        on,
+        each,
+    }
+}
+
+const FLOODS: &[Flood] = &[
+    flood("16 Mbit/s for 4 of 12 s", 16, 4, 12),
+    flood("16 Mbit/s for 8 of 16 s", 16, 8, 16),
+    flood("16 Mbit/s for 30 of 40 s", 16, 30, 40),
+    flood("25 Mbit/s throughout", 25, 240, 240),
+];
+
+impl Flood {
+    const LASTS: Nanos = 240 * SEC;
+
+    /// The share of five streams of 1 Mbit/s that comes through meanwhile beside a download, and the lowest rate in force, bit/s.
+    fn harm(&self, queue: &str, reflectors: u32) -> [f64; 2] {
+        let end = BEGIN + Self::LASTS;
+        let mut text = Line::constant().text(queue, end, reflectors);
+        text += "[[flow]]\nname = \"streams\"\nkind = \"cbr\"\nrate = \"1mbit\"\nsize = 1200\nrtt = \"30ms\"\ncount = 5\n\
+                 [[flow]]\nkind = \"download\"\nrtt = \"30ms\"\n";
+        for start in (BEGIN / SEC..end / SEC).step_by(self.each as usize) {
+            text += &format!(
+                "[[flow]]\nkind = \"poisson\"\nrate = \"{}mbit\"\nstart = \"{start}s\"\nstop = \"{}s\"\n",
+                self.mbps,
+                start + self.on
+            );
+        }
+        let mut world = world(&scenario(&text), None);
+        let [course, _] = course(&mut world, end);
+        let rates = course.iter().skip((BEGIN / BIN) as usize);
+        let run = world.record(0.0);
+        let streams = run.flows.iter().filter(|flow| flow.name == "streams");
+        [
+            streams.map(|flow| flow.goodput_mbps).sum::<f64>() / 5.0,
+            rates.map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min),
+        ]
+    }
+
+    /// Its row.
+    fn row(&self) -> String {
+        let [[six, six_rate], [none, none_rate], [fifo, _]] =
+            [("pace ingress", 6), ("pace ingress", 0), ("pfifo", 6)]
+                .map(|(queue, reflectors)| self.harm(queue, reflectors));
+        format!(
+            "| {} | {:.0} % | {:.1} Mbit/s | {:.0} % | {:.1} Mbit/s | {:.0} % |",
+            self.name,
+            six * 100.0,
+            six_rate / 1e6,
+            none * 100.0,
+            none_rate / 1e6,
+            fifo * 100.0
+        )
+    }
+}
+
+/// Applies it to each, on all processors.
+fn map<T: Sync, R: Send>(of: &[T], apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let found = Mutex::new(vec![None; CASES.len()]);
+    let found = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some((place, case)) = CASES
+                while let Some((place, one)) = of
                     .iter()
                     .enumerate()
                     .nth(next.fetch_add(1, Ordering::Relaxed))
                 {
-                    let harm = judge(case, &lines);
+                    let result = apply(one);
                     if let Ok(mut found) = found.lock() {
-                        found[place] = Some(harm);
+                        found.push((place, result));
                     }
                 }
             });
         }
     });
+    let mut found = found.into_inner().unwrap_or_default();
+    found.sort_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Prints the table of lies.
+fn print_lies(lines: &[Line]) {
     println!(
         "| who lies | down: cost | at the floor | after the end | up: cost | at the floor | after the end |"
     );
     println!("|---|---|---|---|---|---|---|");
     let mut left = String::new();
-    for (case, harm) in CASES.iter().zip(found.into_inner().unwrap_or_default()) {
-        let cell = |harm: &Harm| {
+    for (case, harm) in CASES.iter().zip(map(CASES, |case| judge(case, lines))) {
+        let cells = harm.each_ref().map(|harm| {
             format!(
                 "{:.0} % | {:.1} s | {:.0} s",
                 (harm.cost * 100.0).max(0.0),
                 harm.floor,
                 harm.after
             )
-        };
-        let cells = harm.map(|harm| harm.iter().map(cell).collect::<Vec<_>>().join(" | "));
-        println!("| {} | {} |", case.name, cells.unwrap_or_default());
-        if case.leaves
-            && let Some([down, up]) = harm
-        {
+        });
+        println!("| {} | {} |", case.name, cells.join(" | "));
+        if case.leaves {
+            let [down, up] = harm;
             left = format!(
                 "\n{}: {:.0} s after it the worst line carries {:.0} % down and {:.0} % up of what it would have carried.",
                 case.name,
@@ -408,6 +499,30 @@ fn main() -> ExitCode {
             );
         }
     }
-    println!("{left}");
+    println!("{left}\n");
+}
+
+/// Prints the table of floods.
+fn print_floods(floods: &[Flood]) {
+    println!(
+        "| flood | six reflectors: comes through | lowest rate | none: comes through | lowest rate | plain FIFO |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for row in map(floods, Flood::row) {
+        println!("{row}");
+    }
+}
+
+fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let short = given.iter().any(|word| word == "--short");
+    let draws = given.iter().skip_while(|word| *word != "--draws").nth(1);
+    if !given.iter().any(|word| word == "--floods") {
+        print_lies(&lines(
+            draws.and_then(|text| text.parse().ok()).unwrap_or(1),
+            short,
+        ));
+    }
+    print_floods(if short { &FLOODS[..1] } else { FLOODS });
     ExitCode::SUCCESS
 }
