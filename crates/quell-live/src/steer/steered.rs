@@ -176,8 +176,10 @@ impl Steered {
             g.departed_bytes += bytes;
             g.departures += packets;
             g.drops_overflow += drops;
-            // The kernel does not count them: taken to be as large as those that were sent.
-            g.dropped_bytes += (drops * bytes).checked_div(packets).unwrap_or(0);
+            // The kernel does not count their bytes: taken to be as large as those that were sent since, or if none was, before.
+            let mean = bytes.checked_div(packets);
+            let mean = mean.or_else(|| counters.bytes.checked_div(counters.packets));
+            g.dropped_bytes += drops * mean.unwrap_or(0);
             let held = u128::from(now.saturating_sub(then));
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }
@@ -377,5 +379,41 @@ impl Steered {
             Knob::Rate => value.saturating_mul(8),
             Knob::Drop => value,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rtnetlink::message::Key;
+    use crate::rtnetlink::options::ANY;
+
+    #[test]
+    fn dropped_packets_are_as_large_as_those_that_were_sent() {
+        let found = QdiscState {
+            key: Key::default(),
+            kind: String::new(),
+            options: Vec::new(),
+            stab: false,
+        };
+        let mut queue = Steered::new(found, &ANY, "a queue".to_owned(), &[], 1514);
+        let mut look = |bytes, packets, drops| {
+            let counters = Counters {
+                bytes,
+                packets,
+                drops,
+                ..Counters::default()
+            };
+            queue.read(queue.gauges.now + 1, &counters, &Rates::default());
+            queue.gauges.dropped_bytes
+        };
+        let begin = u32::MAX - 1;
+        assert_eq!(look(0, 0, begin), 0, "what was before does not count");
+        assert_eq!(look(0, 0, begin + 1), 0, "nothing was sent");
+        // Three of 1000 bytes; the counter wraps.
+        assert_eq!(look(10_000, 10, 2), 3000);
+        assert_eq!(look(10_600, 12, 6), 4200, "of 300 bytes");
+        assert_eq!(look(10_600, 12, 8), 4200 + 2 * 883, "of all that was sent");
+        assert_eq!(look(500, 1, 90), 5966, "another queue is in its place");
     }
 }
