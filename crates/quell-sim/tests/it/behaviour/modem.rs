@@ -244,7 +244,7 @@ fn flooded(flood: &str, queue: &str, probes: &str) -> f64 {
 }
 
 #[test]
-fn a_flood_that_does_not_slow_down_costs_others_no_more_than_without_a_shaper() {
+fn a_flood_that_does_not_slow_down_costs_small_streams_no_more_than_without_a_shaper() {
     let probes = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
     for flood in ["14mbit", "16mbit", "20mbit", "40mbit"] {
         let fifo = flooded(flood, "pfifo", probes);
