@@ -519,7 +519,7 @@ class Policy:
 
 @final
 class Dqn:
-    """A network of `rlaqm`'s in training, and what it learns from (crates/quell-lab/src/dqn.rs).
+    """A network of `rlaqm`'s in training, and what it learns from (crates/quell-qdisc/src/control/rlaqm/dqn.rs).
 
     The same calls give the same bits on every machine. Raises InputError for a network that is not one of values.
     """

@@ -11,7 +11,6 @@
 
 pub mod compare;
 pub mod coupled;
-pub mod dqn;
 pub mod env;
 pub mod episode;
 pub mod lfq;

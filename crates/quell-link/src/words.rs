@@ -220,6 +220,20 @@ impl Queue {
         Ok(queue)
     }
 
+    /// Reads words of a queue for real packets.
+    ///
+    /// # Errors
+    /// As [`Queue::parse`]; and if its controller is to continue learning, which takes place in simulations only.
+    pub fn parse_live(words: &str) -> Result<Self, Error> {
+        let queue = Self::parse(words)?;
+        let controller = queue.build(1_000_000).controller;
+        if controller.is_some_and(|mut controller| controller.learner().is_some()) {
+            let error = Error::new("learns in simulations only").key("learn");
+            return Err(error.remedy("leave learn out").under(queue.kind()));
+        }
+        Ok(queue)
+    }
+
     /// The kind's name; that of the queue where another crate brings it.
     pub fn kind(&self) -> &str {
         match self.spec::<outside::Words>() {

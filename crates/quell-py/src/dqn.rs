@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use quell_lab::dqn::{self, PeriodReward, Settings};
+use quell_qdisc::control::rlaqm::dqn::{self, PeriodReward, Settings};
 use quell_qdisc::policy::{Card, Policy};
 
 use crate::input_error;
@@ -51,6 +51,7 @@ impl Dqn {
             batch,
             replay,
             follow,
+            centring: 0.0,
         };
         let policy = policy.map_err(input_error)?;
         dqn::Dqn::new(&policy, settings, seed)

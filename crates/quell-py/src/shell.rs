@@ -180,7 +180,7 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
     }
     Ok(Params {
         rate: link.rate.clone(),
-        queue: Queue::parse(&link.queue)?,
+        queue: Queue::parse_live(&link.queue)?,
         delay: if link.delay > 0 {
             link.delay
         } else {

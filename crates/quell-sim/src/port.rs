@@ -4,7 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use quell_link::bottleneck::{self, Bottleneck, Hosts};
 use quell_link::words::Queue;
-use quell_qdisc::{Nanos, Rng};
+use quell_qdisc::control::rlaqm::learn::Learner;
+use quell_qdisc::{Gauges, Nanos, Rng};
 
 use crate::labels;
 use crate::packet::Pkt;
@@ -20,6 +21,8 @@ pub struct Port {
     pub overhead: u32,
     /// Delay behind the queue.
     pub delay: Nanos,
+    /// What learns from its controller's decisions, in virtual time.
+    learner: Option<Box<Learner>>,
 }
 
 impl Deref for Port {
@@ -69,6 +72,7 @@ impl Port {
             bottleneck: Bottleneck::new(&params, queue, rng, Trace::default()),
             overhead: link.overhead,
             delay: link.delay,
+            learner: None,
         }
     }
 
@@ -83,6 +87,21 @@ impl Port {
             bottleneck: port.bottleneck.without_line(),
             ..port
         }
+    }
+
+    /// See [`Bottleneck::decide`]; what learns from the decision then has its turn.
+    pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
+        let outside = self.bottleneck.decide(now, read);
+        if let Some(controller) = self.bottleneck.queue.controller_mut() {
+            self.learner = controller.learner().or(self.learner.take());
+            if let (Some(learner), Some(samples)) = (&mut self.learner, controller.samples()) {
+                learner.take(samples);
+                if let Some(policy) = learner.turn() {
+                    controller.install(policy);
+                }
+            }
+        }
+        outside
     }
 
     /// What is noted of packets that leave.

@@ -1,7 +1,7 @@
 """RL-AQM corrected: a DQN that ranks drop probabilities, in place of steps and rules, on links of many kinds.
 
 Why the paper's decision process is left: docs/lab/rl-aqm.md. Links are simulated and the network is fitted in Rust
-(crates/quell-lab/src/dqn.rs), so that the same seed gives the same weights, bit for bit, on every machine.
+(crates/quell-qdisc/src/control/rlaqm/dqn.rs): the same seed gives the same weights, bit for bit, on every machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
 
+use quell_qdisc::control::rlaqm::dqn::PeriodReward;
+use quell_qdisc::control::rlaqm::learn::Learning;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{US, disciplines, fifo};
@@ -34,6 +36,18 @@ impl Shipped {
     }
 }
 
+/// What `learn` learns from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Reward {
+    /// What the network was trained with: that of `throughput` with it, else the paper's.
+    #[default]
+    Own,
+    /// The paper's.
+    Paper,
+    /// That of the network `throughput`, which asks for a full link.
+    Throughput,
+}
+
 /// What the words say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
@@ -43,6 +57,10 @@ pub struct Words {
     pub as_published: bool,
     /// [`Shipped::Throughput`].
     pub throughput: bool,
+    /// The network continues to learn.
+    pub learn: bool,
+    /// The reward that it learns from.
+    pub reward: Reward,
     /// Packets that can be marked are marked instead of dropped.
     pub ecn: bool,
     /// Another network than a shipped one, and its file.
@@ -66,13 +84,39 @@ impl Words {
         if !self.model.is_given() {
             self.shipped().network().check()?;
         }
+        if self.learn {
+            let what = "learn needs a network of values that reads delay and utilisation (not as_published)";
+            let policy = self.policy().ok_or(what)?;
+            let controller = rlaqm::RlAqm::new(self.params.clone(), policy).map_err(|_| what)?;
+            Learning::new(controller, self.reward()).map_err(|_| what)?;
+        }
         self.params.check()
+    }
+
+    fn policy(&self) -> Option<Policy> {
+        self.model.or(Some(self.shipped().network()))
+    }
+
+    /// The reward to learn from, with the numbers of `quell train rl-aqm`.
+    fn reward(&self) -> PeriodReward {
+        let throughput = match self.reward {
+            Reward::Own => self.throughput,
+            Reward::Paper => false,
+            Reward::Throughput => true,
+        };
+        PeriodReward {
+            weight: if throughput { 10.0 } else { 1.0 },
+            square: true,
+            scale_ms: if throughput { 20.0 } else { 5.0 },
+        }
     }
 
     /// The controller, or none if the network is not one for it: `check` has ruled that out.
     fn controller(&self) -> Option<Box<dyn Control>> {
-        let policy = self.model.or(Some(self.shipped().network()))?;
-        let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;
+        let controller = rlaqm::RlAqm::new(self.params.clone(), self.policy()?).ok()?;
+        if self.learn {
+            return Some(Box::new(Learning::new(controller, self.reward()).ok()?));
+        }
         Some(Box::new(controller))
     }
 }
@@ -136,6 +180,31 @@ pub(super) static RLAQM: Kind<Words> = Kind {
             "a network trained for a full link, where the paper's reward prefers an empty queue",
         ),
         opt(
+            "learn",
+            Field::Flag(|w| &mut w.learn, ""),
+            "the network continues to learn from its decisions (in simulations only)",
+        ),
+        opt(
+            "reward",
+            Field::Choice {
+                what: "reward",
+                words: "own|paper|throughput",
+                set: |w, word| {
+                    w.reward = match word {
+                        "paper" => Reward::Paper,
+                        "throughput" => Reward::Throughput,
+                        _ => Reward::Own,
+                    }
+                },
+                get: |w| match w.reward {
+                    Reward::Own => "own",
+                    Reward::Paper => "paper",
+                    Reward::Throughput => "throughput",
+                },
+            },
+            "what learn learns from (own: throughput's with throughput, else the paper's)",
+        ),
+        opt(
             "model",
             Field::Other {
                 syntax: "FILE",
@@ -195,6 +264,31 @@ mod tests {
         }
         let both = Queue::parse("rlaqm throughput as_published").unwrap_err();
         assert!(both.to_string().contains("one network"), "{both}");
+    }
+
+    #[test]
+    fn one_that_learns_needs_values_and_is_for_simulations() {
+        let queue = Queue::parse("rlaqm throughput learn guard").unwrap();
+        assert_eq!(queue.canonical(), "rlaqm throughput learn guard");
+        let error = Queue::parse("rlaqm as_published learn").unwrap_err();
+        assert!(error.to_string().contains("not as_published"), "{error}");
+        for words in ["rlaqm learn", "rlaqm learn guard"] {
+            let error = Queue::parse_live(words).unwrap_err().to_string();
+            assert!(error.contains("learns in simulations only"), "{error}");
+        }
+        assert!(Queue::parse_live("rlaqm guard").is_ok());
+    }
+
+    #[test]
+    fn the_reward_is_that_of_the_network_or_the_one_that_is_named() {
+        let weight = |words: &str| {
+            let queue = Queue::parse(words).unwrap();
+            queue.spec::<Words>().unwrap().reward().weight
+        };
+        assert_eq!(weight("rlaqm learn"), 1.0);
+        assert_eq!(weight("rlaqm learn throughput"), 10.0);
+        assert_eq!(weight("rlaqm learn reward throughput"), 10.0);
+        assert_eq!(weight("rlaqm learn throughput reward paper"), 1.0);
     }
 
     #[test]

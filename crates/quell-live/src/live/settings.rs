@@ -374,8 +374,8 @@ impl Direction {
 /// The queue of these words; for a substitute, the error of the model that cannot be read.
 fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
     // On a real link no learned controller is without a guard. Other queues do not know the word.
-    let guarded = Queue::parse(&format!("{aqm} guard"));
-    match guarded.or_else(|_| Queue::parse(aqm)) {
+    let guarded = Queue::parse_live(&format!("{aqm} guard"));
+    match guarded.or_else(|_| Queue::parse_live(aqm)) {
         Ok(queue) => Ok((queue, None)),
         // Nor is a link without a queue because of a model that cannot be read.
         Err(error) => match words::hush_without_model(aqm) {

@@ -18,8 +18,11 @@ use std::fmt;
 
 use watch::{Watch, tightness};
 
+use super::learn::Outbox;
 use super::learnqueue::Table;
+use super::rlaqm::learn::Learner;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use crate::policy::Policy;
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
 /// Time between two checks of a controller that decides on packets, where the classic one has no period either.
@@ -515,6 +518,18 @@ impl Control for Guard {
 
     fn learned(&self) -> Option<Table> {
         self.learned.learned()
+    }
+
+    fn learner(&mut self) -> Option<Box<Learner>> {
+        self.learned.learner()
+    }
+
+    fn samples(&mut self) -> Option<&mut Outbox> {
+        self.learned.samples()
+    }
+
+    fn install(&mut self, policy: Policy) -> Option<Policy> {
+        self.learned.install(policy)
     }
 
     fn guard(&self) -> Option<&Stats> {

@@ -9,6 +9,7 @@ pub mod cake_autorate;
 pub mod fixed;
 pub mod guard;
 pub mod law;
+pub mod learn;
 pub mod learnqueue;
 pub mod lfq;
 pub mod outside;
@@ -22,6 +23,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::policy::Policy;
 use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SubGauges};
 
 /// A clock whose epoch is that of the gauges' `now`.
@@ -222,6 +224,21 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// What LearnQueue has learned so far, if this is one, also under a guard.
     fn learned(&self) -> Option<learnqueue::Table> {
         None
+    }
+
+    /// What learns from its decisions, if anything does; it is given away once.
+    fn learner(&mut self) -> Option<Box<rlaqm::learn::Learner>> {
+        None
+    }
+
+    /// The decisions for its learner, who empties this.
+    fn samples(&mut self) -> Option<&mut learn::Outbox> {
+        None
+    }
+
+    /// Takes a network that its learner made, and gives back one that it then has no use for.
+    fn install(&mut self, policy: Policy) -> Option<Policy> {
+        Some(policy)
     }
 
     /// What a guard did, if this is one.

@@ -15,6 +15,9 @@
 //! gives p itself. Both read what their card names ([`READINGS`]), no rule goes before them, and above [`Params::ceiling`] p is
 //! 0.5. docs/lab/rl-aqm.md says why.
 
+pub mod dqn;
+pub mod learn;
+
 use super::{Control, Explanation, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
@@ -217,6 +220,17 @@ pub struct RlAqm {
     action: Option<f32>,
     /// Random steps are drawn from here, where it has a stream of its own for them.
     explore: Option<Rng>,
+    nearby: Option<Nearby>,
+}
+
+/// Steps beside the best, while the queue is short.
+#[derive(Clone, Debug)]
+struct Nearby {
+    /// Probability of one.
+    epsilon: f64,
+    /// None above this delay.
+    below: Nanos,
+    rng: Rng,
 }
 
 impl RlAqm {
@@ -239,6 +253,7 @@ impl RlAqm {
             broken: false,
             action: None,
             explore: None,
+            nearby: None,
         })
     }
 
@@ -331,7 +346,14 @@ impl RlAqm {
                 (at as f32, self.form.levels[at])
             }
             (_, false) => {
-                let at = argmax(self.values());
+                let best = argmax(self.values());
+                let most = self.form.levels.len() - 1;
+                let at = match self.beside(delay_ms) {
+                    None => best,
+                    Some(_) if best == 0 => 1,
+                    Some(true) if best < most => best + 1,
+                    Some(_) => best - 1,
+                };
                 (at as f32, self.form.levels[at])
             }
         };
@@ -365,7 +387,20 @@ impl RlAqm {
         if self.explores(rng) {
             return num::index(rng.below(STEPS.len() as u64));
         }
-        argmax(self.values())
+        let best = argmax(self.values());
+        match self.beside(delay_ms) {
+            None => best,
+            // p + 0.01 or p - 0.01.
+            Some(up) => 1 + usize::from(!up),
+        }
+    }
+
+    /// Whether the next step is one beside the best, and if so, whether that is the one above.
+    fn beside(&mut self, delay_ms: f64) -> Option<bool> {
+        let nearby = self.nearby.as_mut()?;
+        let calm = delay_ms <= nearby.below as f64 / MS as f64;
+        let draw = nearby.rng.f64();
+        (calm && draw < nearby.epsilon).then(|| nearby.rng.below(2) == 0)
     }
 }
 

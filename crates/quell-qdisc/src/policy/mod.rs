@@ -94,6 +94,11 @@ impl Policy {
         &self.card
     }
 
+    /// Whether both share one network: one is a clone of the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.net, &other.net)
+    }
+
     /// How many numbers the policy reads.
     pub fn inputs(&self) -> usize {
         self.card.inputs.len()

@@ -4,7 +4,12 @@ use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input};
 const RATE: u64 = 10_000_000;
 
 /// One linear layer over inputs with these names and scales: the matrix row by row, and the biases.
-fn linear(inputs: &[(&str, f32)], outputs: &[&str], weight: &[f32], bias: &[f32]) -> Policy {
+pub(super) fn linear(
+    inputs: &[(&str, f32)],
+    outputs: &[&str],
+    weight: &[f32],
+    bias: &[f32],
+) -> Policy {
     let input = |(name, scale): &(&str, f32)| Input {
         name: (*name).into(),
         offset: 0.0,

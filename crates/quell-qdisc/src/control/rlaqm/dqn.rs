@@ -1,12 +1,11 @@
 //! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double, of several steps, with replay and a
 //! target network that follows (Mnih et al. 2015; van Hasselt et al. 2016; Lillicrap et al. 2016 for the target).
 //!
-//! It learns from what [`crate::episode::episode`] gives: what the network read at each decision, and what it chose.
+//! It learns from what the network read at each decision, and what was chosen.
 
-use quell_link::Error;
-use quell_qdisc::control::rlaqm::argmax;
-use quell_qdisc::policy::{Activation, Adam, Affine, Card, Init, Optimizer, Policy, Trainee};
-use quell_qdisc::{Rng, num};
+use super::argmax;
+use crate::policy::{Activation, Adam, Affine, Card, Error, Init, Optimizer, Policy, Trainee};
+use crate::{Rng, num};
 
 /// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +30,45 @@ impl PeriodReward {
     }
 }
 
+/// A reward of what a network read.
+#[derive(Clone, Copy, Debug)]
+pub struct Pay {
+    reward: PeriodReward,
+    /// Where delay and utilisation are among the inputs, and whether the delay is its logarithm.
+    delay: (usize, bool),
+    utilisation: usize,
+}
+
+impl Pay {
+    /// For this network.
+    ///
+    /// # Errors
+    /// If it does not read delay and utilisation.
+    pub fn new(policy: &Policy, reward: PeriodReward) -> Result<Self, Error> {
+        let inputs = &policy.card().inputs;
+        let at = |name: &str| inputs.iter().position(|input| input.name == name);
+        let delay = at("delay_ms").map(|k| (k, false));
+        let delay = delay.or_else(|| at("log_delay").map(|k| (k, true)));
+        let (Some(delay), Some(utilisation)) = (delay, at("utilisation")) else {
+            let what = "the reward needs delay_ms or log_delay, and utilisation";
+            return Err(Error::new(what).under("inputs"));
+        };
+        Ok(Self {
+            reward,
+            delay,
+            utilisation,
+        })
+    }
+
+    /// The reward of the period before a decision at which this was read.
+    pub fn of(&self, row: &[f32]) -> f64 {
+        let (at, logarithm) = self.delay;
+        let delay = f64::from(row[at]);
+        let delay_ms = if logarithm { libm::expm1(delay) } else { delay };
+        self.reward.of(delay_ms, row[self.utilisation].into())
+    }
+}
+
 /// How it learns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -46,6 +84,8 @@ pub struct Settings {
     pub replay: usize,
     /// How far the target network follows with each fit, 0..1.
     pub follow: f32,
+    /// How far the rate of reward that is taken for granted follows with each fit, 0..1; 0: none is.
+    pub centring: f64,
 }
 
 /// The network in training, and what it learns from. Plain data: a clone continues alike.
@@ -61,9 +101,10 @@ pub struct Dqn {
     averaged: u32,
     /// Transitions: what was read, what was read `horizon` decisions later, the action, and the rewards in between.
     rows: Vec<f32>,
-    /// Where delay and utilisation are among the inputs, and whether the delay is its logarithm.
-    delay: (usize, bool),
-    utilisation: usize,
+    pay: Pay,
+    /// Reward per decision that all values lack, relative to the first network's: what another link pays whatever is done there is
+    /// no news about actions (Naik, Wan, Tomar and Sutton 2024, "Reward Centering", equation 6).
+    granted: f64,
 }
 
 /// Random first layers of a network with this card and these widths of its hidden layers.
@@ -88,20 +129,13 @@ impl Dqn {
     /// # Errors
     /// If it is not one of values, linear and of one head, or does not read delay and utilisation.
     pub fn new(policy: &Policy, settings: Settings, seed: u64) -> Result<Self, Error> {
+        let pay = Pay::new(policy, settings.pay)?;
         let card = policy.card();
-        let at = |name: &str| card.inputs.iter().position(|input| input.name == name);
-        let delay = at("delay_ms").map(|k| (k, false));
-        let delay = delay.or_else(|| at("log_delay").map(|k| (k, true)));
-        let (Some(delay), Some(utilisation)) = (delay, at("utilisation")) else {
-            return Err(
-                Error::new("the reward needs delay_ms or log_delay, and utilisation").key("inputs"),
-            );
-        };
         let head = &card.heads[0];
         if card.heads.len() != 1 || head.activation != Activation::Linear || head.outputs.len() < 2
         {
             let what = "a DQN's network has one linear head, a value per action";
-            return Err(Error::new(what).key("heads"));
+            return Err(Error::new(what).under("heads"));
         }
         let online = Trainee::from_policy(policy);
         Ok(Self {
@@ -113,8 +147,8 @@ impl Dqn {
             averaged: 0,
             rows: Vec::new(),
             online,
-            delay,
-            utilisation,
+            pay,
+            granted: 0.0,
         })
     }
 
@@ -134,7 +168,7 @@ impl Dqn {
     pub fn keep(&mut self, inputs: &[f32], actions: &[f32]) -> f64 {
         let (n, steps, horizon) = (self.width(), actions.len(), self.settings.horizon);
         assert_eq!(inputs.len(), n * steps, "a row of inputs per action");
-        let gains: Vec<f64> = inputs.chunks_exact(n).map(|row| self.gain(row)).collect();
+        let gains: Vec<f64> = inputs.chunks_exact(n).map(|row| self.pay.of(row)).collect();
         for t in 0..steps.saturating_sub(horizon) {
             let mut sum = 0.0;
             // From the last to the first: each is discounted once more.
@@ -152,15 +186,6 @@ impl Dqn {
         gains.iter().sum::<f64>() / steps.max(1) as f64
     }
 
-    /// The reward of the period before a decision at which this was read.
-    fn gain(&self, row: &[f32]) -> f64 {
-        let (at, logarithm) = self.delay;
-        let delay = f64::from(row[at]);
-        let delay_ms = if logarithm { libm::expm1(delay) } else { delay };
-        let utilisation = f64::from(row[self.utilisation]);
-        self.settings.pay.of(delay_ms, utilisation)
-    }
-
     /// Fits `count` batches, drawn at random from a stream named `stream`; gives the mean of Huber's loss.
     ///
     /// # Errors
@@ -172,6 +197,11 @@ impl Dqn {
             return Ok(0.0);
         }
         let actions = self.online.policy().outputs();
+        let gamma = self.settings.gamma;
+        // Of one in each decision up to the horizon.
+        let discounted: f64 = (0..self.settings.horizon)
+            .map(|k| libm::pow(gamma, k as f64))
+            .sum();
         let beyond = num::single(libm::pow(self.settings.gamma, self.settings.horizon as f64));
         let mut rng = Rng::new(self.seed, &format!("replay {stream}"));
         self.adam.rate = rate;
@@ -190,6 +220,7 @@ impl Dqn {
                 after.extend_from_slice(&row[n..2 * n]);
                 taken.push((num::whole_usize(row[2 * n].into()), row[2 * n + 1]));
             }
+            let granted = num::single(self.granted * discounted);
             // The network chooses the action after, the target network says what it is worth.
             self.target
                 .policy()
@@ -200,9 +231,10 @@ impl Dqn {
                 .zip(values.chunks_exact(actions))
                 .zip(&mut taken)
             {
-                *gain += beyond * worth[argmax(row)];
+                *gain += beyond * worth[argmax(row)] - granted;
             }
             let answers = self.online.forward(&before);
+            let mut surplus = 0.0;
             slopes.clear();
             slopes.resize(batch * actions, 0.0);
             for ((row, slope), (action, aim)) in answers
@@ -212,6 +244,7 @@ impl Dqn {
             {
                 let off = row[*action] - aim;
                 slope[*action] = off.clamp(-1.0, 1.0) / batch as f32;
+                surplus -= f64::from(off);
                 let off = f64::from(off.abs());
                 loss += if off < 1.0 {
                     0.5 * off * off
@@ -219,13 +252,14 @@ impl Dqn {
                     off - 0.5
                 };
             }
+            self.granted += self.settings.centring * surplus / (batch as f64 * discounted);
             self.online.backward(&slopes);
             let mut optimizer = Optimizer::Adam(std::mem::replace(&mut self.adam, Adam::new(0.0)));
             let stepped = self.online.step(&mut optimizer);
             if let Optimizer::Adam(adam) = optimizer {
                 self.adam = adam;
             }
-            stepped.map_err(|e| Error::new(e.to_string()))?;
+            stepped?;
             let followed: Vec<f32> = self
                 .target
                 .weights()
@@ -233,11 +267,19 @@ impl Dqn {
                 .zip(self.online.weights())
                 .map(|(t, o)| t + self.settings.follow * (o - t))
                 .collect();
-            self.target
-                .set_weights(&followed)
-                .map_err(|e| Error::new(e.to_string()))?;
+            self.target.set_weights(&followed)?;
         }
         Ok(loss / (count.max(1) * batch) as f64)
+    }
+
+    /// Decisions whose rewards a transition has.
+    pub fn horizon(&self) -> usize {
+        self.settings.horizon
+    }
+
+    /// The target network: a moving average of the weights.
+    pub fn followed(&self) -> &Policy {
+        self.target.policy()
     }
 
     /// Takes the weights as they are into their mean.
@@ -256,9 +298,7 @@ impl Dqn {
     pub fn layers(&self, mean: bool) -> Result<Vec<Affine>, Error> {
         let mut network = self.online.clone();
         if mean {
-            network
-                .set_weights(&self.mean)
-                .map_err(|e| Error::new(e.to_string()))?;
+            network.set_weights(&self.mean)?;
         }
         Ok(network.layers())
     }
@@ -294,9 +334,8 @@ impl Dqn {
         if !whole {
             return Err(Error::new("the state of another network"));
         }
-        let refused = |e: quell_qdisc::policy::Error| Error::new(e.to_string());
-        self.online.set_weights(&state.online).map_err(refused)?;
-        self.target.set_weights(&state.target).map_err(refused)?;
+        self.online.set_weights(&state.online)?;
+        self.target.set_weights(&state.target)?;
         self.mean = state.mean;
         self.averaged = state.averaged;
         self.adam = Adam {
@@ -327,7 +366,7 @@ pub struct State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::policy::{FORMAT, Head, Input};
+    use crate::policy::{FORMAT, Head, Input};
 
     const PAY: PeriodReward = PeriodReward {
         weight: 1.0,
@@ -371,6 +410,7 @@ mod tests {
             batch: 32,
             replay: 1000,
             follow: 0.05,
+            centring: 0.0,
         };
         Dqn::new(&policy, settings, 1).unwrap()
     }

@@ -1,0 +1,295 @@
+//! Learning while the queue serves: what a controller gives its learner, and the trial of the network that comes back.
+//!
+//! A controller that learns fills an [`Outbox`]; whoever drives the queue lets the learner read it and installs the network that
+//! the learner made. A [`Trial`] then compares the two networks on the queue itself, in blocks of time in random order, and only one
+//! that earns more than its predecessor replaces it.
+
+use crate::Rng;
+
+/// Decisions for a learner: what the network read, what was chosen, in the order of time. Its room is fixed.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    width: usize,
+    room: usize,
+    inputs: Vec<f32>,
+    actions: Vec<f32>,
+    /// The numbers of decisions with which a sequence starts: the one before was not carried out, or is lost.
+    starts: Vec<usize>,
+    /// The next decision starts a sequence.
+    interrupted: bool,
+    lost: u64,
+}
+
+impl Outbox {
+    /// Room for `room` decisions of a network that reads `width` numbers.
+    pub fn new(width: usize, room: usize) -> Self {
+        Self {
+            width,
+            room,
+            inputs: Vec::with_capacity(width * room),
+            actions: Vec::with_capacity(room),
+            starts: Vec::with_capacity(room),
+            interrupted: true,
+            lost: 0,
+        }
+    }
+
+    /// Adds a decision; one that finds no room is counted and lost.
+    pub fn push(&mut self, inputs: &[f32], action: f32) {
+        debug_assert_eq!(inputs.len(), self.width);
+        if self.actions.len() == self.room {
+            self.lost += 1;
+            self.interrupted = true;
+            return;
+        }
+        if std::mem::take(&mut self.interrupted) {
+            self.starts.push(self.actions.len());
+        }
+        self.inputs.extend_from_slice(inputs);
+        self.actions.push(action);
+    }
+
+    /// The decision that was pushed last was not carried out.
+    pub fn interrupt(&mut self) {
+        if !self.interrupted && self.actions.pop().is_some() {
+            let left = self.actions.len();
+            self.inputs.truncate(self.width * left);
+            if self.starts.last() == Some(&left) {
+                self.starts.pop();
+            }
+        }
+        self.interrupted = true;
+    }
+
+    /// Decisions that found no room.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Hands all decisions to `take` (inputs, action, whether a sequence starts with it) and forgets them.
+    pub fn drain(&mut self, mut take: impl FnMut(&[f32], f32, bool)) {
+        let mut starts = self.starts.iter().copied().peekable();
+        let rows = self.inputs.chunks_exact(self.width);
+        for (at, (row, &action)) in rows.zip(&self.actions).enumerate() {
+            take(row, action, starts.next_if_eq(&at).is_some());
+        }
+        self.inputs.clear();
+        self.actions.clear();
+        self.starts.clear();
+    }
+}
+
+/// How two networks are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Decisions of a block.
+    pub length: u32,
+    /// The first so many of a block are not counted: the queue is still as the other network left it.
+    pub skipped: u32,
+    /// Pairs of blocks after which the trial ends, at least 30.
+    pub pairs: u32,
+}
+
+/// How a trial ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The candidate earns more, by a paired one-sided test at 95 %.
+    Better,
+    /// It does not, or is given up before the end.
+    NotBetter,
+    /// It earns less by the same test.
+    Worse,
+}
+
+/// Quantile of Student's t with 29 degrees of freedom at 95 %: less with more.
+const T_OF_30: f64 = 1.6991;
+/// Pairs from which a candidate can be found worse, and the quantile there (3 degrees of freedom). That it is tried after each pair
+/// rejects more good candidates than one in twenty, and lets no bad one pass.
+const EARLIEST: u32 = 4;
+const T_OF_4: f64 = 2.3534;
+/// Pairs from which one is given up that earns no more than the champion.
+const HOPELESS: u32 = 12;
+/// Pairs from which a candidate that is known to be safe can be found better, and the quantile at 99.5 % there (7 degrees of freedom).
+const RETURN: u32 = 8;
+const T_OF_8: f64 = 3.4995;
+
+/// A candidate against the network in force.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    blocks: Blocks,
+    /// The candidate is known to be safe.
+    known: bool,
+    /// The candidate has the first block of the pair.
+    first: bool,
+    /// The second block of the pair.
+    second: bool,
+    /// Decisions of this block, and the rewards that count.
+    at: u32,
+    sum: f64,
+    /// Mean reward of the pair's first block.
+    before: f64,
+    /// Differences of pairs, candidate less champion: number, mean, sum of squared deviations (Welford 1962).
+    pairs: u32,
+    mean: f64,
+    squares: f64,
+}
+
+impl Trial {
+    /// Begins; the order of each pair is drawn from `rng`. A candidate that is `known`, the network with which the queue started, may
+    /// come back before the last pair.
+    pub fn new(blocks: Blocks, known: bool, rng: &mut Rng) -> Self {
+        debug_assert!(blocks.skipped < blocks.length && blocks.pairs >= 30);
+        Self {
+            blocks,
+            known,
+            first: rng.below(2) == 0,
+            second: false,
+            at: 0,
+            sum: 0.0,
+            before: 0.0,
+            pairs: 0,
+            mean: 0.0,
+            squares: 0.0,
+        }
+    }
+
+    /// The candidate decides now.
+    pub fn candidate_acts(&self) -> bool {
+        self.first != self.second
+    }
+
+    /// The reward of the last decision of whichever acted; the verdict, once there is one.
+    pub fn note(&mut self, reward: f64, rng: &mut Rng) -> Option<Verdict> {
+        self.at += 1;
+        if self.at > self.blocks.skipped {
+            self.sum += reward;
+        }
+        if self.at < self.blocks.length {
+            return None;
+        }
+        let mean = self.sum / f64::from(self.blocks.length - self.blocks.skipped);
+        (self.at, self.sum) = (0, 0.0);
+        if !self.second {
+            (self.before, self.second) = (mean, true);
+            return None;
+        }
+        let gain = match self.candidate_acts() {
+            true => mean - self.before,
+            false => self.before - mean,
+        };
+        self.second = false;
+        self.first = rng.below(2) == 0;
+        self.pairs += 1;
+        let n = f64::from(self.pairs);
+        let off = gain - self.mean;
+        self.mean += off / n;
+        self.squares += off * (gain - self.mean);
+        let error = libm::sqrt(self.squares / ((n - 1.0).max(1.0) * n));
+        if self.pairs >= self.blocks.pairs {
+            return Some(match self.mean > T_OF_30 * error {
+                true => Verdict::Better,
+                false => Verdict::NotBetter,
+            });
+        }
+        if self.known && self.pairs >= RETURN && self.mean > T_OF_8 * error {
+            return Some(Verdict::Better);
+        }
+        let worse = self.pairs >= EARLIEST && self.mean < -T_OF_4 * error;
+        if worse {
+            return Some(Verdict::Worse);
+        }
+        // Without a sign of a gain, another candidate has better prospects.
+        let hopeless = self.pairs >= HOPELESS && self.mean <= 0.0;
+        hopeless.then_some(Verdict::NotBetter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_come_out_in_sequences() {
+        let mut outbox = Outbox::new(1, 4);
+        outbox.push(&[1.0], 1.0);
+        outbox.push(&[2.0], 2.0);
+        outbox.interrupt();
+        outbox.interrupt();
+        outbox.push(&[3.0], 3.0);
+        let mut got = Vec::new();
+        outbox.drain(|row, action, starts| got.push((row[0], action, starts)));
+        // The second was not carried out.
+        assert_eq!(got, [(1.0, 1.0, true), (3.0, 3.0, true)]);
+        (4..10).for_each(|k| outbox.push(&[k as f32], 0.0));
+        assert_eq!(outbox.lost(), 2);
+        got.clear();
+        outbox.drain(|row, action, starts| got.push((row[0], action, starts)));
+        let starts: Vec<bool> = got.iter().map(|g| g.2).collect();
+        assert_eq!((got[0].0, starts), (4.0, vec![false; 4]));
+        outbox.push(&[10.0], 0.0);
+        outbox.drain(|_, _, starts| assert!(starts, "two were lost before"));
+    }
+
+    const BLOCKS: Blocks = Blocks {
+        length: 10,
+        skipped: 2,
+        pairs: 30,
+    };
+
+    /// A trial of a candidate that earns this much more, on a queue whose rewards drift and vary; and how many decisions it took.
+    fn tried(gain: f64, known: bool, seed: u64) -> (Verdict, u32) {
+        let mut rng = Rng::new(seed, "trial");
+        let mut noise = Rng::new(seed, "noise");
+        let mut trial = Trial::new(BLOCKS, known, &mut rng);
+        let mut load = 0.0;
+        for decisions in 1.. {
+            load += noise.f64() - 0.5;
+            let own = if trial.candidate_acts() { gain } else { 0.0 };
+            if let Some(verdict) = trial.note(own + noise.f64() + 0.1 * load, &mut rng) {
+                return (verdict, decisions);
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_better_candidate_passes_and_a_worse_one_is_soon_rejected() {
+        for seed in 0..20 {
+            assert_eq!(tried(1.0, false, seed), (Verdict::Better, 30 * 20));
+            let (verdict, decisions) = tried(1.0, true, seed);
+            assert_eq!(verdict, Verdict::Better);
+            assert!(decisions <= 12 * 20, "{decisions}");
+            let (verdict, decisions) = tried(-1.0, false, seed);
+            assert_eq!(verdict, Verdict::Worse);
+            assert!(decisions <= 10 * 20, "{decisions}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_no_better_passes_in_one_of_twenty_trials() {
+        let passed = (0..1000).filter(|&seed| tried(0.0, false, seed).0 == Verdict::Better);
+        let passed = passed.count();
+        assert!((20..=65).contains(&passed), "{passed} of 1000");
+    }
+
+    #[test]
+    fn rewards_right_after_a_change_of_networks_do_not_count() {
+        let mut rng = Rng::new(1, "trial");
+        let mut trial = Trial::new(BLOCKS, false, &mut rng);
+        let mut at = 0;
+        loop {
+            // The candidate earns 10 more in the first two decisions of its blocks, and a little less later.
+            let early = at % 10 < 2;
+            let reward = match (trial.candidate_acts(), early) {
+                (true, true) => 10.0,
+                (true, false) => -0.01,
+                _ => 0.0,
+            };
+            at += 1;
+            if let Some(verdict) = trial.note(reward, &mut rng) {
+                assert_eq!(verdict, Verdict::Worse);
+                return;
+            }
+        }
+    }
+}
