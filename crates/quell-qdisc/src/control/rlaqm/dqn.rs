@@ -189,7 +189,7 @@ impl Dqn {
     /// Fits `count` batches, drawn at random from a stream named `stream`; gives the mean of Huber's loss.
     ///
     /// # Errors
-    /// If a weight would not be finite.
+    /// If a weight would not be finite: the weights are those of the batch before then, and its optimiser starts again.
     pub fn fit(&mut self, count: usize, rate: f32, stream: u64) -> Result<f64, Error> {
         let (n, width, batch) = (self.width(), self.row(), self.settings.batch);
         let kept = (self.rows.len() / width) as u64;
@@ -255,11 +255,10 @@ impl Dqn {
             self.granted += self.settings.centring * surplus / (batch as f64 * discounted);
             self.online.backward(&slopes);
             let mut optimizer = Optimizer::Adam(std::mem::replace(&mut self.adam, Adam::new(0.0)));
-            let stepped = self.online.step(&mut optimizer);
+            self.online.step(&mut optimizer)?;
             if let Optimizer::Adam(adam) = optimizer {
                 self.adam = adam;
             }
-            stepped?;
             let followed: Vec<f32> = self
                 .target
                 .weights()

@@ -5,6 +5,7 @@ mod brought;
 mod cake;
 mod common;
 mod ends;
+mod learning;
 mod links;
 mod modem;
 mod outside;
