@@ -107,9 +107,9 @@ const T_OF_30: f64 = 1.6991;
 /// rejects more good candidates than one in twenty, and lets no bad one pass.
 const EARLIEST: u32 = 4;
 const T_OF_4: f64 = 2.3534;
-/// Pairs from which one is given up that earns no more than the champion.
-const HOPELESS: u32 = 12;
-/// Pairs from which a candidate that is known to be safe can be found better, and the quantile at 99.5 % there (7 degrees of freedom).
+/// Pairs from which a candidate without a gain is given up.
+const FUTILE: u32 = 12;
+/// Pairs from which the network with which the queue started can be found better, and the quantile at 99.5 % there (7 degrees of freedom).
 const RETURN: u32 = 8;
 const T_OF_8: f64 = 3.4995;
 
@@ -117,8 +117,8 @@ const T_OF_8: f64 = 3.4995;
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     blocks: Blocks,
-    /// The candidate is known to be safe.
-    known: bool,
+    /// The candidate is the network with which the queue started.
+    is_first: bool,
     /// The candidate has the first block of the pair.
     first: bool,
     /// The second block of the pair.
@@ -135,13 +135,13 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Begins; the order of each pair is drawn from `rng`. A candidate that is `known`, the network with which the queue started, may
-    /// come back before the last pair.
-    pub fn new(blocks: Blocks, known: bool, rng: &mut Rng) -> Self {
+    /// Begins; the order of each pair is drawn from `rng`. The network with which the queue started
+    /// (`is_first`) may return before the last pair.
+    pub fn new(blocks: Blocks, is_first: bool, rng: &mut Rng) -> Self {
         debug_assert!(blocks.skipped < blocks.length && blocks.pairs >= 30);
         Self {
             blocks,
-            known,
+            is_first,
             first: rng.below(2) == 0,
             second: false,
             at: 0,
@@ -191,7 +191,7 @@ impl Trial {
                 false => Verdict::NotBetter,
             });
         }
-        if self.known && self.pairs >= RETURN && self.mean > T_OF_8 * error {
+        if self.is_first && self.pairs >= RETURN && self.mean > T_OF_8 * error {
             return Some(Verdict::Better);
         }
         let worse = self.pairs >= EARLIEST && self.mean < -T_OF_4 * error;
@@ -199,8 +199,8 @@ impl Trial {
             return Some(Verdict::Worse);
         }
         // Without a sign of a gain, another candidate has better prospects.
-        let hopeless = self.pairs >= HOPELESS && self.mean <= 0.0;
-        hopeless.then_some(Verdict::NotBetter)
+        let futile = self.pairs >= FUTILE && self.mean <= 0.0;
+        futile.then_some(Verdict::NotBetter)
     }
 }
 
@@ -237,10 +237,10 @@ mod tests {
     };
 
     /// A trial of a candidate that earns this much more, on a queue whose rewards drift and vary; and how many decisions it took.
-    fn tried(gain: f64, known: bool, seed: u64) -> (Verdict, u32) {
+    fn tried(gain: f64, is_first: bool, seed: u64) -> (Verdict, u32) {
         let mut rng = Rng::new(seed, "trial");
         let mut noise = Rng::new(seed, "noise");
-        let mut trial = Trial::new(BLOCKS, known, &mut rng);
+        let mut trial = Trial::new(BLOCKS, is_first, &mut rng);
         let mut load = 0.0;
         for decisions in 1.. {
             load += noise.f64() - 0.5;

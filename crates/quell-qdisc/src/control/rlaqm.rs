@@ -220,15 +220,15 @@ pub struct RlAqm {
     action: Option<f32>,
     /// Random steps are drawn from here, where it has a stream of its own for them.
     explore: Option<Rng>,
-    nearby: Option<Nearby>,
+    adjacent: Option<Adjacent>,
 }
 
-/// Steps beside the best, while the queue is short.
+/// Exploration of actions adjacent to the best, while the queue is short.
 #[derive(Clone, Debug)]
-struct Nearby {
-    /// Probability of one.
+struct Adjacent {
+    /// Its probability.
     epsilon: f64,
-    /// None above this delay.
+    /// There is none above this delay.
     below: Nanos,
     rng: Rng,
 }
@@ -253,7 +253,7 @@ impl RlAqm {
             broken: false,
             action: None,
             explore: None,
-            nearby: None,
+            adjacent: None,
         })
     }
 
@@ -348,7 +348,7 @@ impl RlAqm {
             (_, false) => {
                 let best = argmax(self.values());
                 let most = self.form.levels.len() - 1;
-                let at = match self.beside(delay_ms) {
+                let at = match self.explores_adjacent(delay_ms) {
                     None => best,
                     Some(_) if best == 0 => 1,
                     Some(true) if best < most => best + 1,
@@ -388,19 +388,19 @@ impl RlAqm {
             return num::index(rng.below(STEPS.len() as u64));
         }
         let best = argmax(self.values());
-        match self.beside(delay_ms) {
+        match self.explores_adjacent(delay_ms) {
             None => best,
             // p + 0.01 or p - 0.01.
             Some(up) => 1 + usize::from(!up),
         }
     }
 
-    /// Whether the next step is one beside the best, and if so, whether that is the one above.
-    fn beside(&mut self, delay_ms: f64) -> Option<bool> {
-        let nearby = self.nearby.as_mut()?;
-        let calm = delay_ms <= nearby.below as f64 / MS as f64;
-        let draw = nearby.rng.f64();
-        (calm && draw < nearby.epsilon).then(|| nearby.rng.below(2) == 0)
+    /// Whether the next action is an adjacent one, and if so, whether it is the one above.
+    fn explores_adjacent(&mut self, delay_ms: f64) -> Option<bool> {
+        let adjacent = self.adjacent.as_mut()?;
+        let calm = delay_ms <= adjacent.below as f64 / MS as f64;
+        let draw = adjacent.rng.f64();
+        (calm && draw < adjacent.epsilon).then(|| adjacent.rng.below(2) == 0)
     }
 }
 

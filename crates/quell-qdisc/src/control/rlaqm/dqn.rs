@@ -84,7 +84,7 @@ pub struct Settings {
     pub replay: usize,
     /// How far the target network follows with each fit, 0..1.
     pub follow: f32,
-    /// How far the rate of reward that is taken for granted follows with each fit, 0..1; 0: none is.
+    /// How far the baseline of rewards follows with each fit, 0..1; 0: there is none.
     pub centring: f64,
 }
 
@@ -102,9 +102,9 @@ pub struct Dqn {
     /// Transitions: what was read, what was read `horizon` decisions later, the action, and the rewards in between.
     rows: Vec<f32>,
     pay: Pay,
-    /// Reward per decision that all values lack, relative to the first network's: what another link pays whatever is done there is
-    /// no news about actions (Naik, Wan, Tomar and Sutton 2024, "Reward Centering", equation 6).
-    granted: f64,
+    /// Subtracted from the reward of each decision, so that a link whose rewards are higher or lower whatever is done does not
+    /// change all values (Naik, Wan, Tomar and Sutton 2024, "Reward Centering", equation 6).
+    baseline: f64,
 }
 
 /// Random first layers of a network with this card and these widths of its hidden layers.
@@ -148,7 +148,7 @@ impl Dqn {
             rows: Vec::new(),
             online,
             pay,
-            granted: 0.0,
+            baseline: 0.0,
         })
     }
 
@@ -198,7 +198,7 @@ impl Dqn {
         }
         let actions = self.online.policy().outputs();
         let gamma = self.settings.gamma;
-        // Of one in each decision up to the horizon.
+        // A reward of 1 in each decision up to the horizon.
         let discounted: f64 = (0..self.settings.horizon)
             .map(|k| libm::pow(gamma, k as f64))
             .sum();
@@ -220,7 +220,7 @@ impl Dqn {
                 after.extend_from_slice(&row[n..2 * n]);
                 taken.push((num::whole_usize(row[2 * n].into()), row[2 * n + 1]));
             }
-            let granted = num::single(self.granted * discounted);
+            let baseline = num::single(self.baseline * discounted);
             // The network chooses the action after, the target network says what it is worth.
             self.target
                 .policy()
@@ -231,7 +231,7 @@ impl Dqn {
                 .zip(values.chunks_exact(actions))
                 .zip(&mut taken)
             {
-                *gain += beyond * worth[argmax(row)] - granted;
+                *gain += beyond * worth[argmax(row)] - baseline;
             }
             let answers = self.online.forward(&before);
             let mut surplus = 0.0;
@@ -252,7 +252,7 @@ impl Dqn {
                     off - 0.5
                 };
             }
-            self.granted += self.settings.centring * surplus / (batch as f64 * discounted);
+            self.baseline += self.settings.centring * surplus / (batch as f64 * discounted);
             self.online.backward(&slopes);
             let mut optimizer = Optimizer::Adam(std::mem::replace(&mut self.adam, Adam::new(0.0)));
             self.online.step(&mut optimizer)?;

@@ -1,23 +1,23 @@
 //! `rlaqm learn`: the network continues to learn while it serves.
 //!
 //! The [`Learner`] fits a [`Dqn`] to the queue's own decisions, from the network's weights on. What it has made is tried against the
-//! network in force (the champion) and replaces it only if it earns more ([`Trial`]). Meanwhile, now and then, a decision is one
-//! step beside the best, as long as the queue is short: without that nothing else than the champion would ever be seen.
+//! network in force (the champion) and replaces it only if it earns more ([`Trial`]). Meanwhile one decision in a hundred
+//! explores an action adjacent to the best, as long as the queue is short.
 //!
 //! While a guard's classic controller acts, or where a decision was at fault, nothing is learned, a trial ends, and the network with
 //! which the queue started is in force again.
 
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
-use super::{Nearby, RlAqm};
+use super::{Adjacent, RlAqm};
 use crate::control::learn::{Blocks, Outbox, Trial, Verdict};
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, num};
 
-/// Probability of a step beside the best.
+/// Probability of exploring an adjacent action.
 const EPSILON: f64 = 0.01;
-/// No such step above this delay.
-const CALM: Nanos = 50 * MS;
+/// No exploration above this delay.
+const MAX_DELAY: Nanos = 50 * MS;
 /// Time of a block of a trial, and what is skipped of it.
 const BLOCK: (Nanos, Nanos) = (10 * SEC, 2 * SEC);
 /// Pairs of blocks after which a trial ends.
@@ -75,7 +75,7 @@ pub struct Learning {
     pay: Pay,
     outbox: Outbox,
     learner: Option<Box<Learner>>,
-    /// Order of blocks, and steps beside the best. Seeded by the queue's own stream at the first decision.
+    /// Order of blocks, and exploration. Seeded by the queue's own stream at the first decision.
     rng: Option<Rng>,
     progress: Progress,
 }
@@ -140,8 +140,8 @@ impl Learning {
             && let Some(policy) = self.other()
         {
             self.progress.tried += 1;
-            let known = policy.is_same(&self.first);
-            self.candidate = Some((policy, Trial::new(self.blocks(), known, rng)));
+            let is_first = policy.is_same(&self.first);
+            self.candidate = Some((policy, Trial::new(self.blocks(), is_first, rng)));
         }
         let acts = match &self.candidate {
             Some((policy, trial)) if trial.candidate_acts() => policy,
@@ -201,9 +201,9 @@ impl Control for Learning {
             Some(own) => own,
             None => {
                 let seed = rng.u64();
-                self.acting.nearby = Some(Nearby {
+                self.acting.adjacent = Some(Adjacent {
                     epsilon: EPSILON,
-                    below: CALM,
+                    below: MAX_DELAY,
                     rng: Rng::new(seed, "steps beside the best"),
                 });
                 Rng::new(seed, "order of blocks")

@@ -49,7 +49,7 @@ fn under_a_dry_guard_nothing_is_learned() {
     for world in [&mut guarded, &mut classic] {
         world.run_until(NEVER);
     }
-    // The stand-in decides in both; what is proposed differs by steps beside the best alone.
+    // The stand-in decides in both; what is proposed differs by exploration alone.
     let stats = |world: &World| {
         *world
             .controller(0)

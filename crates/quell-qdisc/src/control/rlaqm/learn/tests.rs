@@ -72,7 +72,7 @@ fn a_better_network_is_found_and_replaces_the_first_and_the_first_returns_when_i
 {
     let (mut learning, mut toy) = (learning(), Toy::new([40, 1]));
     let before = toy.play(&mut learning, 1000);
-    // Steps beside the best alone.
+    // Exploration alone.
     assert!((0.002..0.03).contains(&before), "{before}");
     toy.play(&mut learning, 20_000);
     assert!(
