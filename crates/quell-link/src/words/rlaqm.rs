@@ -84,17 +84,12 @@ impl Words {
         if !self.model.is_given() {
             self.shipped().network().check()?;
         }
-        if self.learn {
-            let what = "learn needs a network of values that reads delay and utilisation (not as_published)";
-            let policy = self.policy().ok_or(what)?;
-            let controller = rlaqm::RlAqm::new(self.params.clone(), policy).map_err(|_| what)?;
-            Learning::new(controller, self.reward()).map_err(|_| what)?;
+        if self.learn && self.controller().is_none() {
+            return Err(
+                "learn needs a network of values that reads delay and utilisation (not as_published)",
+            );
         }
         self.params.check()
-    }
-
-    fn policy(&self) -> Option<Policy> {
-        self.model.or(Some(self.shipped().network()))
     }
 
     /// The reward to learn from, with the numbers of `quell train rl-aqm`.
@@ -113,7 +108,8 @@ impl Words {
 
     /// The controller, or none if the network is not one for it: `check` has ruled that out.
     fn controller(&self) -> Option<Box<dyn Control>> {
-        let controller = rlaqm::RlAqm::new(self.params.clone(), self.policy()?).ok()?;
+        let policy = self.model.or(Some(self.shipped().network()))?;
+        let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;
         if self.learn {
             return Some(Box::new(Learning::new(controller, self.reward()).ok()?));
         }

@@ -152,7 +152,8 @@ impl Dqn {
         })
     }
 
-    fn width(&self) -> usize {
+    /// Numbers that the network reads.
+    pub fn width(&self) -> usize {
         self.online.policy().inputs()
     }
 

@@ -307,8 +307,7 @@ impl Learner {
         self.dqn.keep(&self.inputs, &self.actions);
         // The rewards of the last few are still to come.
         let done = self.actions.len().saturating_sub(self.dqn.horizon());
-        let width = self.inputs.len() / self.actions.len();
-        self.inputs.drain(..width * done);
+        self.inputs.drain(..self.dqn.width() * done);
         self.actions.drain(..done);
         self.dqn.fit(batches, RATE, self.turns).ok()?;
         (self.seen >= FIRST).then(|| self.dqn.followed().clone())
