@@ -1,4 +1,4 @@
-"""Captures of a line: what is read from packets, and files that are none."""
+"""Packet captures of a line: what is inferred from them, and files that are not captures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ dpkt = pytest.importorskip("dpkt")
 
 HOME, PHONE = "192.168.1.10", "192.168.1.11"
 DOWN, UP = 20e6, 4e6
-"""Bits per second, with Ethernet's header."""
+"""Rates in bit/s, including Ethernet's header."""
 
 
 def address(text: str) -> bytes:
@@ -42,7 +42,7 @@ def udp(source: str, target: str, ports: tuple[int, int], payload: int) -> bytes
 def transfer(
     start: float, seconds: float, rate: float, server: str, port: int, rtt: float, *, up: bool
 ) -> list[tuple[float, bytes]]:
-    """Give a transfer seen at the host `HOME`: its sequence numbers pass 2^32."""
+    """Return a transfer as captured on the host `HOME`. Its sequence numbers wrap at 2^32."""
     found, size, seq = [], 1460, 0xFFFF_0000
     gap = (size + 40 + 14) * 8 / rate
     for k in range(int(seconds / gap)):
@@ -56,15 +56,17 @@ def transfer(
     return found
 
 
-def talk(host: str, seconds: float, each: float, sizes: tuple[int, int], port: int) -> list[tuple[float, bytes]]:
+def udp_exchange(
+    host: str, seconds: float, interval: float, sizes: tuple[int, int], port: int
+) -> list[tuple[float, bytes]]:
     found = []
-    for k in range(int(seconds / each)):
-        found.append((k * each, udp(host, "203.0.113.9", (port, 4000), sizes[0])))
-        found.append((k * each + 0.004, udp("203.0.113.9", host, (4000, port), sizes[1])))
+    for k in range(int(seconds / interval)):
+        found.append((k * interval, udp(host, "203.0.113.9", (port, 4000), sizes[0])))
+        found.append((k * interval + 0.004, udp("203.0.113.9", host, (4000, port), sizes[1])))
     return found
 
 
-def written(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False) -> Path:
+def write(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False) -> Path:
     with file.open("wb") as out:
         writer = dpkt.pcapng.Writer(out) if ng else dpkt.pcap.Writer(out)
         for at, data in sorted(packets):
@@ -72,29 +74,29 @@ def written(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False)
     return file
 
 
-def evening(down: bool = True, up: bool = True) -> list[tuple[float, bytes]]:
-    """Give ten seconds of a line: two downloads, one upload, a call, a game and some short connections."""
+def busy_line(down: bool = True, up: bool = True) -> list[tuple[float, bytes]]:
+    """Return ten seconds of a line: two downloads, an upload, a call, a game and six short connections."""
     found: list[tuple[float, bytes]] = []
     for k in range(2 if down else 0):
         found += transfer(1.0, 6.0, DOWN / 2, f"198.51.100.{k + 1}", 5000 + k, 0.02, up=False)
     if up:
         found += transfer(2.0, 6.0, UP, "198.51.100.9", 6000, 0.021, up=True)
-    found += talk(PHONE, 10.0, 0.02, (172, 172), 7000)
-    found += talk(PHONE, 10.0, 0.033, (40, 120), 7001)
+    found += udp_exchange(PHONE, 10.0, 0.02, (172, 172), 7000)
+    found += udp_exchange(PHONE, 10.0, 0.033, (40, 120), 7001)
     for k in range(6):
         found += transfer(0.1 * k, 0.05, 1e6, "198.51.100.30", 8000 + k, 0.02, up=False)
     return found
 
 
 @pytest.mark.parametrize("ng", [False, True])
-def test_a_line_is_read_from_its_packets(tmp_path: Path, ng: bool) -> None:
-    seen = Seen.load(written(tmp_path / "line.pcap", evening(), ng=ng))
+def test_rates_rtt_and_traffic_are_inferred_from_packets(tmp_path: Path, ng: bool) -> None:
+    seen = Seen.load(write(tmp_path / "line.pcap", busy_line(), ng=ng))
     assert seen.flows == {"download": 2, "upload": 1, "page": 1, "call": 1, "game": 1}
     assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
-    # The upload shares its direction with acknowledgments, the call and the game.
+    # Besides the upload, acknowledgments of the downloads, the call and the game use the uplink.
     beside = DOWN * 54 / 1514 + 50 * 8 * (172 + 42) + 30 * 8 * (40 + 42)
     assert seen.up_mbps == pytest.approx((UP + beside) / 1e6, rel=0.02)
-    # 21 ms to the server, 0.2 ms on the host.
+    # 21 ms from the host to the server and back, 0.2 ms from an arriving packet to the host's acknowledgment.
     assert seen.rtt_ms == pytest.approx(21.2, abs=0.05)
     scenario = seen.scenario()
     assert scenario.name == "line"
@@ -103,8 +105,8 @@ def test_a_line_is_read_from_its_packets(tmp_path: Path, ng: bool) -> None:
     assert 'rtt = "21.2' in text
 
 
-def test_what_is_given_replaces_what_was_seen(tmp_path: Path) -> None:
-    file = written(tmp_path / "line.pcap", evening(up=False))
+def test_given_rates_and_rtt_replace_inferred_ones(tmp_path: Path) -> None:
+    file = write(tmp_path / "line.pcap", busy_line(up=False))
     seen = Seen.load(file)
     assert seen.up_mbps is None
     with pytest.raises(InputError, match=r"no bottleneck in the upload: it was never full for 2 s; capture .* --rate"):
@@ -119,14 +121,14 @@ def test_what_is_given_replaces_what_was_seen(tmp_path: Path) -> None:
 
 
 def test_an_idle_line_has_no_bottleneck(tmp_path: Path) -> None:
-    seen = Seen.load(written(tmp_path / "line.pcap", talk(PHONE, 10.0, 0.02, (172, 172), 7000)))
+    seen = Seen.load(write(tmp_path / "line.pcap", udp_exchange(PHONE, 10.0, 0.02, (172, 172), 7000)))
     assert (seen.down_mbps, seen.up_mbps, seen.rtt_ms, seen.flows) == (None, None, None, {"call": 1})
     with pytest.raises(InputError, match="no acknowledged data of TCP"):
         seen.scenario("10mbit/1mbit")
 
 
-def test_a_capture_that_still_runs_is_read_to_its_end(tmp_path: Path) -> None:
-    file = written(tmp_path / "line.pcap", evening())
+def test_a_capture_that_is_still_being_written_is_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "line.pcap", busy_line())
     whole = file.read_bytes()
     for cut in (7, 11, 23, 40):
         file.write_bytes(whole[: len(whole) - cut])
@@ -143,35 +145,35 @@ def test_a_capture_that_still_runs_is_read_to_its_end(tmp_path: Path) -> None:
         (struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1), "no packets of TCP or UDP in it"),
     ],
 )
-def test_files_that_are_no_capture_of_a_line(tmp_path: Path, data: bytes, message: str) -> None:
+def test_files_that_are_not_captures_are_errors(tmp_path: Path, data: bytes, message: str) -> None:
     file = tmp_path / "line.pcap"
     file.write_bytes(data)
     with pytest.raises(InputError, match=message):
         Seen.load(file)
 
 
-def test_no_file_and_a_folder(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "no.pcap", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(InputError, match=message):
             Seen.load(path)
 
 
-def test_frames_of_any_bytes_are_skipped(tmp_path: Path) -> None:
+def test_malformed_and_truncated_frames_are_skipped(tmp_path: Path) -> None:
     junk = [(float(k), bytes((k * 7 + i * 31) % 256 for i in range(k % 90))) for k in range(500)]
     cut = [(600.0 + k, tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)[:k]) for k in range(54)]
-    seen = Seen.load(written(tmp_path / "line.pcap", [*junk, *cut, *evening()]))
+    seen = Seen.load(write(tmp_path / "line.pcap", [*junk, *cut, *busy_line()]))
     assert seen.flows["download"] == 2
 
 
-def test_packets_of_another_day_are_skipped(tmp_path: Path) -> None:
+def test_packets_with_timestamps_years_away_are_skipped(tmp_path: Path) -> None:
     stray = tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)
-    seen = Seen.load(written(tmp_path / "line.pcap", [*evening(), (3e9, stray), (2e6, stray)]))
+    seen = Seen.load(write(tmp_path / "line.pcap", [*busy_line(), (3e9, stray), (2e6, stray)]))
     assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
 
 
-def test_tune_reads_a_capture_and_says_what_it_saw(tmp_path: Path, quell: Quell) -> None:
+def test_tune_reads_a_capture_and_reports_its_traffic(tmp_path: Path, quell: Quell) -> None:
     pytest.importorskip("optuna")
-    file = written(tmp_path / "line.pcap", evening())
+    file = write(tmp_path / "line.pcap", busy_line())
     done = quell("tune", str(file), "--queues", "fq_codel", "--trials", "8", "--seeds", "2", "--duration", "5s")
     assert done.returncode == 0, done.stderr
     assert "2 download, 1 upload, 1 page, 1 call, 1 game; --rate and --rtt correct it" in done.stderr

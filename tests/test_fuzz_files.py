@@ -24,7 +24,7 @@ from quell.inputs import tc
 from quell.inputs.capture import Seen
 from quell.inputs.flent import Measured
 from quell.views import samples as watched
-from test_capture import DOWN, UP, talk, transfer
+from test_capture import DOWN, UP, transfer, udp_exchange
 
 dpkt = pytest.importorskip("dpkt")
 
@@ -74,7 +74,7 @@ def capture(writer: Any, link: int) -> bytes:
     out = writer(file, linktype=link) if link != 1 else writer(file)
     packets = transfer(0.0, 0.05, DOWN, "93.184.216.34", 5000, 0.02, up=False)
     packets += transfer(0.0, 0.05, UP, "93.184.216.34", 5001, 0.02, up=True)
-    packets += talk("192.168.1.11", 0.2, 0.02, (120, 120), 6000)
+    packets += udp_exchange("192.168.1.11", 0.2, 0.02, (120, 120), 6000)
     for at, frame in sorted(packets, key=lambda pair: pair[0]):
         out.writepkt(frame, ts=1e9 + at)
     return file.getvalue()

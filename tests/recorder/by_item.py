@@ -1,7 +1,7 @@
-"""A plugin of pytest: inputs of each test apart from those of its whole file.
+"""A pytest plugin that records the inputs of each test separately from those of its whole file.
 
-What pytest's own process reads counts for all tests of the file. The processes below it count for the test that started
-them, and for all where a fixture that several tests share did.
+What pytest's own process reads counts for all tests of the file. What a child process reads counts for the test that
+started it, or for all tests of the file if a fixture that several tests share started it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = Path(COMMON).parent
 
 
 class Plugin:
-    """Gives each test a folder for its inputs, leaves out tests that did not change, and notes how each ended."""
+    """Gives each test a folder for its inputs, deselects unchanged tests, and records which tests passed."""
 
     def __init__(self) -> None:
         self.tests: dict[str, dict[str, Any]] = {}
@@ -55,7 +55,7 @@ class Plugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
         if nextitem is None:
-            # Shared fixtures end, too.
+            # The last teardown also ends shared fixtures.
             os.environ["QUELL_TEST_INPUTS"] = COMMON
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

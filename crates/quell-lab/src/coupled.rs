@@ -1,5 +1,5 @@
-//! Coupled queues as A3C learns in them: worlds that stop each period for an agent to set p' of every sub-queue of one queue, and
-//! show what an actor reads of each.
+//! A3C's environment: worlds that stop after each period so that an agent sets p' of every
+//! sub-queue of one queue, and that give what an actor observes of each sub-queue.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -12,20 +12,20 @@ use quell_sim::{Status, World};
 
 use crate::team::Team;
 
-/// What agents see and set.
+/// The queue that agents control, when, and what they observe.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The queue's words.
+    /// Queue words of the bottleneck.
     pub queue: String,
-    /// Which queue stops the world: 0 is the bottleneck, then come the hops and the queue upwards.
+    /// The queue whose sub-queues are set, in the order of [`World::queues`]: 0 is the bottleneck.
     pub port: usize,
     /// Time between decisions.
     pub period: Nanos,
-    /// What is read of each sub-queue.
+    /// What an actor reads of each sub-queue.
     pub observation: Observation,
 }
 
-/// One world, and what was seen of it last.
+/// One world, and its readings at the last decision.
 #[derive(Clone, Debug)]
 pub struct Coupled {
     task: Arc<Task>,
@@ -35,41 +35,43 @@ pub struct Coupled {
     over: bool,
 }
 
-/// What a period showed of one sub-queue.
+/// One sub-queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shown {
-    /// It held or got packets.
+    /// Packets arrived in the period or are queued at its end.
     pub busy: bool,
-    /// Its delay, ms.
+    /// Delay as the sub-queue's law measures it, ms.
     pub delay_ms: f32,
-    /// Share of the packets offered to it that was dropped, 0..1.
+    /// Drops over packets offered, 0..1.
     pub loss: f32,
 }
 
-/// What a period showed of the queue.
+/// The whole queue in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Period {
-    /// Bytes that left over what the link could send in the mean: more than 1 where a packet began in the period before.
+    /// Bytes that left over the bytes that the link can send in a period. A packet counts whole,
+    /// also if its transmission began in the previous period, so this can exceed 1.
     pub utilisation: f32,
-    /// Time that the link needs for the backlog of all sub-queues, ms.
+    /// Backlog of all sub-queues as time at the link's rate, ms.
     pub backlog_ms: f32,
-    /// The scenario is over.
+    /// Whether the scenario has ended.
     pub over: bool,
 }
 
-/// What a period shows: the readings of an actor, and two views of the same.
+/// Results of a period: an actor's readings, and the same period by sub-queue and as a whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// By sub-queue, as wide as the observation: the classic sub-queues, then their L4S partners in the same order.
+    /// [`Observation::width`] numbers for each sub-queue: the classic sub-queues, then their L4S
+    /// partners in the same order.
     pub readings: Vec<f32>,
-    /// By sub-queue.
+    /// In the order of `readings`.
     pub sub_queues: Vec<Shown>,
     /// The whole queue.
     pub queue: Period,
 }
 
 impl Coupled {
-    /// The world of a scenario.
+    /// Begins a world of a scenario.
     ///
     /// # Errors
     /// If there is no such queue, or it has no sub-queues whose p' can be set.
@@ -92,26 +94,26 @@ impl Coupled {
         })
     }
 
-    /// How many sub-queues there are.
+    /// Number of sub-queues.
     pub fn sub_queues(&self) -> usize {
         self.last.len()
     }
 
-    /// The present.
+    /// Simulated time.
     pub fn now(&self) -> Nanos {
         self.world.now()
     }
 
-    /// What was measured so far, after the warm-up.
+    /// Record of the run so far, without the warm-up.
     pub fn record(&mut self) -> Run {
         self.world.record(0.0)
     }
 
-    /// Sets p' of every sub-queue (a negative number leaves it to the queue's own law) and runs on to the next decision. A world
-    /// whose scenario is over stays as it is.
+    /// Sets p' of every sub-queue (a negative number: the queue's own law decides) and runs until
+    /// the next decision. Once the scenario has ended, nothing changes.
     ///
     /// # Errors
-    /// Without a number up to 1 for each sub-queue.
+    /// Unless there is a number of at most 1 for each sub-queue.
     pub fn step(&mut self, probabilities: &[f32], view: &mut View) -> Result<(), Error> {
         if probabilities.len() != self.last.len() || !probabilities.iter().all(|p| *p <= 1.0) {
             let n = self.last.len();
@@ -166,7 +168,7 @@ impl Coupled {
         Ok(())
     }
 
-    /// A view of nothing.
+    /// A view of the right size, all zero, for [`Coupled::step`] to fill.
     pub fn view(&self) -> View {
         let n = self.last.len();
         View {
@@ -177,17 +179,17 @@ impl Coupled {
     }
 }
 
-/// Worlds that are stepped together. What they show is the same on any number of threads.
+/// Worlds that are stepped together. Results do not depend on the number of threads.
 pub struct Fleet {
     task: Arc<Task>,
     team: Team<Member>,
 }
 
-/// A world of a fleet, and what it showed last.
+/// A world of a fleet, and its last view.
 pub struct Member {
     /// The world.
     pub world: Coupled,
-    /// What its last period showed.
+    /// Results of the last period.
     pub view: View,
     probabilities: Vec<f32>,
     result: Result<(), Error>,
@@ -210,10 +212,10 @@ impl Member {
 }
 
 impl Fleet {
-    /// A world per scenario and seed, on `threads` threads (0: one per core).
+    /// Begins a world for each scenario and seed, on `threads` threads (0: one per core).
     ///
     /// # Errors
-    /// See [`Coupled::new`]; without a world; if the system has no more threads.
+    /// See [`Coupled::new`]; if `scenarios` is empty; if a thread cannot be started.
     pub fn new(
         task: Task,
         scenarios: &[(Arc<Scenario>, u64)],
@@ -243,12 +245,12 @@ impl Fleet {
         (0..self.team.pieces()).map(|index| self.team.piece(index))
     }
 
-    /// How many sub-queues a world has.
+    /// Number of sub-queues of a world.
     pub fn sub_queues(&self) -> usize {
         self.team.piece(0).world.sub_queues()
     }
 
-    /// Puts a new world in the place of world `index`.
+    /// Replaces world `index` by a new one.
     ///
     /// # Errors
     /// See [`Coupled::new`]; if there is no such world.
@@ -267,10 +269,11 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sets p' of every sub-queue, world by world, and runs all worlds on to their next decision: [`Coupled::step`].
+    /// Runs [`Coupled::step`] in every world; `probabilities` are world by world.
     ///
     /// # Errors
-    /// Without a number up to 1 for each sub-queue of each world.
+    /// Unless there is a number of at most 1 for each sub-queue of each world. If only a number is
+    /// too large, the worlds whose numbers are valid have been stepped.
     pub fn step(&mut self, probabilities: &[f32]) -> Result<(), Error> {
         let (n, worlds) = (self.sub_queues(), self.team.pieces());
         if probabilities.len() != n * worlds {
@@ -288,7 +291,7 @@ impl Fleet {
             .try_for_each(|mut member| std::mem::replace(&mut member.result, Ok(())))
     }
 
-    /// What each world measured so far.
+    /// [`Coupled::record`] of each world.
     pub fn records(&mut self) -> Vec<Run> {
         self.members()
             .map(|mut member| member.world.record())
@@ -333,7 +336,7 @@ mod tests {
         Fleet::new(task, &worlds, threads).unwrap()
     }
 
-    /// Every view of a run in which p' follows the delay.
+    /// Runs five worlds with p' proportional to the delay; returns every view, and the records.
     fn run(threads: usize) -> (Vec<View>, Vec<Run>) {
         let mut fleet = fleet(Observation::Logarithmic, threads);
         let (mut p, mut seen) = (vec![-1.0_f32; 5 * 6], Vec::new());
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_worlds_show_is_the_same_on_any_number_of_threads() {
+    fn views_and_records_do_not_depend_on_the_number_of_threads() {
         let one = run(1);
         assert_eq!(one.0.len(), 5 * 200);
         for threads in [2, 3, 8] {
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_links_utilisation_is_1_in_the_mean_and_not_cut() {
+    fn the_utilisation_of_a_full_link_averages_1_and_is_not_clamped() {
         let mut fleet = fleet(Observation::Linear, 1);
         let mut uses = Vec::new();
         for _ in 0..190 {
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_in_the_place_of_another_begins_anew_and_the_others_go_on() {
+    fn a_replaced_world_starts_at_time_0_and_the_others_continue() {
         let mut fleet = fleet(Observation::Linear, 1);
         for _ in 0..50 {
             fleet.step(&[-1.0; 30]).unwrap();

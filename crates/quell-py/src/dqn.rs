@@ -1,4 +1,4 @@
-//! `quell._core.Dqn`: the learner of `rlaqm`'s networks of probabilities.
+//! `quell._core.Dqn`: DQN training of `rlaqm`'s networks of probabilities.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -7,13 +7,14 @@ use quell_qdisc::policy::{Card, Policy};
 
 use crate::input_error;
 
-/// A network in training, and what it learns from.
+/// A network in training, its optimiser and its replay memory.
 #[pyclass(module = "quell._core")]
 pub struct Dqn(dqn::Dqn);
 
 #[pymethods]
 impl Dqn {
-    /// Begins with random weights for a card (JSON) and widths of hidden layers, or with those of `model`, a policy file's bytes.
+    /// Begins with random weights for a card (JSON) and widths of hidden layers, or with the
+    /// weights of `model`, a policy file's bytes.
     #[new]
     #[pyo3(signature = (card, hidden, seed, *, model = None, weight = 1.0, square = true, scale_ms = 5.0, gamma = 0.95, horizon = 5,
         batch = 256, replay = 400_000, follow = 0.005))]
@@ -59,23 +60,25 @@ impl Dqn {
             .map_err(input_error)
     }
 
-    /// Keeps an episode, as `episode` gave it; gives its mean reward per decision.
+    /// Adds an episode's transitions to the replay memory; returns its mean reward per decision.
+    /// `inputs`: float32, a row for each decision; `actions`: float32.
     fn keep(&mut self, inputs: &[u8], actions: &[u8]) -> f64 {
         self.0.keep(&floats(inputs), &floats(actions))
     }
 
-    /// Fits so many batches; gives the mean loss. The interpreter's lock is released.
+    /// Fits `count` batches with learning rate `rate`, drawn from random stream `stream`; returns
+    /// the mean loss. Releases the interpreter's lock.
     fn fit(&mut self, py: Python<'_>, count: usize, rate: f32, stream: u64) -> PyResult<f64> {
         py.detach(|| self.0.fit(count, rate, stream))
             .map_err(input_error)
     }
 
-    /// Takes the weights as they are into their mean.
+    /// Adds the present weights to the mean of weights.
     fn average(&mut self) {
         self.0.average();
     }
 
-    /// The bytes of a policy file with this card (JSON) and the weights as they are, or their mean.
+    /// The bytes of a policy file with this card (JSON) and the present weights, or their mean.
     #[pyo3(signature = (card, *, mean = false))]
     fn model<'py>(&self, py: Python<'py>, card: &str, mean: bool) -> PyResult<Bound<'py, PyBytes>> {
         let card = Card::from_json(card).map_err(input_error)?;
@@ -84,7 +87,9 @@ impl Dqn {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// All that the next fit depends on: float32 by name, and two counts.
+    /// All that the next fit depends on, beside the constructor's arguments: float32 of the online,
+    /// target and mean weights, Adam's first and second moments and the replay memory; the numbers
+    /// of Adam's steps and of averaged weights.
     fn state<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, u64, u32) {
         let s = self.0.state();
         let all = [s.online, s.target, s.mean, s.first, s.second, s.rows];
@@ -95,7 +100,7 @@ impl Dqn {
         (all.iter().map(bytes).collect(), s.steps, s.averaged)
     }
 
-    /// Continues where `state` was taken.
+    /// Continues from what `state` returned.
     fn restore(&mut self, numbers: [Vec<u8>; 6], steps: u64, averaged: u32) -> PyResult<()> {
         let [online, target, mean, first, second, rows] = numbers.map(|bytes| floats(&bytes));
         let state = dqn::State {

@@ -1,4 +1,4 @@
-"""Values that shells complete: queue words, scenarios, papers, congestion controls, knobs, interfaces."""
+"""Shell completion: queue words, scenarios, traces, papers, traffic, scenario keys, interfaces, controllers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quell import _core
 from quell.experiments import experiment
 
 Completions = list[tuple[str, str]]
-"""Each value with what a shell shows beside it."""
+"""Pairs of a value and the description that a shell shows beside it."""
 _CONTROLLERS = (
     ("wqm", "sets a limit"), ("learnqueue", "sets a limit"), ("fixed", "sets a limit or drops"),
     ("rlaqm", "drops, with clsact"), ("pace", "sets a rate"), ("pie", "drops, with clsact"),
@@ -20,12 +20,12 @@ _CONTROLLERS = (
 )  # fmt: skip
 
 
-def _starting(values: Iterable[tuple[str, str]], with_: str) -> Completions:
-    return [(value, about) for value, about in values if value.startswith(with_)]
+def _starting(values: Iterable[tuple[str, str]], prefix: str) -> Completions:
+    return [(value, about) for value, about in values if value.startswith(prefix)]
 
 
 def _is_plain(name: str) -> bool:
-    """Say whether a name is one word to a shell without quotes. Completion scripts of shells evaluate names."""
+    """Return whether a name is one shell word without quotes: completion scripts evaluate the names they are given."""
     return all(char.isalnum() or char in "_@%+=:,./-" for char in name)
 
 
@@ -35,7 +35,7 @@ def kinds(incomplete: str) -> Completions:
 
 
 def words(incomplete: str) -> Completions:
-    """Complete queue words: the kind, and in quotes its options."""
+    """Complete queue words: a kind and, after a space (inside quotes), its options."""
     before, space, last = incomplete.rpartition(" ")
     if not space:
         return kinds(incomplete)
@@ -47,7 +47,7 @@ def words(incomplete: str) -> Completions:
 
 
 def _named(options: Iterable[dict[str, str]]) -> Iterable[tuple[str, str]]:
-    # A flag's alternatives are one option, as in `ecn|noecn`.
+    # A flag and its opposite are listed as one option, `ecn|noecn`.
     return ((name, option["meaning"]) for option in options for name in option["name"].split("|"))
 
 
@@ -57,12 +57,12 @@ def scenarios(incomplete: str) -> Completions:
 
 
 def files(incomplete: str) -> Completions:
-    """Complete a scenario: a built-in one, or a file."""
+    """Complete a scenario: the name of a built-in one, or a file."""
     return scenarios(incomplete) + _files(incomplete, (".toml", ".flent.gz"))
 
 
 def traces(incomplete: str) -> Completions:
-    """Complete a trace: a built-in one, or a file."""
+    """Complete a trace: the name of a built-in one, or a file."""
     kinds = (
         ("lte", "LTE"),
         ("starlink", "Starlink"),
@@ -102,19 +102,19 @@ def known_papers(incomplete: str) -> Completions:
 
 
 def interfaces(incomplete: str) -> Completions:
-    """Complete the name of a network interface of this machine, where it lists them in /sys."""
+    """Complete the name of a network interface; without /sys/class/net there are none."""
     devices = Path("/sys/class/net")
     names = sorted(path.name for path in devices.iterdir() if _is_plain(path.name)) if devices.is_dir() else []
     return _starting(((name, "") for name in names), incomplete)
 
 
 def interface_or_controller(ctx: typer.Context, incomplete: str) -> Completions:
-    """Complete the words of `quell steer`: an interface first, then what turns its knobs."""
+    """Complete the words of `quell steer`: first an interface, then a controller."""
     return _starting(_CONTROLLERS, incomplete) if ctx.params.get("words") else interfaces(incomplete)
 
 
 def keys(incomplete: str) -> Completions:
-    """Complete a key of a scenario's tables, as `quell sweep --over` takes it."""
+    """Complete `TABLE.KEY=` for `quell sweep --over`."""
     tables = json.loads(_core.scenario_schema())["$defs"]
     named = (("link", "link"), ("link.up", "link.up"), ("flow", "flow"))
     known = (
@@ -127,7 +127,7 @@ def keys(incomplete: str) -> Completions:
 
 
 def framings(incomplete: str) -> Completions:
-    """Complete words of a line's framing, as `cake` has them."""
+    """Complete `cake`'s keywords for a line's framing: DOCSIS, ATM and so on."""
     cake = next(kind for kind in experiment.known_queues() if kind["name"] == "cake")
     known = _named(option for option in cake["options"] if {"docsis", "atm"} & set(option["name"].split("|")))
     before, space, last = incomplete.rpartition(" ")
@@ -135,7 +135,7 @@ def framings(incomplete: str) -> Completions:
 
 
 def listed(*values: str) -> Callable[[str], list[str]]:
-    """Complete the last of several words with commas between them."""
+    """Return a completion for a list with commas: it completes the last value, without those already given."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -146,5 +146,5 @@ def listed(*values: str) -> Callable[[str], list[str]]:
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:
-    """Complete one of a few words."""
+    """Return a completion for one of these values."""
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]

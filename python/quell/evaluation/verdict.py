@@ -1,4 +1,4 @@
-"""How a verdict follows: measures of several seeds against bars, each with its source."""
+"""Verdicts: measures of several seeds against bars, each of which names its source."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT = "pass", "fail", "unclear", "reported",
 VERDICTS = (PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT)
 
 Values = Mapping[str, Sequence[float | None]]
-"""Of each measure a value for each seed."""
+"""By measure, a value for each seed; None: not measured."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a measure keeps, or does not."""
+    """A limit of a measure."""
 
     measure: str
     least: bool
-    """The limit is a least value, not a greatest."""
+    """Whether the limit is a lower one."""
     limit: float
     source: str
     """Where the limit comes from, or that it is quell's choice."""
     of_reference: bool = True
-    """The limit is a multiple of what tail drop has in the same run."""
+    """Whether `limit` is multiplied by the measure of tail drop with the same seed."""
     slack: float = 0.0
-    """Added to a greatest value: what a measure cannot resolve."""
+    """Added to the limit, in the measure's unit: what the measure cannot resolve."""
 
 
 def at_least(measure: str, factor: float, source: str) -> Bar:
-    """At least so many times what tail drop has."""
+    """Return a lower limit: `factor` times the measure of tail drop."""
     return Bar(measure, True, factor, source)
 
 
 def at_most(measure: str, factor: float, source: str, slack: float = 0.0) -> Bar:
-    """At most so many times what tail drop has, and some slack."""
+    """Return an upper limit: `factor` times the measure of tail drop, plus `slack`."""
     return Bar(measure, False, factor, source, slack=slack)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of a bar."""
+    """A bar, the measured mean and the verdict."""
 
     bar: Bar
     value: Estimate | None
     limit: float | None
-    """In the measure's unit."""
+    """The mean limit in the measure's unit; None: there is nothing to compare."""
     verdict: str
 
     def plain(self) -> dict[str, Any]:
-        """Return it in the form of JSON."""
+        """Return the fields for JSON."""
         return {
             "measure": self.bar.measure,
             "sense": "at least" if self.bar.least else "at most",
@@ -64,7 +64,7 @@ class Judged:
         }
 
     def text(self) -> str:
-        """Say it in a line."""
+        """Return the comparison as one line."""
         measure = MEASURES[self.bar.measure]
         if self.value is None or self.limit is None:
             return f"{measure.title}: not measured"
@@ -75,11 +75,11 @@ class Judged:
 
 
 def judge(bar: Bar, values: Values, reference: Values) -> Judged:
-    """Hold a measure against its bar.
+    """Judge a measure by its bar.
 
-    Both queues meet the same traffic with each seed, so the distance from the limit is taken seed by seed. It passes or
-    fails where the whole 95 % interval of the mean distance lies on one side, and is unclear where the interval spans
-    the limit, or where there is nothing to compare.
+    Both queues get the same traffic with each seed, so the distance from the limit is taken seed by seed. The verdict
+    is pass or fail if the whole 95 % interval of the mean distance lies on one side of the limit, and unclear if the
+    interval spans the limit or there is nothing to compare. A single seed has no interval; its value decides.
     """
     own = values.get(bar.measure, ())
     compared = reference.get(bar.measure, ()) if bar.of_reference else [1.0] * len(own)
@@ -97,6 +97,6 @@ def judge(bar: Bar, values: Values, reference: Values) -> Judged:
 
 
 def overall(judged: Sequence[Judged]) -> str:
-    """Fail where one bar fails, unclear where one is unclear, pass where all pass; reported where there is no bar."""
+    """Return fail if a bar fails, else unclear if one is unclear, else pass; reported if there is no bar."""
     found = {one.verdict for one in judged}
     return next((verdict for verdict in (FAIL, UNCLEAR, PASS) if verdict in found), REPORTED)

@@ -1,10 +1,10 @@
-"""LFQ: Tables I to VII and Figures 4 to 15, each run one flow for 5 s.
+"""LFQ: Tables I to VII and Figures 4 to 15. Each run has one flow and takes 5 s.
 
 The evaluation is the authors' (their `rl.cc` and `plot_df.py`): 100 rates of 5 to 25 Mbit/s at 15 ms and 100 round
-trips of 5 to 25 ms at 15 Mbit/s, for NewReno and for BIC. A run has no randomness, so seeds are grids: the first is the
-paper's, every other one lies a fraction of a step beside it, and the interval tells how much hangs on a single loss
-here or there. Flows drawn over time have rates beside the paper's in the same way. Throughput is application bytes over
-5 s; what the paper's tables call fq was a plain FIFO, real `fq` is measured beside it.
+trips of 5 to 25 ms at 15 Mbit/s, for NewReno and for BIC. A run has no randomness, so shifted grids replace seeds: the
+first grid is the paper's, the others are shifted by fractions of a step, and the confidence interval shows how much
+depends on single losses. For figures over time, rates slightly below the paper's replace seeds. Throughput is
+application bytes over 5 s. What the paper's tables call fq was a plain FIFO; real `fq` is measured as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CCS: tuple[Cc, ...] = ("newreno", "bic")
 NAMES = {"newreno": "NewReno", "bic": "BIC"}
 AXES = {"bw": "rate", "delay": "round trip"}
 LOW, HIGH, MIDDLE = 5.0, 25.0, 15.0
-"""Of both axes, Mbit/s or ms."""
+"""Ends and middle of both axes: rates in Mbit/s, round trips in ms."""
 POINTS, QUICK_POINTS = 100, 12
 PACKET = 1500
 """Bytes of a full packet as the link counts them: 1446 of data, 52 of headers, 2 of PPP."""
@@ -45,7 +45,7 @@ QUEUES = {
 }
 LEARNED = ("offline_0.01", "offline_10", "online_10")
 
-# As printed. ---------------------------------------------------------------------------------------------------------
+# Printed numbers. ----------------------------------------------------------------------------------------------------
 
 CORRELATIONS = {
     "offline_0.01": ("T1", {"newreno": (98.3, 99.1), "bic": (80.2, 90.2)}),
@@ -67,12 +67,12 @@ TABLE_VII: dict[str, tuple[float | None, float | None, float | None]] = {
     "real_fq100": (None, None, None),
     "real_fq1000": (None, None, None),
 }
-"""Mbit/s, largest and mean queue in packets."""
+"""Goodput in Mbit/s, largest and mean queue in packets; None: not in the paper."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One of Figures 5 to 15: a flow and its queue over time."""
+    """One of Figures 5 to 15: a flow and its queue over time; `text` says what the printed figure shows."""
 
     id: str
     cc: Cc
@@ -100,7 +100,7 @@ ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII")
 def _printed(
     which: str, what: str, unit: str, number: float | None, better: int = 0, digits: int = 2, **more: Any
 ) -> Claim:
-    """Return a row of a table or figure; one without a number is beyond the paper."""
+    """Return the claim of a row of a table or figure; a row without a printed number is beyond the paper."""
     name = which.partition(".")[0]
     source = f"Table {ROMAN[int(name[1:]) - 1]}" if name[0] == "T" else f"Figure {name[1:]}"
     if number is None:
@@ -167,14 +167,14 @@ PLAIN: keys.Flow = {}
 
 
 def scenario(cc: Cc, mbps: float, rtt_ms: float, more: keys.Flow = PLAIN) -> Scenario:
-    """Return the paper's link with one flow; `more` are other keys of the flow."""
+    """Return the paper's link with one flow; `more` are further keys of the flow."""
     half_us = round(rtt_ms * 500)
     flow: keys.Flow = {"cc": cc, "rtt": f"{2 * half_us}us", **more}
     return Scenario("lfq").replace(link={"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}, flow=flow)
 
 
 def grid(points: int, number: int) -> list[float]:
-    """Space `points` values evenly, ends included; grid `number` lies a share of a step further, the first none."""
+    """Space values evenly from LOW to HIGH, shifted up by `shift(number)` steps; values above HIGH are reflected."""
     step = (HIGH - LOW) / (points - 1)
     shifted = [LOW + step * (k + shift(number)) for k in range(points)]
     return [value if value <= HIGH + 1e-9 else 2 * HIGH - value for value in shifted]
@@ -182,7 +182,7 @@ def grid(points: int, number: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave; packets and Mbit/s."""
+    """Results of a run: goodput in Mbit/s; largest and mean queue and mean limit in packets."""
 
     goodput: float
     most: float
@@ -206,13 +206,13 @@ def _places(points: int, number: int) -> Iterator[Where]:
 
 
 def at(where: Where, more: keys.Flow = PLAIN) -> Scenario:
-    """Return the scenario of a place on the grid."""
+    """Return the scenario of a point of the grid."""
     cc, axis, value = where
     return scenario(cc, value, MIDDLE, more) if axis == "bw" else scenario(cc, MIDDLE, value, more)
 
 
 def _simulate(bench: Bench, queues: Mapping[str, str]) -> dict[str, Grids]:
-    """Measure every queue on grid after grid, until its rows are decided."""
+    """Measure every queue on more and more grids, until the verdicts of its rows are clear."""
     points = QUICK_POINTS if bench.quick else POINTS
     out: dict[str, list[dict[Where, Measurements]]] = {queue: [] for queue in queues}
     wanted = list(queues)
@@ -234,7 +234,7 @@ def _simulate(bench: Bench, queues: Mapping[str, str]) -> dict[str, Grids]:
 
 
 def _samples(measured: Mapping[str, Grids]) -> Iterator[Sample[str]]:
-    """Give the values of each row that the grids decide."""
+    """Yield the values of each row, one for each grid."""
     for name, grids in measured.items():
         for what, column in COLUMNS.items():
 
@@ -257,7 +257,7 @@ def _samples(measured: Mapping[str, Grids]) -> Iterator[Sample[str]]:
 
 
 def _sentences(measured: Mapping[str, Grids]) -> Iterator[Sample[str]]:
-    """Compare the learned queue with FQ-CoDel and fq, grid by grid."""
+    """Yield the values of rows about sentences: ratios of the learned queue to another, one for each grid."""
     mine = "offline_0.01"
 
     def ratios(which: str, what: str, other: str, mine: str = mine) -> Sample[str]:
@@ -341,11 +341,11 @@ TCPS: dict[str, keys.Flow] = {
     "with socket buffers of 6 MB": {"buffer": "6MB"},
     "with both": {"sack": False, "buffer": "6MB"},
 }
-"""Other senders than the paper's settings say: what decides with a deep plain queue."""
+"""Senders that differ from the paper's settings. Results of a deep FIFO depend on them."""
 
 
 def _with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, dict[str, list[Measurements]]]:
-    """Table VII's queues that do not learn, with other senders, on a coarser grid."""
+    """Measure the queues of Table VII that do not learn with other senders, on a coarser grid."""
     places = list(_places(QUICK_POINTS, 0))
     keys = [(name, tcp) for name in queues if name not in LEARNED for tcp in TCPS]
     runs = [Run(at(where, TCPS[tcp]), queues[name]) for name, tcp in keys for where in places]
@@ -388,7 +388,7 @@ def _tables_of_limits(
     others = [other for other in LEARNED if other != name and other in everyone]
     for cc in CCS:
         for axis in AXES:
-            why = [_ends(grids, cc, axis), f"best static limits {_by_thirds(best, cc, axis)}"]
+            why = [_by_fifths(grids, cc, axis), f"best static limits {_by_thirds(best, cc, axis)}"]
             for other in others:
                 theirs = [_correlation(places, cc, axis) for places in everyone[other]]
                 found = [value for value in theirs if value is not None]
@@ -398,7 +398,7 @@ def _tables_of_limits(
             )
     table, _ = LIMITS[name]
     for cc in CCS:
-        why = [f"by {AXES[axis]} {_ends(grids, cc, axis)}" for axis in AXES]
+        why = [f"by {AXES[axis]} {_by_fifths(grids, cc, axis)}" for axis in AXES]
         why += [f"best static limits by {AXES[axis]} {_by_thirds(best, cc, axis)}" for axis in AXES]
         study.put(f"{table}.{cc}", estimate(_limit(p, cc) for p in grids), "; ".join(why))
     ratio = estimate(_limit(p, "newreno") / _limit(p, "bic") for p in grids)
@@ -409,8 +409,8 @@ def _tables_of_limits(
     study.put(f"{table}.ratio", ratio, "; ".join(why))
 
 
-def _ends(grids: Grids, cc: str, axis: str) -> str:
-    """Tell the mean limits of the axis' five fifths."""
+def _by_fifths(grids: Grids, cc: str, axis: str) -> str:
+    """Return, as text, the mean limit in each fifth of the axis."""
     fifths: list[list[float]] = [[] for _ in range(5)]
     for places in grids:
         for (c, a, value), measured in places.items():
@@ -420,7 +420,7 @@ def _ends(grids: Grids, cc: str, axis: str) -> str:
 
 
 def _by_thirds(best: Mapping[Where, int], cc: str, axis: str) -> str:
-    """Tell what the best static limits are like."""
+    """Return, as text, the mean best static limits in the first and last third of the axis, and the correlation."""
     pairs = sorted((value, float(limit)) for (c, a, value), limit in best.items() if (c, a) == (cc, axis))
     correlation = pearson(pairs)
     suffix = "" if correlation is None else f", correlation {correlation:.0f} %"
@@ -430,7 +430,7 @@ def _by_thirds(best: Mapping[Where, int], cc: str, axis: str) -> str:
 
 
 def pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Correlate, in per cent; None where one side never differs."""
+    """Return Pearson's correlation coefficient in per cent; None if one side is constant."""
     xs, ys = zip(*pairs, strict=True)
     mx, my = mean(xs), mean(ys)
     xx, yy = math.fsum((x - mx) ** 2 for x in xs), math.fsum((y - my) ** 2 for y in ys)
@@ -481,7 +481,7 @@ def _flows(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
 
 
 def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, str]:
-    """Tell what Figures 13 and 14 are with other senders."""
+    """Return, as text, the queues of Figures 13 and 14 with other senders."""
     flows = [f for f in FLOWS if f.id in ("F13", "F14")]
     runs = [
         Run(scenario(f.cc, f.mbps, f.rtt_ms, more), queues[f.queue], 0, BIN_S) for f in flows for more in TCPS.values()
@@ -504,10 +504,10 @@ def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> di
 
 BIN_S = 0.01
 NEAR_MBPS = (HIGH - LOW) / (POINTS - 1)
-"""A run has no randomness: flows whose rate is lower by up to a step of the paper's grid take the place of seeds."""
+"""A step of the paper's grid. A run has no randomness: rates that are lower by up to this replace seeds."""
 
 Course = tuple[Sequence[float], Sequence[float]]
-"""Queue and limit, packets, bin by bin."""
+"""Queue and limit in packets, in bins of BIN_S."""
 
 
 def _course(f: Flow, series: Mapping[str, Any]) -> Course:
@@ -519,14 +519,14 @@ def _part(values: Sequence[float], start: float, end: float = 5.0) -> list[float
 
 
 def _settles(limit: Sequence[float]) -> float:
-    """Return from when on the limit stays within a fifth of its last second's, s."""
+    """Return the time in s after which the limit stays within 20 % of its mean over the last second."""
     last = mean(_part(limit, 4.0))
     off = [k for k, value in enumerate(limit) if abs(value - last) > 0.2 * last]
     return (off[-1] + 1) * BIN_S if off else 0.0
 
 
 def _judge_flow(study: Study, f: Flow, courses: Sequence[Course], others: str) -> None:
-    """Judge one of the paper's flows, over rates beside its own; the first is the paper's."""
+    """Judge a figure by the flow at the paper's rate, the first course, and at rates slightly below."""
 
     def put(which: str, value: Callable[[Course], float], why: str = "") -> None:
         study.put(f"{f.id}.{which}", estimate(value(course) for course in courses), why)

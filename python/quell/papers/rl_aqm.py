@@ -1,9 +1,9 @@
-"""RL-AQM: Figures 4 to 11, at several depths of the device below the queue.
+"""RL-AQM: Figures 4 to 11, with several lengths of the device's queue below the discipline.
 
-The printed delays of RL-AQM cannot be reached on a bare link. In ns-3 a device holds packets of its own below the
-discipline, which therefore sees the excess alone. So everything is measured with `nic` 0, 100 (ns-3's default), 1000
-and 5000 (of the authors' scripts), the delay that the discipline sees beside the delay that senders see; the `nic` that
-fits is named.
+The printed delays of RL-AQM cannot be reached if the discipline feeds the link directly. In ns-3 a device below the
+discipline has a queue of its own, and the discipline holds only the packets that do not fit into it. So everything is
+measured with a device's queue (`nic`) of 0, 100 (ns-3's default), 1000 and 5000 packets (from the authors' scripts).
+Rows show the delay that the discipline sees and the delay that senders see, and name the `nic` that fits best.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 NICS = (0, 100, 1000, 5000)
 SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)
-"""Flows in each of nine equal parts of the run (Fig. 2)."""
+"""Flows in the nine sections, equal parts of the run (Fig. 2)."""
 BINS_PER_SECTION = 40
 BIN_S = 120 / len(SECTIONS) / BINS_PER_SECTION
 PERIOD_S = 0.02
-"""Between decisions."""
+"""Time between decisions."""
 MIN_MS = 0.01
-"""Delays below this are alike."""
+"""Smaller delays are raised to this before their logarithm is taken or drawn."""
 
 RL, PUBLISHED, PIE_RFC, PIE_NS3 = "rlaqm", "rlaqm as_published", "pie target 15ms", "pie ns3-2018"
 QUEUES = (RL, PUBLISHED, PIE_RFC, PIE_NS3)
@@ -64,7 +64,7 @@ PRINTED = (
             (79.0, 90.4, 96.3, 99.0, 96.3, 97.8, 99.0, 95.2, 70.6)),
     Printed("F11", RL, (10, 100), 3.60, 142, (1.59, 1.00, 0.64, 5.83, 6.09, 2.72, 0.56, 0.56, 0.56), 9.81),
 )  # fmt: skip
-"""F8's network was trained at 100 Mbit/s, F10's at 10; quell ships one, trained at 10, and takes it for both. Rows
+"""F8's network was trained at 100 Mbit/s, F10's at 10; quell ships one, trained at 10, and uses it for both. Rows
 F8.trained are of five networks trained at 100 Mbit/s."""
 
 
@@ -91,7 +91,7 @@ def _of_figure(p: Printed) -> list[Claim]:
 
     def row(which: str, what: str, unit: str, number: float, better: int, digits: int = 2, *, detail: bool = False,
             variant: bool = False) -> Claim:  # fmt: skip
-        """`variant`: of a queue that is not the paper's."""
+        """Return a row's claim; `variant`: the paper does not have this queue."""
         kind: Kind = "beyond" if variant else "printed"
         link = float(p.link[0]) if unit == "Mbit/s" else None
         return Claim(f"{p.id}.{which}", what, unit, number, better, digits=digits, detail=detail, kind=kind,
@@ -102,7 +102,7 @@ def _of_figure(p: Printed) -> list[Claim]:
         row("max", f"{queue}, {where}: largest delay", "ms", p.most, better, 1),
         row("thr", f"{queue}, {where}: throughput", "Mbit/s", p.throughput, good),
     ]
-    # The paper has one RL-AQM and quell two readings of it; its PIE is ns-3's.
+    # quell has two readings of the paper's RL-AQM. The paper's PIE is ns-3's, so that of RFC 8033 is a variant.
     other, name = (PUBLISHED, "as_published") if better else (PIE_RFC, "rfc")
     variant = not better
     out += [
@@ -130,7 +130,7 @@ Key = tuple[str, tuple[int, int], int]
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of a run: delays in ms, throughput in Mbit/s."""
 
     delay: float
     most: float
@@ -139,11 +139,11 @@ class Measurements:
     sections: tuple[float, ...]
     throughputs: tuple[float, ...]
     course: tuple[list[float], list[float]]
-    """Delay and throughput, bin by bin."""
+    """Delay and throughput in bins of BIN_S."""
 
 
 def reduce(record: Record) -> Measurements:
-    """Keep of a run what is shown."""
+    """Reduce a record to what the tables and figures show."""
     series = record["series"]
     delay, rate = series["backlog_ms"], series["throughput_mbps"]
     base = min(flow["base_rtt_ms"] for flow in record["flows"])
@@ -174,7 +174,7 @@ def _simulate(bench: Bench) -> Results:
 
 
 def _samples(results: Results) -> Iterator[Sample[Key]]:
-    """Give the values of each row that these runs decide: of each figure at the nic that fits best."""
+    """Yield the values of each figure's rows, at the nic that fits best."""
     fit = {queue: _fitting(results, queue) for queue in _queues(results)}
 
     def of(which: str, queue: str, link: tuple[int, int], name: str, section: int | None = None) -> Sample[Key]:
@@ -199,11 +199,11 @@ SENDERS: dict[str, Flow] = {
     "with an initial window of one segment": {"iw": 1},
     "with both": {"stagger": "1s", "iw": 1},
 }
-"""40 flows that start at one instant with ten segments each fill any queue; these do not."""
+"""Senders that avoid the paper's burst: 40 flows that start at one instant, with ten segments each."""
 
 
 def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str, str], list[Measurements]]:
-    """Measure every figure with other senders; by figure and what is other."""
+    """Measure every figure with other senders; return the results by figure and sender."""
     settings = {
         (p.id, name): (scenario_of(p.link, fit[p.queue], flow), p.queue)
         for p in PRINTED
@@ -213,7 +213,7 @@ def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str,
 
 
 def scenario_of(link: tuple[int, int], nic: int, more: Flow | None = None) -> Scenario:
-    """Return the nine sections on a link of Mbit/s and RTT in ms above a device of `nic` packets."""
+    """Return the nine sections on a link (Mbit/s, RTT in ms) whose device has a queue of `nic` packets."""
     flow: Flow = {"rtt": f"{link[1]}ms", **(more or {})}
     return Scenario("rl-aqm").replace(link={"rate": f"{link[0]}mbit", "nic": nic}, flow=flow)
 
@@ -260,7 +260,7 @@ def _value(runs: Sequence[Measurements], name: str) -> float:
 
 
 def _misfit(results: Results, queue: str, nic: int) -> float:
-    """Doublings of the delay plus per cent of the throughput by which a nic misses a queue's figures, on average."""
+    """Return the mean error of a queue's figures at a nic: doublings of the delay plus per cent of the throughput."""
     own = RL if queue == PUBLISHED else PIE_NS3 if queue == PIE_RFC else queue
     figures = [p for p in PRINTED if p.queue == own]
     off = 0.0
@@ -300,14 +300,14 @@ def _judge(
             put(f"s{k + 1}.thr", "throughputs", k)
 
 
-def _field(runs: Measurements, name: str, section: int | None) -> float:
-    value = getattr(runs, name)
+def _field(run: Measurements, name: str, section: int | None) -> float:
+    value = getattr(run, name)
     return float(value if section is None else value[section])
 
 
 @cache
 def _is_constant(queue: str) -> bool:
-    """Whether a network took one and the same action whenever it was asked, in Figure 6's run."""
+    """Return whether a network chose the same action at every decision of Figure 6's run."""
     if not queue.startswith(RL):
         return False
     return len(behaviour.chosen(scenario_of(LINKS[0], rl_aqm_more.MEASURED_NIC), queue)) == 1
@@ -325,7 +325,7 @@ def _why(
     section: int | None,
     others: Mapping[str, Sequence[Measurements]],
 ) -> str:
-    """Tell what the same figure is at every nic, with the other reading of the discipline, and with other senders."""
+    """Return, as text, the same value at every nic, for the other reading of the discipline and for other senders."""
 
     def describe(runs: Sequence[Measurements]) -> str:
         return short(mean(_field(s, name, section) for s in runs))
@@ -341,7 +341,7 @@ def _why(
 
 
 def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
-    """Figure 4's reward, of the network that is shipped, at every nic."""
+    """Measure Figure 4's reward for the shipped network, at every nic."""
     link = LINKS[0]
     settings = {(queue, nic): (scenario_of(link, nic), queue) for queue in (RL, PIE_NS3) for nic in NICS}
 
@@ -358,11 +358,11 @@ def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
 
 
 def reward(delay_ms: float, utilisation: float) -> float:
-    """Compute the paper's R(U, D)."""
+    """Return the paper's reward R(U, D)."""
     return utilisation**2 - 0.5 + 2 / (1 + delay_ms / 5) - 1.5
 
 
-# What is shown. ------------------------------------------------------------------------------------------------------
+# Tables and figures. -------------------------------------------------------------------------------------------------
 
 
 def _fit_note(results: Results, fit: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Lists of queues from the kernel while interfaces are deleted: without a report, it leaves out what is on others."""
+"""Lists of queues while interfaces are deleted: the kernel then skips queues of other interfaces without an error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can make namespaces"),
 ]
 
-# The kernel's first part of a list ends among the queues of `many`: without `first`, the next part begins behind v0's.
-APART = """
+# The first part of the kernel's list ends among the queues of `many`. If `first` is deleted, the next part skips v0's.
+INTERFACES = """
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell
 ip link add first up type ifb
@@ -38,7 +38,7 @@ kill -9 $(pgrep -P $pid) $pid
 wait $pid || true
 strace -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_exit=5000000:when=1 \\
     "$1" steer --restore & pid=$!
-# The first part is made, and the next one not yet asked for: strace keeps the process stopped.
+# Wait until strace stops the process: the kernel has made the first part, and the next is not yet requested.
 stopped=0
 for _ in $(seq 100); do
     if grep -qs "^State:.t" /proc/$(pgrep -P $pid)/status; then stopped=$((stopped + 1)); else stopped=0; fi
@@ -54,13 +54,13 @@ import socket, subprocess
 from quell.tune import netlink
 
 class Socket(socket.socket):
-    gone = False
+    deleted = False
 
     def send(self, *how):
-        # The first part is made then.
+        # The kernel makes the first part of the list during this call.
         sent = super().send(*how)
-        if not Socket.gone:
-            Socket.gone = True
+        if not Socket.deleted:
+            Socket.deleted = True
             subprocess.run(["ip", "link", "del", "first"], check=True)
         return sent
 
@@ -70,7 +70,7 @@ print(*(queue.name for queue in netlink.tree("v0")))
 
 
 def lines(folder: Path, script: str, *words: str | Path) -> list[str]:
-    words = ("unshare", "-n", "-m", "sh", "-ec", APART + script, "-", *words)
+    words = ("unshare", "-n", "-m", "sh", "-ec", INTERFACES + script, "-", *words)
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100)
     if "Unknown device type" in done.stderr:
         pytest.skip("this kernel has no ifb")
@@ -79,10 +79,10 @@ def lines(folder: Path, script: str, *words: str | Path) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_what_a_killed_steer_left_is_restored_while_interfaces_are_deleted(tmp_path: Path) -> None:
+def test_restore_after_a_killed_steer_works_while_interfaces_are_deleted(tmp_path: Path) -> None:
     (shown,) = lines(tmp_path, RESTORE, QUELL_LIVE)
     assert "limit 1000p" in shown
 
 
-def test_a_queue_that_tune_replaces_is_seen_while_interfaces_are_deleted(tmp_path: Path) -> None:
+def test_tune_lists_the_queue_that_it_replaces_while_interfaces_are_deleted(tmp_path: Path) -> None:
     assert lines(tmp_path, '"$1" -c "$2"', sys.executable, LIST) == ["pfifo"]

@@ -1,5 +1,5 @@
-//! `choke`: like `tc`, it derives missing options from the given ones; where `tc` asks for `limit` and `bandwidth`, they follow
-//! from the link's rate.
+//! `choke`. Missing options follow from the given ones, as in `tc`. `limit` and `bandwidth`, which
+//! `tc` requires, follow from the link's rate.
 
 use quell_qdisc::choke::{LONGEST, Params, default_burst};
 use quell_qdisc::{disciplines, num, red};
@@ -8,7 +8,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
-/// What was given.
+/// The options; `None`: not given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     limit: Option<u32>,
@@ -37,8 +37,9 @@ impl Default for Words {
 }
 
 impl Words {
-    /// The parameters on a link of this rate: `max` is a quarter of `limit`, `min` a third of `max`; `limit` is four times `max`,
-    /// and `max` the packets of 30 ms, where neither is given.
+    /// The parameters on a link of this rate. Defaults: `min` is `max` / 3, `max` is `limit` / 4
+    /// and `limit` is 4 `max`; without both, `max` is as many packets as the link sends in 30 ms, at
+    /// least 3.
     fn params(&self, rate_bps: u64) -> Params {
         let avpkt = u64::from(self.avpkt.max(1));
         let by_rate = || num::low_u32((red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3));
@@ -58,7 +59,8 @@ impl Words {
         }
     }
 
-    /// What is wrong on any link: without `limit` and `max` the thresholds follow from the rate.
+    /// What is wrong on any link. Without `limit` and `max`, thresholds depend on the rate, and
+    /// only [`Spec::check_on`] can check them.
     fn check(&self) -> Result<(), &'static str> {
         match self.limit.or(self.max) {
             Some(_) => self.params(10_000_000).check(),
@@ -137,7 +139,7 @@ mod tests {
         };
         assert_eq!(params("choke limit 1000"), (1000, 250, 83, 138));
         assert_eq!(params("choke max 60"), (240, 60, 20, 33));
-        // 30 ms of 1 MB/s in packets of 1000 bytes.
+        // In 30 ms a link of 1 MB/s sends 30 packets of 1000 bytes.
         assert_eq!(params("choke"), (120, 30, 10, 16));
         assert_eq!(params("choke min 5"), (120, 30, 5, 13));
         for rate in [1, 64_000, 10_000_000, 1_000_000_000_000] {
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_one_line() {
+    fn contradictory_options_are_errors() {
         let error = |words: &str| Queue::parse(words).expect_err(words).to_string();
         assert_eq!(
             error("choke limit 10 max 20"),

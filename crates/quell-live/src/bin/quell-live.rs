@@ -1,4 +1,4 @@
-//! `quell-live`: `quell live` for routers, without Python. Build it static with `make quell-live`.
+//! `quell-live`: `quell live` for routers, without Python. `make quell-live` links it statically.
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
@@ -20,7 +20,7 @@ mod linux {
     use quell_live::options::{self, Table};
     use quell_live::{attach, live, steer, watch};
 
-    /// A command, and what its help has besides the options: what it does, examples, more.
+    /// A command, and its help besides the options: description, examples, and text below them.
     struct Page {
         command: &'static str,
         about: &'static str,
@@ -75,7 +75,7 @@ Given again with the same name, attach changes the rate and the limit of what is
     };
 
     impl Page {
-        /// Reads options and words; None: the help was asked for, and is printed.
+        /// Reads options and words. `None`: `--help` was given, and the help is printed.
         fn read<T: Table>(
             &self,
             arguments: impl Iterator<Item = String>,
@@ -89,11 +89,11 @@ Given again with the same name, attach changes the rate and the limit of what is
 
         /// Prints the help.
         fn print<T: Table>(&self) {
-            let typed = |line: &&str| {
+            let as_quell_live = |line: &&str| {
                 let line = line.replace("sudo ", "").replace("quell live", "quell");
                 format!("  {}\n", line.replace("quell ", "quell-live "))
             };
-            let examples: String = self.examples.iter().map(typed).collect();
+            let examples: String = self.examples.iter().map(as_quell_live).collect();
             let (about, options, more) = (self.about, T::help(), self.more);
             print(&format!("{about}\n\n{examples}\n{options}{more}"));
         }

@@ -1,7 +1,9 @@
-//! Types in BTF, by which the kernel and BPF objects describe themselves (the kernel's Documentation/bpf/btf.rst).
+//! BTF, the format in which the kernel and BPF objects describe their types (the kernel's
+//! Documentation/bpf/btf.rst).
 
-/// Kinds of types.
 use quell_qdisc::num;
+
+// Kinds of types (linux/btf.h).
 pub const PTR: u32 = 2;
 pub const ARRAY: u32 = 3;
 pub const STRUCT: u32 = 4;
@@ -10,9 +12,9 @@ pub const VAR: u32 = 14;
 pub const SECTION: u32 = 15;
 
 const MAGIC: u32 = 0xeb9f;
-/// Bytes of a type without what follows it.
+/// Bytes of `struct btf_type`, which a kind's own data follow.
 const HEAD: usize = 12;
-/// BTF_FUNC_EXTERN.
+/// `BTF_FUNC_EXTERN`: the function is declared, not defined.
 const EXTERN: u32 = 2;
 
 /// A type.
@@ -21,33 +23,33 @@ pub struct Type {
     at: usize,
     /// Its kind.
     pub kind: u32,
-    /// How many members, variables or parameters it has; of a function its linkage.
+    /// Number of members, variables or parameters; a function's linkage.
     count: u32,
-    /// Its size in bytes, or the type that it refers to.
+    /// Its size in bytes, or the number of the type that it refers to.
     pub size: u32,
 }
 
 /// A member of a struct, or a variable of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Of a struct: its name.
+    /// A struct's member: its name; a variable: empty.
     pub name: &'a str,
-    /// Its type.
+    /// The number of its type.
     pub id: u32,
-    /// Of a struct: where it is, in bytes.
+    /// A struct's member: its offset, bytes; a variable: 0.
     pub at: usize,
 }
 
 /// Types, numbered from 1.
 pub struct Btf {
-    /// As the kernel takes them.
+    /// The encoded types, as the kernel takes them.
     pub bytes: Vec<u8>,
     types: Vec<Type>,
     strings: usize,
 }
 
 impl Btf {
-    /// Reads them; none: they are damaged, or have a kind that came later.
+    /// Parses types. `None`: they are damaged, or contain an unknown kind of a later kernel.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         let word = |at| word(&bytes, at);
         if word(0)? & 0xffff != MAGIC {
@@ -63,12 +65,14 @@ impl Btf {
             let info = word(at + 4)?;
             let (kind, count) = (info >> 24 & 31, info & 0xffff);
             let each = match kind {
-                // INT, VAR and DECL_TAG have a word more, ARRAY three; TYPEDEF, FUNC and others none.
+                // INT, VAR, DECL_TAG
                 1 | VAR | 17 => 4,
                 ARRAY => 12,
+                // UNION is 5, ENUM64 is 19.
                 STRUCT | 5 | SECTION | 19 => 12 * count as usize,
                 // ENUM, FUNC_PROTO
                 6 | 13 => 8 * count as usize,
+                // 7 to 11: FWD, TYPEDEF, VOLATILE, CONST, RESTRICT; FLOAT, TYPE_TAG
                 PTR | 7..=FUNC | 16 | 18 => 0,
                 _ => return None,
             };
@@ -88,12 +92,12 @@ impl Btf {
         })
     }
 
-    /// The type of a number.
+    /// The type with this number.
     pub fn get(&self, id: u32) -> Option<Type> {
         self.types.get((id as usize).checked_sub(1)?).copied()
     }
 
-    /// The text at an offset.
+    /// The string at this offset of the string section.
     pub fn text(&self, offset: u32) -> Option<&str> {
         let text = self.bytes.get(self.strings + offset as usize..)?;
         let end = text.iter().position(|byte| *byte == 0)?;
@@ -105,7 +109,7 @@ impl Btf {
         self.text(word(&self.bytes, of.at)?)
     }
 
-    /// The number of a type of this kind and name.
+    /// The number of the first type of this kind and name.
     pub fn find(&self, kind: u32, name: &str) -> Option<u32> {
         let is = |of: &Type| {
             let named = || {
@@ -129,7 +133,7 @@ impl Btf {
                     id: first?,
                     at: 0,
                 }),
-                // Above 24 bits is the width of a bit field.
+                // The upper 8 bits are the width of a bit field.
                 _ => Some(Member {
                     name: self.text(first?)?,
                     id: second?,
@@ -140,15 +144,18 @@ impl Btf {
         (0..of.count).map_while(member).collect()
     }
 
-    /// How many entries the array has that a pointer leads to: how an object says a number of a map.
+    /// Length of the array that pointer type `pointer` points to. This is how objects encode the
+    /// numbers of a map (libbpf's `__uint`).
     pub fn number(&self, pointer: u32) -> Option<u32> {
         let array = self.get(self.get(pointer)?.size)?;
         let at = array.at + HEAD + 8;
         word(&self.bytes, at).filter(|_| array.kind == ARRAY)
     }
 
-    /// Makes an object's types ready for the kernel, which a linker would have done: sections get their size, and functions of the kernel,
-    /// which it does not take as declarations, become pointers to such functions, their section a struct of them.
+    /// Completes an object's types for the kernel, as libbpf does: sections get their size (`size`
+    /// by name). The kernel rejects declarations of functions, so these become pointers to their
+    /// prototypes, and their section becomes a struct of pointers. `None`: a size is unknown,
+    /// or types are damaged.
     pub fn finish(mut self, size: impl Fn(&str) -> Option<usize>) -> Option<Self> {
         let declared = |of: &Type| of.kind == FUNC && of.count == EXTERN;
         let is_declared: Vec<_> = self.types.iter().map(declared).collect();
@@ -185,7 +192,7 @@ impl Btf {
     }
 }
 
-/// 32 bits in this machine's order.
+/// The 32 bits at this offset, in this machine's byte order.
 pub fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let found = bytes.get(at..at.checked_add(4)?)?;
     found.try_into().ok().map(u32::from_ne_bytes)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The commands that the help shows.
+/// Examples in the help.
 pub const EXAMPLES: &[&str] = &[
     "quell watch",
     "quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10",
@@ -10,10 +10,10 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// What the command line says.
+    /// The options and words of a command line.
     Options
     words {
-        /// Names of devices; none: all.
+        /// Names of interfaces; empty: all.
         devices: Vec<String> = "DEV..." "interfaces; default: all";
     }
     command {

@@ -1,31 +1,34 @@
-//! quell's own loop over a shaper's rate, for a line of unknown rate: minimum rate, maximum rate
+//! quell's own control of a shaper's rate, for a line of unknown rate. Minimum rate, maximum rate
 //! and reflectors are optional.
 //!
-//! - **Delay**: an answer's round trip less its reflector's smallest recent one. The smaller of the
-//!   last answers of two reflectors counts, so a late answer or a lying reflector alone has no
-//!   effect; of a single reflector, the smaller of its last two. A third of the reflectors that
-//!   answered within a second must show it.
+//! - **Delay**: an answer's one-way delay, or its round trip if the reflector gives no timestamps,
+//!   less the smallest recent one of its reflector. The delay of the line is the smallest of three
+//!   values: the smaller of the last two answers, the last answer of another reflector, and the
+//!   largest delay that at least a third of the reflectors heard within a second reach. So a single
+//!   late answer has no effect, and neither has one lying reflector among several.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
-//!   behind the modem measures it as the arriving rate, with what it drops: else traffic that does
-//!   not slow down, a flood, would make each rate the basis of a lower one. One before the modem
-//!   divides its own rate by 1 + the growth of the delay, s/s. An average and its mean deviation
-//!   are kept.
-//! - **Back off**: with delay above the target, the rate is the capacity less what empties the
-//!   modem's queue within `drain`. After a delay that fell faster than such a queue can drain, the
-//!   rate is what it was before.
-//! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows;
-//!   faster if the capacity varied, and the longer there was no delay.
-//! - **Start**: the line may already be full. From the first answer on the rate is the minimum
-//!   until delays have stopped falling, so that the smallest round trip is that of an empty line.
-//! - **Traffic**: without answers for a second, or at all, the delay is read from the TCP traffic's
-//!   own timestamps, and far hosts replace reflectors. These hosts were not chosen, so the rate
-//!   stays above a tenth of the highest capacity, which is forgotten in minutes.
-//! - **Silence**: if answers stop for a moment, the line is stalled, so a shaper before the modem
-//!   pauses. After a second without answers and timestamps the rate is the capacity less its mean
-//!   deviation. If that was more in the mean of the last minutes, the rate rises to it: the last
-//!   evidence may have been a lie.
+//!   behind the modem measures it as the arriving rate, including what it drops itself. Without the
+//!   drops, a flood that does not slow down would make each rate the basis of a lower one. A shaper
+//!   before the modem divides its own output by 1 + the growth of the delay, s/s. The loop keeps a
+//!   moving average of the capacity and its mean deviation.
+//! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
+//!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
+//!   can drain, it was no queue, and the previous rate and capacity are restored.
+//! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
+//!   rate grows; faster the more the capacity varied, and the longer there was no delay.
+//! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
+//!   until delays have stopped falling, so that the smallest delay is that of an empty line.
+//! - **Traffic**: after a second without answers, or without reflectors, the delay is read from the
+//!   TCP traffic's own timestamps, and remote hosts replace reflectors. The operator did not choose
+//!   these hosts, so the rate stays above a tenth of the highest capacity of the last minutes.
+//! - **Silence**: if probes are not answered for a moment, the line is stalled, so a shaper before
+//!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
+//!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
+//!   minutes if that is larger. The rate then rises to this mean, because the last delays may have
+//!   been false.
 //!
-//! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
+//! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
+//! (docs/lab/autorate.md, tools/pace.py).
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
@@ -33,47 +36,48 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Time between two readings of the counters.
 const TICK: Nanos = 50 * MS;
-/// Readings over which rates and the growth of the delay are taken: a fifth of a second.
+/// Readings over which rates and the growth of the delay are measured: 200 ms.
 const SPAN: usize = 4;
-/// A reflector's base round trip is its smallest one of the last `BASE` to 2 `BASE`.
+/// A reflector's base delay is its smallest one of the last `BASE` to 2 `BASE`.
 const BASE: Nanos = 10 * SEC;
-/// Silence after which the reflectors count as lost.
+/// Time without an answer after which the reflectors count as lost.
 const LOST: Nanos = SEC;
-/// The start is over when no delay has fallen by `FALL` for `CALM`, shown by two answers, or after
-/// `BEGINNING`.
+/// The start ends when delays have not fallen by `FALL` or more for `CALM` (see
+/// [`Beginning::is_over`]), or after `BEGINNING`.
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
-/// Evidence of a source is compared with another's for `AGREE`; the number of sources that are
-/// kept.
+/// Age up to which a source's last delay counts, and number of sources whose last delay is kept.
 const AGREE: Nanos = SEC;
 const SOURCES: usize = 16;
-/// The shaper is used if it sends at least this share of its rate, or packets wait.
+/// The shaper is used if it sends more than this share of its rate or more than 3000 bytes wait.
 const USED: f64 = 0.85;
-/// Bits of a full packet: the delay of 1.5 of them counts as no delay.
+/// Bits of a full packet. The target includes the transmission time of 1.5 of them.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
-/// Lower bound of the rate, bit/s: below it a full packet takes more than 100 ms.
+/// Lower bound of the rate, bit/s, at which a full packet takes 121 ms.
 const FLOOR: f64 = 100_000.0;
 /// Without reflectors and `min` the rate stays above `SHARE` of the highest capacity, which decays
-/// with the time constant `MEMORY`. The decay is slow since at a low rate only a low capacity can
-/// be measured: otherwise a lasting lie would lower its own bound.
+/// with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity can be
+/// measured: with a fast decay, false delays that last would lower this bound too.
 const SHARE: f64 = 0.1;
 const MEMORY: Nanos = 300 * SEC;
-/// Without evidence the rate rises to what it usually was with this time constant.
+/// Time constant with which, after a second of silence, the rate rises to the mean of the last
+/// minutes ([`Pace::usual`]).
 const RETURN: Nanos = 5 * SEC;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
 
-/// Parameters of [`Pace`]. `None`: the value of [`DOWN`] if CAKE is behind the modem, else of
-/// [`UP`]. Shares are in percent.
+/// Parameters of [`Pace`]. `None`: the value of [`DOWN`] if the shaper is behind the modem
+/// (`ingress`), else of [`UP`]. Those of type `u32` are in percent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
     /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
     pub start: Option<u64>,
-    /// Least rate, bit/s. None: 100 kbit/s, and without reflectors a tenth of the highest capacity of the last minutes.
+    /// Minimum rate, bit/s. None: 100 kbit/s, and without reflectors at least a tenth of the
+    /// highest capacity of the last minutes.
     pub min: Option<u64>,
-    /// Largest rate, bit/s. None: no limit.
+    /// Maximum rate, bit/s. None: no limit.
     pub max: Option<u64>,
     /// [`Law::target`].
     pub target: Option<Nanos>,
@@ -93,39 +97,39 @@ pub struct Params {
     pub back: Option<u32>,
     /// [`Law::least`].
     pub least: Option<u32>,
-    /// CAKE is behind the modem: it counts packets that it drops, and arrivals are the modem's
-    /// output (default off).
+    /// The shaper (CAKE) is behind the modem: it also counts packets that it drops, and its
+    /// arrivals are the modem's output (default off).
     pub ingress: bool,
-    /// Without answers to probes, do not use the delay of the traffic's own segments (default off).
+    /// Do not measure the delay of the traffic's own segments when probes are not answered (default
+    /// off).
     pub nopassive: bool,
 }
 
-/// The constants of the loop.
+/// Constants of the loop. Shares and growth are fractions, 0.04 = 4 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Law {
-    /// Delay above which the rate falls.
+    /// Delay above which the rate falls (besides `slack` and 1.5 packets).
     pub target: Nanos,
-    /// Added to `target` and `drain`, times the capacity's mean deviation as a share of the
-    /// capacity.
+    /// This times the capacity's relative mean deviation is added to `target` and `drain`.
     pub slack: Nanos,
     /// Time within which the modem's queue is emptied.
     pub drain: Nanos,
-    /// Smallest growth of the rate per second.
+    /// Basic growth of the rate per second.
     pub grow: f64,
-    /// Growth added for each second without delay.
+    /// Growth added for each second since the delay was last above the target.
     pub gain: f64,
-    /// Growth added, times the capacity's mean deviation as a share of the capacity.
+    /// This times the capacity's relative mean deviation is added to the growth.
     pub doubt: f64,
     /// Largest growth per second.
     pub most: f64,
     /// The rate once the modem's queue is empty, as a share of the capacity.
     pub back: f64,
-    /// Smallest rate for any queue, as a share of the capacity; while the line is stalled, as a
-    /// share of the rate.
+    /// Lowest rate while the modem's queue empties, as a share of the capacity; also the share to
+    /// which the rate falls while the line is stalled.
     pub least: f64,
 }
 
-/// Constants behind the modem.
+/// Constants of a shaper behind the modem.
 pub const DOWN: Law = Law {
     target: 3 * MS,
     slack: 5 * MS,
@@ -138,7 +142,7 @@ pub const DOWN: Law = Law {
     least: 0.47,
 };
 
-/// Constants before the modem.
+/// Constants of a shaper before the modem.
 pub const UP: Law = Law {
     target: 6 * MS,
     slack: 44 * MS,
@@ -152,10 +156,10 @@ pub const UP: Law = Law {
 };
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks ranges.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first violation.
     pub fn check(&self) -> Result<(), &'static str> {
         let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
         if min > max {
@@ -173,7 +177,7 @@ impl Params {
         Ok(())
     }
 
-    /// The first rate where no shaper has one, bit/s.
+    /// First rate if the shaper has none yet, bit/s.
     pub fn first(&self) -> u64 {
         let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
         self.start.unwrap_or(START).max(min).min(max)
@@ -196,7 +200,7 @@ impl Params {
     }
 }
 
-/// The least delay of a reflector, in the present part of the window and in the one before.
+/// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     since: Nanos,
@@ -205,7 +209,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// From the first delay on.
+    /// Starts with the first delay.
     pub fn new(at: Nanos, delay: Nanos) -> Self {
         Self {
             since: at,
@@ -214,12 +218,12 @@ impl Base {
         }
     }
 
-    /// The least delay.
+    /// Smallest delay of the last 10 to 20 s.
     pub fn least(&self) -> Nanos {
         self.now.min(self.before)
     }
 
-    /// Takes a delay in; what it is above the least of the last 10 to 20 s.
+    /// Adds a delay; returns by how much it exceeds the smallest.
     pub fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
         if at - self.since > BASE {
             (self.before, self.now, self.since) = (self.now, delay, at);
@@ -229,17 +233,18 @@ impl Base {
     }
 }
 
-/// The beginning, in which the line's queue empties.
+/// The start, in which a queue that the line may hold empties.
 #[derive(Clone, Debug)]
 struct Beginning {
-    /// The first answer.
+    /// Time of the first delay.
     since: Nanos,
-    /// The rate after it.
+    /// The rate to set afterwards.
     rate: f64,
     sources: Vec<Falling>,
 }
 
-/// A source in the beginning: its first delay or the last that fell, its last one, and how many since then did not fall.
+/// A source during the start: times of its last delay that fell (or its first delay) and of its
+/// last delay, and the number of delays since `fell`.
 #[derive(Clone, Copy, Debug)]
 struct Falling {
     source: u64,
@@ -249,8 +254,10 @@ struct Falling {
 }
 
 impl Beginning {
-    /// Takes an answer in that fell by this much, if it is not its source's first; whether the queue is empty by what two sources
-    /// show, or one that has no third beside it.
+    /// Adds a delay of a source, which is smaller than the source's smallest by `fall` (`None`: the
+    /// first of the source). A source is calm if it has given a delay since the last one that fell
+    /// by [`FALL`], and that was [`CALM`] ago. The start is over if two sources are calm, or if one
+    /// is calm with two delays and at most two sources were heard within a second.
     fn is_over(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
         let place = self.sources.iter().position(|of| of.source == source);
         let place = place.unwrap_or_else(|| {
@@ -279,7 +286,7 @@ impl Beginning {
     }
 }
 
-/// What a source has shown: when, and the delay above its base.
+/// A delay that a source (a reflector or a remote host) showed: when, and how far above its base.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evidence {
     source: u64,
@@ -287,12 +294,12 @@ struct Evidence {
     excess: Nanos,
 }
 
-/// The last evidence, the one before it, and the last of each source.
+/// The last two delays, and the last of each source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     last: Evidence,
     before: Evidence,
-    /// A place whose time is 0 is free.
+    /// Entries whose time is 0 are free.
     sources: [Evidence; SOURCES],
 }
 
@@ -307,7 +314,9 @@ impl Heard {
         (self.before, self.last) = (self.last, evidence);
     }
 
-    /// The delay that the last two show, the last of another source, and a third of the sources: of those that were heard lately.
+    /// Delay of the line: the smallest of the last two delays, the last delay of another source,
+    /// and the largest delay that at least a third of the sources reach. Of the sources, those
+    /// heard within [`AGREE`] count.
     fn delay(&self) -> Nanos {
         let two = self.last.excess.min(self.before.excess);
         let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
@@ -329,7 +338,7 @@ impl Heard {
     }
 }
 
-/// What was read at a tick.
+/// Counters and delay at a tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     now: Nanos,
@@ -351,7 +360,7 @@ impl Reading {
     }
 }
 
-/// What was in force when a delay of so many ns showed.
+/// Rate and estimates when the delay first exceeded the target; the delay in ns, rates in bit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Before {
     since: Nanos,
@@ -362,8 +371,9 @@ struct Before {
 }
 
 impl Before {
-    /// Whether the delay went faster than that of a queue, which shrinks by `1 - least` of the time that passes while the shaper sends
-    /// `least` of the capacity. It was a late answer, a lie or an outage that is over.
+    /// Whether the delay fell faster than a queue can drain: the delay of a queue shrinks by at
+    /// most `1 - least` of the elapsed time, since the shaper sends at least `least` of the
+    /// capacity. Then the cause was a late answer, a false one or an outage that is over.
     fn was_no_queue(&self, now: Nanos, delay: f64, least: f64) -> bool {
         self.delay - delay > (1.0 - least) * now.saturating_sub(self.since) as f64
     }
@@ -380,16 +390,18 @@ pub struct Pace {
     max: f64,
     bases: Vec<Option<Base>>,
     delays: Heard,
-    /// The highest capacity, which is forgotten with time.
+    /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
-    /// The mean of [`Self::sure`] while there was evidence, and over how much time: at most [`MEMORY`].
+    /// Mean of [`Self::sure`] over the time in which delays were measured, bit/s, and that time, at
+    /// most [`MEMORY`].
     usual: f64,
     known: Nanos,
-    /// It goes by the traffic.
+    /// Whether the last delay came from the traffic, not from an answer to a probe.
     by_traffic: bool,
-    /// The last answer to a probe.
+    /// Time of the last answer to a probe.
     probed: Nanos,
-    /// The last evidence, an answer or a delay of the traffic's own; the usual time between two.
+    /// Time of the last delay, from an answer or from the traffic; moving average of the time
+    /// between two, ns.
     heard: Nanos,
     gap: f64,
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
@@ -397,17 +409,17 @@ pub struct Pace {
     deviation: f64,
     readings: [Reading; SPAN],
     place: usize,
-    /// When delay was above the target last.
+    /// When the delay was last above the target.
     congested: Nanos,
-    /// The rate is below the capacity so that the modem's queue empties: what was before that.
+    /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
-    /// The rate that the silence interrupted.
+    /// The rate to restore when the stalled line answers again.
     held: Option<f64>,
     beginning: Option<Beginning>,
 }
 
 impl Pace {
-    /// Starts at its first rate.
+    /// Starts with [`Params::first`].
     pub fn new(params: &Params) -> Self {
         Self {
             rate: params.first() as f64,
@@ -441,7 +453,7 @@ impl Pace {
         self.rate
     }
 
-    /// The capacity that it takes the line to have, and the mean deviation of that, bit/s.
+    /// Estimated capacity of the line and its mean deviation, bit/s.
     pub fn estimate(&self) -> (f64, f64) {
         (self.capacity, self.deviation)
     }
@@ -450,7 +462,7 @@ impl Pace {
         self.delays.delay()
     }
 
-    /// The capacity's mean deviation as a share of it.
+    /// Relative mean deviation of the capacity, 0 to 1.
     fn doubt(&self) -> f64 {
         match self.capacity > 0.0 {
             true => (self.deviation / self.capacity).min(1.0),
@@ -458,7 +470,7 @@ impl Pace {
         }
     }
 
-    /// The capacity less its mean deviation, or half of it.
+    /// Capacity less its mean deviation, at least half the capacity, bit/s.
     fn sure(&self) -> f64 {
         self.capacity - self.deviation.min(self.capacity / 2.0)
     }
@@ -467,13 +479,13 @@ impl Pace {
         self.law.slack as f64 * self.doubt()
     }
 
-    /// The delay above which the line is taken for full, ns.
+    /// Delay above which the line counts as full, ns.
     fn target(&self) -> f64 {
         let packets = 1.5 * PACKET_BITS / self.rate * SEC as f64;
         self.law.target as f64 + self.slack() + packets
     }
 
-    /// The least rate.
+    /// Minimum rate, bit/s.
     fn least(&self) -> f64 {
         let least = match self.by_traffic {
             true => FLOOR.max(SHARE * self.peak),
@@ -490,7 +502,8 @@ impl Pace {
         }
     }
 
-    /// What the line carries, bit/s, judged by the readings since the oldest that is kept.
+    /// A sample of the line's capacity over the readings kept, bit/s. `None`: too little time, or
+    /// no traffic.
     fn sample(&self, gauges: &Gauges) -> Option<f64> {
         let oldest = self.readings[self.place];
         let span = gauges
@@ -500,7 +513,7 @@ impl Pace {
         let read = Reading::of(gauges, self.delay());
         let bits = |bytes: u64| bytes as f64 * 8.0 * SEC as f64 / span;
         let sample = match self.ingress {
-            // The counters of a kernel's queue need not be of the same instant.
+            // A kernel's counters may be read at different instants, so the sum can fall.
             true => bits(read.arrived.saturating_sub(oldest.arrived)),
             false => {
                 let growth = (read.delay as f64 - oldest.delay as f64) / span;
@@ -510,7 +523,8 @@ impl Pace {
         (sample > 0.0).then_some(sample)
     }
 
-    /// Whether the line's queue may still hold what came before us, after an answer that fell by this much, if it is not its source's first.
+    /// Updates the start with a delay (see [`Beginning::is_over`]); returns whether it continues,
+    /// so that the line's queue may still hold older packets.
     fn begins(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
         if self.heard == 0 {
             self.beginning = Some(Beginning {
@@ -530,18 +544,18 @@ impl Pace {
         self.beginning.is_some()
     }
 
-    /// Takes a sample of the capacity in.
+    /// Adds a sample to the capacity and its mean deviation.
     fn learn(&mut self, sample: f64) {
         if self.capacity == 0.0 {
             (self.capacity, self.deviation) = (sample, sample / 4.0);
             return;
         }
-        // Several answers come in the time over which one sample is taken.
+        // Samples overlap, since several answers arrive within the 200 ms of a sample.
         self.deviation += ((sample - self.capacity).abs() - self.deviation) / 16.0;
         self.capacity += (sample - self.capacity) / 4.0;
     }
 
-    /// Takes evidence in: what the line delays now.
+    /// Reacts to a measured delay; `begins`: the start continues.
     fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
         self.delays.take(evidence);
@@ -619,7 +633,7 @@ impl Control for Pace {
                 self.rate = rate;
             }
             if self.capacity > 0.0 {
-                // What emptied the modem's queue has done so by now.
+                // By now the lowered rate has emptied the modem's queue.
                 self.rate = match self.draining.take() {
                     Some(_) => self.sure(),
                     None => self.rate.min(self.sure().max(self.usual)),

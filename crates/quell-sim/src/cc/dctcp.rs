@@ -1,23 +1,26 @@
-//! DCTCP (RFC 8257), as Linux's `net/ipv4/tcp_dctcp.c`: the window shrinks in proportion to the share of marked packets.
+//! DCTCP (RFC 8257), as in Linux's `net/ipv4/tcp_dctcp.c`: the window shrinks in proportion to the
+//! share of marked packets.
 //!
-//! The receiver's half, which echoes each change of CE, belongs to the TCP engine. Growth and timeouts are NewReno's.
-//! Deviations from RFC 8257, both Linux's: alpha counts packets in 1/1024, not bytes; a loss halves (the RFC leaves it open).
+//! The TCP engine has the receiver's half, which echoes each change of CE. Growth is NewReno's, as
+//! is the reaction to losses and timeouts (RFC 8257, section 3.5). Deviation from RFC 8257, as in
+//! Linux: alpha is a share of packets, not of bytes, in steps of 1/1024.
 
 use quell_qdisc::{Nanos, num};
 
 use super::{AckEvent, CaState, Event, Ops, Sock, newreno};
 
-/// Alpha's fixed point: 1 is 1024.
+/// 1 in the fixed-point format of alpha.
 const ONE: u32 = 1024;
 /// g = 1/16 (RFC 8257, section 4.2).
 const SHIFT_G: u32 = 4;
 
-/// One sender's estimate.
+/// State of a sender.
 #[derive(Clone, Debug)]
 pub struct Dctcp {
-    /// Moving average of the share of marked packets, of 1024.
+    /// Moving average of the share of marked packets, in 1/1024.
     alpha: u32,
-    /// `Sock::delivered` and `delivered_ce` when this round began, and where it ends.
+    /// `Sock::delivered` and `delivered_ce` when this round began, and the sequence number at which
+    /// it ends.
     old_delivered: u64,
     old_delivered_ce: u64,
     next_seq: u64,
@@ -26,7 +29,7 @@ pub struct Dctcp {
 }
 
 impl Dctcp {
-    /// Starts at alpha = 1: the first mark halves (RFC 8257, section 4.2).
+    /// Starts with alpha = 1: the first mark halves the window (RFC 8257, section 4.2).
     pub fn new() -> Self {
         Self {
             alpha: ONE,
@@ -37,7 +40,7 @@ impl Dctcp {
         }
     }
 
-    /// The estimate, 0 to 1.
+    /// Estimated share of marked packets, 0 to 1.
     pub fn alpha(&self) -> f64 {
         f64::from(self.alpha) / f64::from(ONE)
     }
@@ -81,7 +84,8 @@ impl Ops for Dctcp {
         if s.una < self.next_seq {
             return;
         }
-        // RFC 8257, section 3.3, steps 5 to 8. Below 16/1024 the shift would stop the decay: go to zero at once.
+        // RFC 8257, section 3.3, steps 5 to 8. Where the shift gives 0, below 16/1024,
+        // alpha becomes 0.
         let decay = self.alpha >> SHIFT_G;
         self.alpha -= if decay == 0 { self.alpha } else { decay };
         let marked = s.delivered_ce - self.old_delivered_ce;
@@ -114,7 +118,7 @@ impl Ops for Dctcp {
 mod tests {
     use super::*;
 
-    /// Rounds of 100 packets of which `marked` carry CE.
+    /// `n` rounds of 100 packets, `marked` of which carry CE.
     fn rounds(d: &mut Dctcp, s: &mut Sock, n: u32, marked: u64) {
         for _ in 0..n {
             s.una = s.nxt;
@@ -130,7 +134,7 @@ mod tests {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
         d.init(&mut s, 0, 0);
         rounds(&mut d, &mut s, 200, 30);
-        // Fixed point: 16/1024 is the resolution that the shift leaves.
+        // The shift leaves a resolution of 16/1024.
         assert!((d.alpha() - 0.30).abs() < 0.017, "{}", d.alpha());
     }
 
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_costs_half_of_alpha_and_a_loss_half_of_the_window() {
+    fn a_mark_shrinks_the_window_by_half_of_alpha_and_a_loss_halves_it() {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 100));
         d.alpha = ONE / 4;
         assert_eq!(d.ssthresh(&mut s, 0), 88); // 100 - 100 * 256 / 2048, rounded down

@@ -1,23 +1,25 @@
-//! HyStart (Ha and Rhee, "Taming the elephants: new TCP slow start", Computer Networks 55, 2011) as Linux's `tcp_cubic.c` has it: slow start ends
-//! before the queue overflows, when a train of ACKs gets as long as half the base RTT, or when the RTT rises.
+//! HyStart (Ha and Rhee, "Taming the elephants: new TCP slow start", Computer Networks 55, 2011),
+//! as in Linux's `tcp_cubic.c`: slow start ends before the queue overflows, either when a train of
+//! ACKs is longer than half the base RTT (with pacing, longer than the base RTT), or when the RTT
+//! rises.
 //!
-//! Deviation from Linux: a sender without pacing computes the rate that Linux would pace at when it is asked for, Linux on the
-//! ACK before.
+//! Deviation from Linux: without pacing, the allowance for bursts (`ack_delay_us`) uses the pacing
+//! rate of the present ACK; Linux uses the one that it computed at the previous ACK.
 
 use quell_qdisc::Nanos;
 
 use super::{Sock, micros};
 
-/// It looks from this window on.
+/// Smallest window in packets at which slow start can end.
 const LOW_WINDOW: u32 = 16;
-/// RTT samples before the delay of a round counts.
+/// RTT samples of a round before a rise in delay can end slow start.
 const MIN_SAMPLES: u8 = 8;
 /// Bounds of the rise in delay that ends slow start, µs.
 const DELAY_US: (u32, u32) = (4_000, 16_000);
-/// ACKs of one train are at most this far apart, µs.
+/// Largest gap between two ACKs of a train, µs.
 const ACK_DELTA_US: i32 = 2_000;
 
-/// The present round of a sender in slow start.
+/// State of the present round in slow start; times in µs.
 #[derive(Clone, Debug)]
 pub struct HyStart {
     start_us: u32,
@@ -30,7 +32,7 @@ pub struct HyStart {
 }
 
 impl HyStart {
-    /// Its first round begins now.
+    /// Begins a round.
     pub fn new(s: &Sock, now: Nanos) -> Self {
         Self {
             start_us: micros(now),
@@ -42,7 +44,7 @@ impl HyStart {
         }
     }
 
-    /// Takes an ACK in slow start; sets the threshold if slow start is to end.
+    /// Processes an ACK in slow start; sets `ssthresh` to the window if slow start should end.
     pub fn update(&mut self, s: &mut Sock, now: Nanos, delay_us: u32, delay_min_us: u32) {
         if self.found {
             return;
@@ -68,7 +70,7 @@ impl HyStart {
         }
         self.last_ack_us = now_us;
         let mut threshold = delay_min_us + ack_delay_us(s);
-        // A paced train is spread over up to a round by the sender itself.
+        // Pacing by the sender alone spreads a train over up to a round.
         if s.pacing_rate == u64::MAX {
             threshold >>= 1;
         }
@@ -86,7 +88,7 @@ impl HyStart {
     }
 }
 
-/// How long the sender's own bursts may stretch a train, µs: four full bursts at the pacing rate, at most 1 ms.
+/// Allowance for the sender's own bursts, µs: four of 64 KiB at the pacing rate, at most 1 ms.
 fn ack_delay_us(s: &Sock) -> u32 {
     const BURSTS: u64 = 4 * 65_536 * 1_000_000;
     let rate = s.rate_to_pace_at().max(1);
@@ -106,7 +108,8 @@ mod tests {
         (HyStart::new(&s, 0), s)
     }
 
-    /// A round of ten ACKs 3 ms apart (no train) with this RTT; whether slow start continues.
+    /// Runs a round of ten ACKs 3 ms apart (no train) with this RTT; returns whether slow start
+    /// continues.
     fn round(h: &mut HyStart, s: &mut Sock, at: Nanos, delay_ms: u32) -> bool {
         s.una += 1;
         s.nxt = s.una + 20;
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_a_round_counts_after_eight_samples() {
+    fn a_rise_in_delay_counts_after_eight_samples() {
         let (mut h, mut s) = start(20, 80 * MS);
         (s.una, s.nxt) = (1, 40);
         for n in 0..8 {
@@ -137,18 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn windows_below_sixteen_are_left_alone() {
+    fn slow_start_continues_in_windows_below_sixteen() {
         let (mut h, mut s) = start(15, 80 * MS);
         assert!(round(&mut h, &mut s, SEC, 200));
     }
 
     #[test]
-    fn a_train_of_half_the_base_rtt_ends_slow_start_unless_the_sender_paces() {
+    fn a_train_ends_slow_start_after_half_the_base_rtt_or_with_pacing_after_all_of_it() {
         for (pacing_rate, end_ms) in [(u64::MAX, 41), (1_000_000, 82)] {
             let (mut h, mut s) = start(20, 80 * MS);
             s.pacing_rate = pacing_rate;
             (s.una, s.nxt) = (1, 100);
-            // ACKs each ms. The threshold is 80 ms and 1 ms for bursts, halved without pacing.
+            // One ACK per ms. The threshold is 80 ms plus 1 ms for bursts, halved without pacing.
             let last = (0..200u64).find(|&n| {
                 h.update(&mut s, SEC + n * MS, 80_000, 80_000);
                 !s.in_slow_start()

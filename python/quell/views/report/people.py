@@ -1,4 +1,4 @@
-"""The first part of a report where the scenario has applications: a row of cards per queue."""
+"""Application quality, a report's first section if the scenario has applications: a row of cards for each queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
 
 
 def section(queues: Sequence[str], records: Sequence[Record]) -> str:
-    """Return the cards of these queues as HTML; empty without applications."""
+    """Return the section as HTML; empty without applications."""
     figures = shown(records)
     if not figures:
         return ""
@@ -40,7 +40,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
 
 
 def _figure(figure: Figure, value: Estimate | None) -> str:
-    """Draw a figure; what never came to be, such as the pictures of a call that showed none, is as bad as can be."""
+    """Return a figure's card. With bounds, a missing value is bad, as in a call that never showed a picture."""
     if value is None:
         return _card(figure.title, "–", "bad" if figure.bounds else "")
     return _card(figure.title, figure.text(value.mean), figure.verdict(value.mean))

@@ -1,11 +1,12 @@
-//! `rlaqm learn`: the network continues to learn while it serves.
+//! `rlaqm learn`: the network continues to learn while the queue serves.
 //!
-//! The [`Learner`] fits a [`Dqn`] to the queue's own decisions, from the network's weights on. What it has made is tried against the
-//! network in force (the champion) and replaces it only if it earns more ([`Trial`]). Meanwhile one decision in a hundred
-//! explores an action adjacent to the best, as long as the queue is short.
+//! The [`Learner`] trains a [`Dqn`] on the queue's own decisions, starting from the network's
+//! weights. Its networks are tried against the network in force (the champion); one replaces the
+//! champion only if it earns more ([`Trial`]). While the queue is short, one decision in a hundred
+//! explores an action adjacent to the best.
 //!
-//! While a guard's classic controller acts, or where a decision was at fault, nothing is learned, a trial ends, and the network with
-//! which the queue started is in force again.
+//! When a guard's classic controller acts, or the network's answer is not finite, nothing is
+//! learned, the trial ends, and the network with which the queue started is in force again.
 
 use super::dqn::{Dqn, Pay, PeriodReward, Settings};
 use super::{Adjacent, RlAqm};
@@ -18,20 +19,21 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, num};
 const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
 const MAX_DELAY: Nanos = 50 * MS;
-/// Time of a block of a trial, and what is skipped of it.
+/// Length of a block of a trial, and the time at its start that does not count.
 const BLOCK: (Nanos, Nanos) = (10 * SEC, 2 * SEC);
 /// Pairs of blocks after which a trial ends.
 const PAIRS: u32 = 30;
-/// Decisions without a trial after a network that was worse: at first, and at most; they double each time.
+/// Pause in decisions after a network that was worse: the first, and the longest. Each pause is
+/// twice the one before.
 const PAUSE: (u32, u32) = (500, 16_000);
-/// Decisions between two turns of the learner, and batches that it fits in one.
+/// Decisions from one training step of the learner to the next, and batches per step.
 const TURN: (usize, usize) = (250, 32);
 /// Decisions before the first network is tried.
 const FIRST: u64 = 3000;
 /// Learning rate of Adam.
 const RATE: f32 = 1e-3;
 
-/// How `rlaqm learn` learns, with this reward. Discount, horizon, batch and the target network's speed are those of
+/// Settings of the learner. Discount, horizon, batch and the target network's speed are those of
 /// `quell train rl-aqm --corrected`.
 fn settings(reward: PeriodReward) -> Settings {
     Settings {
@@ -45,14 +47,14 @@ fn settings(reward: PeriodReward) -> Settings {
     }
 }
 
-/// What it has done.
+/// Counts of trials and their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Networks that were tried, and those that replaced the one before.
+    /// Trials that began.
     pub tried: u32,
-    /// See `tried`.
+    /// Trials whose candidate replaced the champion.
     pub promoted: u32,
-    /// Times that the first network was put in force again.
+    /// Times that the first network replaced another champion because of a guard or a fault.
     pub reset: u32,
 }
 
@@ -60,37 +62,38 @@ pub struct Progress {
 #[derive(Clone, Debug)]
 pub struct Learning {
     acting: RlAqm,
-    /// The network with which the queue started, and the one in force.
+    /// The network with which the queue started, and the network in force.
     first: Policy,
     champion: Policy,
     /// The network on trial.
     candidate: Option<(Policy, Trial)>,
-    /// The newest one, which is tried next.
+    /// The learner's newest network, which is tried next.
     next: Option<Policy>,
-    /// The first network was tried since the last of the learner's.
-    returned: bool,
-    /// Decisions until another of the learner's is tried, and how many there will be when one is worse.
-    rest: u32,
+    /// The first network was tried after the learner's last one.
+    first_tried: bool,
+    /// Decisions until the learner's next network may be tried, and the pause after the next
+    /// network that is worse.
+    pause_left: u32,
     pause: u32,
     pay: Pay,
     outbox: Outbox,
     learner: Option<Box<Learner>>,
-    /// Order of blocks, and exploration. Seeded by the queue's own stream at the first decision.
+    /// Draws the order of blocks. Seeded from the queue's own stream at the first decision.
     rng: Option<Rng>,
     progress: Progress,
 }
 
 impl Learning {
-    /// Continues from a controller's network.
+    /// Starts with the network of `acting`.
     ///
     /// # Errors
-    /// If the network is not one of values, or does not read what the reward needs.
+    /// If the network does not rank actions by value, or does not read what the reward needs.
     pub fn new(acting: RlAqm, reward: PeriodReward) -> Result<Self, Error> {
         let first = acting.policy.clone();
         let learner = Learner::new(&first, reward)?;
         Ok(Self {
             pay: Pay::new(&first, reward)?,
-            // More than a minute of decisions.
+            // 82 s of decisions at the default period.
             outbox: Outbox::new(first.inputs(), 4096),
             learner: Some(Box::new(learner)),
             champion: first.clone(),
@@ -98,15 +101,15 @@ impl Learning {
             acting,
             candidate: None,
             next: None,
-            returned: true,
-            rest: 0,
+            first_tried: true,
+            pause_left: 0,
             pause: PAUSE.0,
             rng: None,
             progress: Progress::default(),
         })
     }
 
-    /// What it has done so far.
+    /// Counts so far.
     pub fn progress(&self) -> Progress {
         self.progress
     }
@@ -116,8 +119,9 @@ impl Learning {
         &self.champion
     }
 
-    /// Counts a decision's reward in a trial; ends one, or begins one.
-    fn compare(&mut self, reward: f64, rng: &mut Rng) {
+    /// Adds a reward to the trial, if there is one; ends it, or begins the next; selects the
+    /// network of the next decision.
+    fn advance_trial(&mut self, reward: f64, rng: &mut Rng) {
         if let Some((policy, trial)) = &mut self.candidate {
             let verdict = trial.note(reward, rng);
             match verdict {
@@ -127,7 +131,7 @@ impl Learning {
                     self.pause = PAUSE.0;
                 }
                 Some(Verdict::Worse) if !policy.is_same(&self.first) => {
-                    self.rest = self.pause;
+                    self.pause_left = self.pause;
                     self.pause = (2 * self.pause).min(PAUSE.1);
                 }
                 _ => {}
@@ -137,34 +141,35 @@ impl Learning {
             }
         }
         if self.candidate.is_none()
-            && let Some(policy) = self.other()
+            && let Some(policy) = self.next_candidate()
         {
             self.progress.tried += 1;
             let is_first = policy.is_same(&self.first);
             self.candidate = Some((policy, Trial::new(self.blocks(), is_first, rng)));
         }
-        let acts = match &self.candidate {
+        let acting_next = match &self.candidate {
             Some((policy, trial)) if trial.candidate_acts() => policy,
             _ => &self.champion,
         };
-        if !self.acting.policy.is_same(acts) {
-            self.acting.policy = acts.clone();
+        if !self.acting.policy.is_same(acting_next) {
+            self.acting.policy = acting_next.clone();
         }
     }
 
-    /// The network to be tried next: the newest, after a pause if the last one was worse; in between the first, which is right again
-    /// when the link is again as it was.
-    fn other(&mut self) -> Option<Policy> {
-        if !self.returned && !self.champion.is_same(&self.first) {
-            self.returned = true;
+    /// The network to try next: the learner's newest, after a pause if its last one was worse.
+    /// Between two of them the first network is tried, unless it is the champion: it may be the
+    /// best again after a change of the link has passed.
+    fn next_candidate(&mut self) -> Option<Policy> {
+        if !self.first_tried && !self.champion.is_same(&self.first) {
+            self.first_tried = true;
             return Some(self.first.clone());
         }
-        if self.rest > 0 {
-            self.rest -= 1;
+        if self.pause_left > 0 {
+            self.pause_left -= 1;
             return None;
         }
         let policy = self.next.take()?;
-        self.returned = false;
+        self.first_tried = false;
         Some(policy)
     }
 
@@ -172,14 +177,15 @@ impl Learning {
         let decisions = |time: Nanos| time / self.acting.params.period;
         let skipped = num::count(num::index(decisions(BLOCK.1)));
         Blocks {
-            // Of a period of more than ten seconds, one that counts.
+            // At least one decision counts.
             length: num::count(num::index(decisions(BLOCK.0))).max(skipped + 1),
             skipped,
             pairs: PAIRS,
         }
     }
 
-    /// What was decided last is not in force: a guard's classic controller acts, or the network failed.
+    /// Returns to the first network: the last decision was not carried out, because a guard's
+    /// classic controller acts or the network failed.
     fn reset(&mut self) {
         self.outbox.interrupt();
         (self.candidate, self.next) = (None, None);
@@ -210,12 +216,13 @@ impl Control for Learning {
             }
         };
         self.acting.step(gauges, rng);
-        // The reward is that of the decision before: it goes to whichever network made it.
+        // The reward of the previous decision. At the start of a block it belongs to the other
+        // network, but with periods of up to 2 s a block skips its first rewards.
         let reward = self.pay.of(&self.acting.inputs);
         match self.acting.action {
             Some(action) if !self.acting.is_broken() => {
                 self.outbox.push(&self.acting.inputs, action);
-                self.compare(reward, &mut own);
+                self.advance_trial(reward, &mut own);
             }
             _ => self.reset(),
         }
@@ -257,14 +264,14 @@ impl Control for Learning {
     }
 }
 
-/// What learns. Plain data: a clone continues alike.
+/// The DQN and the decisions that it has not yet learned from. Plain data: a clone continues alike.
 #[derive(Clone, Debug)]
 pub struct Learner {
     dqn: Dqn,
-    /// Decisions that are not yet among the transitions.
+    /// Decisions that are not yet transitions in the replay memory.
     inputs: Vec<f32>,
     actions: Vec<f32>,
-    /// Decisions since the last turn, and in all.
+    /// Decisions since the last training step, and in all.
     since: usize,
     seen: u64,
     turns: u64,
@@ -282,7 +289,7 @@ impl Learner {
         })
     }
 
-    /// Takes the decisions out of the box.
+    /// Moves all decisions from the outbox to the learner.
     pub fn take(&mut self, outbox: &mut Outbox) {
         outbox.drain(|row, action, starts| {
             if starts {
@@ -296,7 +303,7 @@ impl Learner {
         });
     }
 
-    /// Learns if enough was seen since the last time, and gives the network that it then has.
+    /// Trains if there are enough new decisions; returns the network, once it may be tried.
     pub fn turn(&mut self) -> Option<Policy> {
         let (decisions, batches) = TURN;
         if self.since < decisions {
@@ -305,7 +312,7 @@ impl Learner {
         self.since = 0;
         self.turns += 1;
         self.dqn.keep(&self.inputs, &self.actions);
-        // The rewards of the last few are still to come.
+        // Transitions of the last decisions need rewards that are still to come.
         let done = self.actions.len().saturating_sub(self.dqn.horizon());
         self.inputs.drain(..self.dqn.width() * done);
         self.actions.drain(..done);

@@ -1,11 +1,14 @@
-//! The order in which packets leave: by deadline, which is a packet's time of arrival plus its flow's handicap.
+//! The order in which packets leave: by deadline, a packet's time of arrival plus its flow's
+//! handicap.
 //!
-//! The handicap is `kappa` targets times ln of the flow's service over ten round trips, relative to its mean over the active flows and
-//! clamped ([`Link::excess`]). It is fixed when a packet becomes the head of its flow's queue, so one key changes per packet. With
-//! `kappa` and `lead` 0 packets leave in the order of arrival; the larger `kappa` is, the more equally the flows are served.
+//! The handicap is `kappa` targets times ln of the ratio of the flow's service over ten round trips
+//! to the mean of the active flows, clamped ([`Link::excess`]). It is computed when a packet
+//! becomes the head of its flow's queue, so only one deadline changes per packet. With `kappa` and
+//! `lead` 0 packets leave in the order of arrival; with a larger `kappa` service is more equal.
 //!
-//! A packet that finds nothing of its flow queued also gets a lead, if the flow was served less than half of the mean: `lead` targets
-//! for each e-fold. So calls and games, which send a packet at a time, wait little; of a burst only the first packet gets a lead.
+//! A packet that arrives when nothing of its flow is queued also gets a lead if the flow was served
+//! less than half of the mean: `lead` targets per e-fold below that half. So the packets of calls
+//! and games, which send one at a time, wait little. In a burst only the first packet gets a lead.
 
 use super::fixed::Q;
 use super::link::Link;
@@ -21,8 +24,8 @@ pub struct Deadlines {
     scale: i64,
     /// `lead` targets, nanoseconds.
     lead: i64,
-    /// The first arrival, to a unit; [`NEVER`] before it. The caller chooses the epoch of times, and deadlines end nine years
-    /// after this one.
+    /// Time of the first arrival, rounded down to a unit; [`NEVER`] before it. Deadlines count from
+    /// here, because the caller chooses the epoch of times; they saturate after nine years.
     origin: Nanos,
 }
 
@@ -38,21 +41,23 @@ impl Default for Deadlines {
     }
 }
 
-/// ln 2: with less than half of the mean, a flow's lone packets get a lead.
+/// ln 2: a flow that was served less than half of the mean gets a lead.
 const HALF: i64 = super::fixed::LN2_Q;
-/// Added to every deadline, so that none is negative: handicaps are at least -85 s.
+/// Added to every deadline so that none is negative, ns: handicaps are at least -85 s.
 const BEFORE: u64 = 1 << 38;
-/// Deadlines within 2^10 ns count as equal; then the flow with the lowest number goes first.
+/// Deadlines are rounded down to 2^10 ns. Of equal ones, that of the lowest flow number is first.
 const UNIT_BITS: u32 = 10;
 
 impl Deadlines {
-    /// Takes the policy's target; `kappa` and `lead` have [`Q`] bits behind the point. Deadlines already given do not change.
+    /// Sets the scales from `kappa` and `lead`, with [`Q`] fractional bits, and the target, of
+    /// which at most 1 s counts. Deadlines already set do not change.
     pub fn scale(&mut self, kappa: i32, lead: i32, target: Nanos) {
         let targets = |factor: i32| (i64::from(factor) * target.min(SEC).cast_signed()) >> Q;
         (self.scale, self.lead) = (targets(kappa), targets(lead));
     }
 
-    /// Gives a flow its place by the arrival of its head; `alone`: the head found nothing of its flow queued.
+    /// Sets the deadline of a flow's head, which arrived at `arrival`; `alone`: nothing of the flow
+    /// was queued then.
     #[inline(always)]
     pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link, alone: bool) {
         if self.origin == NEVER {

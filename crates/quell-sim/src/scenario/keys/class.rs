@@ -1,4 +1,4 @@
-//! The keys of `[[class]]`: those that [`quell_link::words::class`] has, and the link.
+//! The keys of `[[class]]`: those of [`quell_link::words::class`], and `direction`.
 
 use quell_link::words::class::{self, Class, Row};
 
@@ -34,7 +34,7 @@ pub(in crate::scenario) static CLASS: Section<Class> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// Which link a class is of.
+/// The link that a class belongs to.
 #[derive(Clone, Debug)]
 pub(in crate::scenario) struct Side {
     pub direction: Direction,

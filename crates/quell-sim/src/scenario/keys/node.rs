@@ -1,4 +1,4 @@
-//! The keys of `[[wifi.node]]`, some of which `[wifi]` has for all nodes.
+//! The keys of `[[wifi.node]]`. Those of `RADIO` are also keys of `[wifi]`, for all nodes.
 
 use quell_link::Error;
 use quell_link::field::{self, Field};
@@ -12,7 +12,7 @@ use crate::scenario::key::{Needs, Section, Value, any, key};
 use crate::scenario::tree::Node as Tree;
 use crate::scenario::wifi::{Loss, Node, Rate};
 
-/// Rate and losses, of a node or, in `[wifi]`, of every node without its own.
+/// Rate and losses of a node; in `[wifi]`, the defaults of all nodes.
 pub(in crate::scenario) static RADIO: Section<Node> = Section {
     keys: &[
         key::<Node>(
@@ -148,12 +148,12 @@ fn per(node: &mut Node, value: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-/// A node's name and what else is its own alone.
+/// Values of the keys that only `[[wifi.node]]` has.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenario) struct Member {
     pub name: String,
     pub queue: Option<String>,
-    /// Nodes, by name.
+    /// Names of the nodes that it hears; `None`: all.
     pub hears: Option<Vec<String>>,
 }
 
