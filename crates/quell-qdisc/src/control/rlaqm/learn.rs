@@ -19,15 +19,20 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, num};
 const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
 const MAX_DELAY: Nanos = 50 * MS;
-/// Length of a block of a trial, and the time at its start that does not count.
-const BLOCK: (Nanos, Nanos) = (10 * SEC, 2 * SEC);
+/// Length of a block of a trial.
+const BLOCK: Nanos = 10 * SEC;
+/// Time at the start of a block that does not count.
+const SKIPPED: Nanos = 2 * SEC;
 /// Pairs of blocks after which a trial ends.
 const PAIRS: u32 = 30;
-/// Pause in decisions after a network that was worse: the first, and the longest. Each pause is
-/// twice the one before.
-const PAUSE: (u32, u32) = (500, 16_000);
-/// Decisions from one training step of the learner to the next, and batches per step.
-const TURN: (usize, usize) = (250, 32);
+/// First pause in decisions after a network that was worse. Each pause is twice the one before.
+const FIRST_PAUSE: u32 = 500;
+/// Longest pause.
+const MAX_PAUSE: u32 = 16_000;
+/// Decisions from one training step of the learner to the next.
+const TURN_DECISIONS: usize = 250;
+/// Batches of a training step.
+const TURN_BATCHES: usize = 32;
 /// Decisions before the first network is tried.
 const FIRST: u64 = 3000;
 /// Learning rate of Adam.
@@ -103,7 +108,7 @@ impl Learning {
             next: None,
             first_tried: true,
             pause_left: 0,
-            pause: PAUSE.0,
+            pause: FIRST_PAUSE,
             rng: None,
             progress: Progress::default(),
         })
@@ -128,11 +133,11 @@ impl Learning {
                 Some(Verdict::Better) => {
                     self.progress.promoted += 1;
                     self.champion = policy.clone();
-                    self.pause = PAUSE.0;
+                    self.pause = FIRST_PAUSE;
                 }
                 Some(Verdict::Worse) if !policy.is_same(&self.first) => {
                     self.pause_left = self.pause;
-                    self.pause = (2 * self.pause).min(PAUSE.1);
+                    self.pause = (2 * self.pause).min(MAX_PAUSE);
                 }
                 _ => {}
             }
@@ -174,11 +179,12 @@ impl Learning {
     }
 
     fn blocks(&self) -> Blocks {
-        let decisions = |time: Nanos| time / self.acting.params.period;
-        let skipped = num::count(num::index(decisions(BLOCK.1)));
+        let decisions = |time: Nanos| num::count(num::index(time / self.acting.params.period));
+        // The first reward of a block is always the other network's.
+        let skipped = decisions(SKIPPED).max(1);
         Blocks {
             // At least one decision counts.
-            length: num::count(num::index(decisions(BLOCK.0))).max(skipped + 1),
+            length: decisions(BLOCK).max(skipped + 1),
             skipped,
             pairs: PAIRS,
         }
@@ -217,7 +223,7 @@ impl Control for Learning {
         };
         self.acting.step(gauges, rng);
         // The reward of the previous decision. At the start of a block it belongs to the other
-        // network, but with periods of up to 2 s a block skips its first rewards.
+        // network, but a block skips at least its first reward.
         let reward = self.pay.of(&self.acting.inputs);
         match self.acting.action {
             Some(action) if !self.acting.is_broken() => {
@@ -305,8 +311,7 @@ impl Learner {
 
     /// Trains if there are enough new decisions; returns the network, once it may be tried.
     pub fn turn(&mut self) -> Option<Policy> {
-        let (decisions, batches) = TURN;
-        if self.since < decisions {
+        if self.since < TURN_DECISIONS {
             return None;
         }
         self.since = 0;
@@ -316,7 +321,7 @@ impl Learner {
         let done = self.actions.len().saturating_sub(self.dqn.horizon());
         self.inputs.drain(..self.dqn.width() * done);
         self.actions.drain(..done);
-        self.dqn.fit(batches, RATE, self.turns).ok()?;
+        self.dqn.fit(TURN_BATCHES, RATE, self.turns).ok()?;
         (self.seen >= FIRST).then(|| self.dqn.followed().clone())
     }
 }

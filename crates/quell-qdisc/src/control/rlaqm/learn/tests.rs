@@ -16,8 +16,12 @@ fn first() -> Policy {
 }
 
 fn learning() -> Learning {
+    with_period(PERIOD)
+}
+
+fn with_period(period: Nanos) -> Learning {
     let params = Params {
-        period: PERIOD,
+        period,
         ceiling: 0,
         ..Params::default()
     };
@@ -111,6 +115,21 @@ fn while_another_controller_acts_nothing_is_learned_and_the_first_network_return
     let mut learner = learner;
     learner.take(&mut learning.outbox);
     assert_eq!(learner.seen, seen);
+}
+
+#[test]
+fn each_block_skips_the_other_networks_last_reward_and_counts_one_of_its_own() {
+    let blocks = |period| {
+        let Blocks {
+            length, skipped, ..
+        } = with_period(period).blocks();
+        (length, skipped)
+    };
+    assert_eq!(blocks(20 * MS), (500, 100));
+    assert_eq!(blocks(2 * SEC), (5, 1));
+    assert_eq!(blocks(3 * SEC), (3, 1));
+    assert_eq!(blocks(6 * SEC), (2, 1));
+    assert_eq!(blocks(10 * SEC), (2, 1));
 }
 
 #[test]
