@@ -115,12 +115,7 @@ impl Coupled {
     /// # Errors
     /// Unless there is a number of at most 1 for each sub-queue.
     pub fn step(&mut self, probabilities: &[f32], view: &mut View) -> Result<(), Error> {
-        if probabilities.len() != self.last.len() || !probabilities.iter().all(|p| *p <= 1.0) {
-            let n = self.last.len();
-            return Err(Error::new(format!(
-                "write a number up to 1 for each of {n} sub-queues"
-            )));
-        }
+        self.check(probabilities)?;
         if self.over {
             return Ok(());
         }
@@ -166,6 +161,16 @@ impl Coupled {
         };
         self.gauges = gauges;
         Ok(())
+    }
+
+    fn check(&self, probabilities: &[f32]) -> Result<(), Error> {
+        let n = self.last.len();
+        if probabilities.len() == n && probabilities.iter().all(|p| *p <= 1.0) {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "write a number up to 1 for each of {n} sub-queues"
+        )))
     }
 
     /// A view of the right size, all zero, for [`Coupled::step`] to fill.
@@ -272,8 +277,8 @@ impl Fleet {
     /// Runs [`Coupled::step`] in every world; `probabilities` are world by world.
     ///
     /// # Errors
-    /// Unless there is a number of at most 1 for each sub-queue of each world. If only a number is
-    /// too large, the worlds whose numbers are valid have been stepped.
+    /// Unless there is a number of at most 1 for each sub-queue of each world. No world has been
+    /// stepped then.
     pub fn step(&mut self, probabilities: &[f32]) -> Result<(), Error> {
         let (n, worlds) = (self.sub_queues(), self.team.pieces());
         if probabilities.len() != n * worlds {
@@ -281,6 +286,9 @@ impl Fleet {
                 "write {n} probabilities for each of {worlds} worlds, not {} in all",
                 probabilities.len()
             )));
+        }
+        for (member, own) in self.members().zip(probabilities.chunks(n)) {
+            member.world.check(own)?;
         }
         for (mut member, own) in self.members().zip(probabilities.chunks(n)) {
             member.probabilities.clear();
@@ -401,5 +409,17 @@ mod tests {
                 .to_string()
                 .contains("6 probabilities for each of 5")
         );
+    }
+
+    #[test]
+    fn if_one_number_is_invalid_no_world_is_stepped() {
+        let mut fleet = fleet(Observation::Linear, 1);
+        for bad in [1.5, f32::NAN] {
+            let mut p = [0.0; 30];
+            p[29] = bad;
+            let error = fleet.step(&p).unwrap_err().to_string();
+            assert!(error.contains("a number up to 1"), "{error}");
+            assert!(fleet.members().all(|m| m.world.now() == 0));
+        }
     }
 }
