@@ -71,7 +71,8 @@ impl Ops for Dctcp {
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         self.loss_cwnd = s.cwnd;
         // RFC 8257, section 3.3, step 9: cwnd (1 - alpha / 2).
-        (s.cwnd - ((s.cwnd * self.alpha) >> 11)).max(2)
+        let less = (u64::from(s.cwnd) * u64::from(self.alpha)) >> 11;
+        (s.cwnd - num::low_u32(less)).max(2)
     }
 
     #[inline]
@@ -148,6 +149,14 @@ mod tests {
         assert_eq!(d.alpha, 0);
         s.cwnd = 50;
         assert_eq!(d.ssthresh(&mut s, 0), 50);
+    }
+
+    #[test]
+    fn a_mark_halves_a_window_of_any_size() {
+        let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
+        // cwnd * alpha exceeds 32 bits.
+        s.cwnd = 5_000_000;
+        assert_eq!(d.ssthresh(&mut s, 0), 2_500_000);
     }
 
     #[test]
