@@ -4,12 +4,26 @@
 use quell_qdisc::num;
 
 // Kinds of types (linux/btf.h).
+const INT: u32 = 1;
 pub const PTR: u32 = 2;
 pub const ARRAY: u32 = 3;
 pub const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const FWD: u32 = 7;
+const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
+const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
 pub const FUNC: u32 = 12;
+const FUNC_PROTO: u32 = 13;
 pub const VAR: u32 = 14;
+/// `BTF_KIND_DATASEC`.
 pub const SECTION: u32 = 15;
+const FLOAT: u32 = 16;
+const DECL_TAG: u32 = 17;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
 
 const MAGIC: u32 = 0xeb9f;
 /// Bytes of `struct btf_type`, which a kind's own data follow.
@@ -56,24 +70,20 @@ impl Btf {
             return None;
         }
         let header = word(4)? as usize;
-        let begin = header + word(8)? as usize;
-        let end = begin + word(12)? as usize;
-        let strings = header + word(16)? as usize;
+        let begin = header.checked_add(word(8)? as usize)?;
+        let end = begin.checked_add(word(12)? as usize)?;
+        let strings = header.checked_add(word(16)? as usize)?;
         let mut types = Vec::new();
         let mut at = begin;
         while at < end {
             let info = word(at + 4)?;
             let (kind, count) = (info >> 24 & 31, info & 0xffff);
             let each = match kind {
-                // INT, VAR, DECL_TAG
-                1 | VAR | 17 => 4,
+                INT | VAR | DECL_TAG => 4,
                 ARRAY => 12,
-                // UNION is 5, ENUM64 is 19.
-                STRUCT | 5 | SECTION | 19 => 12 * count as usize,
-                // ENUM, FUNC_PROTO
-                6 | 13 => 8 * count as usize,
-                // 7 to 11: FWD, TYPEDEF, VOLATILE, CONST, RESTRICT; FLOAT, TYPE_TAG
-                PTR | 7..=FUNC | 16 | 18 => 0,
+                STRUCT | UNION | SECTION | ENUM64 => 12 * count as usize,
+                ENUM | FUNC_PROTO => 8 * count as usize,
+                PTR | FWD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNC | FLOAT | TYPE_TAG => 0,
                 _ => return None,
             };
             let size = word(at + 8)?;
@@ -99,7 +109,8 @@ impl Btf {
 
     /// The string at this offset of the string section.
     pub fn text(&self, offset: u32) -> Option<&str> {
-        let text = self.bytes.get(self.strings + offset as usize..)?;
+        let at = self.strings.checked_add(offset as usize)?;
+        let text = self.bytes.get(at..)?;
         let end = text.iter().position(|byte| *byte == 0)?;
         std::str::from_utf8(&text[..end]).ok()
     }
@@ -113,7 +124,8 @@ impl Btf {
     pub fn find(&self, kind: u32, name: &str) -> Option<u32> {
         let is = |of: &Type| {
             let named = || {
-                let at = self.strings + word(&self.bytes, of.at)? as usize;
+                let offset = word(&self.bytes, of.at)? as usize;
+                let at = self.strings.checked_add(offset)?;
                 let text = self.bytes.get(at..)?.strip_prefix(name.as_bytes())?;
                 Some(text.first() == Some(&0))
             };
@@ -165,7 +177,10 @@ impl Btf {
                 self.set(of.at + 4, PTR << 24)?;
             } else if of.kind == SECTION {
                 let ids: Vec<_> = self.members(of).iter().map(|member| member.id).collect();
-                let mut declares = ids.iter().map(|id| is_declared.get(*id as usize - 1));
+                // Number 0 is `void`.
+                let mut declares = ids
+                    .iter()
+                    .map(|id| is_declared.get((*id as usize).checked_sub(1)?));
                 if declares.any(|is| is == Some(&true)) {
                     self.set(of.at, 0)?;
                     self.set(of.at + 4, STRUCT << 24 | of.count)?;
@@ -196,4 +211,40 @@ impl Btf {
 pub fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let found = bytes.get(at..at.checked_add(4)?)?;
     found.try_into().ok().map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Types from the words of their section; the strings are one empty string.
+    fn btf(types: &[u32]) -> Vec<u8> {
+        let length = 4 * num::count(types.len());
+        let header = [MAGIC | 1 << 16, 24, 0, length, length, 1];
+        let words = header.iter().chain(types);
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn a_section_with_a_variable_of_type_0_gets_its_size() {
+        let types = Btf::new(btf(&[0, SECTION << 24 | 1, 0, 0, 0, 0])).unwrap();
+        let types = types.finish(|_| Some(8)).unwrap();
+        assert_eq!(types.get(1).unwrap().size, 8);
+    }
+
+    #[test]
+    fn damaged_offsets_are_no_types() {
+        for field in [4, 8, 12] {
+            let mut bytes = btf(&[0, PTR << 24, 0]);
+            bytes[field..field + 4].fill(0xff);
+            assert!(Btf::new(bytes).is_none(), "{field}");
+        }
+        let mut bytes = btf(&[0, PTR << 24, 0]);
+        bytes[16..20].fill(0xff);
+        let types = Btf::new(bytes).unwrap();
+        assert_eq!(types.text(u32::MAX), None);
+        assert_eq!(types.find(PTR, ""), None);
+    }
 }
