@@ -29,11 +29,17 @@ ip link set v0 up
 tc qdisc add dev v0 root handle 1: pfifo limit 1000
 """
 RESTORE = """
+fail() {
+    echo "$1" >&2
+    kill -9 $(pgrep -P $pid) $pid
+    exit 1
+}
 "$1" steer v0 fixed limit 43 --with limit --rate 20mbit --quiet & pid=$!
 for _ in $(seq 100); do
     if tc qdisc show dev v0 | grep -q "limit 43p"; then break; fi
     sleep 0.05
 done
+tc qdisc show dev v0 | grep -q "limit 43p" || fail "steer has not set the limit"
 kill -9 $(pgrep -P $pid) $pid
 wait $pid || true
 strace -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_exit=5000000:when=1 \\
@@ -45,6 +51,7 @@ for _ in $(seq 100); do
     if [ $stopped = 3 ]; then break; fi
     sleep 0.05
 done
+[ $stopped = 3 ] || fail "strace has not stopped the process"
 ip link del first
 wait $pid
 tc qdisc show dev v0
