@@ -125,3 +125,25 @@ def test_what_failed_runs_again_alone(checkout: Path) -> None:
     program.write_text("pass\n")
     assert ran(checkout) == {two}
     assert ran(checkout) == set()
+
+
+def test_an_interrupted_test_runs_again_even_if_another_failed(checkout: Path) -> None:
+    (checkout / "target").mkdir()
+    (checkout / "tests/test_stopped.py").write_text(
+        textwrap.dedent("""
+            from pathlib import Path
+            import pytest
+
+            def test_fails():
+                assert False
+
+            def test_stops():
+                # Files that git ignores are no inputs.
+                with (Path(__file__).parent.parent / "target/runs").open("a") as file:
+                    file.write("run\\n")
+                pytest.exit("stopped", returncode=1)
+        """)
+    )
+    for runs in (1, 2):
+        ran(checkout)
+        assert (checkout / "target/runs").read_text() == "run\n" * runs

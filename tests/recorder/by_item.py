@@ -23,6 +23,7 @@ class Plugin:
 
     def __init__(self) -> None:
         self.tests: dict[str, dict[str, Any]] = {}
+        self.failed: set[str] = set()
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         unchanged = set(json.loads((FOLDER / "unchanged.json").read_text()))
@@ -35,7 +36,7 @@ class Plugin:
         own = FOLDER / f"{len(self.tests)}"
         own.mkdir()
         own.chmod(0o777)
-        self.tests[item.nodeid] = {"inputs": own.name, "passed": True}
+        self.tests[item.nodeid] = {"inputs": own.name, "passed": False}
         os.environ["QUELL_TEST_INPUTS"] = str(own)
         try:
             return (yield)
@@ -60,7 +61,10 @@ class Plugin:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.tests[report.nodeid]["passed"] = False
+            self.failed.add(report.nodeid)
+        # A test that is interrupted has no report of its teardown. One that is skipped counts as passed.
+        if report.when == "teardown":
+            self.tests[report.nodeid]["passed"] = report.nodeid not in self.failed
 
     def pytest_sessionfinish(self) -> None:
         (FOLDER / "tests.json").write_text(json.dumps(self.tests))
