@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from conftest import QUELL, ROOT, Quell
+from conftest import QUELL, QUELL_LIVE, ROOT, Quell
 from quell.cli import usage
 from quell.experiments import experiment
 from quell.results import frame
@@ -220,6 +220,19 @@ def test_the_list_of_commands_version_and_completion_exist(quell: Quell) -> None
     words = ["bash", "-c", '"$0" --show-completion; exit', str(QUELL)]
     assert "complete" in subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
     assert quell("--version").stdout.startswith("quell ")
+
+
+@pytest.mark.skipif(not QUELL_LIVE.exists(), reason="quell-live is not built")
+def test_quell_live_names_an_unknown_command_and_takes_version_as_its_first_word_alone() -> None:
+    def live(*words: str) -> tuple[int, str]:
+        done = subprocess.run([QUELL_LIVE, *words], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    assert live("wath") == (2, "quell: wath: unknown command; see quell-live --help\n")
+    returncode, text = live("--version")
+    assert returncode == 0 and re.fullmatch(r"quell-live \d+\.\d+\.\d+\n", text)
+    # Here it is the value of --dev.
+    assert live("--dev", "--version", "--nosuch") == (2, "quell: --nosuch: unknown option; see quell-live --help\n")
 
 
 def test_a_scenarios_name_does_not_speak_to_the_terminal(quell: Quell, tmp_path: Path) -> None:

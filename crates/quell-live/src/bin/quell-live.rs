@@ -162,11 +162,11 @@ Given again with the same name, attach changes the rate and the limit of what is
                 }
             }
             word if !word.starts_with('-') => {
-                return Err(Error::new("unknown option")
+                return Err(Error::new("unknown command")
                     .key(word)
                     .remedy("see quell-live --help"));
             }
-            _ if arguments.clone().any(|word| word == "--version") => {
+            "--version" => {
                 print(&format!("quell-live {}\n", env!("CARGO_PKG_VERSION")));
             }
             _ => {
