@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import QUELL
-from quell import train
+from quell import _core, train
 from quell._core import InputError
 from quell.cli import dispatch as cli
 from quell.common import origin
@@ -306,6 +306,28 @@ def test_a_corrected_training_that_was_killed_and_resumed_ends_as_an_uninterrupt
     subprocess.run(command("killed", "--resume"), cwd=tmp_path, check=True, capture_output=True)
     assert network("killed") == network("whole")
     assert curve(tmp_path / "killed.safetensors").equals(curve(tmp_path / "whole.safetensors"))
+
+
+def test_a_dqn_refuses_bytes_of_the_wrong_length() -> None:
+    inputs = [{"name": name, "offset": 0.0, "scale": 1.0} for name in ("log_delay", "utilisation")]
+    head = {"name": "action", "activation": "linear", "outputs": ["drop = 0", "drop = 0.5"]}
+    card = {
+        "format": 1, "name": "test", "what": "a test", "inputs": inputs, "hidden": ["relu"], "heads": [head],
+        "trained_on": "nothing", "seed": 1, "quell": "0", "results": {},
+    }  # fmt: skip
+    learner = _core.Dqn(json.dumps(card), [4], 1)
+    learner.keep(bytes(2 * 4 * 7), bytes(4 * 7))
+    for inputs_length, actions_length, message in (
+        (2 * 4 * 7 + 1, 4 * 7, "57 bytes are not a whole number of float32"),
+        (2 * 4 * 7, 4 * 7 + 3, "31 bytes are not a whole number of float32"),
+        (2 * 4 * 6, 4 * 7, "7 actions need 7 rows of 2 inputs, not 12 numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            learner.keep(bytes(inputs_length), bytes(actions_length))
+    numbers, steps, averaged = learner.state()
+    learner.restore(numbers, steps, averaged)
+    with pytest.raises(InputError, match="not a whole number of float32"):
+        learner.restore([*numbers[:-1], numbers[-1] + b"x"], steps, averaged)
 
 
 def test_the_command_says_what_is_wrong_in_one_line(

@@ -546,7 +546,10 @@ class Dqn:
         """
 
     def keep(self, inputs: bytes, actions: bytes) -> float:
-        """Keep what `episode` gave; return its mean reward per decision."""
+        """Keep what `episode` gave; return its mean reward per decision.
+
+        Raises InputError unless there is a row of inputs for each action.
+        """
 
     def fit(self, count: int, rate: float, stream: int) -> float:
         """Fit batches, drawn from a random stream with this number; return the mean loss."""

@@ -62,8 +62,16 @@ impl Dqn {
 
     /// Adds an episode's transitions to the replay memory; returns its mean reward per decision.
     /// `inputs`: float32, a row for each decision; `actions`: float32.
-    fn keep(&mut self, inputs: &[u8], actions: &[u8]) -> f64 {
-        self.0.keep(&floats(inputs), &floats(actions))
+    fn keep(&mut self, inputs: &[u8], actions: &[u8]) -> PyResult<f64> {
+        let (inputs, actions) = (floats(inputs)?, floats(actions)?);
+        let (width, rows) = (self.0.width(), actions.len());
+        if inputs.len() != width * rows {
+            return Err(input_error(format!(
+                "{rows} actions need {rows} rows of {width} inputs, not {} numbers",
+                inputs.len()
+            )));
+        }
+        Ok(self.0.keep(&inputs, &actions))
     }
 
     /// Fits `count` batches with learning rate `rate`, drawn from random stream `stream`; returns
@@ -104,20 +112,27 @@ impl Dqn {
     fn restore(&mut self, numbers: [Vec<u8>; 6], steps: u64, averaged: u32) -> PyResult<()> {
         let [online, target, mean, first, second, rows] = numbers.map(|bytes| floats(&bytes));
         let state = dqn::State {
-            online,
-            target,
-            mean,
-            first,
-            second,
+            online: online?,
+            target: target?,
+            mean: mean?,
+            first: first?,
+            second: second?,
             steps,
             averaged,
-            rows,
+            rows: rows?,
         };
         self.0.restore(state).map_err(input_error)
     }
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+fn floats(bytes: &[u8]) -> PyResult<Vec<f32>> {
+    let (whole, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        let length = bytes.len();
+        return Err(input_error(format!(
+            "{length} bytes are not a whole number of float32"
+        )));
+    }
     let of = |b: &[u8; 4]| f32::from_ne_bytes(*b);
-    bytes.as_chunks().0.iter().map(of).collect()
+    Ok(whole.iter().map(of).collect())
 }
