@@ -137,6 +137,13 @@ def test_a_bar_is_kept_or_missed_with_confidence(
     assert verdict.judge(bar, {bar.measure: own}, {bar.measure: reference}).verdict == expected
 
 
+def test_a_seed_that_one_queue_lacks_is_an_error_and_a_whole_measure_is_unclear() -> None:
+    bar = at_least("goodput_mbps", 0.9, "")
+    with pytest.raises(ValueError, match="shorter"):
+        verdict.judge(bar, {bar.measure: [9.0, 9.0]}, {bar.measure: [10.0]})
+    assert verdict.judge(bar, {bar.measure: [9.0, 9.0]}, {}).verdict == UNCLEAR
+
+
 def test_the_worst_bar_decides() -> None:
     def judged(*found: str) -> str:
         bar = Bar("mos", True, 1.0, "")

@@ -84,7 +84,9 @@ def judge(bar: Bar, values: Values, reference: Values) -> Judged:
     own = values.get(bar.measure, ())
     compared = reference.get(bar.measure, ()) if bar.of_reference else [1.0] * len(own)
     limits = [None if other is None else bar.limit * other + bar.slack for other in compared]
-    pairs = [(v, lim) for v, lim in zip(own, limits, strict=False) if v is not None and lim is not None]
+    # A measure that one of them lacks has nothing to be compared with; else both have a value for each seed.
+    seeds = zip(own, limits, strict=True) if own and limits else ()
+    pairs = [(v, lim) for v, lim in seeds if v is not None and lim is not None]
     value, limit = estimate(own), estimate(limits)
     room = estimate((v - lim if bar.least else lim - v) for v, lim in pairs)
     shown = None if limit is None else limit.mean
