@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL
+from quell import InputError, Scenario, _core
+from quell.cli import complete
 
 
 def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
@@ -112,3 +114,18 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     environment = os.environ | {"_QUELL_COMPLETE": f"source_{shell}"}
     done = subprocess.run([QUELL], env=environment, capture_output=True, text=True, timeout=60)
     assert f"_QUELL_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_the_controllers_that_are_completed_are_those_of_the_help(tmp_path: Path) -> None:
+    _, words, _ = _core.options("steer")
+    (text,) = (text for head, text in words if head == "CONTROLLER")
+    names, _, _ = text.partition(", with options")
+    named = set(re.sub(r"\(.*?\)|\bor\b|,", " ", names).split())
+    assert set(completed("quell steer lo ", tmp_path)) == named | {"-"}
+
+
+def test_the_traces_that_are_completed_are_the_built_in_ones() -> None:
+    with pytest.raises(InputError) as refused:
+        Scenario("home").replace(link={"trace": "builtin:?"})
+    _, _, known = str(refused.value).partition("known: ")
+    assert [name for name, _ in complete.traces("builtin:")] == [f"builtin:{name}" for name in known.split(", ")]

@@ -63,7 +63,7 @@ def files(incomplete: str) -> Completions:
 
 def traces(incomplete: str) -> Completions:
     """Complete a trace: the name of a built-in one, or a file."""
-    kinds = (
+    sources = (
         ("lte", "LTE"),
         ("starlink", "Starlink"),
         ("docsis", "cable"),
@@ -71,7 +71,7 @@ def traces(incomplete: str) -> Completions:
         ("sleepy", "sleeps"),
     )
     ways = (("", "downlink"), ("-up", "uplink"))
-    built_in = tuple((f"builtin:{name}{end}", f"{about}, {way}") for name, about in kinds for end, way in ways)
+    built_in = tuple((f"builtin:{name}{end}", f"{about}, {way}") for name, about in sources for end, way in ways)
     return _starting(built_in, incomplete) + _files(incomplete, ("",))
 
 
