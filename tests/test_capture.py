@@ -8,62 +8,14 @@ from pathlib import Path
 import pytest
 
 from conftest import Quell
+from packets import DOWN, HOME, UP, tcp, transfer, udp_exchange
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs.capture import Seen
 
 dpkt = pytest.importorskip("dpkt")
 
-HOME, PHONE = "192.168.1.10", "192.168.1.11"
-DOWN, UP = 20e6, 4e6
-"""Rates in bit/s, including Ethernet's header."""
-
-
-def address(text: str) -> bytes:
-    return bytes(int(part) for part in text.split("."))
-
-
-def frame(source: str, target: str, l4: bytes, protocol: int, payload: int) -> bytes:
-    total = 20 + len(l4) + payload
-    header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, protocol, 0)
-    # The payload is cut off, as with tcpdump -s 96.
-    return b"\0" * 12 + b"\x08\0" + header + address(source) + address(target) + l4
-
-
-def tcp(source: str, target: str, ports: tuple[int, int], seq: int, ack: int, payload: int) -> bytes:
-    l4 = struct.pack("!HHIIBBHHH", *ports, seq & 0xFFFF_FFFF, ack & 0xFFFF_FFFF, 5 << 4, 0x10, 1000, 0, 0)
-    return frame(source, target, l4, 6, payload)
-
-
-def udp(source: str, target: str, ports: tuple[int, int], payload: int) -> bytes:
-    return frame(source, target, struct.pack("!HHHH", *ports, 8 + payload, 0), 17, payload)
-
-
-def transfer(
-    start: float, seconds: float, rate: float, server: str, port: int, rtt: float, *, up: bool
-) -> list[tuple[float, bytes]]:
-    """Return a transfer as captured on the host `HOME`. Its sequence numbers wrap at 2^32."""
-    found, size, seq = [], 1460, 0xFFFF_0000
-    gap = (size + 40 + 14) * 8 / rate
-    for k in range(int(seconds / gap)):
-        at, end = start + k * gap, seq + (k + 1) * size
-        if up:
-            found.append((at, tcp(HOME, server, (port, 443), end - size, 1, size)))
-            found.append((at + rtt + 0.01 * (k % 7), tcp(server, HOME, (443, port), 1, end, 0)))
-        else:
-            found.append((at, tcp(server, HOME, (443, port), end - size, 1, size)))
-            found.append((at + 0.0002, tcp(HOME, server, (port, 443), 1, end, 0)))
-    return found
-
-
-def udp_exchange(
-    host: str, seconds: float, interval: float, sizes: tuple[int, int], port: int
-) -> list[tuple[float, bytes]]:
-    found = []
-    for k in range(int(seconds / interval)):
-        found.append((k * interval, udp(host, "203.0.113.9", (port, 4000), sizes[0])))
-        found.append((k * interval + 0.004, udp("203.0.113.9", host, (4000, port), sizes[1])))
-    return found
+PHONE = "192.168.1.11"
 
 
 def write(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False) -> Path:

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from packets import DOWN, UP, transfer, udp_exchange
 from quell._core import InputError
 from quell.inputs import tc
 from quell.inputs.capture import Seen
 from quell.inputs.flent import Measured
 from quell.views import samples as watched
-from test_capture import DOWN, UP, transfer, udp_exchange
 
 dpkt = pytest.importorskip("dpkt")
 
