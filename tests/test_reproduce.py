@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from conftest import QUELL, ROOT, Quell
 from quell import Scenario, papers
-from quell.papers import curves
+from quell.papers import curves, lfq, lfq_beyond
 from quell.papers.bench import LOOKS, Bench, Run, Sample
 from quell.papers.claim import (
     BETTER,
@@ -343,6 +343,24 @@ def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> 
     study.put("b", None)
     with pytest.raises(ValueError, match="measured but not claimed: b"):
         rows(paper, study)
+
+
+def test_a_queue_of_lfqs_flows_is_counted_at_the_rate_of_its_run() -> None:
+    class Constant(Bench):
+        """Runs with a delay of 8 ms."""
+
+        def run(self, what: str, runs: Any, reduce: Any) -> Any:
+            series = {"bin_s": lfq.BIN_S, "backlog_ms": [8.0] * 500, "limit_packets": [100.0] * 500}
+            return [reduce({"series": series, "backlog_packets": {"max": 1}, "capacity_mbps": 15.0}) for _ in runs]
+
+    bench, study = Constant(), Study()
+    lfq._flows(study, bench, {name: lfq.QUEUES[name] for name in ("fq100", "fq1000")})
+    rates = [15 - lfq_beyond.shift(number) * lfq.NEAR_MBPS for number in range(bench.first)]
+    assert len(set(rates)) > 1
+    # 8 ms at 15 Mbit/s are 15,000 bytes.
+    expected = sum(15_000 * rate / 15 / lfq.PACKET for rate in rates) / len(rates)
+    value = study.measured["F13.max"].value
+    assert value is not None and value.mean == pytest.approx(expected)
 
 
 def test_results_do_not_depend_on_the_number_of_cores() -> None:

@@ -464,12 +464,11 @@ def _flows(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
     got = bench.run("Figures 5 to 15", runs, lambda record: record["series"])
     panels = []
     for at_flow, f in enumerate(shown):
-        same = got[at_flow * bench.first : (at_flow + 1) * bench.first]
-        _judge_flow(study, f, [_course(f, series) for series in same], others.get(f.id, ""))
-        series = same[0]
-        bin_s = series["bin_s"]
-        backlog = [ms * f.mbps * 1e3 / 8 / PACKET for ms in series["backlog_ms"]]
-        limit = series["limit_packets"]
+        own = range(at_flow * bench.first, (at_flow + 1) * bench.first)
+        courses = [_course(f.mbps - near[k][1], got[k]) for k in own]
+        _judge_flow(study, f, courses, others.get(f.id, ""))
+        backlog, limit = courses[0]
+        bin_s = got[own[0]]["bin_s"]
         times = [(k + 0.5) * bin_s for k in range(len(backlog))]
         lines = [Line("queue", list(zip(times, backlog, strict=True)), "line", 0)]
         if f.queue in LEARNED:
@@ -510,8 +509,9 @@ Course = tuple[Sequence[float], Sequence[float]]
 """Queue and limit in packets, in bins of BIN_S."""
 
 
-def _course(f: Flow, series: Mapping[str, Any]) -> Course:
-    return [ms * f.mbps * 1e3 / 8 / PACKET for ms in series["backlog_ms"]], series["limit_packets"]
+def _course(mbps: float, series: Mapping[str, Any]) -> Course:
+    """Return the course of a run; `mbps` is the rate at which it was simulated."""
+    return [ms * mbps * 1e3 / 8 / PACKET for ms in series["backlog_ms"]], series["limit_packets"]
 
 
 def _part(values: Sequence[float], start: float, end: float = 5.0) -> list[float]:
