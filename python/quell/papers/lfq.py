@@ -237,11 +237,7 @@ def _samples(measured: Mapping[str, Grids]) -> Iterator[Sample[str]]:
     """Yield the values of each row, one for each grid."""
     for name, grids in measured.items():
         for what, column in COLUMNS.items():
-
-            def of(places: Mapping[Where, Measurements], what: str = what) -> float:
-                return mean(getattr(got, what) for got in places.values())
-
-            yield Sample(f"T7.{name}.{column}", _over(grids, of), (name,))
+            yield Sample(f"T7.{name}.{column}", [_mean(places, what) for places in grids], (name,))
         if name not in LEARNED:
             continue
         table, _ = CORRELATIONS[name]
@@ -261,11 +257,8 @@ def _sentences(measured: Mapping[str, Grids]) -> Iterator[Sample[str]]:
     mine = "offline_0.01"
 
     def ratios(which: str, what: str, other: str, mine: str = mine) -> Sample[str]:
-        def of(places: Mapping[Where, Measurements]) -> float:
-            return mean(getattr(got, what) for got in places.values())
-
         pairs = zip(measured[mine], measured[other], strict=False)
-        return Sample(which, [of(a) / of(b) for a, b in pairs], (mine, other))
+        return Sample(which, [_mean(a, what) / _mean(b, what) for a, b in pairs], (mine, other))
 
     if "online_10" in measured:
         yield ratios("C.online", "goodput", "offline_10", "online_10")
@@ -291,6 +284,10 @@ SENTENCES = [
          "less than a sixth"),
     )
 ]  # fmt: skip
+
+
+def _mean(places: Mapping[Where, Measurements], what: str) -> float:
+    return mean(getattr(got, what) for got in places.values())
 
 
 def _correlation(places: Mapping[Where, Measurements], cc: str, axis: str) -> float | None:
@@ -324,16 +321,12 @@ def measure(bench: Bench) -> Study:
 
 
 def _missing(study: Study, name: str) -> None:
+    owner = {f.id: f.queue for f in FLOWS}
+    owner |= {table: queue for tables in (CORRELATIONS, LIMITS) for queue, (table, _) in tables.items()}
     for claim in CLAIMS:
         parts = claim.id.split(".")
-        owner = {f.id: f.queue for f in FLOWS}
-        owner |= {table: queue for tables in (CORRELATIONS, LIMITS) for queue, (table, _) in tables.items()}
         if owner.get(parts[0]) == name or f".{name}." in f"{claim.id}.":
             study.put(claim.id, None, missing_reason(QUEUES[name]))
-
-
-def _over(grids: Grids, value: Callable[[Mapping[Where, Measurements]], float | None]) -> list[float | None]:
-    return [value(places) for places in grids]
 
 
 TCPS: dict[str, keys.Flow] = {
@@ -360,12 +353,7 @@ def _table_vii(
     study: Study, name: str, everyone: Mapping[str, Grids], others: Mapping[str, Sequence[Measurements]]
 ) -> None:
     grids = everyone[name]
-    for what in ("goodput", "most", "avg"):
-
-        def of(places: Mapping[Where, Measurements], what: str = what) -> float:
-            return mean(getattr(measured, what) for measured in places.values())
-
-        column = COLUMNS[what]
+    for what, column in COLUMNS.items():
         parts = [
             f"{NAMES[cc]} {short(mean(getattr(s, what) for p in grids for (c, _, _), s in p.items() if c == cc))}"
             for cc in CCS
@@ -377,7 +365,7 @@ def _table_vii(
                 for other, theirs in everyone.items()
                 if other in LEARNED and other != name
             ]
-        study.put(f"T7.{name}.{column}", estimate(_over(grids, of)), ", ".join(parts))
+        study.put(f"T7.{name}.{column}", estimate(_mean(places, what) for places in grids), ", ".join(parts))
 
 
 def _tables_of_limits(

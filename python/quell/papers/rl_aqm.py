@@ -53,6 +53,12 @@ class Printed:
     throughput: float
     throughputs: tuple[float, ...] = ()
 
+    @property
+    def other(self) -> tuple[str, str]:
+        """The other reading of the queue, and its name in rows."""
+        # quell has two readings of the paper's RL-AQM. The paper's PIE is ns-3's, so that of RFC 8033 is a variant.
+        return (PIE_RFC, "rfc") if self.queue == PIE_NS3 else (PUBLISHED, "as_published")
+
 
 PRINTED = (
     Printed("F6", RL, (10, 20), 2.27, 85, (1.40, 0.90, 2.53, 5.11, 1.02, 0.75, 0.57, 0.56, 0.56), 9.98),
@@ -102,8 +108,7 @@ def _of_figure(p: Printed) -> list[Claim]:
         row("max", f"{queue}, {where}: largest delay", "ms", p.most, better, 1),
         row("thr", f"{queue}, {where}: throughput", "Mbit/s", p.throughput, good),
     ]
-    # quell has two readings of the paper's RL-AQM. The paper's PIE is ns-3's, so that of RFC 8033 is a variant.
-    other, name = (PUBLISHED, "as_published") if better else (PIE_RFC, "rfc")
+    other, name = p.other
     variant = not better
     out += [
         row(f"{name}.delay", f"{other}, {where}: mean delay", "ms", p.delay, better, variant=variant),
@@ -182,7 +187,7 @@ def _samples(results: Results) -> Iterator[Sample[Key]]:
         return Sample(which, [_field(s, name, section) for s in results[key]], (key,))
 
     for p in PRINTED:
-        other, name = (PIE_RFC, "rfc") if p.queue == PIE_NS3 else (PUBLISHED, "as_published")
+        other, name = p.other
         for queue, prefix in ((p.queue, p.id), (other, f"{p.id}.{name}")):
             if queue in fit:
                 yield of(f"{prefix}.delay", queue, p.link, "delay")
@@ -225,12 +230,12 @@ def measure(bench: Bench) -> Study:
     others = _with_other_senders(bench, fit)
     for p in PRINTED:
         _judge(study, results, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
-        other, name = (PIE_RFC, "rfc.") if p.queue == PIE_NS3 else (PUBLISHED, "as_published.")
+        other, name = p.other
         if other in fit:
-            _judge(study, results, p, other, fit, name, {})
+            _judge(study, results, p, other, fit, f"{name}.", {})
         else:
             for what in ("delay", "thr"):
-                study.put(f"{p.id}.{name}{what}", None, missing_reason(other))
+                study.put(f"{p.id}.{name}.{what}", None, missing_reason(other))
         for nic in NICS:
             runs = results[p.queue, p.link, nic]
             study.put(f"{p.id}.nic{nic}.delay", _mean(runs, "delay"))
@@ -330,7 +335,7 @@ def _why(
     def describe(runs: Sequence[Measurements]) -> str:
         return short(mean(_field(s, name, section) for s in runs))
 
-    other = {RL: PUBLISHED, PUBLISHED: RL, PIE_NS3: PIE_RFC, PIE_RFC: PIE_NS3}[queue]
+    other = p.other[0] if queue == p.queue else p.queue
     parts = [
         f"{words} has {'/'.join(describe(results[words, p.link, n]) for n in NICS)} {UNITS[name]}"
         for words in (queue, other)
@@ -392,7 +397,7 @@ def _matrix(results: Results) -> Table:
 
 def _drawn(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
     numbers = range(1, len(SECTIONS) + 1)
-    readings = (PIE_NS3, PIE_RFC) if p.queue == PIE_NS3 else (RL, PUBLISHED)
+    readings = (p.queue, p.other[0])
     shown = list(dict.fromkeys([*((q, fit[q]) for q in readings if q in fit), (readings[0], 0)]))
 
     def sections(field: str, printed: Sequence[float]) -> list[Line]:
