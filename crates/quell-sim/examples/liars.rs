@@ -378,12 +378,14 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     })
 }
 
-/// A stranger's datagrams, a Poisson process, which does not slow down: for so many seconds of each so many.
+/// A stranger's datagrams, a Poisson process, which does not slow down: for `on` of each `each` seconds.
 struct Flood {
     name: &'static str,
     mbps: u32,
     on: u64,
     each: u64,
+    /// Number and rate of the streams whose packets are counted, kbit/s.
+    streams: (u32, u32),
 }
 
 const fn flood(name: &'static str, mbps: u32, on: u64, each: u64) -> Flood {
@@ -392,6 +394,7 @@ const fn flood(name: &'static str, mbps: u32, on: u64, each: u64) -> Flood {
         mbps,
         on,
         each,
+        streams: (5, 1000),
     }
 }
 
@@ -400,18 +403,44 @@ const FLOODS: &[Flood] = &[
     flood("16 Mbit/s for 8 of 16 s", 16, 8, 16),
     flood("16 Mbit/s for 30 of 40 s", 16, 30, 40),
     flood("25 Mbit/s throughout", 25, 240, 240),
+    Flood {
+        streams: (3, 7500),
+        ..flood("none; three streams of 7.5 Mbit/s", 0, 0, 240)
+    },
+    Flood {
+        streams: (2, 4000),
+        ..flood(
+            "16 Mbit/s for 30 of 40 s; two streams of 4 Mbit/s",
+            16,
+            30,
+            40,
+        )
+    },
+    Flood {
+        streams: (2, 4000),
+        ..flood(
+            "16 Mbit/s for 8 of 16 s; two streams of 4 Mbit/s",
+            16,
+            8,
+            16,
+        )
+    },
 ];
 
 impl Flood {
     const LASTS: Nanos = 240 * SEC;
 
-    /// The share of five streams of 1 Mbit/s that comes through meanwhile beside a download, and the lowest rate in force, bit/s.
+    /// The share of the streams' bytes that comes through meanwhile beside a download, and the lowest rate in force, bit/s.
     fn harm(&self, queue: &str, reflectors: u32) -> [f64; 2] {
         let end = BEGIN + Self::LASTS;
+        let (count, kbps) = self.streams;
         let mut text = Line::constant().text(queue, end, reflectors);
-        text += "[[flow]]\nname = \"streams\"\nkind = \"cbr\"\nrate = \"1mbit\"\nsize = 1200\nrtt = \"30ms\"\ncount = 5\n\
-                 [[flow]]\nkind = \"download\"\nrtt = \"30ms\"\n";
-        for start in (BEGIN / SEC..end / SEC).step_by(self.each as usize) {
+        text += &format!(
+            "[[flow]]\nname = \"streams\"\nkind = \"cbr\"\nrate = \"{kbps}kbit\"\nsize = 1200\nrtt = \"30ms\"\ncount = {count}\n\
+             [[flow]]\nkind = \"download\"\nrtt = \"30ms\"\n"
+        );
+        let starts = (BEGIN / SEC..end / SEC).step_by(self.each as usize);
+        for start in starts.filter(|_| self.mbps > 0) {
             text += &format!(
                 "[[flow]]\nkind = \"poisson\"\nrate = \"{}mbit\"\nstart = \"{start}s\"\nstop = \"{}s\"\n",
                 self.mbps,
@@ -424,7 +453,7 @@ impl Flood {
         let run = world.record(0.0);
         let streams = run.flows.iter().filter(|flow| flow.name == "streams");
         [
-            streams.map(|flow| flow.goodput_mbps).sum::<f64>() / 5.0,
+            streams.map(|flow| flow.goodput_mbps).sum::<f64>() * 1e3 / f64::from(count * kbps),
             rates.map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min),
         ]
     }

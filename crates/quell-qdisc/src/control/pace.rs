@@ -14,6 +14,9 @@
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
+//! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
+//!   behind it drops. If it drops a large share of the arrivals for `LOSSY` seconds, it then lets
+//!   all of them pass for a time, which doubles, unless the delay goes before.
 //! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
 //!   rate grows; faster the more the capacity varied, and the longer there was no delay.
 //! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
@@ -64,6 +67,18 @@ const MEMORY: Nanos = 300 * SEC;
 /// Time constant with which, after a second of silence, the rate rises to the mean of the last
 /// minutes ([`Pace::usual`]).
 const RETURN: Nanos = 5 * SEC;
+
+/// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
+/// each of `LOSSY` seconds: no traffic that slows down does that. It drops nothing then for
+/// `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
+const OVERLOAD: f64 = 0.15;
+const LOSSY: u32 = 8;
+const FIRST_HOLD: Nanos = 20 * SEC;
+const LAST_HOLD: Nanos = 80 * SEC;
+/// The rate that lets all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
+/// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
+/// Linux's sch_cake.c).
+const OPEN: f64 = 1.6;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
@@ -379,6 +394,57 @@ impl Before {
     }
 }
 
+/// Traffic that does not slow down, and the time during which the shaper lets it pass.
+#[derive(Clone, Copy, Debug)]
+struct Overload {
+    /// Start of the present second, and the counters then.
+    since: Nanos,
+    arrived: u64,
+    dropped: u64,
+    /// Seconds in a row in which [`OVERLOAD`] was dropped.
+    lossy: u32,
+    /// End of the last hold, and the length of the next one.
+    end: Nanos,
+    hold: Nanos,
+}
+
+impl Overload {
+    const NONE: Self = Self {
+        since: 0,
+        arrived: 0,
+        dropped: 0,
+        lossy: 0,
+        end: 0,
+        hold: FIRST_HOLD,
+    };
+
+    /// Updates the counts at a tick.
+    fn count(&mut self, now: Nanos, arrived: u64, dropped: u64) {
+        if now < self.since + SEC {
+            return;
+        }
+        // The counters of a kernel's queue need not be of the same instant.
+        let share = dropped.saturating_sub(self.dropped) as f64
+            / arrived.saturating_sub(self.arrived).max(1) as f64;
+        (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
+        self.lossy = match share >= OVERLOAD && !self.holds(now) {
+            true => self.lossy + 1,
+            false => 0,
+        };
+        if self.lossy >= LOSSY {
+            (self.lossy, self.end) = (0, now + self.hold);
+            self.hold = LAST_HOLD.min(2 * self.hold);
+        } else if self.lossy == 0 && now > self.end + self.hold {
+            self.hold = FIRST_HOLD;
+        }
+    }
+
+    /// Whether all arrivals are to pass.
+    fn holds(&self, now: Nanos) -> bool {
+        now < self.end
+    }
+}
+
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -413,6 +479,7 @@ pub struct Pace {
     congested: Nanos,
     /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
+    overload: Overload,
     /// The rate to restore when the stalled line answers again.
     held: Option<f64>,
     beginning: Option<Beginning>,
@@ -443,6 +510,7 @@ impl Pace {
             place: 0,
             congested: 0,
             draining: None,
+            overload: Overload::NONE,
             held: None,
             beginning: None,
         }
@@ -584,14 +652,23 @@ impl Pace {
                 self.learn(sample);
                 let drain = self.law.drain as f64 + self.slack();
                 let over = (delay - target) / drain;
-                self.rate = self.capacity * (1.0 - over).max(self.law.least);
+                let share = match self.overload.holds(now) {
+                    true => OPEN,
+                    false => (1.0 - over).max(self.law.least),
+                };
+                self.rate = self.capacity * share;
             }
         } else if let Some(before) = self.draining.take() {
             if before.was_no_queue(now, delay, self.law.least) {
                 (self.capacity, self.deviation) = (before.capacity, before.deviation);
                 self.rate = self.rate.max(before.rate);
             }
-            self.rate = self.rate.max(self.capacity * self.law.back);
+            let back = self.capacity * self.law.back;
+            self.rate = match self.overload.holds(now) {
+                true => back,
+                false => self.rate.max(back),
+            };
+            self.overload.end = now.min(self.overload.end);
         }
         self.knob()
     }
@@ -617,7 +694,13 @@ impl Control for Pace {
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
         let used = bits * SEC as f64 / span > USED * self.rate || gauges.backlog_bytes > 3000;
         let delay = self.delay();
-        self.readings[self.place] = Reading::of(gauges, delay);
+        let sample = self.sample(gauges);
+        let reading = Reading::of(gauges, delay);
+        if self.ingress {
+            self.overload
+                .count(now, reading.arrived, gauges.dropped_bytes);
+        }
+        self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
         if silence <= LOST && self.capacity > 0.0 {
@@ -632,7 +715,9 @@ impl Control for Pace {
             if let Some(rate) = self.held.take() {
                 self.rate = rate;
             }
-            if self.capacity > 0.0 {
+            if let (true, Some(arriving)) = (self.overload.holds(now), sample) {
+                self.rate = OPEN * arriving;
+            } else if self.capacity > 0.0 {
                 // By now the lowered rate has emptied the modem's queue.
                 self.rate = match self.draining.take() {
                     Some(_) => self.sure(),

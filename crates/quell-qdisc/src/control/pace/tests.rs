@@ -382,3 +382,39 @@ fn lost_reflectors_leave_a_rate_below_the_estimated_capacity() {
     assert!(deviation > 0.0);
     assert!(line.pace.rate <= capacity && line.pace.rate >= 0.5 * capacity);
 }
+
+/// One tick each second, in which this share of 1,000 bytes is dropped.
+fn overload(shares: &[u64]) -> Vec<bool> {
+    let (mut overload, mut dropped) = (Overload::NONE, 0);
+    let each = shares.iter().zip(1..).map(|(share, second)| {
+        dropped += share * 10;
+        overload.count(second * SEC, second * 1000, dropped);
+        overload.holds(second * SEC)
+    });
+    each.collect()
+}
+
+#[test]
+fn all_pass_after_eight_seconds_of_overload_and_longer_the_next_time() {
+    let holds = overload(&[30; 60]);
+    let begins: Vec<_> = (1..60).filter(|k| holds[*k] && !holds[k - 1]).collect();
+    assert_eq!(begins, [7, 34]);
+    assert_eq!(holds.iter().filter(|holds| **holds).count(), 20 + 26);
+}
+
+#[test]
+fn a_second_without_overload_begins_its_count_again() {
+    let mut shares = [30; 15];
+    shares[7] = 14;
+    assert!(!overload(&shares).contains(&true));
+    assert!(!overload(&[14; 60]).contains(&true));
+}
+
+#[test]
+fn after_a_calm_time_the_next_hold_is_the_first_one_again() {
+    let mut shares = vec![30; 8];
+    shares.extend([0; 80]);
+    shares.extend([30; 30]);
+    let holds = overload(&shares);
+    assert_eq!(holds.iter().skip(88).filter(|holds| **holds).count(), 20);
+}
