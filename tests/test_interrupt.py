@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -94,3 +95,35 @@ def test_an_early_interrupt_leaves_no_traceback(tmp_path: Path, after: float) ->
     # Before quell's first line runs, Python answers; while modules load, the signal itself ends the process.
     assert status in (130, -signal.SIGINT, 1)
     assert not re.search(r"python/quell/(?!__init__|__main__)", err)
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are POSIX's")
+@pytest.mark.parametrize("option", ["--pcap", "--parquet", "--csv"])
+def test_the_wait_for_a_pipes_reader_can_be_interrupted(tmp_path: Path, option: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ["run", "--rate", "1mbit", "--duration", "1s", option, "pipe"]
+    for seconds in (2.0, 8.0):  # a busy machine has loaded polars, or quell, only later
+        wait, status, _, err = interrupt(words, tmp_path, after=seconds)
+        if status == 130:
+            break
+    assert (status, err.strip()) == (130, "")
+    assert wait < 1
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are POSIX's")
+def test_a_pipe_with_a_reader_gets_the_whole_capture(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ["run", "--rate", "1mbit", "--duration", "1s", "--pcap"]
+    process = subprocess.Popen([QUELL, *words, pipe], stdout=subprocess.DEVNULL)
+    try:
+        captured = pipe.read_bytes()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+    subprocess.run([QUELL, *words, tmp_path / "file"], stdout=subprocess.DEVNULL, check=True)
+    assert captured == (tmp_path / "file").read_bytes()

@@ -132,7 +132,11 @@ def test_what_an_interrupted_comparison_has_finished_does_not_replace_earlier_re
 
 
 @pytest.mark.real_time
-def test_a_part_of_a_capture_does_not_replace_an_earlier_one() -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "says"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, -signal.SIGTERM, ""), (signal.SIGHUP, -signal.SIGHUP, "")],
+)
+def test_a_part_of_a_capture_does_not_replace_an_earlier_one(number: int, status: int, says: str) -> None:
     Path("line.pcapng").write_text("whole")
     words = [str(QUELL), "run", "--rate", "1gbit", "--duration", "100000s", "--pcap", "line.pcapng"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -141,13 +145,41 @@ def test_a_part_of_a_capture_does_not_replace_an_earlier_one() -> None:
         while not any(part.stat().st_size for part in Path().glob(".line.pcapng.*")):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        assert "interrupted" in process.communicate(timeout=60)[1]
+        process.send_signal(number)
+        assert says in process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == status
     assert Path("line.pcapng").read_text() == "whole"
     assert sorted(path.name for path in Path().iterdir()) == ["line.pcapng", "mine.toml"]
+
+
+def test_a_signal_while_the_part_is_made_leaves_nothing_and_other_handlers_stay() -> None:
+    code = """
+import os, pathlib, signal
+from quell.common import files
+make = files._part
+def slow(path):
+    made = make(path)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return made
+files._part = slow
+files.write_text(pathlib.Path("out"), "text")
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGTERM
+    assert [path.name for path in Path().iterdir()] == ["mine.toml"]
+
+    def write(part: Path) -> None:
+        part.write_text("text")
+        signal.raise_signal(signal.SIGTERM)
+
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    try:
+        files.write_whole(Path("out"), write)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert asked == [signal.SIGTERM] and Path("out").read_text() == "text"
 
 
 def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quell._core import InputError
@@ -45,7 +48,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         special = _is_special(path)
         target = follow(path)
         if special:
-            write(path)
+            with _opened_pipe(path):
+                write(path)
         else:
             _write_and_rename(target, write)
     except OSError as error:
@@ -58,6 +62,21 @@ def _is_special(path: Path) -> bool:
         return path.exists() and not path.is_file()
     except PermissionError:
         return False  # a link that fs.protected_symlinks forbids: `follow` says whose it is
+
+
+@contextmanager
+def _opened_pipe(path: Path) -> Iterator[None]:
+    """Wait until a pipe has a reader, here, where Ctrl-C ends the wait: it does not where Rust opens the pipe."""
+    if not path.is_fifo():
+        yield
+        return
+    # The handler that polars installs has system calls repeated, this wait as well.
+    signal.siginterrupt(signal.SIGINT, True)
+    held = os.open(path, os.O_WRONLY)
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 _LINKS = 40
@@ -135,8 +154,7 @@ def _replaced(path: Path) -> os.stat_result | None:
 
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
     before = _replaced(path)
-    handle, part = _part(path)
-    try:
+    with _temporary(path) as (handle, part):
         try:
             # Where all may write, a stranger may put a link in the place of the part, but not of its descriptor.
             opened = Path(f"/proc/self/fd/{handle}")
@@ -157,8 +175,43 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             os.close(handle)  # Windows renames no open file
         part.replace(path)
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
+    """Make a part as `_part`; it is removed in the end, also at SIGTERM and SIGHUP, which end the process as ever."""
+    part: Path | None = None
+    asked: list[int] = []
+
+    def end(number: int, _frame: object = None) -> None:
+        asked.append(number)
+        if part is not None:  # else it is being made
+            part.unlink(missing_ok=True)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    # A handler other than the default one is a program's own.
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if _is_main() and signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        handle, part = _part(path)
+        if asked:
+            end(asked[0])
+        yield handle, part
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            part.unlink(missing_ok=True)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+        if asked:
+            os.kill(os.getpid(), asked[0])
+
+
+def _is_main() -> bool:
+    """Whether this is the thread that may set handlers of signals."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _try_to_create(path: Path) -> None:
