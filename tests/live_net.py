@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from conftest import QUELL_LIVE
+from quell.linux.spaces import has_ipv6
 
 
 def missing() -> str:
@@ -105,7 +106,7 @@ while True:
 """
 
 
-IPTABLES = ("iptables", "ip6tables") if Path("/proc/net/if_inet6").exists() else ("iptables",)
+IPTABLES = ("iptables", "ip6tables") if has_ipv6() else ("iptables",)
 """Each has a rule for each direction that is shaped."""
 REMOVED = "2 rules removed" if len(IPTABLES) == 2 else "1 rule removed"
 """What `--restore` says of one direction."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +15,8 @@ import pytest
 
 from namespace import Space, space_with
 from quell import _core
-from quell.linux import kernel
+from quell.cli import doctor
+from quell.linux import kernel, spaces
 
 QUELL = Path(sys.executable).parent / "quell"
 QUEUES = """
@@ -112,3 +116,25 @@ def test_what_is_attached_is_said_of_each_interface(monkeypatch: pytest.MonkeyPa
     assert lacks.state == "warn" and lacks.remedy == "sudo quell attach a hush ecn, or noecn"
     # Neither is something to steer.
     assert not [finding for finding in kernel.queues(None) if finding.check.startswith(("a ", "c ", "m "))]
+
+
+@pytest.mark.parametrize(("error", "has"), [(errno.EAFNOSUPPORT, False), (errno.EMFILE, True), (errno.EACCES, True)])
+def test_only_a_kernel_without_the_addresses_has_no_ipv6(
+    monkeypatch: pytest.MonkeyPatch, error: int, has: bool
+) -> None:
+    def refused(family: int, *_: int) -> socket.socket:
+        assert family == socket.AF_INET6
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(socket, "socket", refused)
+    assert spaces.has_ipv6() is has
+
+
+def test_ip6tables_is_tested_where_proc_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda *_, **__: False)
+    monkeypatch.setattr("quell.cli.doctor.shutil.which", lambda _: "/sbin/ip6tables")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(doctor, "has_ipv6", lambda: True)
+    assert doctor._rule("ip6tables").state == "unknown", "it is to be tested as root"
+    monkeypatch.setattr(doctor, "has_ipv6", lambda: False)
+    assert doctor._rule("ip6tables").found == "not needed: the kernel has no IPv6"

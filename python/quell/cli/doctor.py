@@ -26,7 +26,7 @@ from quell.cli.options import ShownJson
 from quell.common.console import out
 from quell.linux import kernel
 from quell.linux.finding import Finding
-from quell.linux.spaces import Away
+from quell.linux.spaces import Away, has_ipv6
 from quell.views.targets import Targets
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
@@ -112,7 +112,7 @@ def _rule(program: str) -> Finding:
     """Test quell live's rule in a temporary network namespace, where it has no effect."""
     if shutil.which(program) is None:
         return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
-    if program == "ip6tables" and not Path("/proc/net/if_inet6").exists():
+    if program == "ip6tables" and not has_ipv6():
         return Finding(program, "ok", "not needed: the kernel has no IPv6")
     if os.geteuid() != 0:
         return Finding(program, "unknown", "its rules can be tested as root only", "sudo quell doctor")

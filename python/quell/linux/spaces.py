@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -25,6 +26,18 @@ def has_interface(name: str) -> bool:
     except OSError:
         check_asked()
         return False
+    return True
+
+
+def has_ipv6() -> bool:
+    """Whether the kernel has IPv6, as quell-live asks: it has unless it does not know the addresses.
+
+    What /proc does not show, as in a container, is not taken for absent.
+    """
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        return error.errno != errno.EAFNOSUPPORT
     return True
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, no_tun
+from quell.linux.spaces import has_ipv6
 
 pytestmark = [
     pytest.mark.real_time,
@@ -23,6 +24,7 @@ APPLY = """
 import sys
 from quell import InputError
 from quell.linux.programs import Command
+from quell.linux.spaces import has_ipv6
 from quell.tune import install, targets
 
 dev = sys.argv[1]
@@ -747,7 +749,7 @@ def test_rules_go_whatever_the_file_mode_creation_mask(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ip6tables") is None, reason="ip6tables is not installed")
-@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6")
+@pytest.mark.skipif(not has_ipv6(), reason="the kernel has no IPv6")
 def test_rules_for_ipv6_are_made_and_go_though_proc_is_missing(tmp_path: Path) -> None:
     """As in a container, or with `subset=pid`: what /proc does not say is not taken for absent."""
     left = lines(
