@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,27 @@ def test_a_closed_standard_stream_costs_nothing_but_its_lines(tmp_path: Path, cl
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert (tmp_path / "out.json").read_text()[0] == "["
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "99999999", "9" * 5000])
+def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, number: str) -> None:
+    words = [
+        str(QUELL),
+        "compare",
+        "--rate",
+        "1mbit",
+        "--duration",
+        "1s",
+        "--aqm",
+        "pfifo",
+        "--seeds",
+        "1",
+        "--csv",
+        "x.csv",
+    ]
+    # So many threads as are asked for take minutes, and their stacks more addresses than these.
+    limit = 'ulimit -v 16000000; exec "$@"'
+    bad = os.environ | {"RAYON_NUM_THREADS": number, "POLARS_MAX_THREADS": number}
+    done = subprocess.run(["sh", "-c", limit, "-", *words], cwd=tmp_path, env=bad, capture_output=True, text=True)
+    assert done.returncode == 0 and "panic" not in done.stderr, done.stderr
+    assert (tmp_path / "x.csv").read_text().startswith("scenario,")

@@ -25,12 +25,29 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
+_THREADS_DIGITS = 3
+"""Of the largest number of threads that is taken from the environment."""
+
+
+def ignore_bad_threads() -> None:
+    """Leave numbers of threads out of the environment with which libraries fail.
+
+    polars panics at none; both start as many as they are told to, whatever the memory.
+    """
+    for name in ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
+        text = os.environ.get(name, "").removeprefix("+")
+        digits = text.lstrip("0")
+        if text.isdecimal() and not 1 <= len(digits) <= _THREADS_DIGITS:
+            del os.environ[name]
+
+
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     open_streams()
     if hasattr(signal, "SIGCHLD"):
         # If the caller ignores SIGCHLD, which is inherited, commands that fail would count as successful.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ignore_bad_threads()
     words = sys.argv[1:]
     try:
         # For completion a shell gives no arguments; its request is in the environment.
