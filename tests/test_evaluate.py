@@ -22,7 +22,7 @@ from quell.cli import dispatch as cli
 from quell.evaluation import candidate, link, measures, run, state, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
-from quell.evaluation.state import Kept
+from quell.evaluation.state import Kept, _checksum
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, Bar, at_least, at_most
 from quell.experiments import experiment
 from quell.experiments.executor import Executor
@@ -419,6 +419,75 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and message in said and "--state" in said, said
     assert state.read_text() == before, "a file of another program is not changed"
+
+
+@pytest.fixture(scope="module")
+def round_trips(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A state file with all runs of section 6."""
+    plan = run.plan(link.parse("10mbit@rtt=20ms"), candidate.parse_all(["codel"]), sections=["6"], seeds=1)
+    state = tmp_path_factory.mktemp("kept") / "state"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Kept, "finished", lambda *_: None)
+        run.evaluate(plan, state=state)
+    return state.read_text()
+
+
+def forge(state: Path, change: Any) -> None:
+    """Change the first run of a state file, with a checksum that is right."""
+    header, line, *others = state.read_text().splitlines(keepends=True)
+    key, kept = json.loads(line.partition(" ")[2])
+    change(kept)
+    text = json.dumps([key, kept]) + "\n"
+    state.write_text("".join([header, f"{_checksum(text)} {text}", *others]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda kept: kept.update(goodput_mbps="9"), "line 2: is no finished run"),
+        (lambda kept: kept.update(goodput_mbps=True), "line 2: is no finished run"),
+        (lambda kept: kept.update(loss_rate=math.nan), "line 2: is no finished run"),
+        (lambda kept: kept.update(loss_gap_ms=math.inf), "line 2: is no finished run"),
+        (lambda kept: kept.update(measured_s=-1.0), "line 2: is no finished run"),
+        (lambda kept: kept.update(packets=10**400), "line 2: is no finished run"),
+        (lambda kept: kept.update(cpu_s=[0.1]), "line 2: is no finished run"),
+        (lambda kept: kept.pop("jain"), "line 2: is no finished run"),
+        (lambda kept: kept["sojourn_ms"].pop("p95"), "line 2: is no finished run"),
+        (lambda kept: kept.update(flows={}), "line 2: is no finished run"),
+        (lambda kept: kept["flows"][0].update(base_rtt_ms=None), "line 2: is no finished run"),
+        (lambda kept: kept["ellipse"].pop(), "line 2: is no finished run"),
+        (lambda kept: kept["plot"].update(delay=["x"]), "line 2: is no finished run"),
+        # What a run of another scenario may have.
+        (lambda kept: kept["flows"].pop(), "has runs that are not of these scenarios"),
+        (lambda kept: kept["plot"].update(flows=[["\ud800", 1.0]]), "has runs that are not of these scenarios"),
+    ],
+)
+def test_forged_values_in_a_state_file_are_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    round_trips: str,
+    change: Any,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "quell-evaluate.state"
+    state.write_text(round_trips)
+    forge(state, change)
+    words = ["evaluate", "10mbit@rtt=20ms", "--sections", "6", "--seeds", "1", "--aqm", "codel", "--html", "page.html"]
+    assert cli.call(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"quell-evaluate.state: {message}" in said and "--state" in said, said
+    assert state.exists()
+
+
+def test_a_bug_is_none_of_a_state_files_that_has_no_run_of_the_evaluation(tmp_path: Path) -> None:
+    def deliver(_: Any) -> None:
+        raise ValueError("a bug")
+
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["12"], seeds=1)
+    with pytest.raises(ValueError, match="a bug"):
+        run.evaluate(plan, state=tmp_path / "state", deliver=deliver)
 
 
 def test_a_full_disk_leaves_a_state_file_that_can_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

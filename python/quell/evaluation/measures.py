@@ -107,6 +107,53 @@ def compact(record: Record, *, plot: bool) -> dict[str, Any]:
     return kept
 
 
+_MAYBE = (float, None)
+_DISTRIBUTION = dict.fromkeys(("mean", "p50", "p95", "p99"), float)
+_FLOWS = {
+    "kind": str, "cc": (str, None), "direction": (str, None), "base_rtt_ms": float, "goodput_mbps": float,
+    "completed": _MAYBE, "delay_ms": (_DISTRIBUTION, None), "jitter_ms": _MAYBE, "loss_rate": _MAYBE,
+}  # fmt: skip
+_COMPACT = {
+    "seed": float, "measured_s": float, "goodput_mbps": float, "sojourn_ms": (_DISTRIBUTION, None), "loss_rate": _MAYBE,
+    "mark_rate": _MAYBE, "jain": _MAYBE, "fct_ms": (_DISTRIBUTION, None), "packets": float, "cpu_s": float,
+    "flows": [_FLOWS], "up": ({"sojourn_ms": (_DISTRIBUTION, None)}, None), "delay_sd_ms": _MAYBE,
+    "loss_gap_ms": _MAYBE, "loss_burst": _MAYBE, "synchronisation": _MAYBE, "first_ms": [_MAYBE], "tail_mbps": [float],
+    "ellipse": [float],
+}  # fmt: skip
+_PLOT = {
+    "bin": float, "warm": float, "delay": [_MAYBE], "throughput": [_MAYBE], "capacity": [_MAYBE], "cdf": [[float]],
+    "flows": [[(str, float)]],
+}  # fmt: skip
+_MAX = 1e100
+"""No measurement is larger; sums of squares of larger numbers may overflow."""
+
+
+def is_compact(run: Mapping[str, Any]) -> bool:
+    """Say whether this may be what `compact` returned: it has the keys, their types, and no impossible number."""
+    if "plot" in run and not _fits(run["plot"], _PLOT):
+        return False
+    return _plausible(run) and _fits(run, _COMPACT) and len(run["ellipse"]) == len(sums(()))
+
+
+def _plausible(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_plausible, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int | float) or 0 <= value <= _MAX
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Whether a value has a type, one of several, or in its parts those of a dictionary or a list."""
+    if isinstance(shape, tuple):
+        return any(_fits(value, one) for one in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(one, shape[0]) for one in value)
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(key in value and _fits(value[key], of) for key, of in shape.items())
+    if shape is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None if shape is None else isinstance(value, shape)
+
+
 def warm_bins(record: Record) -> int:
     """Count the series' bins that belong to the warm-up."""
     series = record["series"]

@@ -219,12 +219,14 @@ def evaluate(
             if task.candidate.make is not None:
                 made = task.candidate.make()
                 done(task, run_controlled(task.scenario, task.job.queue, task.job.seed, made, task.job.series_bin_s))
-        for task in tasks:
-            cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[task.key])
-        for row in range(0, len(cells), len(plan.candidates)):
-            _judge_row(plan, cells[row : row + len(plan.candidates)])
-        deliver(cells)
-        kept.finished({task.key for task in tasks})
+        keys = {task.key for task in tasks}
+        with kept.judged(keys):
+            for task in tasks:
+                cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[task.key])
+            for row in range(0, len(cells), len(plan.candidates)):
+                _judge_row(plan, cells[row : row + len(plan.candidates)])
+            deliver(cells)
+        kept.finished(keys)
     return cells
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,11 +14,13 @@ from typing import Any, TextIO
 from quell import _core
 from quell._core import InputError
 from quell.common import files
+from quell.evaluation.measures import is_compact
 
 _FORMAT = 2
 """In format 1 lines had no checksum."""
 _LONGEST = 10_000_000
 """Characters of a line."""
+_AGAIN = "remove the file to start again, or name another: --state"
 _LOCKED_BYTE = 1 << 30
 """Windows locks bytes, and no other process can read them: this one is beyond all lines."""
 
@@ -27,6 +30,7 @@ class Kept:
 
     def __init__(self, path: Path | None) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
+        self._read_from_file: set[str] = set()
         self._path = path
         self._file: TextIO | None = None
 
@@ -58,7 +62,6 @@ class Kept:
 
     def _read(self, path: Path, file: TextIO, header: str) -> None:
         """Read what is there; write the header of a new file."""
-        again = "remove the file to start again, or name another: --state"
         try:
             first = file.readline(_LONGEST)
             if not first:
@@ -67,7 +70,7 @@ class Kept:
             if first != header:
                 other = first.startswith('{"quell evaluate"')
                 what = "is of another version of quell" if other else "is no such file"
-                raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
+                raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {_AGAIN}")
             number, whole = 1, len(first.encode())
             while line := file.readline(_LONGEST):
                 number += 1
@@ -79,14 +82,16 @@ class Kept:
                 if checksum != _checksum(text):
                     raise ValueError(checksum)
                 key, run = json.loads(text)
-                self.runs[str(key)] = dict(run)
-                _ = run["ellipse"], run["flows"], run["goodput_mbps"]
+                if not isinstance(run, dict) or not is_compact(run):
+                    raise ValueError(text)
+                self.runs[str(key)] = run
+                self._read_from_file.add(str(key))
         except InputError:  # a ValueError, too
             raise
         except UnicodeDecodeError:
-            raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
+            raise InputError(f"{path}: is no file of quell evaluate; {_AGAIN}") from None
+        except (ValueError, TypeError, RecursionError):
+            raise InputError(f"{path}: line {number}: is no finished run; {_AGAIN}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
         """Keep a run. Raises InputError, and leaves the file as it was, where there is no room for it."""
@@ -103,6 +108,21 @@ class Kept:
                     f"{self._path}: cannot be written: {error.strerror}; with more room the same command continues, "
                     "or name another file: --state"
                 ) from None
+
+    @contextmanager
+    def judged(self, keys: Container[str]) -> Iterator[None]:
+        """While runs are judged and reported: what fails is the file's fault if some of them were read from it.
+
+        Its checksums refuse damage, and types and ranges are checked, but not that runs suit their scenarios.
+        """
+        try:
+            yield
+        except InputError:  # a ValueError, too
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            if not any(key in keys for key in self._read_from_file):
+                raise
+            raise InputError(f"{self._path}: has runs that are not of these scenarios; {_AGAIN}") from error
 
     def finished(self, keys: Container[str]) -> None:
         """Remove the file: all is done. It stays if it has runs of another evaluation, which was interrupted."""
