@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -15,6 +16,8 @@ from safetensors import safe_open
 
 from conftest import QUELL, ROOT, Quell
 from quell import Scenario, papers
+from quell.cli import dispatch as cli
+from quell.common.text import counted
 from quell.papers import curves, lfq, lfq_beyond
 from quell.papers.bench import LOOKS, Bench, Run, Sample
 from quell.papers.claim import (
@@ -190,6 +193,7 @@ import sys
 for name in ("numpy", "torch", "ray", "safetensors"):
     sys.modules[name] = None
 from quell.cli import dispatch as cli
+from quell.common.text import counted
 sys.exit(cli.call(["reproduce", "--list"]) or cli.call(["reproduce", "l4s-a3c", "--list"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -214,6 +218,44 @@ def test_bad_input_is_one_line_and_exit_2(quell: Quell, arguments: tuple[str, ..
 
 def printed(number: float, better: int = 0, unit: str = "ms", **more: Any) -> Claim:
     return Claim("a", "delay", unit, number, better, kind="printed", source="Table 1", **more)
+
+
+def test_ctrl_c_keeps_the_rows_that_are_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paper = papers.find("wqm")
+    first, second = [claim.id for claim in paper.claims if not claim.detail][:2]
+
+    def measure(bench: Bench) -> Study:
+        bench.study.put(first, estimate([1.0, 2.0]))
+        if complete > 1:
+            bench.study.put(second, None, "no such queue here")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papers, "find", lambda _: dataclasses.replace(paper, measure=measure))
+    for complete, name in ((1, "rows"), (2, "rows.interrupted")):
+        assert cli.call(["reproduce", "wqm", "--json", "rows.json", "--html", "page.html"]) == 130
+        said = capsys.readouterr()
+        told = f"nterrupted: {complete} of {len(paper.claims)} rows were complete"
+        assert f"quell: i{told} and were kept" in said.err
+        assert f"{counted(complete, 'row')}. ±" in said.out and first in said.out
+        assert [row["id"] for row in json.loads(Path(f"{name}.json").read_text())] == [first, second][:complete]
+        assert f"I{told}." in Path(f"{name.replace('rows', 'page')}.html").read_text()
+
+
+def test_ctrl_c_before_a_row_is_complete_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(_: Bench) -> Study:
+        raise KeyboardInterrupt
+
+    paper = dataclasses.replace(papers.find("wqm"), measure=measure)
+    monkeypatch.setattr(papers, "find", lambda _: paper)
+    assert cli.call(["reproduce", "wqm", "--json", str(tmp_path / "rows.json")]) == 130
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"quell: interrupted: 0 of {len(paper.claims)} rows were complete\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_verdict_is_that_of_the_whole_interval() -> None:

@@ -15,6 +15,8 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Html, Jobs, Ray
 from quell.common.console import err, out
+from quell.common.status import INTERRUPTED
+from quell.common.text import counted
 from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
@@ -86,16 +88,30 @@ def reproduce(
             out.print(_claims(paper))
         return 0
     with executor(ray) as on:
-        study = paper.measure(Bench(quick, seeds or (QUICK_SEEDS if quick else SEEDS), jobs, on))
+        bench = Bench(quick, seeds or (QUICK_SEEDS if quick else SEEDS), jobs, on)
+        try:
+            paper.measure(bench)
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+    study = bench.study
     measured = rows(paper, study)
+    notice = QUICK if quick else ""
+    if interrupted:
+        measured = [row for row in measured if row["id"] in study.measured]
+        told = f"interrupted: {len(measured)} of {len(paper.claims)} rows were complete"
+        err.print(f"quell: {told}{' and were kept' if measured else ''}")
+        if not measured:
+            return INTERRUPTED
+        targets.keep_earlier()
+        notice = f"{notice} {told.capitalize()}.".strip()
     if not targets.quiet:
         _show(paper, study, measured, quick=quick, everything=all_)
     elif quick:
         err.print(QUICK)
 
-    notice = QUICK if quick else ""
     targets.write_with_page(measured, lambda: page.page(paper, study, measured, command=command(), notice=notice))
-    return 0
+    return INTERRUPTED if interrupted else 0
 
 
 def _known() -> list[Paper]:
@@ -148,9 +164,11 @@ def _show(paper: Paper, study: Study, measured: Sequence[dict[str, Any]], *, qui
     _reasons([row for row in measured if row["why"] and row["id"] in shown])
     for note in study.notes:
         out.print(Text.assemble(("• ", "cyan"), note))
-    hidden = len(measured) - len(shown)
+    hidden = sum(row["id"] not in shown for row in measured)
     more = f" ({hidden} not shown: --all)" if hidden else ""
-    out.print(Text(f"{len(measured)} rows{more}. ±: interval of {100 * LEVEL:g} % over seeds or trainings.", "dim"))
+    out.print(
+        Text(f"{counted(len(measured), 'row')}{more}. ±: interval of {100 * LEVEL:g} % over seeds or trainings.", "dim")
+    )
     for line in totals_text(totals(measured)):
         out.print(Text(line, "dim"))
 

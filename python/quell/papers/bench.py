@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from quell import _core
@@ -13,6 +13,7 @@ from quell.common.console import bar
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.papers.claim import OPEN, Claim, estimate
+from quell.papers.paper import Study
 from quell.results.stats import Record
 
 K = TypeVar("K")
@@ -56,6 +57,8 @@ class Bench:
     """Cores; 0: all."""
     on: Executor = HERE
     """Where runs are simulated."""
+    study: Study = field(default_factory=Study)
+    """What the module measures, filled row by row: after Ctrl-C it has the rows that are complete."""
 
     def run(self, what: str, runs: Sequence[Run], reduce: Callable[[Record], T]) -> list[T]:
         """Simulate, and keep what `reduce` makes of each record, in the order of `runs`. `what` names the bar."""

@@ -222,7 +222,7 @@ def measure(bench: Bench) -> Study:
         for setting in _settings(row, queue)
     }
     others = replace(bench, seeds=1).seeds_of("With other settings", again, _result)
-    study = Study()
+    study = bench.study
     for row in ROWS:
         for queue in QUEUES:
             results = found.get((row.number, queue))

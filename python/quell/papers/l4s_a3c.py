@@ -250,7 +250,7 @@ def _scenario(rate: int, *, ecn: bool) -> Scenario:
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
-    study = Study()
+    study = bench.study
     settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
     claims = _claims()
     results = bench.seeds_of(

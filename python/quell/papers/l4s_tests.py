@@ -137,7 +137,7 @@ def _rates(record: Record) -> tuple[float, float]:
 def measure(bench: Bench) -> Study:
     """Measure both tables; of rows that miss, again with what may differ from the authors' kernel."""
     rows = [row for row in ROWS if not bench.quick or row.id.startswith("S6")]
-    study = Study()
+    study = bench.study
     settings = {row.id: (_scenario(row), row.queue) for row in rows}
     found = bench.seeds_of("Prague beside another", settings, _rates, samples=_samples, claims=CLAIMED.values())
     missed = {row.id: row for row in rows if _misses(row, found[row.id])}

@@ -249,7 +249,7 @@ FIXED = tuple(f"pfifo limit {n}" for n in (3, 8, 20, 60))
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
-    study = Study()
+    study = bench.study
     others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
     results = _simulate(bench, SETUPS, QUEUES, _claims())
     results |= _simulate(bench, SETUPS, [*others, *OTHER_BASELINES, *fixed])

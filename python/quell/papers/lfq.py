@@ -300,7 +300,7 @@ def _limit(places: Mapping[Where, Measurements], cc: str) -> float:
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
-    study = Study()
+    study = bench.study
     queues = {name: words for name, words in QUEUES.items() if is_known(words)}
     for name in (name for name in QUEUES if name not in queues):
         _missing(study, name)

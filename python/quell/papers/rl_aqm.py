@@ -225,7 +225,7 @@ def scenario_of(link: tuple[int, int], nic: int, more: Flow | None = None) -> Sc
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
-    study, results = Study(), _simulate(bench)
+    study, results = bench.study, _simulate(bench)
     fit = {queue: _fitting(results, queue) for queue in _queues(results)}
     others = _with_other_senders(bench, fit)
     for p in PRINTED:

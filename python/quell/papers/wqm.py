@@ -146,7 +146,7 @@ RATE_MCS = (3, 5, 7, 15, 21)
 
 def measure(bench: Bench) -> Study:
     """Measure the slides."""
-    study = Study()
+    study = bench.study
     seconds, setups = (STAGGER + 15 if bench.quick else 60), SETUPS
     queues = (*QUEUES, *(UNKNOWNS[:2] if bench.quick else UNKNOWNS))
     scenarios = {s.id: _mesh(s.hops, s.flows, RATE_MCS[0], seconds, s.warmup) for s in setups}
