@@ -28,7 +28,7 @@
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
 //!   minutes if that is larger. The rate then rises to this mean, because the last delays may have
-//!   been false.
+//!   been false. With less than `PROVEN` of delays measured with load, the rate grows while used.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
 //! (docs/lab/autorate.md, tools/pace.py).
@@ -79,6 +79,12 @@ const LAST_HOLD: Nanos = 80 * SEC;
 /// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
 /// Linux's sch_cake.c).
 const OPEN: f64 = 1.6;
+
+/// The shaper is loaded if it sends at least this share of its rate, or packets wait. What a line
+/// carries without load is not its capacity: the estimate is held without further evidence only
+/// after `PROVEN` with load.
+const LOADED: f64 = 0.7;
+const PROVEN: Nanos = 10 * SEC;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
@@ -458,8 +464,8 @@ pub struct Pace {
     delays: Heard,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
-    /// Mean of [`Self::sure`] over the time in which delays were measured, bit/s, and that time, at
-    /// most [`MEMORY`].
+    /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and that
+    /// time, at most [`MEMORY`].
     usual: f64,
     known: Nanos,
     /// Whether the last delay came from the traffic, not from an answer to a probe.
@@ -473,6 +479,9 @@ pub struct Pace {
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
     capacity: f64,
     deviation: f64,
+    /// Whether the shaper was loaded at the last tick; the share of the latest samples then.
+    loaded: bool,
+    load: f64,
     readings: [Reading; SPAN],
     place: usize,
     /// When the delay was last above the target.
@@ -506,6 +515,8 @@ impl Pace {
             gap: 0.0,
             capacity: 0.0,
             deviation: 0.0,
+            loaded: false,
+            load: 0.0,
             readings: [Reading::default(); SPAN],
             place: 0,
             congested: 0,
@@ -614,6 +625,7 @@ impl Pace {
 
     /// Adds a sample to the capacity and its mean deviation.
     fn learn(&mut self, sample: f64) {
+        self.load += (f64::from(u8::from(self.loaded)) - self.load) / 16.0;
         if self.capacity == 0.0 {
             (self.capacity, self.deviation) = (sample, sample / 4.0);
             return;
@@ -692,7 +704,12 @@ impl Control for Pace {
         let oldest = self.readings[self.place];
         let span = now.saturating_sub(oldest.now).max(1) as f64;
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
-        let used = bits * SEC as f64 / span > USED * self.rate || gauges.backlog_bytes > 3000;
+        let (share, waits) = (
+            bits * SEC as f64 / span / self.rate,
+            gauges.backlog_bytes > 3000,
+        );
+        let used = share > USED || waits;
+        self.loaded = share > LOADED || waits;
         let delay = self.delay();
         let sample = self.sample(gauges);
         let reading = Reading::of(gauges, delay);
@@ -703,7 +720,7 @@ impl Control for Pace {
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
-        if silence <= LOST && self.capacity > 0.0 {
+        if silence <= LOST && self.capacity > 0.0 && self.load >= 0.5 {
             self.known = (self.known + passed).clamp(1, MEMORY);
             let share = passed as f64 / self.known as f64;
             self.usual += (self.sure() - self.usual) * share.min(1.0);
@@ -717,7 +734,11 @@ impl Control for Pace {
             }
             if let (true, Some(arriving)) = (self.overload.holds(now), sample) {
                 self.rate = OPEN * arriving;
-            } else if self.capacity > 0.0 {
+            } else if self.known < PROVEN {
+                if used {
+                    self.rate *= 1.0 + self.law.most * TICK as f64 / SEC as f64;
+                }
+            } else {
                 // By now the lowered rate has emptied the modem's queue.
                 self.rate = match self.draining.take() {
                     Some(_) => self.sure(),

@@ -418,3 +418,41 @@ fn after_a_calm_time_the_next_hold_is_the_first_one_again() {
     let holds = overload(&shares);
     assert_eq!(holds.iter().skip(88).filter(|holds| **holds).count(), 20);
 }
+
+/// For five seconds a line carries 20 kbit/s, with delays of 0 or 12 ms in the traffic's
+/// timestamps; then nothing tells the delay any more, and 12 Mbit/s are to pass.
+#[test]
+fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
+    for ingress in [true, false] {
+        let params = Params {
+            ingress,
+            ..Params::default()
+        };
+        let (mut pace, mut rng) = (Pace::new(&params), Rng::new(1, "test"));
+        let (mut sent, mut lowest) = (0.0, f64::INFINITY);
+        for tick in 1..400 {
+            let (now, chat) = (tick * TICK, tick < 100);
+            let demand = if chat { 0.02e6 } else { 12e6 };
+            sent += pace.rate.min(demand) / 8.0 / 20.0;
+            let gauges = Gauges {
+                now,
+                departed_bytes: sent as u64,
+                backlog_bytes: if pace.rate < demand { 10_000 } else { 0 },
+                ..Gauges::default()
+            };
+            pace.decide(&gauges, &mut [], &mut rng);
+            if chat {
+                let delay = if tick % 8 < 4 { 12 * MS } else { 0 };
+                let delay = Delay {
+                    source: tick % 2,
+                    down: delay,
+                    up: delay,
+                    ..Delay::default()
+                };
+                pace.on_delay(&delay, &gauges);
+                lowest = pace.rate.min(lowest);
+            }
+        }
+        assert!(lowest < 1e6 && pace.rate > 12e6, "{lowest}, {}", pace.rate);
+    }
+}
