@@ -227,8 +227,13 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     if (name := interface_name(socket.if_nametoindex(dev))) not in ("", dev):
         # Under each of its names it would have another state file.
         raise InputError(f"--apply {dev}: this is another name of {name}; give --apply {name}")
+    inner = targets.ifb(dev)
+    if has_interface(inner) and not _is_ifb(inner):
+        # Packets redirected to any other kind of interface do not come back.
+        raise InputError(f"--apply {dev}: {inner} is no ifb, and what arrives would be lost there; rename or remove it "
+                         f"(`ip -details link show dev {inner}`)")  # fmt: skip
     try:
-        state = State(Side.of(dev), Side.of(targets.ifb(dev)))
+        state = State(Side.of(dev), Side.of(inner))
     except InputError as error:
         raise InputError(f"--apply: {error}") from None
     for name, side in _named(dev, state):
@@ -237,7 +242,6 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
         # What it is steered to would be taken for what was there before.
         _not_steered(f"--apply {dev}", name)
-    inner = targets.ifb(dev)
     if other := _redirects(inner, dev):
         raise InputError(f"--apply {dev}: {inner} would shape what arrives at {other}, too, which goes there now; "
                          f"remove that first: tc qdisc del dev {other} ingress")  # fmt: skip
@@ -285,9 +289,16 @@ def _back(dev: str, ifb: str, state: State) -> None:
     if has_interface(dev):
         state.own.put_back(dev)
     if not state.inner.index:
+        if has_interface(ifb) and not _is_ifb(ifb):
+            return  # another program's, which has the name since
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
     elif has_interface(ifb):
         state.inner.put_back(ifb)
+
+
+def _is_ifb(name: str) -> bool:
+    """Whether an interface is one on which what arrives at another can be shaped."""
+    return netlink.link_kind(name) == "ifb"
 
 
 def _not_steered(option: str, name: str) -> None:

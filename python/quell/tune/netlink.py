@@ -19,6 +19,10 @@ _HEADER = struct.Struct("IHHII")
 _QDISC, _CLASS, _FILTER = 36, 40, 44
 """RTM_NEW...; reading is 2 above."""
 _DUMP, _CREATE = 0x301, 0x605
+_LINK = struct.Struct("BxHiII")
+"""struct ifinfomsg."""
+_GET_LINK, _LINK_INFO = 18, 18
+"""RTM_GETLINK; IFLA_LINKINFO, whose IFLA_INFO_KIND has the number of TCA_KIND."""
 _KIND, _OPTIONS, _STAB, _CHAIN, _BLOCK = 1, 2, 8, 11, 13
 """TCA_KIND...; the last is TCA_INGRESS_BLOCK."""
 _KEPT = (_OPTIONS, _STAB, _CHAIN, _BLOCK)
@@ -96,6 +100,21 @@ class Node:
     def name(self) -> str:
         """Write it as tc does."""
         return f"{self.kind} {self.handle >> 16:x}:{self.handle & 0xFFFF or '':x}" if self.of == _CLASS else self.kind
+
+
+def link_kind(dev: str) -> str:
+    """Return the kind of an interface as `ip link add ... type` names it; empty for hardware."""
+    index = _index(dev)
+    body = _LINK.pack(0, 0, index, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
+        at.send(_HEADER.pack(_HEADER.size + len(body), _GET_LINK, 1, 1, 0) + body)
+        data = at.recv(1 << 20)
+    length, kind, _, _, _ = _HEADER.unpack_from(data)
+    if kind == _ERROR:
+        raise InputError(f"{dev}: the kernel does not say what it is: "
+                         f"{os.strerror(-struct.unpack_from('i', data, _HEADER.size)[0])}")  # fmt: skip
+    info = dict(_attributes(data[_HEADER.size + _LINK.size : length])).get(_LINK_INFO, b"")
+    return dict(_attributes(info)).get(_KIND, b"").rstrip(b"\0").decode()
 
 
 def tree(dev: str) -> list[Node]:

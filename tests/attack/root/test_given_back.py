@@ -111,6 +111,27 @@ def test_an_ifb_of_another_interface_is_not_taken(tmp_path: Path) -> None:
     assert undone == "enp3s0f0np0.100 has again what it had before"
 
 
+@pytest.mark.parametrize("kind", ["bridge", "veth"])
+def test_an_interface_with_the_ifbs_name_that_is_none_is_neither_used_nor_deleted(tmp_path: Path, kind: str) -> None:
+    refused, *shown = lines(
+        tmp_path,
+        f"""
+        ip link add ifb4v0 type {kind}
+        tc qdisc show dev v0 >before
+        apply v0
+        tc qdisc show dev v0 | cmp - before && echo same
+        ip link del ifb4v0
+        apply v0
+        ip link del ifb4v0
+        ip link add ifb4v0 type {kind}
+        undo v0 --replace
+        ip -details link show dev ifb4v0 | grep -c -w {kind}
+        """,
+    )
+    assert refused.startswith("--apply v0: ifb4v0 is no ifb, ") and "rename or remove it" in refused
+    assert shown == ["same", "v0 has again what it had before", "1"]
+
+
 @pytest.mark.parametrize("filters", [
     "ingress\n tc filter add dev w0 parent ffff: protocol ip u32 match u32 0 0",
     "clsact\n tc filter add dev w0 ingress protocol all u32 match u32 0 0",
