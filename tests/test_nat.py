@@ -433,6 +433,32 @@ rules
 
 
 @pytest.mark.real_time
+def test_a_shell_beside_one_of_another_run_is_refused_until_that_ends(tmp_path: Path) -> None:
+    """As in two containers that share a network namespace: the end of the first one would end forwarding for both."""
+    script = """
+begin first
+first=$pid other=$guard
+within complete
+apart() { unshare --mount sh -c 'mount -t tmpfs none /run; exec "$@"' - "$@"; }
+apart QUELL shell --rate 5mbit --nat --quiet -- true 2>&1 || echo $?
+rules
+cat ip_forward
+quell true
+# Of a shell that was killed in the other container there are only rules, which go.
+kill -9 $other $first
+ended() { ! ip link show quell0 >/dev/null 2>&1; }
+within ended
+rules
+apart QUELL shell --rate 5mbit --nat --quiet -- true
+cat ip_forward
+rules
+"""
+    refused, *shown = said(tmp_path, script.replace("QUELL", str(QUELL))).splitlines()
+    assert refused.startswith("quell: --nat: the quell shell of quell0 has another /run ") and "end it first" in refused
+    assert shown == ["2", "7", "1", "7", "1", "0"]
+
+
+@pytest.mark.real_time
 def test_shells_that_start_at_once_agree_on_what_was_before(tmp_path: Path) -> None:
     """The first one is held where it has read the rules, until the second one forwards."""
     shim = """

@@ -103,6 +103,7 @@ def translated(device: str, network: str) -> Iterator[None]:
         with file:
             if _settle(file):
                 told = "a quell shell --nat that was killed"
+            _check_alone(file, index)
             forwards = _is_on(_FORWARDING) and _State.read(file) is None
             if not forwards:
                 _join(file, index)
@@ -173,6 +174,22 @@ def _join(file: StateFile, index: int) -> None:
             )
         state = _State(int(_REDIRECTS.read_text()), [], _core.StateFile.boot())
     replace(state, shells=[*state.living(), index]).write(file)
+
+
+def _check_alone(file: StateFile, index: int) -> None:
+    """Raise InputError where a shell lives that has turned forwarding on and is in no file here: it turns it off, too.
+
+    It has another /run, as in a container that shares this network namespace. `index` is that of the shell that asks.
+    """
+    state = _State.read(file)
+    known = [index, *(state.shells if state else [])]
+    for line in _iptables("-S", "FORWARD").splitlines():
+        tag = _TAG.search(line)
+        if tag and _blocks(line.split()) and int(tag[1]) not in known and _lives(int(tag[1])):
+            raise InputError(
+                f"--nat: the quell shell of {interface_name(int(tag[1]))} has another /run and will turn forwarding "
+                "off when it ends; end it first, or give both the same /run/quell"
+            )
 
 
 def _settle(file: StateFile, ending: int = 0) -> bool:
@@ -248,8 +265,13 @@ def _listed(of: Callable[[int], bool]) -> list[list[str]]:
 
 def _outdated(listed: Sequence[list[str]]) -> list[list[str]]:
     """Return the rule that blocks if it was made before br_netfilter was loaded: it drops what bridges forward."""
-    blocks = [rule for rule in listed if rule.count(_SHELLS) == 2]
+    blocks = [rule for rule in listed if _blocks(rule)]
     return [rule for rule in blocks if "physdev" not in rule] if _BRIDGED.exists() else []
+
+
+def _blocks(rule: Sequence[str]) -> bool:
+    """Whether this is the rule of a shell's that drops what others send through this machine."""
+    return rule.count(_SHELLS) == 2
 
 
 def _remove(of: Callable[[int], bool]) -> None:
