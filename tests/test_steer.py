@@ -264,6 +264,27 @@ def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(
 
 
 @pytest.mark.real_time
+def test_the_smallest_rate_is_a_byte_per_second_and_is_known_again(line: Line) -> None:
+    before = line.run("tc", "qdisc", "show", "dev", "v1").stdout
+    done = line.steer("v1", "4bit", "--with", "rate", "--min", "1bit", "--duration", "700ms")
+    assert (done.returncode, line.run("tc", "qdisc", "show", "dev", "v1").stdout) == (0, before), done.stderr
+    assert "changes: 1, queues restored: 1" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["3mbit", "--with", "rate"], ["30", "--with", "limit"]], ids=["rate", "limit"])
+def test_a_tbf_so_slow_that_the_kernel_does_not_report_its_bucket_is_refused(line: Line, words: list[str]) -> None:
+    made = "ip link add d0 type veth peer name d1; tc qdisc add dev d0 root handle 1: tbf rate {} burst 2k limit 60000"
+    assert line.run("sh", "-ec", made.format("8bit")).returncode == 0
+    done = line.steer("d0", *words, "--duration", "100ms")
+    line.run("ip", "link", "del", "d0")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "quell: d0 tbf 1: at root: has a rate at which the kernel does not report its bucket, which would be lost; "
+        "give it 2kbit or more\n"
+    )
+
+
+@pytest.mark.real_time
 def test_tbf_is_changed_every_500_ms_at_most(line: Line) -> None:
     process = line.steering("v1", "-", "--with", "rate", "--every", "10ms", stdin=subprocess.PIPE)
     assert process.stdin is not None

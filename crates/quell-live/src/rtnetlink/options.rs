@@ -193,6 +193,7 @@ const HTB: usize = 44;
 const HTB_BUFFER: usize = 24;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
+const LARGEST_PACKET: u128 = 1 << 16;
 /// Where the rate is in struct tc_ratespec, bytes per second, and the size of that.
 const RATE: usize = 8;
 const SPEC: usize = 12;
@@ -260,6 +261,16 @@ impl Kind {
             stored if stored == value => value,
             _ => value + 1,
         }
+    }
+
+    /// Whether these options do not tell how many bytes may pass at once: tbf reports the time that
+    /// its bucket takes at its rate, modulo 2^32 ticks of 64 ns. Below about 2 kbit/s a packet of
+    /// the largest size takes longer.
+    pub fn hides_bucket(&self, options: &[u8]) -> bool {
+        let longest = u64::from(u32::MAX) << 6;
+        let held = |rate: u64| u128::from(rate) * u128::from(longest) / 1_000_000_000;
+        let rate = self.read(options, Knob::Rate);
+        self.name == "tbf" && rate.is_some_and(|rate| held(rate) < LARGEST_PACKET)
     }
 
     /// The options that set these values in a discipline whose options were `was` before anything was changed. What is not named stays as it
@@ -463,6 +474,21 @@ mod tests {
         let mut restored = Vec::new();
         kind("tbf").restore(&mut restored, &tbf(), &[Knob::Rate]);
         assert_eq!(restored, tbf(), "to the byte");
+    }
+
+    #[test]
+    fn a_bucket_is_known_where_the_largest_packet_passes_within_the_time_that_is_reported() {
+        let at = |rate: u64| {
+            let mut parms = structure::<TBF>(&tbf()).expect("parameters");
+            write_u32(&mut parms, RATE, rate);
+            attrs(&[(PARMS, &parms)])
+        };
+        // 2^32 ticks of 64 ns are 274.9 s: 65,536 bytes at 238.4 bytes/s.
+        for (rate, hidden) in [(0, true), (1, true), (238, true), (239, false)] {
+            assert_eq!(kind("tbf").hides_bucket(&at(rate)), hidden, "{rate}");
+        }
+        assert!(!kind("tbf").hides_bucket(&[]), "of which nothing is known");
+        assert!(!kind("cake").hides_bucket(&attrs(&[(2, &1u64.to_ne_bytes())])));
     }
 
     #[test]

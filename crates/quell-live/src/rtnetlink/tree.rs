@@ -200,6 +200,10 @@ fn check(
         return Err(error(what.to_owned())
             .remedy("leave stab out: cake and the classes of htb have an overhead of their own"));
     }
+    if kind.hides_bucket(&row.options) {
+        let what = "has a rate at which the kernel does not report its bucket, which would be lost";
+        return Err(error(what.to_owned()).remedy("give it 2kbit or more"));
+    }
     if let Some(below) = overwritten(rows, row) {
         let what = format!(
             "each change would give {} the limit of the tbf above it",

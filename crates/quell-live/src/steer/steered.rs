@@ -365,7 +365,8 @@ impl Steered {
             Knob::Limit if self.kind.limits_bytes() => value.saturating_mul(self.packet),
             Knob::Limit => value,
             Knob::Target => value / 1000,
-            Knob::Rate => value / 8,
+            // 0 is "unlimited" for cake, and no rate for others.
+            Knob::Rate => (value / 8).max(1),
             Knob::Drop => value,
         }
     }
@@ -387,6 +388,24 @@ mod tests {
     use super::*;
     use crate::rtnetlink::message::Key;
     use crate::rtnetlink::options::ANY;
+
+    #[test]
+    fn a_rate_below_a_byte_per_second_is_a_byte_per_second() {
+        for name in ["tbf", "cake"] {
+            let found = QdiscState {
+                key: Key::default(),
+                kind: name.to_owned(),
+                options: Vec::new(),
+                stab: false,
+            };
+            let kind = Kind::find(name, false).expect("a kind");
+            let mut queue = Steered::new(found, kind, name.to_owned(), &[Knob::Rate], 1514);
+            for (bps, bytes) in [(1, 1), (7, 1), (8, 1), (16, 2)] {
+                queue.want((Knob::Rate, bps), &[]);
+                assert_eq!(queue.wanted.get(Knob::Rate), Some(bytes), "{name} {bps}");
+            }
+        }
+    }
 
     #[test]
     fn dropped_packets_are_as_large_as_those_that_were_sent() {
