@@ -19,7 +19,7 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from lateness import Lateness
-from live_net import REMOVED, Bump, Net, built, hears, require, said, state, status, stop, until
+from live_net import IPTABLES, REMOVED, Bump, Net, built, hears, require, said, state, status, stop, until
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,6 +62,29 @@ def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_ot
         status, errors = stop(command)
         assert status == 0, errors
     assert queues(net) == []
+
+
+@pytest.mark.real_time
+def test_a_packet_queue_to_which_a_rule_of_any_table_leads_is_left_alone(net: Net) -> None:
+    """Its reader may not run yet, and would find quell's packets beside its own."""
+
+    def number() -> int:
+        command = net.live("--rate", "8mbit")
+        (rule,) = net.rules()
+        assert stop(command)[0] == 0
+        return int(re.findall(r"--queue-num (\d+)", rule)[0])
+
+    first = number()
+    program = IPTABLES[-1]
+    for words in (
+        f"iptables -t raw -A PREROUTING -i ra -p 253 -j NFQUEUE --queue-num {first}",
+        "iptables -N ids",
+        f"iptables -A ids -p 253 -j NFQUEUE --queue-balance {first + 1}:{first + 2}",
+        "iptables -A FORWARD -j ids",
+        f"{program} -A FORWARD -p 253 -j NFQUEUE --queue-num {first + 3} --queue-bypass",
+    ):
+        assert net.run(net.r, *words.split()).returncode == 0, words
+    assert number() == first + 4
 
 
 @pytest.mark.real_time

@@ -18,7 +18,7 @@ from kernel_vm import in_kernel, need
 from oracle import in_guest
 
 HERE = Path(__file__).parent
-ALLOWED = {"tc", "ip", "nft", "iptables", "ip6tables", "nsenter"}
+ALLOWED = {"tc", "ip", "nft", "iptables", "iptables-save", "ip6tables", "ip6tables-save", "nsenter"}
 # The interpreter has several names in one folder: the one of quell's first line, and the one of these tests.
 OWN = {str(QUELL), str(QUELL_LIVE), sys.executable, str(Path(sys.executable).with_name("python"))}
 # `$TRACE NAME COMMAND...` writes what a command and all its processes execute to files NAME.PID.

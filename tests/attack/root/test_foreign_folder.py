@@ -24,7 +24,8 @@ MODULES = (
     "encodings", "io", "json", "multiprocessing", "os", "pathlib", "quell", "shlex", "signal", "site", "sitecustomize",
     "socket", "struct", "subprocess", "typing", "usercustomize",
 )  # fmt: skip
-PROGRAMS = ("ip", "ip6tables", "iptables", "nft", "nsenter", "python", "python3", "sh", "tc", "true", "unshare")
+PROGRAMS = ("ip", "ip6tables", "ip6tables-save", "iptables", "iptables-save", "nft", "nsenter", "python", "python3",
+            "sh", "tc", "true", "unshare")  # fmt: skip
 # Interfaces and /run/quell of its own.
 APART = """
 mount -t tmpfs none /run

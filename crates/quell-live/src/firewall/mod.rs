@@ -3,6 +3,7 @@
 //! Nothing counts as absent because a program failed: only a list of rules that was read to its end and lacks one says so.
 
 mod nftables;
+mod saved;
 
 use std::fs;
 use std::net::{Ipv6Addr, UdpSocket};
@@ -182,12 +183,21 @@ impl Changes {
     }
 }
 
-/// The packet queues to which rules lead already, of a killed process on another interface or of another program, as far as they can be
-/// listed.
+/// The packet queues to which rules lead already, in whatever table: of a killed process on another
+/// interface or of another program, as far as they can be listed.
 pub fn led() -> Vec<Queues> {
     let (tables, mut led) = tables();
-    let rules = listed(tables.as_deref());
-    led.extend(rules.iter().filter_map(|rule| queues(rule)));
+    let saving = ["iptables-save", "ip6tables-save"].into_iter();
+    let texts: Vec<_> = saving
+        .filter(|program| there(program))
+        .map(|program| command::run(program, &[], ""))
+        .collect();
+    if texts.len() < 2 || texts.iter().any(Result::is_err) {
+        // At least those in the chains that quell uses.
+        let rules = listed(tables.as_deref());
+        led.extend(rules.iter().filter_map(|rule| queues(rule)));
+    }
+    led.extend(texts.iter().flatten().flat_map(|text| saved::queues(text)));
     led
 }
 
@@ -315,6 +325,13 @@ fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
 fn queues(rule: &[String]) -> Option<Queues> {
     let is_option = |word: &String| matches!(&**word, "--queue-num" | "--queue-balance");
     range(rule.get(rule.iter().position(is_option)? + 1)?, ':')
+}
+
+/// Each of these once.
+fn once(mut queues: Vec<Queues>) -> Vec<Queues> {
+    queues.sort_by_key(|queues| (*queues.start(), *queues.end()));
+    queues.dedup();
+    queues
 }
 
 /// Reads `7`, or `8:11` with this sign between the numbers.

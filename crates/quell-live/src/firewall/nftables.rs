@@ -114,25 +114,47 @@ impl Table {
     }
 }
 
-/// The list of all tables, if nft lists them, and the packet queues to which quell's lead, of whatever interface.
+/// The list of all tables, if nft lists them, and the packet queues to which their rules lead; if
+/// they are too many to be listed, only those of quell's tables, of whatever interface.
 pub fn led() -> (Option<String>, Vec<Queues>) {
     let Ok(tables) = command::run("nft", &["list", "tables"], "") else {
         return (None, Vec::new());
     };
+    // Without the elements of sets, of which there may be very many.
+    let texts = match command::run("nft", &["-t", "list", "ruleset"], "") {
+        Ok(text) => vec![text],
+        Err(_) => own(&tables),
+    };
+    let led = texts.iter().flat_map(|text| queues(text)).collect();
+    (Some(tables), led)
+}
+
+/// The texts of quell's tables.
+fn own(tables: &str) -> Vec<String> {
     let names = tables.lines().filter_map(|line| {
         let name = line.strip_prefix("table inet ")?;
         name.starts_with(PREFIX).then_some(name)
     });
-    let texts =
-        names.filter_map(|name| command::run("nft", &["list", "table", "inet", name], "").ok());
-    let led = texts.flat_map(|text| queues(&text)).collect();
-    (Some(tables), led)
+    names
+        .filter_map(|name| command::run("nft", &["list", "table", "inet", name], "").ok())
+        .collect()
 }
 
-/// The packet queues in the text of a table.
+/// The packet queues to which rules in this text lead by number, each once: `queue to 7`,
+/// `queue flags bypass to 8-9`, and `queue num 8-9 bypass`, the form of older releases and of
+/// rules that iptables made.
 fn queues(text: &str) -> Vec<Queues> {
-    let queue = |line: &str| range(line.split_once(FLAGS)?.1.trim(), '-');
-    text.lines().filter_map(queue).collect()
+    let queue = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "queue");
+        words.next();
+        let number = match words.next()? {
+            "to" | "num" => words.next()?,
+            "flags" => words.nth(2)?,
+            _ => return None,
+        };
+        range(number, '-')
+    };
+    super::once(text.lines().filter_map(queue).collect())
 }
 
 /// Removes the table of an interface; returns how many rules it had. It is gone when nft says that there is no such table.
@@ -176,6 +198,35 @@ mod tests {
         assert_eq!(counts(&rule(7)), (0, 0));
         assert_eq!(counts(&rule(17)), (1, 1), "of an earlier process");
         assert_eq!(counts(&(rule(7) + &rule(17) + &rule(7))), (0, 2));
+    }
+
+    #[test]
+    fn rules_of_others_are_read_in_every_form_and_each_queue_once() {
+        // As nft 1.0.6 writes them; the last two are not by number.
+        let text = "\
+table ip filter {
+\tchain FORWARD {
+\t\ttype filter hook forward priority filter; policy accept;
+\t\tcounter packets 0 bytes 0 queue num 44
+\t\tcounter packets 0 bytes 0 queue num 45-47 bypass
+\t\tip saddr @ids queue to 3
+\t\tqueue flags bypass,fanout to 1-2 comment \"mine\"
+\t\tcounter packets 3 bytes 99 queue flags bypass to 44
+\t\tqueue to symhash mod 2 offset 4
+\t\tqueue flags bypass to tcp dport map { 22 : 4, 25 : 5 }
+\t}
+}
+";
+        assert_eq!(queues(text), [1..=2, 3..=3, 44..=44, 45..=47]);
+        for text in [
+            "",
+            "queue",
+            "queue flags",
+            "queue flags bypass to",
+            "queue num 70000",
+        ] {
+            assert_eq!(queues(text), [], "{text}");
+        }
     }
 
     #[test]
