@@ -229,6 +229,8 @@ def test_quell_live_names_an_unknown_command_and_takes_version_as_its_first_word
         return done.returncode, done.stdout + done.stderr
 
     assert live("wath") == (2, "quell: wath: unknown command; see quell-live --help\n")
+    for words in (("--dev", "eth0", "foo", "bar"), ("--rate=8mbit", "foo")):
+        assert live(*words) == (2, "quell: foo: unexpected argument; see quell-live --help\n")
     returncode, text = live("--version")
     assert returncode == 0 and re.fullmatch(r"quell-live \d+\.\d+\.\d+\n", text)
     # Here it is the value of --dev.

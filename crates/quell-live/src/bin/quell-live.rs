@@ -170,9 +170,9 @@ Given again with the same name, attach changes the rate and the limit of what is
                 print(&format!("quell-live {}\n", env!("CARGO_PKG_VERSION")));
             }
             _ => {
-                if let Some((options, mut words)) = LIVE.read::<live::Options>(arguments)? {
-                    if let Some(word) = words.pop() {
-                        let error = Error::new("unknown option").key(word);
+                if let Some((options, words)) = LIVE.read::<live::Options>(arguments)? {
+                    if let Some(word) = words.into_iter().next() {
+                        let error = Error::new("unexpected argument").key(word);
                         return Err(error.remedy("see quell-live --help"));
                     }
                     live::command(&options)?;
