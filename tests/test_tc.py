@@ -75,6 +75,17 @@ def test_a_long_line_of_other_words_is_read_in_linear_time() -> None:
     assert time.process_time() - since < 10, "a quadratic search took more than a minute"
 
 
+@pytest.mark.parametrize("text", ["x" * 3_000_000, "'" + "x \\\n" * 1_000_000 + "'"], ids=["one line", "continued"])
+def test_a_line_of_megabytes_is_refused_at_once(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "sqm.txt"
+    file.write_text(f"# mine\n{text}\n")
+    since = time.process_time()
+    for given, place in ((str(file), f"{file}:"), (f"# mine\n{text}", "line ")):
+        with pytest.raises(InputError, match=rf"^--tc: {place}\d+: it has more than 65536 characters; [^\n]*$"):
+            quell.scenario("home", tc=[given])
+    assert time.process_time() - since < 5, "shlex took more than 20 seconds"
+
+
 def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:
     read = tc.read(
         "tc qdisc del dev eth0 root\n"

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from quell._core import InputError
+from quell.inputs import toml
 
 _WRITES = ("--json", "--html", "--parquet", "--csv", "--flent", "--pcap", "--out")
 _WITHIN = re.compile(r"[\s=,]+")
 _LARGEST_SCENARIO = 1 << 20
+
+
+class _Word:
+    """A word of the command line after an option. The files that it may name are looked up once and if need be."""
+
+    def __init__(self, option: str, text: str) -> None:
+        self.option = option
+        self.text = text
+        self.is_written = option in _WRITES
+
+    @cached_property
+    def names(self) -> set[str]:
+        parts = {self.text, *_WITHIN.split(self.text)} - {"", "-"}
+        return parts if self.is_written else parts.union(*map(_within, parts))
+
+    @cached_property
+    def files(self) -> set[tuple[int, int]]:
+        return {file for name in self.names if (file := _identity(name)) is not None}
+
+    @cached_property
+    def file(self) -> tuple[int, int] | None:
+        return _identity(self.text) if os.path.isfile(self.text) else None  # noqa: PTH113 (a name of any length)
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -21,19 +44,31 @@ def check(arguments: Sequence[str]) -> None:
 
     Names within other words count, too, as in `--aqm 'hush model FILE'`, and those that a scenario has.
     """
-    words = list(_apart(arguments))
-    for at, (option, text) in enumerate(words):
-        if option not in _WRITES or text == "-":
+    words = [_Word(option, text) for option, text in _apart(arguments)]
+    for output in words:
+        if not output.is_written or output.text == "-":
             continue
-        for other, more in words[:at] + words[at + 1 :]:
-            written = other in _WRITES
-            parts = [part for part in (more, *_WITHIN.split(more)) if part not in ("", "-")]
-            named = [*parts, *(name for part in parts for name in _within(part))]
-            if any(
-                same(text, part, written=written) or (option == "--flent" and _is_run(part, text)) for part in named
-            ):
-                how = f"{other} writes it, too" if written else "the command reads it, too"
-                raise InputError(f"{option} {text}: {how}; name another file")
+        for other in words:
+            if other is not output and _is_named(output, other):
+                how = f"{other.option} writes it, too" if other.is_written else "the command reads it, too"
+                raise InputError(f"{output.option} {output.text}: {how}; name another file")
+
+
+def _is_named(output: _Word, other: _Word) -> bool:
+    if output.option == "--flent" and _has_run(other.names, output.text):
+        return True
+    if other.is_written:
+        return any(same(output.text, name, written=True) for name in other.names)
+    return output.file is not None and output.file in other.files
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    """Give device and inode."""
+    try:
+        status = os.stat(name)  # noqa: PTH116 (a Path takes as long as the look-up)
+    except (OSError, ValueError):  # the command itself says what is wrong with a name
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -62,25 +97,28 @@ def _within(path: str) -> Iterator[str]:
         scenario = Path(path)
         if not scenario.is_file() or scenario.stat().st_size > _LARGEST_SCENARIO:
             return
-        left: list[Any] = [tomllib.loads(scenario.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, RecursionError):  # the command itself says what is wrong with it
+        left: list[Any] = [toml.read(scenario.read_text(encoding="utf-8"))]
+    except (OSError, ValueError):  # the command itself says what is wrong with it
         return
+    folder = os.path.dirname(path)  # noqa: PTH120 (as above)
     while left:
         value = left.pop()
         if isinstance(value, str):
             for name in (value, *_WITHIN.split(value)):
-                yield from (name, str(scenario.parent / name))
+                yield from (name, os.path.join(folder, name))  # noqa: PTH118 (as above)
         elif isinstance(value, dict | list):
             left += value.values() if isinstance(value, dict) else value
 
 
-def _is_run(name: str, flent: str) -> bool:
-    """Say whether `--flent` may write a file of this name: for each of several runs it adds the queue and the seed."""
+def _has_run(names: Iterable[str], flent: str) -> bool:
+    """Say whether `--flent` may write one of these: for each of several runs it adds the queue and the seed."""
     from quell.inputs.flent import SUFFIX
 
     stem = Path(flent).name.removesuffix(SUFFIX) + "."
-    is_named_so = Path(name).name.startswith(stem) and name.endswith(SUFFIX)
-    return is_named_so and os.path.realpath(Path(name).parent) == os.path.realpath(Path(flent).parent)
+    runs = (Path(name) for name in names if name.endswith(SUFFIX))
+    folders = {str(run.parent) for run in runs if run.name.startswith(stem)}
+    folder = _identity(str(Path(flent).parent))
+    return folder is not None and folder in map(_identity, folders)
 
 
 def same(one: str, other: str, *, written: bool) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from quell import _core
 from quell._core import InputError
+from quell.inputs import toml
 
 
 class Note(UserWarning):
@@ -60,8 +60,8 @@ def _in_toml(text: str, file: str | None) -> Iterator[tuple[str, str]]:
     if "bps" not in text.lower():
         return
     try:
-        plain = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        plain = toml.read(text)
+    except ValueError:
         return  # reading the scenario reports the error
     yield from _values("" if file is None else f"{file}: ", plain)
 

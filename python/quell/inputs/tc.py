@@ -26,6 +26,8 @@ EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
 _IGNORED = ("noqueue", "ingress", "clsact")
 _COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s")
 """Where a command begins: behind a prompt, `sudo`, `ip netns exec NAME` and the like, or in a script's variable."""
+_MAX_LINE = 1 << 16
+"""Characters. The time of shlex grows with the square of a word's length."""
 _OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
@@ -176,7 +178,18 @@ def source(given: Sequence[str]) -> str:
         file = "/dev/stdin" if item == "-" else item
         is_file = len(item.split()) < 3 and os.path.exists(file)  # noqa: PTH110 (a name of any length)
         texts.append(_core.read_file(file, "scenario").decode(errors="replace") if is_file else item)
+        _check_lengths(texts[-1], f"{file}:" if is_file else "line ")
     return "\n".join(texts)
+
+
+def _check_lengths(text: str, place: str) -> None:
+    length = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        length += len(line)
+        if length > _MAX_LINE:
+            raise _error(f"{place}{number}: it has more than {_MAX_LINE} characters; give only lines of tc")
+        if not line.endswith("\\"):  # else the next line continues it
+            length = 0
 
 
 def _lines(text: str) -> Iterator[tuple[list[str], bool]]:

@@ -88,6 +88,7 @@ FILES: dict[str, bytes | Callable[[], bytes]] = {
     "100MB.parquet": lambda: b"PAR1" + bytes(MIB100) + b"PAR1",
     "100MB.flent.gz": lambda: b"\x1f\x8b" + bytes(MIB100),
     "100MB.safetensors": lambda: model(b" " * MIB100),
+    "word.txt": lambda: b"x" * 3_000_000,
     "100MB.txt": lambda: b"tc " * (MIB100 // 3),
 }
 READERS: dict[str, list[list[str]]] = {
@@ -129,6 +130,25 @@ def refused(folder: Path, name: str, words: list[str], beside: Sequence[str] = (
     assert name in done.stderr and len(done.stderr) < 1000, (name, words)
     assert sorted(path.name for path in folder.iterdir()) == sorted([name, *beside])
     return done
+
+
+@pytest.mark.parametrize("key", [b"x", b'"\\""', b"' '\t"])
+def test_a_scenario_of_a_long_key_is_refused_before_an_output_is_compared_with_its_names(
+    tmp_path: Path, key: bytes
+) -> None:
+    (tmp_path / "key.toml").write_bytes(key + (b"." + key) * 50_000 + b" = 1 # bps\n")
+    (tmp_path / "out.json").touch()
+    refused(tmp_path, "key.toml", ["run", "FILE", "--json", "out.json"], beside=["out.json"])
+
+
+def test_the_names_of_a_large_scenario_are_soon_compared_with_the_outputs(tmp_path: Path) -> None:
+    names = [f"d{k}/o.{k}.flent.gz" for k in range(20_000)] + [f"{k:x}" for k in range(80_000)]
+    (tmp_path / "names.toml").write_bytes(b'[link]\nqueue = "' + " ".join(names).encode() + b'"\n')
+    outputs = ["out.json", "out.csv", "o.flent.gz"]
+    for name in outputs:
+        (tmp_path / name).touch()
+    options = ["--json", "out.json", "--csv", "out.csv", "--flent", "o.flent.gz"]
+    refused(tmp_path, "names.toml", ["compare", "FILE", *options], beside=outputs)
 
 
 @pytest.fixture(scope="module")
