@@ -625,6 +625,77 @@ def test_an_interface_that_is_renamed_downed_or_recreated_stays_managed(net: Net
     assert (status, net.rules()) == (0, []), errors
 
 
+def index(net: Net, dev: str) -> str:
+    return net.run(net.r, "cat", f"/sys/class/net/{dev}/ifindex").stdout.strip()
+
+
+@pytest.mark.real_time
+def test_an_interface_that_is_absent_twice_for_less_than_the_grace_stays_managed(net: Net) -> None:
+    command = net.live("--rate", "8mbit")
+    for words in (f"index {index(net, 'rb')}", ""):
+        net.ip(f"-n {net.r} link del rb")
+        time.sleep(0.3)
+        net.ip(f"-n {net.r} link add rb {words} type veth peer name v0 netns {net.b}")
+        time.sleep(1.2)  # The first absence and this one are longer than the grace together.
+    hears(command, "rb was recreated: reopened")
+    assert net.rules()
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, []), errors
+
+
+@pytest.mark.real_time
+@pytest.mark.machine_root
+@pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+def test_in_line_an_interface_that_comes_back_with_its_index_stays_managed(
+    bump: Bump, tmp_path: Path, backend: str
+) -> None:
+    path = tmp_path / "s"
+    server = bump.echo()
+    xdp = backend == "af_xdp"
+    if not xdp:
+        for dev in ("ra", "rb"):
+            bump.ip(f"-n {bump.r} link set {dev} nomaster")
+
+    def managed() -> None:
+        if xdp:
+            bump.ip(f"-n {bump.r} link set ra master br0")
+        bump.ip(f"-n {bump.r} link set ra up")
+        until(bump.answers)
+        time.sleep(0.3)
+        before = state(path)["read"]
+        assert bump.answers()
+        time.sleep(0.3)
+        assert state(path)["read"] > before, "through quell"
+
+    command = bump.in_line("--backend", backend, "--rate", "8mbit", "--status", str(path), open_after=xdp)
+    was = index(bump, "ra")
+    for down in ("down", "up"):
+        bump.ip(f"-n {bump.r} link set ra {down}")
+        time.sleep(0.2)
+    managed()
+    # To a namespace where its index is free, and back.
+    other = f"{bump.r}x"
+    bump.ip(f"netns add {other}")
+    try:
+        bump.ip(f"-n {bump.r} link set ra netns {other}")
+        bump.ip(f"-n {other} link set ra netns {bump.r}")
+    finally:
+        bump.ip(f"netns del {other}")
+    assert index(bump, "ra") == was
+    managed()
+    bump.ip(f"-n {bump.r} link del ra")
+    bump.ip(f"-n {bump.r} link add ra index {was} type veth peer name v0 netns {bump.a}")
+    bump.ip(f"-n {bump.a} addr add 10.9.2.1/24 dev v0")
+    bump.ip(f"-n {bump.a} link set v0 up")
+    managed()
+    status, errors = stop(command)
+    assert status == 0, errors
+    # Not for the change from up to down.
+    assert errors.count("reopened") == 2, errors
+    server.kill()
+    server.communicate()
+
+
 def rights(status: Path) -> tuple[str, set[str], str, str]:
     """Name, capabilities, whether it may gain none, and the mode of its filter, of a thread."""
     names = {12: "net_admin", 13: "net_raw", 14: "ipc_lock", 23: "sys_nice", 39: "bpf"}

@@ -11,7 +11,7 @@ use quell_qdisc::num;
 use super::memory::Memory;
 use super::rules::{self, HeldInterface};
 use super::settings::{Options, Plan};
-use super::upkeep::{self, Interface, Links, Progress, Rules};
+use super::upkeep::{self, DeviceLoss, Interface, Progress, Rules};
 use crate::firewall::{self, Changes, Queues};
 use crate::plane::backend::af_packet::PacketSocket;
 use crate::plane::backend::af_xdp;
@@ -29,8 +29,6 @@ use crate::system::watchdog::Watchdog;
 
 /// Interval of the checks for changes of which the kernel sends no notification.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an interface that is deleted and created again may be missing.
-const GRACE: Duration = Duration::from_secs(1);
 /// The directions that can be managed.
 const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
 /// Where the numbers of packet queues begin, and how many there are.
@@ -58,15 +56,6 @@ pub struct Running {
     passing: Option<Passing>,
     /// What is known of the reflectors.
     pub reflectors: ReflectorTable,
-}
-
-/// An interface that has gone or could not be reopened.
-#[derive(Default)]
-struct DeviceLoss {
-    /// Since when one is not there.
-    missing: Option<Instant>,
-    /// Why they could not be opened again.
-    trouble: Option<String>,
 }
 
 /// The number of an interface's first packet queue. A rule that a killed process left matches by name: where names have been exchanged
@@ -149,6 +138,7 @@ impl Running {
 
     /// Copies only.
     fn copies(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
+        self.bind()?;
         for direction in &plan.directions {
             let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
             let task = Task::new(direction.params.clone(), 1);
@@ -196,6 +186,7 @@ impl Running {
         let names = [&dev.name, &other.name];
         let queues = names.map(|name| host::receive_queues(name));
         let (dev, other) = (dev.index, self.add(other));
+        self.bind()?;
         let loops = plan.loops.len();
         if plan.xdp() {
             let packets = [most_packets(plan, "ingress"), most_packets(plan, "egress")];
@@ -231,6 +222,11 @@ impl Running {
         let index = interface.index;
         self.interfaces.push(interface);
         index
+    }
+
+    /// Before sockets are bound to the interfaces.
+    fn bind(&mut self) -> Result<(), Error> {
+        self.interfaces.iter_mut().try_for_each(Interface::bind)
     }
 
     fn start_between(
@@ -326,20 +322,10 @@ impl Running {
 
     /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
     fn follow(&mut self, plan: &Plan, state: &mut DeviceLoss) -> Result<(), Error> {
-        let why = match upkeep::look(&mut self.interfaces) {
-            Links::Missing(name) => {
-                let since = *state.missing.get_or_insert_with(Instant::now);
-                if since.elapsed() < GRACE {
-                    return Ok(());
-                }
-                let what = format!("{name} has vanished");
-                return Err(Error::new(what).remedy("start again when it is back"));
-            }
-            Links::Changed(why) => why,
-            Links::Same if state.trouble.is_some() => "again".to_owned(),
-            Links::Same => return Ok(()),
+        let links = upkeep::look(&mut self.interfaces);
+        let Some(why) = state.reason(links, Instant::now())? else {
+            return Ok(());
         };
-        state.missing = None;
         match self.again(plan) {
             Ok(()) => {
                 state.trouble = None;

@@ -1,17 +1,22 @@
 //! Checks while `quell live` runs: whether its rules still exist, its loops run, and its interfaces are unchanged.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quell_link::Error;
 use quell_link::units::counted;
 
 use crate::firewall::{Changes, Made};
-use crate::plane::backend::af_packet;
+use crate::plane::backend::af_packet::{self, Registration};
 use crate::plane::shared::Watches;
 use crate::plane::worker::Worker;
 use crate::system::host;
 use crate::system::messages::tell;
 use crate::system::notice::Notices;
+
+/// How long an interface that is deleted and created again may be missing.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// An interface as it was when it was taken.
 #[derive(Clone, Debug)]
@@ -19,6 +24,8 @@ pub struct Interface {
     pub name: String,
     pub index: u32,
     pub mtu: u32,
+    /// If sockets are bound to it: the registration that they are bound to.
+    registration: Option<Arc<Registration>>,
 }
 
 /// What became of interfaces.
@@ -41,7 +48,24 @@ impl Interface {
         })?;
         let mtu = host::mtu(dev).map_err(|e| Error::new(format!("{dev}: {}", host::reason(&e))))?;
         let name = dev.to_owned();
-        Ok(Self { name, index, mtu })
+        let registration = None;
+        Ok(Self {
+            name,
+            index,
+            mtu,
+            registration,
+        })
+    }
+
+    /// Has [`look`] say if sockets that are bound to it from now on have to be opened again.
+    pub fn bind(&mut self) -> Result<(), Error> {
+        self.registration = Some(Arc::new(Registration::of(self.index)?));
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        let registration = self.registration.as_ref();
+        registration.is_some_and(|registration| registration.ended())
     }
 
     /// Follows it where it was renamed.
@@ -56,6 +80,7 @@ impl Interface {
                 self.name = now;
                 Links::Changed(why)
             }
+            Some(_) if self.has_ended() => Links::Changed(format!("{name} was gone and is back")),
             Some(_) => match host::mtu(name) {
                 Ok(mtu) if mtu != self.mtu => {
                     self.mtu = mtu;
@@ -80,6 +105,34 @@ pub fn look(interfaces: &mut [Interface]) -> Links {
     match changed.is_empty() {
         true => Links::Same,
         false => Links::Changed(changed.join(", ")),
+    }
+}
+
+/// An interface that has gone or could not be reopened.
+#[derive(Default)]
+pub struct DeviceLoss {
+    /// Since when one is not there.
+    missing: Option<Instant>,
+    /// Why they could not be opened again.
+    pub trouble: Option<String>,
+}
+
+impl DeviceLoss {
+    /// Why interfaces have to be opened again, if they have to. An error if one is missing for too long.
+    pub fn reason(&mut self, links: Links, now: Instant) -> Result<Option<String>, Error> {
+        if let Links::Missing(name) = links {
+            let since = *self.missing.get_or_insert(now);
+            if now.saturating_duration_since(since) < GRACE {
+                return Ok(None);
+            }
+            let what = format!("{name} has vanished");
+            return Err(Error::new(what).remedy("start again when it is back"));
+        }
+        self.missing = None;
+        Ok(match links {
+            Links::Changed(why) => Some(why),
+            _ => self.trouble.is_some().then(|| "again".to_owned()),
+        })
     }
 }
 
@@ -215,5 +268,35 @@ impl Progress {
                 counted(new, "loop")
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_absence_of_an_interface_has_the_whole_grace() {
+        let (mut loss, start) = (DeviceLoss::default(), Instant::now());
+        let mut see = |links, at| loss.reason(links, start + Duration::from_millis(at));
+        let missing = || Links::Missing("eth0".to_owned());
+        assert_eq!(see(missing(), 0).unwrap(), None);
+        assert_eq!(see(missing(), 999).unwrap(), None);
+        assert_eq!(see(Links::Same, 999).unwrap(), None);
+        assert_eq!(see(missing(), 5000).unwrap(), None, "a second absence");
+        let back = Links::Changed("eth0 was gone and is back".to_owned());
+        assert!(see(back, 5500).unwrap().is_some());
+        assert_eq!(see(missing(), 7000).unwrap(), None, "a third one");
+        let error = see(missing(), 8000).unwrap_err().to_string();
+        assert!(error.contains("eth0 has vanished"), "{error}");
+    }
+
+    #[test]
+    fn what_could_not_be_opened_is_tried_again() {
+        let (mut loss, now) = (DeviceLoss::default(), Instant::now());
+        assert_eq!(loss.reason(Links::Same, now).unwrap(), None);
+        loss.trouble = Some("no memory".to_owned());
+        let why = loss.reason(Links::Same, now).unwrap();
+        assert_eq!(why.as_deref(), Some("again"));
     }
 }

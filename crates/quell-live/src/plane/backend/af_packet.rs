@@ -63,6 +63,37 @@ pub fn inseparable() -> bool {
     INSEPARABLE.load(Ordering::Relaxed)
 }
 
+/// An interface's registration in this network namespace. It ends for good when the interface is deleted or moved to another namespace, even if
+/// that comes back with the same index: sockets (AF_PACKET, AF_XDP) that were bound to it get nothing any more. It does not end when the
+/// interface is set down.
+#[derive(Debug)]
+pub struct Registration {
+    /// Bound to the interface; gets no packets.
+    fd: OwnedFd,
+    index: u32,
+}
+
+impl Registration {
+    /// The present one of the interface with this index.
+    pub fn of(index: u32) -> Result<Self, Error> {
+        let bound = socket().and_then(|fd| bind(&fd, index, 0).map(|()| fd));
+        let fd = bound.map_err(|e| no_socket("AF_PACKET", &e))?;
+        Ok(Self { fd, index })
+    }
+
+    /// Whether it has ended: `packet_notifier` then sets the index that a socket is bound to to -1.
+    pub fn ended(&self) -> bool {
+        // SAFETY: zero is a valid sockaddr_ll; the kernel fills at most `size` bytes of it.
+        unsafe {
+            let mut address: libc::sockaddr_ll = zeroed();
+            let mut size = num::count(size_of_val(&address));
+            let to = (&raw mut address).cast();
+            libc::getsockname(self.fd.as_raw_fd(), to, &mut size) == 0
+                && address.sll_ifindex != self.index.cast_signed()
+        }
+    }
+}
+
 /// A frame's length and VLAN tag.
 type Received = (usize, Option<(u16, u16)>);
 
