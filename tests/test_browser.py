@@ -15,7 +15,8 @@ from quell.evaluation import page as evaluation_page
 from quell.experiments.experiment import Outcome, load, plan, run_jobs
 from quell.papers import page as papers_page
 from quell.papers.claim import Claim
-from quell.papers.paper import Paper, Study, rows
+from quell.papers.paper import Paper, rows
+from quell.papers.study import Study
 from quell.results.stats import Estimate
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 from quell.views.report import page

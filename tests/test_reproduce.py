@@ -34,7 +34,8 @@ from quell.papers.claim import (
     Claim,
     estimate,
 )
-from quell.papers.paper import Paper, Study, rows, totals
+from quell.papers.paper import Paper, rows, totals
+from quell.papers.study import Study
 from quell.results.stats import Estimate, t975, t_quantile
 
 KEYS = [

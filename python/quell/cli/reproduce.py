@@ -21,7 +21,8 @@ from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
 from quell.papers.claim import BETTER, CONSTANT, CONTRADICTED, LEVEL, MEASURED, MISSED, OPEN, REACHED
-from quell.papers.paper import Paper, Study, rows, totals, totals_text
+from quell.papers.paper import Paper, rows, totals, totals_text
+from quell.papers.study import Study
 from quell.views.targets import Targets, command
 
 EXAMPLES = (

@@ -13,7 +13,7 @@ from quell.common.console import bar
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.papers.claim import OPEN, Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.results.stats import Record
 
 K = TypeVar("K")

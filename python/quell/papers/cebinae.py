@@ -15,7 +15,8 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, Sample, mean
 from quell.papers.claim import MISSED, OPEN, Claim, estimate
-from quell.papers.paper import Paper, Study
+from quell.papers.paper import Paper
+from quell.papers.study import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Table
 

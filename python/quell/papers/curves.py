@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.views.figures import Axis, Figure, Line, Panel
 
 if TYPE_CHECKING:

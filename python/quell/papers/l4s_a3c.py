@@ -14,7 +14,8 @@ from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
 from quell.papers.bench import Bench, Sample, mean
 from quell.papers.claim import AMOUNT, Claim, estimate
-from quell.papers.paper import Paper, Study
+from quell.papers.paper import Paper
+from quell.papers.study import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

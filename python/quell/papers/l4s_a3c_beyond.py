@@ -9,7 +9,7 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow, Link
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

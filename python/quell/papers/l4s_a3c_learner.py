@@ -11,7 +11,7 @@ from pathlib import Path
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.claim import Claim, estimate
 from quell.papers.l4s_a3c_studies import SHARES, shares
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
 from quell.views.figures import Table

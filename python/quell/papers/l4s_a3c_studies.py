@@ -11,7 +11,7 @@ from typing import Any
 from quell.papers import curves
 from quell.papers.bench import mean
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.train import coupled
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

@@ -42,7 +42,8 @@ from quell.papers.learnqueue_cell import (
     udp,
 )
 from quell.papers.learnqueue_kinds import kinds
-from quell.papers.paper import Paper, Study, short
+from quell.papers.paper import Paper, short
+from quell.papers.study import Study
 from quell.results.stats import Estimate, Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

@@ -24,7 +24,8 @@ from quell.papers.learnqueue_table2 import (
     traded,
     weights,
 )
-from quell.papers.paper import Study, short
+from quell.papers.paper import short
+from quell.papers.study import Study
 from quell.train.learnqueue import episode
 from quell.views.figures import Table
 

@@ -11,7 +11,8 @@ from quell.papers.bench import Bench, Sample, mean
 from quell.papers.claim import Claim, estimate
 from quell.papers.learnqueue_cell import LQ, USUAL, cell, udp
 from quell.papers.learnqueue_kinds import kinds
-from quell.papers.paper import Study, short
+from quell.papers.paper import short
+from quell.papers.study import Study
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

@@ -20,7 +20,8 @@ from quell.papers import curves, lfq_beyond
 from quell.papers.bench import Bench, Run, Sample, is_known, mean, missing_reason, undecided
 from quell.papers.claim import SHARE, Claim, estimate
 from quell.papers.lfq_beyond import Cc, Where, shift
-from quell.papers.paper import Paper, Study, short
+from quell.papers.paper import Paper, short
+from quell.papers.study import Study
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel
 

@@ -10,7 +10,7 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.results import frontier
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table

@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from quell.papers.claim import CONTRADICTED, LEVEL, MISSED
-from quell.papers.paper import Paper, Study, totals
+from quell.papers.paper import Paper, totals
+from quell.papers.study import Study
 from quell.views import figures
 
 

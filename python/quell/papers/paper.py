@@ -1,11 +1,12 @@
-"""What a published paper claims and what was measured: the data that every paper's module fills."""
+"""A published paper, its claims beside what was measured, and the totals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+from quell.papers.bench import Bench
 from quell.papers.claim import (
     BETTER,
     CONSTANT,
@@ -18,43 +19,7 @@ from quell.papers.claim import (
     Claim,
     Kind,
 )
-from quell.results.stats import Estimate
-from quell.views.figures import Figure, Listing, Table
-
-if TYPE_CHECKING:
-    from quell.papers.bench import Bench
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What came out for one claim."""
-
-    value: Estimate | None
-    why: str = ""
-    """What an experiment of this same command showed about the miss; shown only where the claim is not reached."""
-    exact: bool = False
-    """Computed: it has no interval because it cannot vary."""
-    constant: bool = False
-    """The policy measured answers the same to every input: no verdict on a learner."""
-
-
-@dataclass
-class Study:
-    """What measuring a paper gives."""
-
-    measured: dict[str, Measured] = field(default_factory=dict)
-    """By claim id; a claim without an entry was not measured."""
-    figures: list[Figure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Findings in a sentence or two each, made from the numbers."""
-    tables: list[Table] = field(default_factory=list)
-    listings: list[Listing] = field(default_factory=list)
-
-    def put(
-        self, claim: str, value: Estimate | None, why: str = "", *, exact: bool = False, constant: bool = False
-    ) -> None:
-        """Keep what was measured for a claim."""
-        self.measured[claim] = Measured(value, why, exact, constant)
+from quell.papers.study import Measured, Study
 
 
 @dataclass(frozen=True)

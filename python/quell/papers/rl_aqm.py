@@ -19,7 +19,8 @@ from quell.inputs.keys import Flow
 from quell.papers import rl_aqm_frontier, rl_aqm_more
 from quell.papers.bench import Bench, Sample, is_known, mean, missing_reason
 from quell.papers.claim import Claim, Kind, estimate
-from quell.papers.paper import Paper, Study, short
+from quell.papers.paper import Paper, short
+from quell.papers.study import Study
 from quell.results import behaviour
 from quell.results.stats import Estimate, Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table

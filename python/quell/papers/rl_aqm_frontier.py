@@ -8,7 +8,7 @@ from itertools import pairwise
 from quell._core import Scenario
 from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.results import frontier
 from quell.results.stats import Record, pareto
 from quell.views.figures import Axis, Figure, Line, Panel

@@ -12,7 +12,7 @@ from quell.inputs.keys import Flow
 from quell.papers import curves, rl_aqm_networks
 from quell.papers.bench import Bench, mean
 from quell.papers.claim import SHARE, Claim, estimate
-from quell.papers.paper import Study
+from quell.papers.study import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

@@ -14,7 +14,8 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, Sample, mean
 from quell.papers.claim import Claim, estimate
-from quell.papers.paper import Paper, Study, short
+from quell.papers.paper import Paper, short
+from quell.papers.study import Study
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
