@@ -139,7 +139,10 @@ def test_what_an_interrupted_comparison_has_finished_does_not_replace_earlier_re
 def test_a_part_of_a_capture_does_not_replace_an_earlier_one(number: int, status: int, says: str) -> None:
     Path("line.pcapng").write_text("whole")
     words = [str(QUELL), "run", "--rate", "1gbit", "--duration", "100000s", "--pcap", "line.pcapng"]
+    # A program that nohup started ignores SIGHUP, and so do those that it starts.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, before)
     try:
         deadline = time.monotonic() + 60
         while not any(part.stat().st_size for part in Path().glob(".line.pcapng.*")):
