@@ -41,7 +41,8 @@ live="$QUELL live --dev v0 --rate 5mbit --ingress 5mbit"
 $TRACE ended $live --duration 300ms
 $TRACE killed $live & strace=$!
 rules() { { iptables -t mangle -S; nft list ruleset; } 2>/dev/null | grep -q v0; }
-until rules; do kill -0 $strace; sleep 0.1; done
+rules6() { { ip6tables -t mangle -S; nft list ruleset; } 2>/dev/null | grep -q v0; }
+until rules && rules6; do kill -0 $strace; sleep 0.1; done
 kill -9 $(pgrep -P $strace)
 wait $strace || true
 rules && echo left
