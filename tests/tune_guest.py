@@ -35,8 +35,8 @@ def seen() -> str:
     text = "\n".join(
         sh(f"tc qdisc show dev {link}; tc class show dev {link}; tc filter show dev {link} ingress") for link in links
     )
-    # The kernel numbers actions.
-    return re.sub(r"index \d+", "", text)
+    # The kernel numbers actions. Classes of cake and fq_codel are flows with recent packets; IPv6 sends some.
+    return re.sub(r"index \d+|class (cake|fq_codel) .*\n?", "", text)
 
 
 def refused(what: str, dev: str = "wan", *, replace: bool = False) -> None:
