@@ -15,8 +15,8 @@
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
-//!   behind it drops. If it drops a large share of the arrivals for `LOSSY` seconds, it then lets
-//!   all of them pass for a time, which doubles, unless the delay goes before.
+//!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds, it lets
+//!   all of them pass, for a time that doubles with each hold, or until the delay has ended.
 //! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
 //!   rate grows; faster the more the capacity varied, and the longer there was no delay.
 //! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
@@ -31,7 +31,7 @@
 //!   been false. With less than `PROVEN` of delays measured with load, the rate grows while used.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
-//! (docs/lab/autorate.md, tools/pace.py).
+//! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
@@ -69,8 +69,8 @@ const MEMORY: Nanos = 300 * SEC;
 const RETURN: Nanos = 5 * SEC;
 
 /// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
-/// each of `LOSSY` seconds: no traffic that slows down does that. It drops nothing then for
-/// `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
+/// each of `LOSSY` seconds: traffic that slows down does not lose that much for so long. It then
+/// lets all pass for `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
 const OVERLOAD: f64 = 0.15;
 const LOSSY: u32 = 8;
 const FIRST_HOLD: Nanos = 20 * SEC;
@@ -464,8 +464,8 @@ pub struct Pace {
     delays: Heard,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
-    /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and that
-    /// time, at most [`MEMORY`].
+    /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and
+    /// that time, at most [`MEMORY`].
     usual: f64,
     known: Nanos,
     /// Whether the last delay came from the traffic, not from an answer to a probe.
