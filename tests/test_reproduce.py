@@ -228,7 +228,7 @@ def test_ctrl_c_keeps_the_rows_that_are_complete(
     paper = papers.find("wqm")
     first, second = [claim.id for claim in paper.claims if not claim.detail][:2]
 
-    def measure(bench: Bench) -> Study:
+    def measure(bench: Bench) -> None:
         bench.study.put(first, estimate([1.0, 2.0]))
         if complete > 1:
             bench.study.put(second, None, "no such queue here")
@@ -248,7 +248,7 @@ def test_ctrl_c_keeps_the_rows_that_are_complete(
 def test_ctrl_c_before_a_row_is_complete_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(_: Bench) -> Study:
+    def measure(_: Bench) -> None:
         raise KeyboardInterrupt
 
     paper = dataclasses.replace(papers.find("wqm"), measure=measure)
@@ -365,7 +365,7 @@ def test_a_setting_stops_when_its_rows_are_decided() -> None:
 
 def test_a_constant_policy_counts_in_no_total_of_reached() -> None:
     study = Study()
-    paper = Paper("p", "", "", "", [printed(10.0)], lambda bench: study)
+    paper = Paper("p", "", "", "", [printed(10.0)], lambda bench: None)
     study.put("a", Estimate(10.0, 0.1, 10), constant=True)
     assert totals(rows(paper, study)) == {"printed": {CONSTANT: 1}}
     study.put("a", Estimate(20.0, 0.1, 10), constant=True)
@@ -380,7 +380,7 @@ def test_l4s_a3c_prints_twenty_numbers_and_judges_each_once() -> None:
 
 def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> None:
     study = Study()
-    paper = Paper("p", "", "", "", [printed(1.0)], lambda bench: study)
+    paper = Paper("p", "", "", "", [printed(1.0)], lambda bench: None)
     (row,) = rows(paper, study)
     assert (row["verdict"], row["why"]) == (OPEN, "not measured in this run")
     study.put("b", None)

@@ -59,7 +59,9 @@ def main():
     args = parser.parse_args()
     for name in args.names:
         paper = papers.find(name)
-        study = paper.measure(Bench(seeds=args.seeds))
+        bench = Bench(seeds=args.seeds)
+        paper.measure(bench)
+        study = bench.study
         measured = rows(paper, study)
         document = LAB / f"{name}.md"
         text = document.read_text("utf-8")

@@ -183,9 +183,8 @@ def _check_alone(file: StateFile, index: int) -> None:
     """
     state = _State.read(file)
     known = [index, *(state.shells if state else [])]
-    for line in _iptables("-S", "FORWARD").splitlines():
-        tag = _TAG.search(line)
-        if tag and _blocks(line.split()) and int(tag[1]) not in known and _lives(int(tag[1])):
+    for rule in _listed(lambda shell: shell not in known and _lives(shell)):
+        if _blocks(rule) and (tag := _TAG.search(" ".join(rule))):
             raise InputError(
                 f"--nat: the quell shell of {interface_name(int(tag[1]))} has another /run and will turn forwarding "
                 "off when it ends; end it first, or give both the same /run/quell"

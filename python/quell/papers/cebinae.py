@@ -16,7 +16,6 @@ from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, Sample, mean
 from quell.papers.claim import MISSED, OPEN, Claim, estimate
 from quell.papers.paper import Paper
-from quell.papers.study import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Table
 
@@ -209,7 +208,7 @@ def _claims() -> list[Claim]:
 CLAIMED = {claim.id: claim for claim in _claims()}
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the table; rows and queues that miss again with what may differ from ns-3."""
     seconds = QUICK_END_S if bench.quick else END_S
     rows = [row for row in ROWS if not bench.quick or row.mbps <= QUICK_MBPS]
@@ -236,7 +235,6 @@ def measure(bench: Bench) -> Study:
     study.tables.append(_table(found))
     if not bench.quick:
         study.tables.append(_near(bench))
-    return study
 
 
 def _samples(found: Mapping[tuple[int, str], Sequence[Result]]) -> Iterator[Sample[tuple[int, str]]]:

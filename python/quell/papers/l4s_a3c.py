@@ -249,7 +249,7 @@ def _scenario(rate: int, *, ecn: bool) -> Scenario:
     return Scenario("l4s").replace(link={"rate": f"{rate}mbit"}, flow={"ecn": ecn})
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the paper."""
     study = bench.study
     settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
@@ -264,7 +264,6 @@ def measure(bench: Bench) -> Study:
     l4s_a3c_beyond.measure(study, bench)
     l4s_a3c_learner.measure(study, bench)
     l4s_a3c_studies.measure(study)
-    return study
 
 
 # What rows are judged by. --------------------------------------------------------------------------------------------

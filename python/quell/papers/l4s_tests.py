@@ -16,7 +16,6 @@ from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Sample, mean
 from quell.papers.claim import MISSED, OPEN, Claim, estimate
 from quell.papers.paper import Paper, short
-from quell.papers.study import Study
 from quell.results.stats import Record
 from quell.views.figures import Table
 
@@ -135,7 +134,7 @@ def _rates(record: Record) -> tuple[float, float]:
     return prague, rival
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure both tables; of rows that miss, again with what may differ from the authors' kernel."""
     rows = [row for row in ROWS if not bench.quick or row.id.startswith("S6")]
     study = bench.study
@@ -157,7 +156,6 @@ def measure(bench: Bench) -> Study:
             if f"{row.id}.{part}" in CLAIMED:
                 study.put(f"{row.id}.{part}", None if pairs is None else estimate(of(*pair) for pair in pairs), why)
     study.tables.append(_ratios(found))
-    return study
 
 
 _PARTS: Mapping[str, Callable[[float, float], float]] = {

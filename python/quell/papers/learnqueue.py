@@ -248,7 +248,7 @@ FIXED = tuple(f"pfifo limit {n}" for n in (3, 8, 20, 60))
 """Constant limits: what no choice of limits can beat on a constant link."""
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the paper."""
     study = bench.study
     others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
@@ -271,7 +271,6 @@ def measure(bench: Bench) -> Study:
     study.notes.append(grid_note(results, [LQ, *grid]))
     study.notes.append(optimum_note(results, limits))
     learnqueue_table2.measure(study, bench, learnqueue_room.measure(study, bench))
-    return study
 
 
 def _within(x: Measurements, ms: float) -> float:

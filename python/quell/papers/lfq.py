@@ -299,7 +299,7 @@ def _limit(places: Mapping[Where, Measurements], cc: str) -> float:
     return mean(s.limit or 0.0 for (c, _, _), s in places.items() if c == cc)
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the paper."""
     study = bench.study
     queues = {name: words for name, words in QUEUES.items() if is_known(words)}
@@ -318,7 +318,6 @@ def measure(bench: Bench) -> Study:
     study.figures.insert(0, _figure_8(measured))
     curves.lfq(study)
     lfq_beyond.mixed(study, bench, queues)
-    return study
 
 
 def _missing(study: Study, name: str) -> None:

@@ -33,7 +33,8 @@ class Paper:
     about: str
     """What is measured, in a line."""
     claims: Sequence[Claim]
-    measure: Callable[[Bench], Study]
+    measure: Callable[[Bench], None]
+    """Fills the bench's study."""
 
 
 def short(value: float) -> str:

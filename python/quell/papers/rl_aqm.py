@@ -224,7 +224,7 @@ def scenario_of(link: tuple[int, int], nic: int, more: Flow | None = None) -> Sc
     return Scenario("rl-aqm").replace(link={"rate": f"{link[0]}mbit", "nic": nic}, flow=flow)
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the paper."""
     study, results = bench.study, _simulate(bench)
     fit = {queue: _fitting(results, queue) for queue in _queues(results)}
@@ -250,7 +250,6 @@ def measure(bench: Bench) -> Study:
     rl_aqm_more.measure(study, bench, scenario_of, PIE_NS3, RL)
     _reward(study, bench, fit)
     study.notes[:0] = [_fit_note(results, fit)]
-    return study
 
 
 def _queues(results: Results) -> list[str]:

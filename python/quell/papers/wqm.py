@@ -145,7 +145,7 @@ RATE_MCS = (3, 5, 7, 15, 21)
 """6.5 Mbit/s times 4, 8 and 10, then two and three streams: the slides do not say at which rates the nodes sent."""
 
 
-def measure(bench: Bench) -> Study:
+def measure(bench: Bench) -> None:
     """Measure the slides."""
     study = bench.study
     seconds, setups = (STAGGER + 15 if bench.quick else 60), SETUPS
@@ -207,7 +207,6 @@ def measure(bench: Bench) -> Study:
                  for k, q in enumerate(QUEUES)]  # fmt: skip
         panel = Panel("Delay of the first queue", Axis("delay, ms", True), Axis("share of the packets"), lines)
         study.figures.append(Figure(s.id, s.what.capitalize(), "One run.", [panel]))
-    return study
 
 
 def _samples(got: Mapping[tuple[str, str], Sequence[Measurements]]) -> Iterator[Sample[tuple[str, str]]]:

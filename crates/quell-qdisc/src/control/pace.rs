@@ -623,6 +623,11 @@ impl Pace {
         self.beginning.is_some()
     }
 
+    /// Raises the rate over a tick; `growth` is a share per second.
+    fn grow(&mut self, growth: f64) {
+        self.rate *= 1.0 + growth * TICK as f64 / SEC as f64;
+    }
+
     /// Adds a sample to the capacity and its mean deviation.
     fn learn(&mut self, sample: f64) {
         self.load += (f64::from(u8::from(self.loaded)) - self.load) / 16.0;
@@ -711,12 +716,13 @@ impl Control for Pace {
         let used = share > USED || waits;
         self.loaded = share > LOADED || waits;
         let delay = self.delay();
-        let sample = self.sample(gauges);
         let reading = Reading::of(gauges, delay);
         if self.ingress {
             self.overload
                 .count(now, reading.arrived, gauges.dropped_bytes);
         }
+        let holds = self.overload.holds(now);
+        let arriving = holds.then(|| self.sample(gauges)).flatten();
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
@@ -732,11 +738,11 @@ impl Control for Pace {
             if let Some(rate) = self.held.take() {
                 self.rate = rate;
             }
-            if let (true, Some(arriving)) = (self.overload.holds(now), sample) {
+            if let Some(arriving) = arriving {
                 self.rate = OPEN * arriving;
             } else if self.known < PROVEN {
                 if used {
-                    self.rate *= 1.0 + self.law.most * TICK as f64 / SEC as f64;
+                    self.grow(self.law.most);
                 }
             } else {
                 // By now the lowered rate has emptied the modem's queue.
@@ -760,7 +766,7 @@ impl Control for Pace {
                 true => self.law.grow + self.law.doubt * self.doubt() + self.law.gain * free,
                 false => self.law.most,
             };
-            self.rate *= 1.0 + growth.min(self.law.most) * TICK as f64 / SEC as f64;
+            self.grow(growth.min(self.law.most));
         }
         self.knob()
     }
