@@ -3,6 +3,7 @@
 mod bpf;
 mod every;
 mod knobs;
+mod learn;
 mod limits;
 mod linux;
 mod outside;
