@@ -51,7 +51,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             with _opened_pipe(path):
                 write(path)
         else:
-            _write_and_rename(target, write)
+            with _folder(target.parent) as folder:
+                _write_and_rename(folder / target.name, target, write)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -133,15 +134,35 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Hold a folder open and give a path that leads to this one even if its owner moves it and puts a link there.
+
+    Otherwise a user could have root's new file made, and given to that user, in a folder of root. Without /proc it
+    is the path as it was given.
+    """
+    if not hasattr(os, "O_PATH"):
+        yield path
+        return
+    held = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        opened = Path(f"/proc/self/fd/{held}")
+        yield opened if opened.exists() else path
+    finally:
+        os.close(held)
+
+
 def _replaced(path: Path) -> os.stat_result | None:
     """Return the status of the file that is to be replaced, if the new one is to have its owner and permissions.
 
     Raises OSError if it is read-only.
     """
     try:
-        found = path.stat()
+        found = path.lstat()
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(found.st_mode):
+        return None  # put there after `follow` looked
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         folder = path.parent.stat()
         # Elsewhere a stranger may have planted it: the new file would be open to all.
@@ -152,7 +173,8 @@ def _replaced(path: Path) -> os.stat_result | None:
     return found
 
 
-def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
+def _write_and_rename(path: Path, shown: Path, write: Callable[[Path], object]) -> None:
+    """Write a part and give it the name `path`; messages call it `shown`."""
     before = _replaced(path)
     with _temporary(path) as (handle, part):
         try:
@@ -162,7 +184,7 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
             try:
                 write(at)
             except InputError as error:  # names the part
-                raise InputError(str(error).replace(str(at), str(path))) from None
+                raise InputError(str(error).replace(str(at), str(shown))) from None
             if before is None:
                 umask = os.umask(0)
                 os.umask(umask)

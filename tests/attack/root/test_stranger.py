@@ -162,6 +162,33 @@ def test_a_link_in_the_place_of_a_file_that_is_being_written_leads_nowhere(share
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600
 
 
+def test_a_folder_exchanged_with_a_link_while_a_file_is_written_gives_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file gets the owner of the one that it replaces: in the stranger's folder, not in one of root."""
+    theirs, roots = tmp_path / "theirs", tmp_path / "roots"
+    for folder, owner, mode in ((theirs, STRANGER, 0o666), (roots, 0, 0o600)):
+        folder.mkdir()
+        (folder / "out").write_text("old")
+        (folder / "out").chmod(mode)
+        for path in (folder, folder / "out"):
+            os.chown(path, owner, owner)
+    look = files._replaced
+
+    def exchanged(path: Path) -> os.stat_result | None:
+        found = look(path)
+        theirs.rename(tmp_path / "moved")
+        theirs.symlink_to(roots)
+        return found
+
+    monkeypatch.setattr(files, "_replaced", exchanged)
+    files.write_text(theirs / "out", "new")
+    assert [path.name for path in roots.iterdir()] == ["out"]
+    ours(roots / "out")
+    assert (roots / "out").read_text() == "old"
+    assert (tmp_path / "moved/out").read_text() == "new"
+
+
 def test_a_link_that_comes_while_a_state_file_is_opened_is_refused(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

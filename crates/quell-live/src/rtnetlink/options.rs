@@ -344,6 +344,13 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     let before = rate(was, &parms, 0, HTB_RATE64);
     let now = values.get(Knob::Rate).unwrap_or(before).max(1);
     let ceil_before = rate(was, &parms, SPEC, HTB_CEIL64);
+    if now == before {
+        // As it was, also with a ceil below the rate.
+        put(out, PARMS, &parms);
+        long(out, HTB_RATE64, before);
+        long(out, HTB_CEIL64, ceil_before);
+        return;
+    }
     // A class that may not borrow still may not; another one keeps its ceil.
     let ceil = match ceil_before == before {
         true => now,
@@ -520,9 +527,14 @@ mod tests {
         let was = attrs(&[(PARMS, &parms)]);
         let new = structure::<HTB>(&written("htb", &was, &rated(2_000_000))).expect("parameters");
         assert_eq!(u32_at(&new, SPEC + RATE), 4_000_000);
-        let mut restored = Vec::new();
-        kind("htb").restore(&mut restored, &was, &[Knob::Rate]);
-        assert_eq!(restored, was, "to the byte");
+        // The ceil may be below the rate, too.
+        for ceil in [4_000_000, 500_000] {
+            write_u32(&mut parms, SPEC + RATE, ceil);
+            let was = attrs(&[(PARMS, &parms)]);
+            let mut restored = Vec::new();
+            kind("htb").restore(&mut restored, &was, &[Knob::Rate]);
+            assert_eq!(restored, was, "to the byte");
+        }
     }
 
     proptest! {
