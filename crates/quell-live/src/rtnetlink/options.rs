@@ -198,6 +198,9 @@ const LARGEST_PACKET: u128 = 1 << 16;
 const RATE: usize = 8;
 const SPEC: usize = 12;
 
+/// The structure with zeros where knobs are, then rates that do not fit in it: tbf's own and its peak's, bytes per second.
+pub type Unsteered = ([u8; TBF], Option<u64>, Option<u64>);
+
 impl Kind {
     /// The kind of this name.
     pub fn find(name: &str, class: bool) -> Option<&'static Self> {
@@ -243,6 +246,26 @@ impl Kind {
             }
         }
         values
+    }
+
+    /// Of a structure that is sent whole, the options that no change of these knobs alters.
+    pub fn unsteered(&self, options: &[u8], knobs: &[Knob]) -> Option<Unsteered> {
+        if self.name != "tbf" || self.class {
+            return None;
+        }
+        let mut parms = structure::<TBF>(options)?;
+        let (mut rate, peak) = (attribute(options, TBF_RATE64), TBF_PEAK64);
+        if knobs.contains(&Knob::Limit) {
+            write_u32(&mut parms, TBF_LIMIT, 0);
+        }
+        if knobs.contains(&Knob::Rate) {
+            write_u32(&mut parms, RATE, 0);
+            // A time, which depends on the rate.
+            write_u32(&mut parms, TBF_BUFFER, 0);
+            rate = None;
+        }
+        let long = |value: &[u8]| u64_at(value, 0);
+        Some((parms, rate.map(long), attribute(options, peak).map(long)))
     }
 
     /// What the kernel will report of a value that is set.

@@ -575,6 +575,8 @@ impl Session {
             match look {
                 Comparison::Same => {}
                 Comparison::LimitBelow if limited => {}
+                // The next change undoes it.
+                Comparison::Unsteered if self.plan.insist => {}
                 // The watchdog restored it, because this loop had stalled.
                 Comparison::Other(..) | Comparison::LimitBelow
                     if actuator.heartbeats.get(at).is_some_and(Heartbeat::acted) => {}
@@ -585,9 +587,12 @@ impl Session {
                     let what = format!("{}: another program has set {}", queue.name, knob.name());
                     changed = Some(format!("{what} to {value}"));
                 }
-                Comparison::Replaced | Comparison::LimitBelow => {
+                Comparison::Replaced | Comparison::LimitBelow | Comparison::Unsteered => {
                     queue.ours = false;
                     let what = match look {
+                        Comparison::Unsteered => {
+                            format!("{}: another program has changed it", queue.name)
+                        }
                         Comparison::LimitBelow => {
                             format!("another program has set a limit below {}", queue.name)
                         }

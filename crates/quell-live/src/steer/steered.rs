@@ -22,6 +22,8 @@ pub enum Comparison {
     Other(Knob, u64),
     /// Another kind of discipline is in its place.
     Replaced,
+    /// An option that is not steered has another value, which the next change would overwrite.
+    Unsteered,
     /// A discipline below it has a limit of its own, which the next change would overwrite.
     LimitBelow,
 }
@@ -156,8 +158,12 @@ impl Steered {
         let mut other = has
             .each()
             .filter(|(knob, value)| self.set.get(*knob) != Some(*value));
+        let unsteered = |options| self.kind.unsteered(options, &self.knobs);
         let look = match other.next() {
             Some((knob, value)) => Comparison::Other(knob, value),
+            None if unsteered(queue.options) != unsteered(&self.found.options) => {
+                Comparison::Unsteered
+            }
             None => Comparison::Same,
         };
         (look, rates)
