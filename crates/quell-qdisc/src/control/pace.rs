@@ -2,7 +2,8 @@
 //! and reflectors are optional.
 //!
 //! - **Delay**: an answer's one-way delay, or its round trip if the reflector gives no timestamps,
-//!   less the smallest recent one of its reflector. The delay of the line is the smallest of three
+//!   less the smallest recent one of its reflector; at most as much as its round trip exceeds the
+//!   smallest, since clocks drift. The delay of the line is the smallest of three
 //!   values: the smaller of the last two answers, the last answer of another reflector, and the
 //!   largest delay that at least a third of the reflectors heard within a second reach. So a single
 //!   late answer has no effect, and neither has one lying reflector among several.
@@ -14,9 +15,13 @@
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
+//! - **Longer way**: if the delay neither falls nor rises although the rate has been lowered so far
+//!   that a queue would have emptied, the way has become longer. Until the smallest delays have
+//!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
-//!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds, it lets
-//!   all of them pass, for a time that doubles with each hold, or until the delay has ended.
+//!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds and the
+//!   delay was above the target all the time, it lets all of them pass, for a time that doubles
+//!   with each hold, or until the delay has ended.
 //! - **Probe up**: while the delay is within the target and the shaper is used or has a queue, the
 //!   rate grows; faster the more the capacity varied, and the longer there was no delay.
 //! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
@@ -28,7 +33,8 @@
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
 //!   minutes if that is larger. The rate then rises to this mean, because the last delays may have
-//!   been false. With less than `PROVEN` of delays measured with load, the rate grows while used.
+//!   been false. It grows while used: fast with less than `PROVEN` of delays measured with load,
+//!   else slowly.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
 //! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
@@ -50,6 +56,8 @@ const LOST: Nanos = SEC;
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
+/// A reflector's timestamps are in whole milliseconds.
+const STAMP: Nanos = MS;
 /// Age up to which a source's last delay counts, and number of sources whose last delay is kept.
 const AGREE: Nanos = SEC;
 const SOURCES: usize = 16;
@@ -69,8 +77,8 @@ const MEMORY: Nanos = 300 * SEC;
 const RETURN: Nanos = 5 * SEC;
 
 /// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
-/// each of `LOSSY` seconds: traffic that slows down does not lose that much for so long. It then
-/// lets all pass for `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
+/// each of `LOSSY` seconds and the delay stayed above the target. It then lets all pass for
+/// `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
 const OVERLOAD: f64 = 0.15;
 const LOSSY: u32 = 8;
 const FIRST_HOLD: Nanos = 20 * SEC;
@@ -80,11 +88,19 @@ const LAST_HOLD: Nanos = 80 * SEC;
 /// Linux's sch_cake.c).
 const OPEN: f64 = 1.6;
 
-/// The shaper is loaded if it sends at least this share of its rate, or packets wait. What a line
-/// carries without load is not its capacity: the estimate is held without further evidence only
-/// after `PROVEN` with load.
-const LOADED: f64 = 0.7;
+/// A delay that lasts is no queue's if the smallest of a look is at least `STEADY` of the largest.
+/// A look takes `LOOK` longer than a queue of the largest delay needs to empty.
+const STEADY: f64 = 0.67;
+const LOOK: Nanos = SEC;
+
+/// The shaper is loaded if it sends at least this share of its rate, or packets wait. (Up to a
+/// share of `USED` the rate has grown for a stream that no longer needs it.) What a line carries
+/// without load is not its capacity: the estimate is held without further evidence only after
+/// `PROVEN` with load, and with delays that began with load: later the lowered rate makes a small
+/// stream a load. Even then it may be wrong. So the rate grows while used, by `BLIND` per second.
+const LOADED: f64 = 0.9;
 const PROVEN: Nanos = 10 * SEC;
+const BLIND: f64 = 0.02;
 
 /// Default of the first rate, bit/s.
 const START: u64 = 10_000_000;
@@ -315,24 +331,63 @@ struct Evidence {
     excess: Nanos,
 }
 
-/// The last two delays, and the last of each source.
+/// A source: its last delay less `longer`, by which its way has become longer, and its smallest
+/// delay of the present look (see [`Lasting`]).
+#[derive(Clone, Copy, Debug, Default)]
+struct Source {
+    last: Evidence,
+    longer: Nanos,
+    smallest: Nanos,
+}
+
+/// The last two delays, and those of each source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     last: Evidence,
     before: Evidence,
     /// Entries whose time is 0 are free.
-    sources: [Evidence; SOURCES],
+    sources: [Source; SOURCES],
+    /// Until when [`Source::longer`] counts.
+    until: Nanos,
 }
 
 impl Heard {
-    fn take(&mut self, evidence: Evidence) {
-        let is_own = |of: &Evidence| of.at > 0 && of.source == evidence.source;
+    fn take(&mut self, mut evidence: Evidence) {
+        let is_own = |of: &Source| of.last.at > 0 && of.last.source == evidence.source;
         let own = self.sources.iter().position(is_own);
-        let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].at);
+        let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
         if let Some(place) = own.or_else(oldest) {
-            self.sources[place] = evidence;
+            let of = &mut self.sources[place];
+            let (longer, smallest) = match own {
+                Some(_) if evidence.at < self.until => (of.longer, of.smallest),
+                Some(_) => (0, of.smallest),
+                None => (0, Nanos::MAX),
+            };
+            of.longer = longer.min(evidence.excess);
+            of.smallest = smallest.min(evidence.excess);
+            evidence.excess -= of.longer;
+            of.last = evidence;
         }
         (self.before, self.last) = (self.last, evidence);
+    }
+
+    /// Begins a look.
+    fn look(&mut self) {
+        for of in &mut self.sources {
+            of.smallest = Nanos::MAX;
+        }
+    }
+
+    /// Takes the smallest delays of the look for the longer way.
+    fn accept(&mut self, now: Nanos) {
+        self.until = now + 2 * BASE;
+        for of in &mut self.sources {
+            if of.smallest < Nanos::MAX {
+                of.longer = of.smallest;
+            }
+            of.last.excess = 0;
+        }
+        (self.last.excess, self.before.excess) = (0, 0);
     }
 
     /// Delay of the line: the smallest of the last two delays, the last delay of another source,
@@ -342,7 +397,7 @@ impl Heard {
         let two = self.last.excess.min(self.before.excess);
         let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
         let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
-        for of in self.sources.iter().filter(lately) {
+        for of in self.sources.iter().map(|of| &of.last).filter(lately) {
             shown[count] = of.excess;
             count += 1;
             let is_later = other.is_none_or(|other| of.at > other.at);
@@ -400,6 +455,42 @@ impl Before {
     }
 }
 
+/// Delay that lasts although the rate is lowered: the state before it, the start of the present
+/// look, its smallest and its largest delay, and their number.
+#[derive(Clone, Copy, Debug)]
+struct Lasting {
+    before: Before,
+    since: Nanos,
+    smallest: f64,
+    largest: f64,
+    count: u32,
+}
+
+impl Lasting {
+    fn new(before: Before, now: Nanos) -> Self {
+        Self {
+            before,
+            since: now,
+            smallest: f64::INFINITY,
+            largest: 0.0,
+            count: 0,
+        }
+    }
+
+    /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
+    /// whether the delay stayed about the same although the capacity has halved; `None` before.
+    fn is_no_queue(&mut self, now: Nanos, delay: f64, capacity: f64, least: f64) -> Option<bool> {
+        self.smallest = self.smallest.min(delay);
+        self.largest = self.largest.max(delay);
+        self.count += 1;
+        let empties = LOOK as f64 + self.largest / (1.0 - least);
+        let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
+        is_over.then(|| {
+            self.smallest >= self.largest * STEADY && capacity <= self.before.capacity / 2.0
+        })
+    }
+}
+
 /// Traffic that does not slow down, and the time during which the shaper lets it pass.
 #[derive(Clone, Copy, Debug)]
 struct Overload {
@@ -424,16 +515,19 @@ impl Overload {
         hold: FIRST_HOLD,
     };
 
-    /// Updates the counts at a tick.
-    fn count(&mut self, now: Nanos, arrived: u64, dropped: u64) {
-        if now < self.since + SEC {
+    /// Updates the counts at a tick; `calm`: the delay is within the target.
+    fn count(&mut self, now: Nanos, arrived: u64, dropped: u64, calm: bool) {
+        // If the modem's queue empties, what is dropped makes the senders slow down: many TCP
+        // connections with small windows lose as much all the time.
+        let calm = calm && !self.holds(now);
+        if !calm && now < self.since + SEC {
             return;
         }
         // The counters of a kernel's queue need not be of the same instant.
         let share = dropped.saturating_sub(self.dropped) as f64
             / arrived.saturating_sub(self.arrived).max(1) as f64;
         (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
-        self.lossy = match share >= OVERLOAD && !self.holds(now) {
+        self.lossy = match share >= OVERLOAD && !calm && !self.holds(now) {
             true => self.lossy + 1,
             false => 0,
         };
@@ -460,7 +554,8 @@ pub struct Pace {
     rate: f64,
     min: Option<f64>,
     max: f64,
-    bases: Vec<Option<Base>>,
+    /// Of each reflector: smallest delay and smallest round trip.
+    bases: Vec<Option<(Base, Base)>>,
     delays: Heard,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
@@ -470,8 +565,10 @@ pub struct Pace {
     known: Nanos,
     /// Whether the last delay came from the traffic, not from an answer to a probe.
     by_traffic: bool,
-    /// Time of the last answer to a probe.
+    /// Time of the last answer to a probe; moving average of the time between two, of which at
+    /// most [`LOST`] counts, ns.
     probed: Nanos,
+    pause: f64,
     /// Time of the last delay, from an answer or from the traffic; moving average of the time
     /// between two, ns.
     heard: Nanos,
@@ -479,15 +576,16 @@ pub struct Pace {
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
     capacity: f64,
     deviation: f64,
-    /// Whether the shaper was loaded at the last tick; the share of the latest samples then.
-    loaded: bool,
-    load: f64,
+    /// When the shaper was loaded last; whether that was within a second when the last delay began.
+    busy: Nanos,
+    proves: bool,
     readings: [Reading; SPAN],
     place: usize,
     /// When the delay was last above the target.
     congested: Nanos,
     /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
+    lasting: Option<Lasting>,
     overload: Overload,
     /// The rate to restore when the stalled line answers again.
     held: Option<f64>,
@@ -511,16 +609,18 @@ impl Pace {
             known: 0,
             by_traffic: false,
             probed: 0,
+            pause: 0.0,
             heard: 0,
             gap: 0.0,
             capacity: 0.0,
             deviation: 0.0,
-            loaded: false,
-            load: 0.0,
+            busy: 0,
+            proves: false,
             readings: [Reading::default(); SPAN],
             place: 0,
             congested: 0,
             draining: None,
+            lasting: None,
             overload: Overload::NONE,
             held: None,
             beginning: None,
@@ -630,7 +730,6 @@ impl Pace {
 
     /// Adds a sample to the capacity and its mean deviation.
     fn learn(&mut self, sample: f64) {
-        self.load += (f64::from(u8::from(self.loaded)) - self.load) / 16.0;
         if self.capacity == 0.0 {
             (self.capacity, self.deviation) = (sample, sample / 4.0);
             return;
@@ -638,6 +737,36 @@ impl Pace {
         // Samples overlap, since several answers arrive within the 200 ms of a sample.
         self.deviation += ((sample - self.capacity).abs() - self.deviation) / 16.0;
         self.capacity += (sample - self.capacity) / 4.0;
+    }
+
+    /// Whether the present delay is the one of a longer way (see [`Lasting`]): the state before it
+    /// then returns.
+    fn is_longer(&mut self, now: Nanos) -> bool {
+        let delay = self.delay() as f64;
+        let Some(lasting) = &mut self.lasting else {
+            return false;
+        };
+        // By the age of two bases they have adapted.
+        if delay <= self.law.target as f64 || now > lasting.before.since + 2 * BASE {
+            self.lasting = None;
+            return false;
+        }
+        match lasting.is_no_queue(now, delay, self.capacity, self.law.least) {
+            None => return false,
+            Some(false) => {
+                let before = lasting.before;
+                *lasting = Lasting::new(before, now);
+                self.delays.look();
+                return false;
+            }
+            Some(true) => {}
+        }
+        let before = lasting.before;
+        self.delays.accept(now);
+        (self.lasting, self.draining) = (None, None);
+        (self.capacity, self.deviation) = (before.capacity, before.deviation);
+        self.rate = self.rate.max(before.rate);
+        true
     }
 
     /// Reacts to a measured delay; `begins`: the start continues.
@@ -655,17 +784,26 @@ impl Pace {
         if let Some(rate) = self.held.take() {
             self.rate = rate;
         }
+        if self.is_longer(now) {
+            return self.knob();
+        }
         let (delay, target) = (self.delay() as f64, self.target());
         if delay > target {
             self.congested = now;
             if let Some(sample) = self.sample(gauges) {
-                self.draining.get_or_insert(Before {
+                let before = *self.draining.get_or_insert(Before {
                     since: now,
                     delay,
                     rate: self.rate,
                     capacity: self.capacity,
                     deviation: self.deviation,
                 });
+                if self.lasting.is_none() {
+                    // Later the lowered rate makes a small stream a load.
+                    self.proves = now <= self.busy + SEC;
+                    self.lasting = Some(Lasting::new(before, now));
+                    self.delays.look();
+                }
                 self.learn(sample);
                 let drain = self.law.drain as f64 + self.slack();
                 let over = (delay - target) / drain;
@@ -714,19 +852,24 @@ impl Control for Pace {
             gauges.backlog_bytes > 3000,
         );
         let used = share > USED || waits;
-        self.loaded = share > LOADED || waits;
+        if share > LOADED || waits {
+            self.busy = now;
+        }
+        // (The last delay may be of long ago.)
+        let busy = now <= self.busy + SEC;
         let delay = self.delay();
         let reading = Reading::of(gauges, delay);
         if self.ingress {
+            let calm = delay as f64 <= self.target();
             self.overload
-                .count(now, reading.arrived, gauges.dropped_bytes);
+                .count(now, reading.arrived, gauges.dropped_bytes, calm);
         }
         let holds = self.overload.holds(now);
         let arriving = holds.then(|| self.sample(gauges)).flatten();
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
-        if silence <= LOST && self.capacity > 0.0 && self.load >= 0.5 {
+        if silence <= LOST && self.capacity > 0.0 && busy && self.proves {
             self.known = (self.known + passed).clamp(1, MEMORY);
             let share = passed as f64 / self.known as f64;
             self.usual += (self.sure() - self.usual) * share.min(1.0);
@@ -752,10 +895,14 @@ impl Control for Pace {
                 };
                 let share = passed as f64 / RETURN as f64;
                 self.rate += (self.usual - self.rate).max(0.0) * share.min(1.0);
+                if used {
+                    self.grow(BLIND);
+                    self.usual = self.usual.max(self.rate);
+                }
                 self.capacity = self.capacity.max(self.rate);
             }
         } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
-            let asked = self.heard == self.probed;
+            let asked = self.heard == self.probed && silence as f64 > 4.0 * self.pause;
             if asked && !self.ingress && self.held.is_none() && self.beginning.is_none() {
                 self.held = Some(self.rate);
                 self.rate *= self.law.least;
@@ -778,11 +925,19 @@ impl Control for Pace {
             self.bases.resize(place + 1, None);
         }
         let known = self.bases[place].is_some();
-        let base = self.bases[place].get_or_insert_with(|| Base::new(now, delay));
+        let (base, trips) = self.bases[place]
+            .get_or_insert_with(|| (Base::new(now, delay), Base::new(now, probe.round_trip)));
         let fall = known.then(|| base.least().saturating_sub(delay));
-        let excess = base.excess(now, delay);
+        // A clock that is slewed makes the way longer by up to 0.5 ms each second, but not the
+        // round trip.
+        let trip = trips.excess(now, probe.round_trip) + STAMP;
+        let excess = base.excess(now, delay).min(trip);
         let source = u64::from(probe.reflector);
         let begins = self.begins(now, source, fall);
+        if self.probed > 0 {
+            let pause = LOST.min(now.saturating_sub(self.probed)) as f64;
+            self.pause += (pause - self.pause) / 16.0;
+        }
         (self.probed, self.by_traffic) = (now, false);
         let evidence = Evidence {
             source,
