@@ -39,6 +39,15 @@
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8
 //! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
 
+mod delays;
+mod lasting;
+mod overload;
+
+pub use delays::Base;
+use delays::{BASE, Beginning, Delays, Evidence};
+use lasting::{Before, Lasting};
+use overload::Overload;
+
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
@@ -47,20 +56,10 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 const TICK: Nanos = 50 * MS;
 /// Readings over which rates and the growth of the delay are measured: 200 ms.
 const SPAN: usize = 4;
-/// A reflector's base delay is its smallest one of the last `BASE` to 2 `BASE`.
-const BASE: Nanos = 10 * SEC;
 /// Time without an answer after which the reflectors count as lost.
 const LOST: Nanos = SEC;
-/// The start ends when delays have not fallen by `FALL` or more for `CALM` (see
-/// [`Beginning::is_over`]), or after `BEGINNING`.
-const FALL: Nanos = MS;
-const CALM: Nanos = 300 * MS;
-const BEGINNING: Nanos = 20 * SEC;
 /// A reflector's timestamps are in whole milliseconds.
 const STAMP: Nanos = MS;
-/// Age up to which a source's last delay counts, and number of sources whose last delay is kept.
-const AGREE: Nanos = SEC;
-const SOURCES: usize = 16;
 /// The shaper is used if it sends more than this share of its rate or more than 3000 bytes wait.
 const USED: f64 = 0.85;
 /// Bits of a full packet. The target includes the transmission time of 1.5 of them.
@@ -76,22 +75,10 @@ const MEMORY: Nanos = 300 * SEC;
 /// minutes ([`Pace::usual`]).
 const RETURN: Nanos = 5 * SEC;
 
-/// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
-/// each of `LOSSY` seconds and the delay stayed above the target. It then lets all pass for
-/// `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
-const OVERLOAD: f64 = 0.15;
-const LOSSY: u32 = 8;
-const FIRST_HOLD: Nanos = 20 * SEC;
-const LAST_HOLD: Nanos = 80 * SEC;
 /// The rate that lets all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
 /// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
 /// Linux's sch_cake.c).
 const OPEN: f64 = 1.6;
-
-/// A delay that lasts is no queue's if the smallest of a look is at least `STEADY` of the largest.
-/// A look takes `LOOK` longer than a queue of the largest delay needs to empty.
-const STEADY: f64 = 0.67;
-const LOOK: Nanos = SEC;
 
 /// The shaper is loaded if it sends at least this share of its rate, or packets wait. (Up to a
 /// share of `USED` the rate has grown for a stream that no longer needs it.) What a line carries
@@ -237,183 +224,6 @@ impl Params {
     }
 }
 
-/// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
-#[derive(Clone, Copy, Debug)]
-pub struct Base {
-    since: Nanos,
-    now: Nanos,
-    before: Nanos,
-}
-
-impl Base {
-    /// Starts with the first delay.
-    pub fn new(at: Nanos, delay: Nanos) -> Self {
-        Self {
-            since: at,
-            now: delay,
-            before: delay,
-        }
-    }
-
-    /// Smallest delay of the last 10 to 20 s.
-    pub fn least(&self) -> Nanos {
-        self.now.min(self.before)
-    }
-
-    /// Adds a delay; returns by how much it exceeds the smallest.
-    pub fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
-        if at - self.since > BASE {
-            (self.before, self.now, self.since) = (self.now, delay, at);
-        }
-        self.now = self.now.min(delay);
-        delay - self.least()
-    }
-}
-
-/// The start, in which a queue that the line may hold empties.
-#[derive(Clone, Debug)]
-struct Beginning {
-    /// Time of the first delay.
-    since: Nanos,
-    /// The rate to set afterwards.
-    rate: f64,
-    sources: Vec<Falling>,
-}
-
-/// A source during the start: times of its last delay that fell (or its first delay) and of its
-/// last delay, and the number of delays since `fell`.
-#[derive(Clone, Copy, Debug)]
-struct Falling {
-    source: u64,
-    fell: Nanos,
-    last: Nanos,
-    calm: u32,
-}
-
-impl Beginning {
-    /// Adds a delay of a source, which is smaller than the source's smallest by `fall` (`None`: the
-    /// first of the source). A source is calm if it has given a delay since the last one that fell
-    /// by [`FALL`], and that was [`CALM`] ago. The start is over if two sources are calm, or if one
-    /// is calm with two delays and at most two sources were heard within a second.
-    fn is_over(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
-        let place = self.sources.iter().position(|of| of.source == source);
-        let place = place.unwrap_or_else(|| {
-            let first = Falling {
-                source,
-                fell: now,
-                last: now,
-                calm: 0,
-            };
-            self.sources.push(first);
-            self.sources.len() - 1
-        });
-        let own = &mut self.sources[place];
-        own.last = now;
-        match fall {
-            Some(fall) if fall < FALL => own.calm += 1,
-            Some(_) => (own.fell, own.calm) = (now, 0),
-            None => {}
-        }
-        self.sources.retain(|of| now <= of.last + AGREE);
-        let calm = |of: &&Falling| of.calm >= 1 && now >= of.fell + CALM;
-        let calm = self.sources.iter().filter(calm);
-        calm.clone().count() >= 2
-            || (self.sources.len() <= 2 && calm.clone().any(|of| of.calm >= 2))
-            || now >= self.since + BEGINNING
-    }
-}
-
-/// A delay that a source (a reflector or a remote host) showed: when, and how far above its base.
-#[derive(Clone, Copy, Debug, Default)]
-struct Evidence {
-    source: u64,
-    at: Nanos,
-    excess: Nanos,
-}
-
-/// A source: its last delay less `longer`, by which its way has become longer, and its smallest
-/// delay of the present look (see [`Lasting`]).
-#[derive(Clone, Copy, Debug, Default)]
-struct Source {
-    last: Evidence,
-    longer: Nanos,
-    smallest: Nanos,
-}
-
-/// The last two delays, and those of each source.
-#[derive(Clone, Copy, Debug, Default)]
-struct Heard {
-    last: Evidence,
-    before: Evidence,
-    /// Entries whose time is 0 are free.
-    sources: [Source; SOURCES],
-    /// Until when [`Source::longer`] counts.
-    until: Nanos,
-}
-
-impl Heard {
-    fn take(&mut self, mut evidence: Evidence) {
-        let is_own = |of: &Source| of.last.at > 0 && of.last.source == evidence.source;
-        let own = self.sources.iter().position(is_own);
-        let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
-        if let Some(place) = own.or_else(oldest) {
-            let of = &mut self.sources[place];
-            let (longer, smallest) = match own {
-                Some(_) if evidence.at < self.until => (of.longer, of.smallest),
-                Some(_) => (0, of.smallest),
-                None => (0, Nanos::MAX),
-            };
-            of.longer = longer.min(evidence.excess);
-            of.smallest = smallest.min(evidence.excess);
-            evidence.excess -= of.longer;
-            of.last = evidence;
-        }
-        (self.before, self.last) = (self.last, evidence);
-    }
-
-    /// Begins a look.
-    fn look(&mut self) {
-        for of in &mut self.sources {
-            of.smallest = Nanos::MAX;
-        }
-    }
-
-    /// Takes the smallest delays of the look for the longer way.
-    fn accept(&mut self, now: Nanos) {
-        self.until = now + 2 * BASE;
-        for of in &mut self.sources {
-            if of.smallest < Nanos::MAX {
-                of.longer = of.smallest;
-            }
-            of.last.excess = 0;
-        }
-        (self.last.excess, self.before.excess) = (0, 0);
-    }
-
-    /// Delay of the line: the smallest of the last two delays, the last delay of another source,
-    /// and the largest delay that at least a third of the sources reach. Of the sources, those
-    /// heard within [`AGREE`] count.
-    fn delay(&self) -> Nanos {
-        let two = self.last.excess.min(self.before.excess);
-        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
-        let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
-        for of in self.sources.iter().map(|of| &of.last).filter(lately) {
-            shown[count] = of.excess;
-            count += 1;
-            let is_later = other.is_none_or(|other| of.at > other.at);
-            if of.source != self.last.source && is_later {
-                other = Some(*of);
-            }
-        }
-        let shown = &mut shown[..count];
-        shown.sort_unstable();
-        let third = shown.len().checked_sub(count.div_ceil(3));
-        let agreed = third.and_then(|place| shown.get(place));
-        let other = other.map_or(two, |other| other.excess);
-        two.min(other).min(agreed.copied().unwrap_or(two))
-    }
-}
-
 /// Counters and delay at a tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
@@ -436,115 +246,6 @@ impl Reading {
     }
 }
 
-/// Rate and estimates when the delay first exceeded the target; the delay in ns, rates in bit/s.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Before {
-    since: Nanos,
-    delay: f64,
-    rate: f64,
-    capacity: f64,
-    deviation: f64,
-}
-
-impl Before {
-    /// Whether the delay fell faster than a queue can drain: the delay of a queue shrinks by at
-    /// most `1 - least` of the elapsed time, since the shaper sends at least `least` of the
-    /// capacity. Then the cause was a late answer, a false one or an outage that is over.
-    fn was_no_queue(&self, now: Nanos, delay: f64, least: f64) -> bool {
-        self.delay - delay > (1.0 - least) * now.saturating_sub(self.since) as f64
-    }
-}
-
-/// Delay that lasts although the rate is lowered: the state before it, the start of the present
-/// look, its smallest and its largest delay, and their number.
-#[derive(Clone, Copy, Debug)]
-struct Lasting {
-    before: Before,
-    since: Nanos,
-    smallest: f64,
-    largest: f64,
-    count: u32,
-}
-
-impl Lasting {
-    fn new(before: Before, now: Nanos) -> Self {
-        Self {
-            before,
-            since: now,
-            smallest: f64::INFINITY,
-            largest: 0.0,
-            count: 0,
-        }
-    }
-
-    /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
-    /// whether the delay stayed about the same although the capacity has halved; `None` before.
-    fn is_no_queue(&mut self, now: Nanos, delay: f64, capacity: f64, least: f64) -> Option<bool> {
-        self.smallest = self.smallest.min(delay);
-        self.largest = self.largest.max(delay);
-        self.count += 1;
-        let empties = LOOK as f64 + self.largest / (1.0 - least);
-        let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
-        is_over.then(|| {
-            self.smallest >= self.largest * STEADY && capacity <= self.before.capacity / 2.0
-        })
-    }
-}
-
-/// Traffic that does not slow down, and the time during which the shaper lets it pass.
-#[derive(Clone, Copy, Debug)]
-struct Overload {
-    /// Start of the present second, and the counters then.
-    since: Nanos,
-    arrived: u64,
-    dropped: u64,
-    /// Seconds in a row in which [`OVERLOAD`] was dropped.
-    lossy: u32,
-    /// End of the last hold, and the length of the next one.
-    end: Nanos,
-    hold: Nanos,
-}
-
-impl Overload {
-    const NONE: Self = Self {
-        since: 0,
-        arrived: 0,
-        dropped: 0,
-        lossy: 0,
-        end: 0,
-        hold: FIRST_HOLD,
-    };
-
-    /// Updates the counts at a tick; `calm`: the delay is within the target.
-    fn count(&mut self, now: Nanos, arrived: u64, dropped: u64, calm: bool) {
-        // If the modem's queue empties, what is dropped makes the senders slow down: many TCP
-        // connections with small windows lose as much all the time.
-        let calm = calm && !self.holds(now);
-        if !calm && now < self.since + SEC {
-            return;
-        }
-        // The counters of a kernel's queue need not be of the same instant.
-        let share = dropped.saturating_sub(self.dropped) as f64
-            / arrived.saturating_sub(self.arrived).max(1) as f64;
-        (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
-        self.lossy = match share >= OVERLOAD && !calm && !self.holds(now) {
-            true => self.lossy + 1,
-            false => 0,
-        };
-        if self.lossy >= LOSSY {
-            (self.lossy, self.end) = (0, now + self.hold);
-            self.hold = LAST_HOLD.min(2 * self.hold);
-        } else if self.lossy == 0 && now > self.end + self.hold {
-            self.hold = FIRST_HOLD;
-        }
-    }
-
-    /// Whether all arrivals are to pass.
-    fn holds(&self, now: Nanos) -> bool {
-        now < self.end
-    }
-}
-
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -556,7 +257,7 @@ pub struct Pace {
     max: f64,
     /// Of each reflector: smallest delay and smallest round trip.
     bases: Vec<Option<(Base, Base)>>,
-    delays: Heard,
+    delays: Delays,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
     /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and
@@ -603,7 +304,7 @@ impl Pace {
             min: params.min.map(|bps| bps as f64),
             max: params.max.map_or(f64::INFINITY, |bps| bps as f64),
             bases: Vec::new(),
-            delays: Heard::default(),
+            delays: Delays::default(),
             peak: 0.0,
             usual: 0.0,
             known: 0,
@@ -706,11 +407,7 @@ impl Pace {
     /// so that the line's queue may still hold older packets.
     fn begins(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
         if self.heard == 0 {
-            self.beginning = Some(Beginning {
-                since: now,
-                rate: self.rate,
-                sources: Vec::new(),
-            });
+            self.beginning = Some(Beginning::new(now, self.rate));
             self.rate = FLOOR;
         }
         let Some(beginning) = &mut self.beginning else {
@@ -823,7 +520,7 @@ impl Pace {
                 true => back,
                 false => self.rate.max(back),
             };
-            self.overload.end = now.min(self.overload.end);
+            self.overload.release(now);
         }
         self.knob()
     }

@@ -1,0 +1,200 @@
+//! The delay of the line, from the delays that its sources show.
+
+use crate::{MS, Nanos, SEC};
+
+/// A reflector's base delay is its smallest one of the last `BASE` to 2 `BASE`.
+pub(super) const BASE: Nanos = 10 * SEC;
+/// The start ends when delays have not fallen by `FALL` or more for `CALM` (see
+/// [`Beginning::is_over`]), or after `BEGINNING`.
+const FALL: Nanos = MS;
+const CALM: Nanos = 300 * MS;
+const BEGINNING: Nanos = 20 * SEC;
+/// Age up to which a source's last delay counts, and number of sources whose last delay is kept.
+const AGREE: Nanos = SEC;
+const SOURCES: usize = 16;
+
+/// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
+#[derive(Clone, Copy, Debug)]
+pub struct Base {
+    since: Nanos,
+    now: Nanos,
+    before: Nanos,
+}
+
+impl Base {
+    /// Starts with the first delay.
+    pub fn new(at: Nanos, delay: Nanos) -> Self {
+        Self {
+            since: at,
+            now: delay,
+            before: delay,
+        }
+    }
+
+    /// Smallest delay of the last 10 to 20 s.
+    pub fn least(&self) -> Nanos {
+        self.now.min(self.before)
+    }
+
+    /// Adds a delay; returns by how much it exceeds the smallest.
+    pub fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
+        if at - self.since > BASE {
+            (self.before, self.now, self.since) = (self.now, delay, at);
+        }
+        self.now = self.now.min(delay);
+        delay - self.least()
+    }
+}
+
+/// The start, in which a queue that the line may hold empties.
+#[derive(Clone, Debug)]
+pub(super) struct Beginning {
+    /// Time of the first delay.
+    since: Nanos,
+    /// The rate to set afterwards.
+    pub(super) rate: f64,
+    sources: Vec<Falling>,
+}
+
+/// A source during the start: times of its last delay that fell (or its first delay) and of its
+/// last delay, and the number of delays since `fell`.
+#[derive(Clone, Copy, Debug)]
+struct Falling {
+    source: u64,
+    fell: Nanos,
+    last: Nanos,
+    calm: u32,
+}
+
+impl Beginning {
+    pub(super) fn new(now: Nanos, rate: f64) -> Self {
+        Self {
+            since: now,
+            rate,
+            sources: Vec::new(),
+        }
+    }
+
+    /// Adds a delay of a source, which is smaller than the source's smallest by `fall` (`None`: the
+    /// first of the source). A source is calm if it has given a delay since the last one that fell
+    /// by [`FALL`], and that was [`CALM`] ago. The start is over if two sources are calm, or if one
+    /// is calm with two delays and at most two sources were heard within a second.
+    pub(super) fn is_over(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
+        let place = self.sources.iter().position(|of| of.source == source);
+        let place = place.unwrap_or_else(|| {
+            let first = Falling {
+                source,
+                fell: now,
+                last: now,
+                calm: 0,
+            };
+            self.sources.push(first);
+            self.sources.len() - 1
+        });
+        let own = &mut self.sources[place];
+        own.last = now;
+        match fall {
+            Some(fall) if fall < FALL => own.calm += 1,
+            Some(_) => (own.fell, own.calm) = (now, 0),
+            None => {}
+        }
+        self.sources.retain(|of| now <= of.last + AGREE);
+        let calm = |of: &&Falling| of.calm >= 1 && now >= of.fell + CALM;
+        let calm = self.sources.iter().filter(calm);
+        calm.clone().count() >= 2
+            || (self.sources.len() <= 2 && calm.clone().any(|of| of.calm >= 2))
+            || now >= self.since + BEGINNING
+    }
+}
+
+/// A delay that a source (a reflector or a remote host) showed: when, and how far above its base.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Evidence {
+    pub(super) source: u64,
+    pub(super) at: Nanos,
+    pub(super) excess: Nanos,
+}
+
+/// A source: its last delay less `longer`, by which its way has become longer, and its smallest
+/// delay of the present look (see [`super::lasting::Lasting`]).
+#[derive(Clone, Copy, Debug, Default)]
+struct Source {
+    last: Evidence,
+    longer: Nanos,
+    smallest: Nanos,
+}
+
+/// The last two delays, and those of each source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delays {
+    last: Evidence,
+    before: Evidence,
+    /// Entries whose time is 0 are free.
+    sources: [Source; SOURCES],
+    /// Until when [`Source::longer`] counts.
+    until: Nanos,
+}
+
+impl Delays {
+    /// Adds a delay.
+    pub(super) fn take(&mut self, mut evidence: Evidence) {
+        let is_own = |of: &Source| of.last.at > 0 && of.last.source == evidence.source;
+        let own = self.sources.iter().position(is_own);
+        let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
+        if let Some(place) = own.or_else(oldest) {
+            let of = &mut self.sources[place];
+            let (longer, smallest) = match own {
+                Some(_) if evidence.at < self.until => (of.longer, of.smallest),
+                Some(_) => (0, of.smallest),
+                None => (0, Nanos::MAX),
+            };
+            of.longer = longer.min(evidence.excess);
+            of.smallest = smallest.min(evidence.excess);
+            evidence.excess -= of.longer;
+            of.last = evidence;
+        }
+        (self.before, self.last) = (self.last, evidence);
+    }
+
+    /// Begins a look.
+    pub(super) fn look(&mut self) {
+        for of in &mut self.sources {
+            of.smallest = Nanos::MAX;
+        }
+    }
+
+    /// Takes the smallest delays of the look for the longer way.
+    pub(super) fn accept(&mut self, now: Nanos) {
+        self.until = now + 2 * BASE;
+        for of in &mut self.sources {
+            if of.smallest < Nanos::MAX {
+                of.longer = of.smallest;
+            }
+            of.last.excess = 0;
+        }
+        (self.last.excess, self.before.excess) = (0, 0);
+    }
+
+    /// Delay of the line: the smallest of the last two delays, the last delay of another source,
+    /// and the largest delay that at least a third of the sources reach. Of the sources, those
+    /// heard within [`AGREE`] count.
+    pub(super) fn delay(&self) -> Nanos {
+        let two = self.last.excess.min(self.before.excess);
+        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
+        let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
+        for of in self.sources.iter().map(|of| &of.last).filter(lately) {
+            shown[count] = of.excess;
+            count += 1;
+            let is_later = other.is_none_or(|other| of.at > other.at);
+            if of.source != self.last.source && is_later {
+                other = Some(*of);
+            }
+        }
+        let shown = &mut shown[..count];
+        shown.sort_unstable();
+        let third = shown.len().checked_sub(count.div_ceil(3));
+        let agreed = third.and_then(|place| shown.get(place));
+        let other = other.map_or(two, |other| other.excess);
+        two.min(other).min(agreed.copied().unwrap_or(two))
+    }
+}

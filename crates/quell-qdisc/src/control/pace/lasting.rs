@@ -1,0 +1,69 @@
+//! Delay that lasts although the rate is lowered: a queue, or a longer way.
+
+use crate::{Nanos, SEC};
+
+/// A delay that lasts is no queue's if the smallest of a look is at least `STEADY` of the largest.
+/// A look takes `LOOK` longer than a queue of the largest delay needs to empty.
+const STEADY: f64 = 0.67;
+const LOOK: Nanos = SEC;
+
+/// Rate and estimates when the delay first exceeded the target; the delay in ns, rates in bit/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Before {
+    pub(super) since: Nanos,
+    pub(super) delay: f64,
+    pub(super) rate: f64,
+    pub(super) capacity: f64,
+    pub(super) deviation: f64,
+}
+
+impl Before {
+    /// Whether the delay fell faster than a queue can drain: the delay of a queue shrinks by at
+    /// most `1 - least` of the elapsed time, since the shaper sends at least `least` of the
+    /// capacity. Then the cause was a late answer, a false one or an outage that is over.
+    pub(super) fn was_no_queue(&self, now: Nanos, delay: f64, least: f64) -> bool {
+        self.delay - delay > (1.0 - least) * now.saturating_sub(self.since) as f64
+    }
+}
+
+/// Delay that lasts although the rate is lowered: the state before it, the start of the present
+/// look, its smallest and its largest delay, and their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lasting {
+    pub(super) before: Before,
+    pub(super) since: Nanos,
+    smallest: f64,
+    largest: f64,
+    count: u32,
+}
+
+impl Lasting {
+    pub(super) fn new(before: Before, now: Nanos) -> Self {
+        Self {
+            before,
+            since: now,
+            smallest: f64::INFINITY,
+            largest: 0.0,
+            count: 0,
+        }
+    }
+
+    /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
+    /// whether the delay stayed about the same although the capacity has halved; `None` before.
+    pub(super) fn is_no_queue(
+        &mut self,
+        now: Nanos,
+        delay: f64,
+        capacity: f64,
+        least: f64,
+    ) -> Option<bool> {
+        self.smallest = self.smallest.min(delay);
+        self.largest = self.largest.max(delay);
+        self.count += 1;
+        let empties = LOOK as f64 + self.largest / (1.0 - least);
+        let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
+        is_over.then(|| {
+            self.smallest >= self.largest * STEADY && capacity <= self.before.capacity / 2.0
+        })
+    }
+}
