@@ -15,8 +15,8 @@
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
-//! - **Longer way**: if the delay neither falls nor rises although the rate has been lowered so far
-//!   that a queue would have emptied, the way has become longer. Until the smallest delays have
+//! - **Longer path**: if the delay neither falls nor rises although the rate has been lowered so far
+//!   that a queue would have emptied, the path has become longer. Until the smallest delays have
 //!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
 //!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds and the
@@ -436,9 +436,9 @@ impl Pace {
         self.capacity += (sample - self.capacity) / 4.0;
     }
 
-    /// Whether the present delay is the one of a longer way (see [`Lasting`]): the state before it
-    /// then returns.
-    fn is_longer(&mut self, now: Nanos) -> bool {
+    /// If the present delay is that of a longer path (see [`Lasting`]), restores the state before it
+    /// and returns true.
+    fn accept_longer_path(&mut self, now: Nanos) -> bool {
         let delay = self.delay() as f64;
         let Some(lasting) = &mut self.lasting else {
             return false;
@@ -453,7 +453,7 @@ impl Pace {
             Some(false) => {
                 let before = lasting.before;
                 *lasting = Lasting::new(before, now);
-                self.delays.look();
+                self.delays.begin_window();
                 return false;
             }
             Some(true) => {}
@@ -481,7 +481,7 @@ impl Pace {
         if let Some(rate) = self.held.take() {
             self.rate = rate;
         }
-        if self.is_longer(now) {
+        if self.accept_longer_path(now) {
             return self.knob();
         }
         let (delay, target) = (self.delay() as f64, self.target());
@@ -499,7 +499,7 @@ impl Pace {
                     // Later the lowered rate makes a small stream a load.
                     self.proves = now <= self.busy + SEC;
                     self.lasting = Some(Lasting::new(before, now));
-                    self.delays.look();
+                    self.delays.begin_window();
                 }
                 self.learn(sample);
                 let drain = self.law.drain as f64 + self.slack();
@@ -625,7 +625,7 @@ impl Control for Pace {
         let (base, trips) = self.bases[place]
             .get_or_insert_with(|| (Base::new(now, delay), Base::new(now, probe.round_trip)));
         let fall = known.then(|| base.least().saturating_sub(delay));
-        // A clock that is slewed makes the way longer by up to 0.5 ms each second, but not the
+        // A clock that is slewed adds up to 0.5 ms to the one-way delay each second, but not to the
         // round trip.
         let trip = trips.excess(now, probe.round_trip) + STAMP;
         let excess = base.excess(now, delay).min(trip);

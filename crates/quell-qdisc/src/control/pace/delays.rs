@@ -115,8 +115,8 @@ pub(super) struct Evidence {
     pub(super) excess: Nanos,
 }
 
-/// A source: its last delay less `longer`, by which its way has become longer, and its smallest
-/// delay of the present look (see [`super::lasting::Lasting`]).
+/// A source: its last delay less `longer`, by which its path has become longer, and its smallest
+/// delay of the present window (see [`super::lasting::Lasting`]).
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
     last: Evidence,
@@ -156,14 +156,14 @@ impl Delays {
         (self.before, self.last) = (self.last, evidence);
     }
 
-    /// Begins a look.
-    pub(super) fn look(&mut self) {
+    /// Begins a window.
+    pub(super) fn begin_window(&mut self) {
         for of in &mut self.sources {
             of.smallest = Nanos::MAX;
         }
     }
 
-    /// Takes the smallest delays of the look for the longer way.
+    /// Takes the smallest delays of the window for what the path has become longer by.
     pub(super) fn accept(&mut self, now: Nanos) {
         self.until = now + 2 * BASE;
         for of in &mut self.sources {

@@ -1,11 +1,11 @@
-//! Delay that lasts although the rate is lowered: a queue, or a longer way.
+//! Delay that lasts although the rate is lowered: a queue, or a longer path.
 
 use crate::{Nanos, SEC};
 
-/// A delay that lasts is no queue's if the smallest of a look is at least `STEADY` of the largest.
-/// A look takes `LOOK` longer than a queue of the largest delay needs to empty.
+/// A delay that lasts is no queue's if the smallest of a window is at least `STEADY` of the
+/// largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
 const STEADY: f64 = 0.67;
-const LOOK: Nanos = SEC;
+const EXTRA: Nanos = SEC;
 
 /// Rate and estimates when the delay first exceeded the target; the delay in ns, rates in bit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ impl Before {
 }
 
 /// Delay that lasts although the rate is lowered: the state before it, the start of the present
-/// look, its smallest and its largest delay, and their number.
+/// window, its smallest and its largest delay, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lasting {
     pub(super) before: Before,
@@ -60,7 +60,7 @@ impl Lasting {
         self.smallest = self.smallest.min(delay);
         self.largest = self.largest.max(delay);
         self.count += 1;
-        let empties = LOOK as f64 + self.largest / (1.0 - least);
+        let empties = EXTRA as f64 + self.largest / (1.0 - least);
         let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
         is_over.then(|| {
             self.smallest >= self.largest * STEADY && capacity <= self.before.capacity / 2.0

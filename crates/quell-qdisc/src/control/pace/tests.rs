@@ -8,9 +8,9 @@ struct Line {
     queue: f64,
     /// What the sender sends at most, Mbit/s.
     demand: f64,
-    /// By how much the reflector's clock makes the way longer each second.
+    /// What the drift of the reflector's clock adds to the one-way delay each second.
     drift: Nanos,
-    /// By how much its way has become longer.
+    /// By how much its path has become longer.
     longer: Nanos,
 }
 
@@ -134,7 +134,7 @@ fn a_reflectors_clock_that_is_slewed_is_no_delay() {
 }
 
 #[test]
-fn a_way_that_becomes_longer_costs_the_rate_for_few_seconds() {
+fn a_path_that_becomes_longer_costs_the_rate_for_few_seconds() {
     for ingress in [true, false] {
         for longer in [10, 20, 60, 300] {
             let mut line = Line::new(ingress);
@@ -523,7 +523,7 @@ fn losses_while_the_delay_is_within_the_target_once_a_second_are_no_overload() {
 }
 
 /// On a line of 20 Mbit/s a stream of 3 Mbit/s, whose timestamps are late by 20 ms for one second
-/// of each ten; after a minute nothing tells the delay any more, and all is sent that may be.
+/// of each ten; after a minute nothing shows the delay any more, and all is sent that may be.
 #[test]
 fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
     for ingress in [true, false] {
@@ -552,7 +552,7 @@ fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
     }
 }
 
-/// After a minute of load on a line of 20 Mbit/s nothing tells the delay.
+/// After a minute of load on a line of 20 Mbit/s nothing shows the delay.
 #[test]
 fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
     let mut line = Line::new(true);
