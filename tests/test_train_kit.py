@@ -225,6 +225,19 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.machine_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_the_curve_is_not_continued_in_the_folder_of_another_user(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    folder, model = tmp_path / "events", tmp_path / "model.safetensors"
+    train(model, 3, tensorboard=folder)
+    folder.chmod(0o1777)
+    os.chown(folder / "model", 12345, 12345)
+    with pytest.raises(InputError, match=r"--tensorboard .*events: cannot be written: .* belongs to another user"):
+        train(model, 6, tensorboard=folder, resume=True)
+
+
+@pytest.mark.torch
 def test_without_tensorboard_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quell.train import kit
 

@@ -118,7 +118,12 @@ class Session:
         if self._tensorboard is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._events(self._tensorboard)), purge_step=self.done)
+            try:
+                events = self._events(self._tensorboard)
+            except OSError as error:
+                why = f"cannot be written: {error.strerror}"
+                raise InputError(f"--tensorboard {self._tensorboard}: {why}") from None
+            self._writer = SummaryWriter(str(events), purge_step=self.done)
             self._closing.callback(self._writer.close)
         if threading.current_thread() is threading.main_thread():
             self._closing.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._on_interrupt))
@@ -126,16 +131,21 @@ class Session:
         return self
 
     def _events(self, folder: Path) -> Path:
-        """Return where the curve goes for TensorBoard, which names a run after its folder: after the model.
+        """Make the folder of the curve for TensorBoard, which names a run after its folder: after the model.
 
         A training that starts from the beginning gets a number behind the name, a resumed one continues the last.
+        Another user may not have made it: the names of files in it can be guessed, and links would be followed.
         """
         name = self.folder.name.removesuffix("-checkpoints")
-        run, last, number = folder / name, folder / name, 1
+        run, last, number = folder / name, None, 1
         while run.exists():
             number += 1
             run, last = folder / f"{name}-{number}", run
-        return run if self.state is None else last
+        if self.state is None or last is None:
+            run.mkdir(parents=True)
+            return run
+        files.refuse_planted(last)
+        return last
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
