@@ -1,4 +1,4 @@
-"""Packets of a captured line: what tests of captures and of damaged files share."""
+"""Packets of a captured line, for the tests of captures and of damaged files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 HOME = "192.168.1.10"
 DOWN, UP = 20e6, 4e6
-"""Rates in bit/s, including Ethernet's header."""
+"""Rates, bit/s; Ethernet headers count."""
 
 
 def address(text: str) -> bytes:
@@ -16,7 +16,7 @@ def address(text: str) -> bytes:
 def frame(source: str, target: str, l4: bytes, protocol: int, payload: int) -> bytes:
     total = 20 + len(l4) + payload
     header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, protocol, 0)
-    # The payload is cut off, as with tcpdump -s 96.
+    # A frame ends after its headers, as in a capture with a short snap length; `payload` is only in the IP length.
     return b"\0" * 12 + b"\x08\0" + header + address(source) + address(target) + l4
 
 
@@ -32,7 +32,10 @@ def udp(source: str, target: str, ports: tuple[int, int], payload: int) -> bytes
 def transfer(
     start: float, seconds: float, rate: float, server: str, port: int, rtt: float, *, up: bool
 ) -> list[tuple[float, bytes]]:
-    """Return a transfer as captured on the host `HOME`. Its sequence numbers wrap at 2^32."""
+    """Return a transfer as captured on the host `HOME`: times (s) and frames.
+
+    Its sequence numbers begin 2^16 below 2^32, where they wrap.
+    """
     found, size, seq = [], 1460, 0xFFFF_0000
     gap = (size + 40 + 14) * 8 / rate
     for k in range(int(seconds / gap)):

@@ -1,4 +1,4 @@
-"""Captures of the bottleneck that Wireshark reads."""
+"""Captures of the bottleneck's packets, which Wireshark can read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINK = ["run", "--rate", "10mbit", "--rtt", "20ms", "--flow", "newreno", "--dura
 def test_a_capture_is_written_whole(quell: Quell, tmp_path: Path) -> None:
     done = quell(*LINK, "--pcap", "a.pcapng")
     assert done.returncode == 0, done.stderr
-    # Section header block, pcapng's magic.
+    # The block type of a section header, with which a pcapng file begins.
     assert (tmp_path / "a.pcapng").read_bytes()[:4] == b"\x0a\x0d\x0d\x0a"
     assert [p.name for p in tmp_path.iterdir()] == ["a.pcapng"]
 
@@ -37,5 +37,5 @@ def test_tshark_reads_every_packet_as_tcp(quell: Quell, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     packets = [line.split("\t") for line in done.stdout.splitlines()]
     assert all(malformed == "" for *_, malformed in packets)
-    # The record leaves the warm-up out, the capture does not.
+    # The capture includes the warm-up, which the record leaves out.
     assert sum(length == "1448" for _, length, _ in packets) >= record["packets"]

@@ -1,4 +1,4 @@
-"""Lines of tc read as link and queue; what tc prints was taken from iproute2 6.1 on Linux 7.2."""
+"""Lines of tc, read as a link and its queue. The outputs of tc are those of iproute2 6.1 on Linux 7.2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quell.inputs import tc
 from quell.inputs.framing import Framing
 from quell.inputs.notes import LeftOutWarning
 
-# A command, and what `tc qdisc show dev eth0` prints after it.
+# The words of a command, and the output of `tc qdisc show dev eth0` after it.
 PAIRS = {
     "cake bandwidth 50mbit docsis ack-filter": "cake 8001: root refcnt 2 bandwidth 50Mbit diffserv3 triple-isolate "
     "nonat nowash ack-filter split-gso rtt 100ms noatm overhead 18 mpu 64",
@@ -51,7 +51,7 @@ PAIRS = {
 }  # fmt: skip
 
 
-# tc expands keywords of framing and prints what is always so.
+# tc prints a framing keyword as its numbers, and `raw` where no framing was given.
 SHOWN = {
     "cake bandwidth 50mbit docsis ack-filter": "cake bandwidth 50mbit ack-filter overhead 18 mpu 64",
     "cake unlimited": "cake unlimited raw",
@@ -94,7 +94,7 @@ def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:
         "/sbin/tc qdisc add dev eth0 parent 1:1 fq_codel limit 99\n"
     )
     assert read.down.keys() == {"rate": "10mbit", "queue": "fq_codel limit 99", "shaper": "htb", "burst": 32768}
-    # tc-tbf(8): 50 ms of 10 Mbit/s are 62,500 bytes, and the bucket's 32,768.
+    # tc-tbf(8): the limit is 62,500 bytes (10 Mbit/s for 50 ms) and the bucket's 32,768 bytes.
     assert tc.read("tc qdisc add dev a root tbf rate 10mbit burst 32kb latency 50ms").down.queue == "bfifo limit 95268"
 
 
@@ -170,7 +170,7 @@ def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:
         )
         return tc.read(lines).down.framing
 
-    # A size table counts from Ethernet's header on, 14 bytes.
+    # The overhead in a size table comes on top of the 14-byte Ethernet header, quell's on top of the IP packet.
     assert framing("overhead 4 mpu 64 linklayer ethernet") == "docsis"
     assert framing("mtu 2047 tsize 512 mpu 0 overhead 26 linklayer adsl") == "pppoe-llcsnap"
     assert framing("overhead 5") == "overhead 19"
@@ -340,8 +340,9 @@ def test_what_tc_prints_of_other_disciplines(shown: str, queue: str, left_out: l
     assert read.left_out == left_out
 
 
-# tc takes these values for another than was written: 0 for the default, what is too large modulo something, a number
-# without a unit for the smallest one.
+# tc accepts these values, quell refuses them. tc wraps negative values and times above 2^32 us, takes the default for
+# an rtt of 0, rounds bandwidths down to whole bytes per second (0: unlimited), and reads numbers without a unit in
+# bit/s or us.
 NO_SUCH_VALUE = (
     "bandwidth -1mbit", "bandwidth 1bit", "bandwidth 10", "bandwidth 99999tbit", "rtt 0", "rtt 100",
     "rtt -1ms", "rtt 5000s",
@@ -355,7 +356,8 @@ def test_cakes_words_mean_to_quell_what_they_mean_to_tc() -> None:
     assert len(lines) > 1000
 
     def plain(queue: str) -> list[str]:
-        # Without a rate tc's CAKE does not shape, in quell the link does; without overhead `raw` changes nothing.
+        # `unlimited` is left out: without a rate tc's CAKE does not shape, and in quell the link does. `raw` has no
+        # effect without `overhead`.
         words = queue.removeprefix("cake").split()
         return [w for w in words if w != "unlimited" and (w != "raw" or "overhead" in words)]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Run the notebooks of examples/ and write what their cells print and draw.
+"""Run the notebooks of examples/ and write the outputs of their cells: text and pictures.
 
     .venv/bin/python tools/notebooks.py [--check] [NAME...]
 
---check writes nothing and fails if the text of an output differs, or a picture is missing. Run `make build` first.
+--check writes nothing and fails if the text of an output differs or a picture is missing. Run `make build` before it.
 """
 
 import pathlib
@@ -21,16 +21,16 @@ KEPT = ("text/plain", "image/png")
 
 
 def executed(path):
-    """Run a notebook in an empty folder; return it with its outputs, text and pictures only."""
+    """Run a notebook in an empty folder; return it with its outputs, of which only text and pictures are kept."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            # Sockets in a folder of this user instead of TCP ports, which other users could reach.
+            # Unix sockets in a folder of this user instead of TCP ports, to which other users could connect.
             kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
             NotebookClient(notebook, km=kernel, timeout=500, resources={"metadata": {"path": folder}}).execute()
         except CellExecutionError as error:
             sys.exit(f"notebooks: {path.name}: {error.ename}: {error.evalue}")
-    # Output that depends on the machine or the time is left out of the file.
+    # Metadata, which depends on the machine and the time, is left out of the file.
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     for cell in notebook.cells:
         cell.metadata = {}
@@ -44,7 +44,7 @@ def executed(path):
 
 
 def joined(outputs):
-    """Join what a cell printed piece by piece."""
+    """Join successive outputs of a cell on the same stream."""
     whole: list[Any] = []
     for output in outputs:
         if whole and output.output_type == "stream" == whole[-1].output_type and output.name == whole[-1].name:
@@ -55,7 +55,7 @@ def joined(outputs):
 
 
 def shown(notebook):
-    """Return the sources and printed outputs of the cells; of a picture only that there is one."""
+    """Return the sources and the text outputs of the cells; for a picture only its formats."""
     cells = []
     for cell in notebook.cells:
         outputs = [output.get("text") or sorted(output.get("data", {})) for output in cell.get("outputs", [])]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Gather the site's pages in target/pages: those of docs/, the root's, and reference pages written from the program.
+"""Gather the site's pages in target/pages: those of docs/ and the root, and reference pages from the program.
 
     .venv/bin/python tools/site.py
 
-Links that lead out of docs/ get a copy of the file beside the pages, so that the site opens from a folder, whole.
+Files outside docs/ to which pages link are copied beside the pages, so that the site also works from a folder.
 """
 
 import base64
@@ -41,7 +41,7 @@ ROOTED = {
 
 
 def place(path):
-    """Give the page or copy that a file of the repository has in the site, as a path below PAGES."""
+    """Return the path, below PAGES, of the page or copy that a file of the repository has in the site."""
     name = path.relative_to(ROOT).as_posix()
     if name in ROOTED:
         return PAGES / ROOTED[name]
@@ -49,12 +49,12 @@ def place(path):
         return PAGES / "notebooks" / f"{path.stem}.md"
     if path.is_relative_to(ROOT / "docs"):
         return PAGES / path.relative_to(ROOT / "docs")
-    # Not as .md, .html or .py, of which the builder or a browser would make something else.
+    # With the suffix .txt, because the site's builder or a browser would process .md, .html or .py.
     return PAGES / "files" / f"{name}.txt"
 
 
 def linked(text, source, here):
-    """Give a page's text with links that lead to the site's places; copies what they lead to."""
+    """Return a page's text with its links changed to paths in the site; copy the linked pictures and files."""
 
     def link(found):
         target, hash_, heading = found[2].partition("#")
@@ -70,20 +70,20 @@ def linked(text, source, here):
             hash_ = heading = ""
         return f"{found[1]}({os.path.relpath(copy, here.parent)}{hash_}{heading})"
 
-    # Code is no link.
+    # Leave code as it is: brackets in it are not links.
     parts = re.split(r"(^```.*?^```|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if k % 2 else re.sub(r"(\])\(([^)\s]+)\)", link, part) for k, part in enumerate(parts))
 
 
 def write(source, here):
     here.parent.mkdir(parents=True, exist_ok=True)
-    # The second word of a block is for tools/outputs.py; to Markdown here it would be no block.
+    # The second word of a block is for tools/outputs.py; with it the site's Markdown would not start a block.
     text = re.sub(r"^```(\w+) \w+$", r"```\1", source.read_text("utf-8"), flags=re.MULTILINE)
     here.write_text(linked(text, source, here), "utf-8")
 
 
 def printed(*words):
-    """Give what a command prints, 80 columns wide and without colours."""
+    """Return what a command prints, 80 columns wide and without colours."""
     from quell.common.console import err, out
 
     console = io.StringIO()
@@ -170,11 +170,11 @@ GALLERY = {
     "A constant limit, swept": "optimum home --seeds 1 --duration 10s",
     "A paper beside its measurements, in the quick version": "reproduce wqm --quick",
 }
-"""Reports by their titles, and the commands that make them."""
+"""The reports of the gallery: title and command."""
 
 
 def gallery():
-    """Make the reports of the gallery; give its page, in which each opens in place."""
+    """Make the reports of the gallery; return its page, on which each report can be opened in place."""
     text = (
         "# Gallery\n\nReports as `--html` writes them, one file each. Click to open one here; each has its command.\n"
     )
@@ -183,7 +183,7 @@ def gallery():
         words = shlex.split(command)
         file = f"gallery/{words[0]}-{words[1]}.html"
         program = str(pathlib.Path(sys.executable).with_name("quell"))
-        # By its name alone, which the report prints as its command.
+        # Run as `quell` without a path, because the report prints the command.
         environment = os.environ | {"PATH": f"{pathlib.Path(program).parent}{os.pathsep}{os.environ['PATH']}"}
         with tempfile.TemporaryDirectory() as folder:
             run = ["quell", *words, "--html", "report.html"]
@@ -200,7 +200,7 @@ def gallery():
 
 
 def playground():
-    """Add the playground, or why it is not here, to its page."""
+    """Build the playground and add a link to its page, or add the reason why it cannot be built."""
     reason = playgrounds.missing()
     if not reason:
         playgrounds.main(PAGES / "playground" / "index.html")
@@ -210,12 +210,12 @@ def playground():
 
 
 def rust():
-    """Add rustdoc's pages as they are; give the page that lists the crates."""
+    """Copy rustdoc's pages; return the page that lists the crates."""
     command = ["cargo", "doc", "--quiet", "--locked", "--workspace", "--no-deps"]
     if subprocess.run(command, cwd=ROOT).returncode:
         sys.exit(f"site: {shlex.join(command)} failed")
     shutil.copytree(ROOT / "target" / "doc", PAGES / "rust")
-    # Where rustdoc's own help leads.
+    # rustdoc's help page links to this file.
     (PAGES / "rust" / "index.html").write_text('<meta http-equiv="refresh" content="0; url=../reference/rust.html">\n')
     manifests = [tomllib.loads(path.read_text("utf-8")) for path in sorted((ROOT / "crates").glob("*/Cargo.toml"))]
     crates = {one["package"]["name"]: one["package"]["description"] for one in manifests}

@@ -1,6 +1,6 @@
-"""`quell compare autorate`: loops that set a shaper's rate, on lines whose rate moves (docs/explanation/autorate.md).
+"""`quell compare autorate`: loops that set a shaper's rate, on lines of variable rate (docs/explanation/autorate.md).
 
-The lines are generated ones or, with `--trace`, one that was measured.
+The lines are generated. With `--trace` there is one line, whose traces are files or built in.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from quell.views.targets import Targets
 NAME = "autorate"
 OURS = "pace"
 SEEDS = (101, 102, 103)
-"""Seeds of the lines. No constant was chosen on them."""
+"""Default seeds of the lines. No constant of `pace` was chosen on lines with these seeds."""
 MIN_UTILISATION, LEAD, REACHED, MAX_SHARE = 0.9, 0.05, 0.8, 0.5
-"""Bars for `pace`: mean utilisation, or its lead; the share of the lowest delay of loops that reach a utilisation."""
+"""Bars for `pace`, as fractions. Utilisation: the mean, or the lead over the best other loop. Delay: at most
+`MAX_SHARE` of the lowest mean p95 of the added delay among other loops whose mean utilisation is at least `REACHED`."""
 COLLAPSE_UTILISATION, COLLAPSE_MS = 0.4, 500.0
-"""A loop collapses that uses less of a loaded direction, or lets a call wait longer in it (p95)."""
+"""A loop collapses if in a loaded direction utilisation is lower, or the p95 of a call's added delay (ms) is higher."""
 DIRECTIONS = ("down", "up")
 
 Record = Mapping[str, Any]
@@ -40,16 +41,16 @@ Flows = Sequence[Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line with its mean rates, Mbit/s: a generated one, or with the files of a measured one."""
+    """A line, generated or read from traces, with its mean rates, Mbit/s."""
 
     kind: str
     down: float
     up: float
     files: tuple[str, str] | None = None
-    """The traces down and up; None: those that quell draws."""
+    """The traces down and up; None: generated ones, by kind and seed."""
 
     def trace(self, direction: str, seed: int) -> str:
-        """Name the trace of one direction."""
+        """Return the name of the trace of one direction."""
         if self.files is not None:
             return self.files[DIRECTIONS.index(direction)]
         return f"builtin:{self.kind}{'-up' if direction == 'up' else ''}:{seed}"
@@ -65,7 +66,7 @@ SLEEPY = Line("sleepy", 20, 5)
 
 @dataclass(frozen=True)
 class Loop:
-    """Who sets the rate: the queue words of a direction of a line."""
+    """A loop that sets the rate: its queue words for a line and a direction."""
 
     name: str
     words: Callable[[Line, str], str]
@@ -106,16 +107,17 @@ LOOPS = (
     ),
     Loop(OURS, lambda _, direction: _ingress(OURS, direction)),
 )
-"""`told`: with the line's mean rate; cake_autorate takes a fifth of it as `min`, 0.6 as `base`, twice it as `max`."""
+"""`told`: configured with the line's mean rate. cake_autorate then has a fifth of it as `min`, 0.6 of it as `base` and
+twice it as `max`, each at least 100 kbit/s."""
 PROBES_ONLY = Loop(f"{OURS} nopassive", lambda _, direction: _ingress(f"{OURS} nopassive", direction))
-"""`pace` without the timestamps of the traffic: compared in the cases alone, for it differs only without answers."""
+"""`pace` without the traffic's timestamps. Compared in the cases only: it differs only while no reflector answers."""
 FIXED = (Loop("cake, half the mean", _fixed(50)), Loop("cake, 90 % of mean", _fixed(90)))
-"""What a measured line is compared with, too: rates that stay."""
+"""Constant rates, compared only on a line from traces."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something that loops collapse under."""
+    """A situation in which loops collapse."""
 
     name: str
     line: Line
@@ -124,12 +126,12 @@ class Case:
 
 
 def _lost(flows: Flows) -> Flows:
-    """Probes end after half a minute: every reflector is lost."""
+    """End the probes at 30 s, as if every reflector were lost."""
     return [flow | {"stop": "30s"} if flow["kind"] == "ping" else flow for flow in flows]
 
 
 def _none(flows: Flows) -> Flows:
-    """No reflector was named."""
+    """Remove the probes, as if no reflector were named."""
     return [flow for flow in flows if flow["kind"] != "ping"]
 
 
@@ -149,7 +151,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Result:
-    """What a loop did on a line, by direction: utilisation of the modem's line, p95 of a call's added delay (ms)."""
+    """A loop's results by direction: utilisation of the modem's line (0 to 1), p95 of a call's added delay (ms)."""
 
     loop: str
     line: str
@@ -160,19 +162,19 @@ class Result:
 
     @property
     def collapsed(self) -> bool:
-        """Tell whether a loaded direction stood still, or its delay ran away."""
+        """Return whether a loaded direction is below `COLLAPSE_UTILISATION` or above `COLLAPSE_MS`."""
         return any(
             self.utilisation[way] < COLLAPSE_UTILISATION or self.added_ms[way] > COLLAPSE_MS for way in self.loaded
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return it in the form of JSON."""
+        """Return it as an object for JSON."""
         ways = {way: {"utilisation": self.utilisation[way], "added_p95_ms": self.added_ms[way]} for way in self.loaded}
         return {"loop": self.loop, "line": self.line, "seed": self.seed, **ways, "collapsed": self.collapsed}
 
 
 def measure(record: Record, loop: str, line: str, loaded: Sequence[str], seed: int) -> Result:
-    """Read a run's record."""
+    """Return the result that a run's record contains."""
     modems = {"down": record["modem"], "up": record["up"]["modem"]}
     calls = {flow["direction"]: flow for flow in record["flows"] if flow["kind"] == "call"}
     added = {way: max(0.0, call["delay_ms"]["p95"] - call["base_rtt_ms"] / 2) for way, call in calls.items()}
@@ -195,7 +197,10 @@ Planned = tuple[Scenario, Loop, str, Sequence[str], int]
 
 
 def plan(base: Scenario, seeds: Sequence[int]) -> list[Planned]:
-    """List the runs: every loop on every line, then in every case."""
+    """List the runs: every loop on every line with every seed, then every loop in every case with the first seed.
+
+    `PROBES_ONLY` runs in the cases only.
+    """
     flows: Flows = tomllib.loads(base.toml())["flow"]
     lines = [
         (scenario_of(base, line, seed, loop), loop, line.kind, DIRECTIONS, seed)
@@ -220,12 +225,12 @@ def plan(base: Scenario, seeds: Sequence[int]) -> list[Planned]:
 def run(
     base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None
 ) -> tuple[list[Result], bool]:
-    """Run the bench; return the results and whether Ctrl-C ended it: then they are of draws that all loops finished."""
+    """Run the bench; return the results of the draws that all loops finished, and whether Ctrl-C ended it."""
     return _run(plan(base, seeds), threads, ray)
 
 
 def traces(trace: str) -> tuple[str, str | None]:
-    """Return the traces of the way down and up: `NAME.up` beside `NAME.down`, `builtin:lte-up` for `builtin:lte`.
+    """Return the traces down and up: `NAME.up` beside `NAME.down`, if it exists; `builtin:lte-up` for `builtin:lte`.
 
     Raises InputError.
     """
@@ -243,9 +248,9 @@ def traces(trace: str) -> tuple[str, str | None]:
 
 
 def plan_traced(base: Scenario, trace: str, seeds: Sequence[int]) -> tuple[Line, list[Planned]]:
-    """List the runs of a measured line, whose mean rates are those of the time that is simulated. Raises InputError.
+    """Return a line from traces, with its mean rates over the measured time, and the runs on it. Raises InputError.
 
-    Without a trace of the way up, that of the way down is the line of the ACKs, and nothing is uploaded.
+    If there is no trace up, the ACKs pass a line with the trace down, and there are no uploads.
     """
     down, up = traces(trace)
     name = down.removeprefix("builtin:") if down.startswith("builtin:") else Path(down).stem
@@ -283,14 +288,14 @@ def _run(runs: Sequence[Planned], threads: int, ray: str | None) -> tuple[list[R
 
 
 def whole(results: Sequence[Result], wanted: Mapping[tuple[str, int], int]) -> list[Result]:
-    """Leave out draws of lines and cases of which not all loops have finished: means of others would not compare."""
+    """Leave out draws (a line or case and a seed) that not every loop has finished: their means are not comparable."""
     had = Counter((r.line, r.seed) for r in results)
     return [r for r in results if had[r.line, r.seed] == wanted[r.line, r.seed]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How `pace` stands against the bars in one direction."""
+    """`pace` compared with its bars in one direction: utilisation as a fraction, delays as mean p95."""
 
     direction: str
     utilisation: float
@@ -300,7 +305,7 @@ class Verdict:
     bound_by: str
 
     def text(self) -> str:
-        """Say it in a line."""
+        """Return it as one line of text."""
         used = self.utilisation >= MIN_UTILISATION or self.utilisation >= self.best_other + LEAD
         short = self.added_ms <= self.bound_ms
         return (
@@ -312,13 +317,13 @@ class Verdict:
 
 
 def means(results: Sequence[Result], loop: str, direction: str) -> tuple[float, float]:
-    """Return a loop's mean utilisation and mean p95 of the added delay on all lines."""
+    """Return a loop's mean utilisation (0 to 1) and mean p95 of the added delay (ms) over these results."""
     own = [r for r in results if r.loop == loop]
     return mean([r.utilisation[direction] for r in own]), mean([r.added_ms[direction] for r in own])
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
-    """Hold `pace` against the bars; `none` does not count, nor `autorate-ingress` on the way up: it has no loop."""
+    """Compare `pace` with its bars; of the other loops, `none` and, upwards, `autorate-ingress` do not count."""
     on_lines = [r for r in results if r.line in {line.kind for line in LINES}]
     all_verdicts = []
     for way in DIRECTIONS:
@@ -326,7 +331,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         others = {loop.name: means(on_lines, loop.name, way) for loop in LOOPS if loop.name not in left_out}
         best = max(others.values())[0]
         reached = {name: delay for name, (used, delay) in others.items() if used >= REACHED}
-        # Without such a loop the one that uses most counts.
+        # If no loop reaches it, the bound is that of the loop with the highest utilisation.
         bound_by = min(reached, key=reached.__getitem__) if reached else max(others, key=others.__getitem__)
         used, added = means(on_lines, OURS, way)
         all_verdicts.append(Verdict(way, used, best, added, MAX_SHARE * others[bound_by][1], bound_by))
@@ -334,7 +339,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 
 def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table:
-    """Lay out the loops on each line; without a title of the first column there is one line."""
+    """Lay out the loops on each line or in each case. `first`: title of the first column; empty with only one line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     if first:
         table.add_column(first, no_wrap=True)

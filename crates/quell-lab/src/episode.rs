@@ -1,5 +1,5 @@
-//! Episodes of queues that learn: a run that starts from what was learned before, and gives back what was decided in it and
-//! what was learned by its end.
+//! Training episodes for queues that learn. An episode is one run: it starts from earlier learning and
+//! returns the decisions of one queue and what that queue has learned by the end.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,34 +14,37 @@ use quell_qdisc::{NEVER, Rng, SEC};
 use quell_sim::World;
 use quell_sim::scenario::Scenario;
 
-/// What an episode starts from.
+/// The state from which an episode starts.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// The network, in place of the one that the queue words name.
+    /// A network in place of the one that the queue words name; `None`: no replacement.
     pub policy: Option<Policy>,
-    /// Seed of the random steps with which it explores; None: they come from the queue's own stream.
+    /// Seed of the random stream for exploration (`rlaqm` only); `None`: the queue's own stream.
     pub explore: Option<u64>,
-    /// The table from which every LearnQueue of the world starts.
+    /// The initial table of every LearnQueue in the world, which other queues ignore; `None`: as the
+    /// queue words say.
     pub table: Option<Arc<Table>>,
 }
 
-/// A run, and what came of it for a learner.
+/// A run's record, with the data that a learner needs.
 #[derive(Clone, Debug)]
 pub struct Episode {
     /// The result record.
     pub run: Run,
-    /// What the network read at each periodic decision, one after the other.
+    /// The network's inputs at each periodic decision, concatenated.
     pub inputs: Vec<f32>,
-    /// What it chose, see [`quell_qdisc::control::Explanation`].
+    /// The action of each of these decisions; see [`quell_qdisc::control::Explanation::action`].
     pub actions: Vec<f32>,
-    /// What LearnQueue has learned, where it sets the knobs.
+    /// LearnQueue's table at the end; `None` with another controller or under a guard.
     pub table: Option<Table>,
 }
 
-/// Runs a world to its end; decisions and table are those of the queue number `which`. `go_on` is asked now and then.
+/// Runs a world to its end. The decisions and the table in the result are those of queue `which`,
+/// counted from 0. `go_on` is called about once per second of simulated time.
 ///
 /// # Errors
-/// If words and start do not fit together, or there is no such queue; what `go_on` says.
+/// If `start.policy` or `start.explore` does not fit `words`, if there is no such queue, or the error
+/// of `go_on`.
 pub fn episode(
     scenario: &Arc<Scenario>,
     words: &str,
@@ -65,7 +68,7 @@ pub fn episode(
     let clock = cpu_time::ThreadTime::now();
     let (mut inputs, mut actions) = (Vec::new(), Vec::new());
     let period = world.controller(which).map_or(NEVER, |c| c.period());
-    // Without periods, from second to second.
+    // A controller without a period: run in steps of 1 s.
     let step = if period == NEVER { SEC } else { period };
     let (mut due, mut asked) = (step, 0);
     while due < scenario.duration {
@@ -101,7 +104,7 @@ fn explore_with(world: &mut World, queue: usize, seed: u64) -> Result<(), Error>
     Ok(())
 }
 
-/// LearnQueue at this queue, if it is that which sets its knobs.
+/// The queue's LearnQueue, if its controller is one.
 fn learner(world: &World, queue: usize) -> Option<&LearnQueue> {
     (world.controller(queue)? as &dyn Any).downcast_ref()
 }
@@ -133,7 +136,7 @@ mod tests {
         };
         let second = run("learnqueue", 2, start).table.unwrap();
         let tried = |t: &Table| -> u64 { t.visits().iter().flatten().map(|&n| u64::from(n)).sum() };
-        // A decision each 15 ms of 5 s.
+        // One decision every 15 ms for 5 s.
         assert_eq!(tried(&first), 333);
         assert_eq!(tried(&second), 666);
         assert_eq!(second.card().params.initial, first.card().limit);
@@ -168,7 +171,8 @@ mod tests {
     #[test]
     fn every_decision_of_a_network_is_logged_and_changes_nothing() {
         let episode = run("rlaqm", 3, Start::default());
-        // Every 20 ms of 5 s, the end excepted: delay, utilisation, probability; one of five steps.
+        // A decision every 20 ms for 5 s, except at the end. Three inputs: delay, utilisation and
+        // probability. The action is one of five steps.
         assert_eq!(
             (episode.inputs.len(), episode.actions.len()),
             (3 * 249, 249)

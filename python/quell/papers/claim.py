@@ -1,4 +1,4 @@
-"""A number or a sentence of a paper, and the verdict on what was measured for it."""
+"""A number or a sentence of a paper, and the verdict of a measurement on it."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ CONSTANT, MEASURED = "constant", "measured"
 VERDICTS = (REACHED, BETTER, MISSED, CONTRADICTED, OPEN, CONSTANT, MEASURED)
 
 LEVEL = 0.9875
-"""Of the interval at each of four looks, so that all four hold with 95 % (Bonferroni)."""
+"""Confidence level of each interval. With four evaluations as runs are added, all four hold with 95 % (Bonferroni)."""
 MIN_SEEDS = 5
-"""Runs or trainings: fewer decide nothing."""
+"""Fewest runs or trainings for a verdict; with fewer it is `OPEN`."""
 
 Quantity = Literal["amount", "rate", "share", "count"]
 AMOUNT, RATE, SHARE = 0.20, 0.03, 0.05
-"""The tolerances: of an amount (time, packets, loss) a share of the printed number; of a rate a share of the link's, or
-of the printed rate where flows have links of their own; of a share or an index that much. A count has none."""
+"""Tolerances. Amounts (time, packets): 20 % of the printed number. Rates: 3 % of the link's rate or, if a claim has no
+`link`, of the printed rate. Shares and indices: 0.05, or 5 percentage points. Counts have none."""
 QUANTITIES: dict[str, Quantity] = {
     "ms": "amount", "s": "amount", "packets": "amount", "flows": "amount", "KB": "amount",
     "Mbit/s": "rate", "MB": "rate", "%": "share", "": "share",
 }  # fmt: skip
-"""By unit, where a claim does not say it."""
+"""The kind of number by unit, for claims without `of`."""
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and interval of `LEVEL`; None without any value."""
+    """Return mean and confidence interval of `LEVEL`; None without any value."""
     return stats.estimate(values, LEVEL)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One row: a number or a sentence of a paper, an aim, or something that the paper does not have."""
+    """One row: a number or a sentence of a paper, an aim, or a quantity that the paper does not have."""
 
     id: str
     """Table or figure of the paper, then the quantity after dots: `T7.fq100.avg`."""
     what: str
     unit: str = ""
     expected: float | None = None
-    """As printed or digitised; of a claim or an aim the bound; None where nothing is to be met."""
+    """The number as printed or digitised; for a claim or an aim the bound; None if there is nothing to compare with."""
     better: int = 0
-    """+1: more is better, -1: less is better, 0: the figure itself is to be met. Claims and aims have a direction."""
+    """+1: more is better, -1: less is better, 0: the number itself is to be reached. Claims and aims have +1 or -1."""
     slack: float | None = None
-    """In place of the rule's tolerance."""
+    """Tolerance in the claim's unit, instead of that of its kind of number."""
     digits: int = 2
-    """After the point, where it is printed for people."""
+    """Digits after the decimal point in tables."""
     detail: bool = False
-    """The terminal's table shows it only with --all."""
+    """Shown in the terminal's table only with --all."""
     kind: Kind = "beyond"
     source: str = ""
     """Table, figure, section or page of the paper."""
     quote: str = ""
-    """Of a claim: at most five words of the sentence."""
+    """For a claim: one to five words of the sentence."""
     of: Quantity | None = None
-    """What kind of number it is; None: as the unit says."""
+    """The kind of number; None: by `QUANTITIES`."""
     link: float | None = None
-    """The rate that a rate's tolerance is a share of; None: the printed rate."""
+    """The rate of which a rate's tolerance is a share; None: the printed rate."""
 
     def __post_init__(self) -> None:
-        """Refuse rows that do not say where they are from."""
+        """Refuse rows that lack what their kind requires: source, number, quote or direction."""
         bound = self.kind in ("claim", "aim")
         if (
             (self.kind == "printed" and not (self.source and self.expected is not None))
@@ -81,7 +81,7 @@ class Claim:
 
     @property
     def tolerance(self) -> float:
-        """How far from the number still counts as reached, in the claim's unit; bounds have none."""
+        """Largest distance from the number that counts as reached, in the claim's unit; 0 for claims and aims."""
         if self.expected is None or self.kind in ("claim", "aim"):
             return 0.0
         if self.slack is not None:
@@ -94,9 +94,9 @@ class Claim:
         return share * base
 
     def verdict(self, measured: Estimate | None, *, exact: bool = False) -> str:
-        """Judge by the whole interval. A value without one, or of fewer than five runs, decides nothing.
+        """Return the verdict by the whole confidence interval: `OPEN` without one, or with fewer than `MIN_SEEDS` runs.
 
-        `exact` is for what is computed and has no interval because it cannot vary.
+        `exact`: the value is computed and cannot vary, so it needs no interval and no runs.
         """
         if self.expected is None:
             return MEASURED
@@ -104,7 +104,7 @@ class Claim:
             return OPEN
         half = 0.0 if exact else (measured.half or 0.0)
         sign = self.better or 1
-        # From here on more is better.
+        # With `better` -1 all signs are reversed, so that more is better below.
         low, high = sorted((sign * (measured.mean - half), sign * (measured.mean + half)))
         slack = self.tolerance * (1 + 1e-9)
         least, most = sign * self.expected - slack, sign * self.expected + slack

@@ -1,4 +1,5 @@
-//! `hush`: quell's own queue, whose law a trained policy sets; the policy is a file's or the one that quell ships.
+//! `hush`: quell's own queue. A trained policy sets the parameters of its law; the policy comes from a
+//! file (`model FILE`) or is the one that quell ships.
 
 use std::sync::Arc;
 
@@ -9,19 +10,19 @@ use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub params: hush::Params,
-    /// The policy's file; empty for quell's own.
+    /// The policy's file; empty for the policy that quell ships.
     pub file: String,
     single: bool,
     in_order: bool,
 }
 
 impl Words {
-    /// Reads the policy's file.
+    /// Reads the policy from a file.
     fn load(&mut self, file: &str) -> Result<(), Error> {
         let bytes = crate::file::read_plain(file.as_ref(), crate::file::MODEL)
             .map_err(|e| Error::new(format!("{file}: {e}")))?;
@@ -54,7 +55,7 @@ impl Spec for Words {
     }
 }
 
-/// As [`super::hush_without_model`].
+/// See [`super::hush_without_model`].
 pub(super) fn without_model(words: &str) -> Option<Queue> {
     let mut words: Vec<&str> = words.split_whitespace().collect();
     let model = words.iter().position(|word| *word == "model")?;

@@ -1,4 +1,4 @@
-//! `quell live --view`: the directions of an interface in the terminal, drawn in place.
+//! `quell live --view`: a table of an interface's directions, redrawn in place in the terminal.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -16,19 +16,19 @@ use crate::serve::source::StatusSource;
 use crate::system::frame::{self, Bars};
 use crate::system::{host, sys};
 
-/// Between two drawings.
+/// Time between two drawings.
 const STEP: Duration = Duration::from_millis(250);
-/// Columns of the table before the bars.
+/// Width of the table to the left of the bars, in columns.
 const TABLE: usize = 61;
 
-/// Draws the queues on a thread until it is dropped.
+/// Draws the queues on a thread of its own until this value is dropped.
 pub struct TerminalView {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl TerminalView {
-    /// Begins to draw.
+    /// Starts the thread that draws.
     pub fn start(state: Box<dyn StatusSource>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -62,10 +62,10 @@ impl Drop for TerminalView {
     }
 }
 
-/// Checks that there is a terminal to draw in.
+/// Checks that standard error is a terminal.
 ///
 /// # Errors
-/// If standard error is none.
+/// If standard error is not a terminal.
 pub fn check() -> Result<(), Error> {
     let terminal = sys::terminal_size(io::stderr().as_fd()).is_some();
     let error = || Error::new("standard error is no terminal").key("--view");
@@ -74,7 +74,7 @@ pub fn check() -> Result<(), Error> {
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
 }
 
-/// Times in the queue of each direction.
+/// Recent mean sojourns of each direction, ms, by name; 0 for a bin in which no packet left.
 type Histories = HashMap<String, VecDeque<f64>>;
 
 fn remember(histories: &mut Histories, queues: &[QueueStatus]) {

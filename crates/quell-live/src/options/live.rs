@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The commands that the help shows.
+/// Example commands in the help text.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell live --dev eth0 --rate 18mbit --aqm fq_codel",
     "sudo quell live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100",
@@ -13,7 +13,7 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// What the command line and the configuration file say.
+    /// The options given on the command line and in the configuration file.
     Options
     words {}
     file {

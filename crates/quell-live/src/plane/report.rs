@@ -7,29 +7,30 @@ use serde::Serialize;
 
 use crate::plane::link::LiveLink;
 
-/// A packet that leaves so much later than it should counts as a missed opportunity to send.
+/// A packet that leaves more than this after its due time counts as a missed opportunity to send.
 pub const LATE: Nanos = MS;
 
-/// The simulator's record, with what only real packets have.
+/// The record of a simulated run, extended by measures of the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The keys that a simulated run has; see [`LiveLink::record`].
+    /// The keys of a simulated run; [`LiveLink::record`] says which of them are empty.
     #[serde(flatten)]
     pub run: Run,
-    /// What the machine did to it.
+    /// How the machine kept up.
     pub live: MachineReport,
 }
 
 /// How well the machine kept up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct MachineReport {
-    /// Packets that left more than 1 ms later than the link's rate had it.
+    /// Packets that left more than 1 ms ([`LATE`]) after the time that the link's rate gave them.
     pub missed: u64,
-    /// How late packets left.
+    /// Time from a packet's due time to its departure, ms.
     pub late_ms: Summary,
-    /// Packets that never reached the queue: no memory, or a large frame that cannot be separated.
+    /// Packets that were discarded before the queue: no free buffer, or a frame that cannot be parsed
+    /// or split into packets.
     pub refused: u64,
-    /// Packets that the other side's device did not take.
+    /// Packets that could not be written to the other side's device.
     pub unsent: u64,
     /// Marks written into packets that were then sent.
     pub marks_sent: u64,
@@ -37,16 +38,18 @@ pub struct MachineReport {
     pub read: u64,
     /// Packets written to the other side's device.
     pub sent: u64,
-    /// Writes that took: segments of a connection that leave at the same time are one.
+    /// Successful writes. Segments of a connection that leave at the same time may be written as one
+    /// large frame.
     pub frames: u64,
-    /// Packets that were still inside at the end.
+    /// Packets still on the wire, in the queue or on the line at the end.
     pub inside: u64,
     /// Whether the loop had real-time priority.
     pub realtime: bool,
 }
 
 impl Record {
-    /// The record of a link after `now`, called `name`; `machine` and `late` are what the loop knows.
+    /// The record of a link up to `now`, called `name`. The packet loop has counted `machine` and
+    /// `late` (nanoseconds).
     pub fn new(
         name: &str,
         link: &mut LiveLink,
@@ -58,7 +61,7 @@ impl Record {
         let run = link.record(now);
         let run = Run {
             scenario: name.to_owned(),
-            // A packet comes and goes.
+            // A delivered packet is two events, arrival and departure; a dropped one is one.
             events: 2 * run.packets + run.drops,
             cpu_s,
             packets_per_cpu_s: if cpu_s > 0.0 {

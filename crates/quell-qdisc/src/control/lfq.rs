@@ -1,41 +1,44 @@
-//! LFQ's controller: a network sets a flow's limit at each tenth packet, from 60 features of that flow's traffic.
+//! LFQ's controller: at every tenth packet of a flow, a network sets the flow's limit (packets) from
+//! 60 features of the flow's traffic.
 //!
 //! Source: the LFQ paper's §III and its authors' code (github CN-TU/reinforcement-learning-for-per-flow-buffer-sizing). The
-//! features are moving averages, each with ten weights: backlog, its deviation, limit, arrival and departure rate, time since
-//! the last loss. The network's output, rounded, is the limit.
+//! features are exponentially weighted moving averages of six quantities, each with ten weights: backlog, its standard
+//! deviation, limit, arrival rate, departure rate, and time since the last loss. The limit is the network's output,
+//! rounded and clamped to [`LIMITS`].
 //!
-//! Where sources differ:
+//! Where the sources differ:
 //! - The ten weights are 2^-5 to 2^-14, as in the code; the paper prints 2^-4 to 2^-13 (`paper_weights`).
-//! - A rate is 0 until the fewer of arrivals and departures reach 1/weight, as in the code; the paper says n packets.
-//! - The first packet asks the network twice, as in the code (as the first ever, and as a tenth one): the averages of the
-//!   limit differ.
-//! - First gaps, and the time since the last loss, run from the flow's first packet; in the code from time 0, when the one flow
-//!   that it has starts.
+//! - A rate is 0 until arrivals and departures have both reached 1/weight packets, as in the code; the paper says n
+//!   packets.
+//! - At a flow's first packet the network is evaluated twice, as in the code: once because it is the first, once because it
+//!   is due as a tenth one. This adds the first limit to its averages twice.
+//! - The first gaps and the time since the last loss count from the flow's first packet. In the code they count from time 0,
+//!   when its only flow starts.
 //!
-//! An outside controller may answer instead of the network, after [`Control::ask_outside`].
+//! After [`Control::ask_outside`], an outside controller answers in place of the network.
 
 use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::num;
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
 use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng, SEC};
 
-/// Weights of each average.
+/// Averages of each quantity, one per weight.
 const WEIGHTS: usize = 10;
-/// Numbers that the network reads.
+/// Inputs of the network.
 pub const FEATURES: usize = 6 * WEIGHTS;
-/// Least and greatest limit that the network may set, packets.
+/// Smallest and largest limit that the network may set, packets.
 pub const LIMITS: (u32, u32) = (1, 1000);
 /// Limit of a flow before its first packet.
 pub const INITIAL: u32 = 1;
-/// Backlogs and limits are counted in this many packets.
+/// Unit of backlogs and limits as features, packets.
 const PACKETS: f64 = 100.0;
-/// Rates in this many packets per second.
+/// Unit of rates as features, packets per second.
 const RATE: f64 = 10_000.0;
-/// Weight of the latest gap in the average that `ceiling` goes by.
+/// Weight of the latest gap in the average gap that [`Params::ceiling`] uses.
 const SERVICE_WEIGHT: f64 = 1.0 / 32.0;
-/// Packets that `ceiling` leaves to every flow.
+/// Smallest bound that [`Params::ceiling`] gives, packets.
 const MIN_BOUND: u32 = 2;
-/// Times since a loss in this many seconds.
+/// Unit of times since a loss as features, seconds.
 const SINCE_LOSS: f64 = 10.0;
 
 /// Parameters of the controller.
@@ -43,11 +46,11 @@ const SINCE_LOSS: f64 = 10.0;
 pub struct Params {
     /// Packets of a flow between two decisions (default 10, at least 1).
     pub every: u32,
-    /// The weights that the paper prints: 2^-4 to 2^-13 (default off).
+    /// Use the weights that the paper prints, 2^-4 to 2^-13 (default off).
     pub paper_weights: bool,
-    /// A limit is at most what its flow sends in this time while it has packets waiting, at least 2 packets (default 0: no such
-    /// bound, as published). The network learned from flows with 5 Mbit/s and more for themselves; a flow whose share is less
-    /// gets a limit for about 5 Mbit/s, which is a long wait.
+    /// Bound on a limit, ns: the number of packets that the flow sends in this time at its mean gap between departures while it
+    /// has packets queued, but at least 2 packets (default 0: no bound, as published). In training every flow had 5 Mbit/s or
+    /// more; a flow with a smaller share gets a limit that fits about 5 Mbit/s, and so a long delay.
     pub ceiling: Nanos,
 }
 
@@ -62,10 +65,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first parameter that is out of range.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.every == 0 {
             return Err("every must be at least 1 packet");
@@ -74,10 +77,10 @@ impl Params {
     }
 }
 
-/// What is wrong with a network for this controller, if anything.
+/// Checks that a network fits this controller.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// If it does not have 60 inputs and one output.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
     if policy.inputs() != FEATURES {
         return Err("lfq's network reads 60 numbers, a flow's features");
@@ -88,10 +91,10 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The limit that a network's output means.
+/// The limit for a network's output: rounded and clamped to [`LIMITS`], packets.
 #[inline]
 pub fn limit_of(output: f32) -> u32 {
-    // NaN becomes the least limit.
+    // NaN gives the smallest limit.
     let limit = num::whole_u32(
         libm::roundf(output)
             .clamp(LIMITS.0 as f32, LIMITS.1 as f32)
@@ -100,7 +103,7 @@ pub fn limit_of(output: f32) -> u32 {
     limit.max(LIMITS.0)
 }
 
-/// The names of the network's inputs, in order; the number at the end is the average's weight as a negative power of two.
+/// The names of the network's inputs, in order. A name ends in the k of the average's weight 2^-k.
 pub fn features(params: &Params) -> Vec<String> {
     let first = first_power(params);
     let kinds = [
@@ -118,7 +121,7 @@ pub fn features(params: &Params) -> Vec<String> {
         .collect()
 }
 
-/// A network with the paper's activations from its layers: three hidden ones with leaky ReLU, then the limit.
+/// Builds a network with the paper's activations: three hidden layers with leaky ReLU, then a linear output, the limit.
 ///
 /// # Errors
 /// If the layers do not fit together or hold a number that is not finite.
@@ -154,14 +157,14 @@ fn first_power(params: &Params) -> i32 {
 
 type Averages = [f64; WEIGHTS];
 
-/// What is remembered of one flow. 60 averages and a few counters, all 0 before the first packet.
+/// The state of one flow: 60 averages and some counters, which start at 0, and times and a limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Flow {
     backlog: Averages,
-    /// Squared distances from the mean.
+    /// Averages of the squared difference between the backlog and its average.
     variance: Averages,
     limits: Averages,
-    /// Seconds between arrivals, and between departures.
+    /// Averages of the gaps between arrivals and between departures, s.
     arrival_gap: Averages,
     departure_gap: Averages,
     since_loss: Averages,
@@ -170,16 +173,17 @@ struct Flow {
     last_arrival: Nanos,
     last_departure: Nanos,
     last_loss: Nanos,
-    /// Arrivals until the network is asked again.
+    /// Arrivals until the next decision.
     countdown: u32,
     limit: u32,
-    /// Seconds between departures while packets wait, and whether the last departure left one: for `ceiling` alone.
+    /// For [`Params::ceiling`] only: mean gap between departures while packets of the flow are queued, s, and whether the
+    /// last departure left any queued.
     service_gap: f64,
     left_some: bool,
 }
 
 impl Flow {
-    /// A flow whose first packet comes now.
+    /// A flow whose first packet arrives at `now`.
     fn new(now: Nanos) -> Self {
         Self {
             last_arrival: now,
@@ -190,11 +194,11 @@ impl Flow {
         }
     }
 
-    /// A packet comes while `held` others wait.
+    /// Accounts for a packet that arrives while `held` packets of the flow are queued.
     #[inline]
     fn see_arrival(&mut self, now: Nanos, w: &Averages, held: u32) {
         if self.arrivals > 0 {
-            // What became of the packet before is known only now.
+            // Whether the previous packet was lost is known only now.
             let since = seconds(self.last_arrival.saturating_sub(self.last_loss)) / SINCE_LOSS;
             average(&mut self.since_loss, w, since);
         }
@@ -212,11 +216,11 @@ impl Flow {
     }
 }
 
-/// A packet whose limit is being decided.
+/// An arrival for which a limit is being decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pending {
     flow: usize,
-    /// Questions that are still to be asked for it: the first packet of a flow asks twice.
+    /// Decisions still to be made for it: two for a flow's first packet, else one.
     questions: u32,
 }
 
@@ -231,16 +235,16 @@ pub struct Lfq {
     flows: Vec<Flow>,
     outside: bool,
     pending: Option<Pending>,
-    /// The limit that was decided last, and whether the network's answer was no number.
+    /// The last limit that was set, and whether the network's last output was NaN or infinite.
     limit: u32,
     broken: bool,
 }
 
 impl Lfq {
-    /// Asks `policy`.
+    /// Creates a controller whose limits `policy` sets.
     ///
     /// # Errors
-    /// If the network does not read and give what this controller needs.
+    /// If the network has other numbers of inputs or outputs than this controller.
     pub fn new(params: Params, policy: Policy) -> Result<Self, &'static str> {
         check(&policy)?;
         let first = first_power(&params);
@@ -260,7 +264,7 @@ impl Lfq {
         })
     }
 
-    /// Continues with the decisions of a packet until one has to be made outside, or none is left.
+    /// Makes the remaining decisions for an arrival; stops with [`Decision::Ask`] if one has to be made outside.
     fn go_on(&mut self, mut pending: Pending) -> Decision {
         while pending.questions > 0 {
             read(&self.weights, &self.flows[pending.flow], &mut self.inputs);
@@ -287,7 +291,7 @@ impl Lfq {
         self.limit = limit;
     }
 
-    /// No more than `ceiling` allows.
+    /// Applies the bound of [`Params::ceiling`] to a limit.
     #[inline]
     fn bounded(&self, flow: &Flow, limit: u32) -> u32 {
         if self.params.ceiling == 0 || flow.service_gap == 0.0 {
@@ -299,7 +303,7 @@ impl Lfq {
 }
 
 impl Control for Lfq {
-    /// It decides on packets alone.
+    /// Decisions are made only when packets arrive.
     fn period(&self) -> Nanos {
         NEVER
     }
@@ -380,7 +384,7 @@ impl Control for Lfq {
         }
     }
 
-    /// A limit outside of [`LIMITS`] is brought into it.
+    /// Clamps the limit to [`LIMITS`].
     fn answered(&mut self, _sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
         let Some(mut pending) = self.pending.take() else {
             return Decision::Set(*knobs);
@@ -408,7 +412,7 @@ fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SEC as f64
 }
 
-/// Ten exponentially weighted moving averages of the same value.
+/// Updates the ten exponentially weighted moving averages of a quantity with a new value.
 #[inline(always)]
 fn average(averages: &mut Averages, weights: &Averages, value: f64) {
     for (a, w) in averages.iter_mut().zip(weights) {
@@ -416,7 +420,7 @@ fn average(averages: &mut Averages, weights: &Averages, value: f64) {
     }
 }
 
-/// The network's inputs.
+/// Computes the network's inputs from a flow's averages.
 #[inline]
 fn read(weights: &Averages, flow: &Flow, out: &mut [f32; FEATURES]) {
     let packets = flow.arrivals.min(flow.departures) as f64;

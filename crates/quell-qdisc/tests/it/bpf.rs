@@ -1,6 +1,6 @@
-//! The disciplines written in C for the kernel against quell's own: the same arrivals, and each packet's fate compared.
+//! Compares the disciplines written in C for the kernel with those in Rust: for the same arrivals, the fate of every packet.
 //!
-//! The C compiler that links Rust (`cc`, or what `CC` names) builds them for this machine.
+//! The C compiler `cc`, or the one that the environment variable `CC` names, builds them for this machine.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,21 +15,22 @@ use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, MS, Nanos, Rng, US};
 
-/// What happens to a queue.
+/// A call of a queue: an arrival (time, bytes, flow hash, ECN field) or a dequeue (time).
 #[derive(Clone, Copy)]
 enum Event {
     Arrival(Nanos, u32, u32, Ecn),
     Dequeue(Nanos),
 }
 
-/// What the C is told: limit, flags, target, interval.
+/// Arguments of the program in C: limit (packets), flags, target (ns), interval (ns).
 type Knobs = [u64; 4];
 const ECN: u64 = 1;
 const MARK_NEXT: u64 = 2;
-/// Marks, flows, rate, round trip, target, wait, hold, cap, idle, trusted.
+/// Marks, flows, rate (bytes/s), round trip, target, wait, hold, cap (all ns), idle share (2^-30), trusted (0 or 1).
 type Gauges = [u64; 10];
 
-/// Builds a program of `tests/bpf/`, around a header of `bpf/`.
+/// Builds a program of `tests/bpf/` with `DISCIPLINE` set to `bpf/{header}.h`, which `network.c` does not use. The program's name
+/// contains `header`.
 fn build(source: &str, header: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bpf");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{header}-in-c"));
@@ -45,7 +46,7 @@ fn build(source: &str, header: &str) -> PathBuf {
     program
 }
 
-/// What a program prints for this input.
+/// Runs a program with these arguments and this standard input; returns its standard output.
 fn output(program: &Path, args: &[u64], input: String) -> String {
     let mut child = Command::new(program)
         .args(args.iter().map(u64::to_string))
@@ -61,7 +62,7 @@ fn output(program: &Path, args: &[u64], input: String) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The fates that the program in C gives, a line each.
+/// The fates in C, one per line; see `tests/bpf/drive.c` for the format.
 fn fates_in_c(program: &Path, knobs: Knobs, events: &[Event]) -> String {
     let mut input = String::new();
     for event in events {
@@ -75,17 +76,17 @@ fn fates_in_c(program: &Path, knobs: Knobs, events: &[Event]) -> String {
     output(program, &knobs, input)
 }
 
-/// How often the law acted.
+/// How many packets were dropped and marked, over all sequences.
 #[derive(Debug, Default)]
 struct Acts {
     drops: usize,
     marks: usize,
     overflows: usize,
-    /// Dequeues with hush's policy not trusted.
+    /// Dequeues while hush's policy was not trusted; meaningless for other disciplines.
     stand_in: usize,
 }
 
-/// The fates that quell's discipline gives, in the same words; `gauges` are the numbers behind packets and bytes.
+/// The fates in Rust, in the same format; `gauges` are the numbers that follow packets and bytes in a `g` line.
 fn fates_in_rust<Q: Discipline<TestPacket>>(
     mut queue: Q,
     gauges: impl Fn(&Q) -> Gauges,
@@ -138,20 +139,21 @@ fn assert_same(ours: &str, theirs: &str, what: &str) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// About 20 s of a link with phases of overload, lull and pause, each with a rate and a number of flows of its own. With odd seeds
-/// times are whole milliseconds, so that some packets leave when the delay has been above target for exactly an interval.
+/// A link with 60 phases of overload, light load and pause, each with its own load and number of flows: about 20 s, or about 400 s
+/// on the slowest link. With odd seeds times are whole milliseconds, so that some packets leave when the delay has been above target
+/// for exactly one interval.
 fn events(seed: u64, ecn: bool) -> Vec<Event> {
     let mut rng = Rng::new(seed, "arrivals");
     let mut events = Vec::new();
     let grid = if seed % 2 == 1 { MS } else { 1 };
-    // From 100 Mbit/s to 1.2 Mbit/s in packets of 1500 bytes, and a link so slow that hush's guard takes its law away.
+    // Time per packet: 100 to 1.2 Mbit/s in packets of 1500 bytes, and 20 kbit/s, at which hush's guard suspends its policy.
     let gap = [120 * US, 500 * US, 2 * MS, 10 * MS, 600 * MS][(seed / 2 % 5) as usize];
     let slower = gap.div_ceil(30 * MS);
     let hashes: Vec<u32> = (0..2000).map(|_| rng.u32()).collect();
     let mut now = MS * 1000;
     for _ in 0..60 {
         let flows = [1, 2, 5, 30, 300, 2000][rng.below(6) as usize];
-        // One of ten phases has no departures; many drops can be due in the first dequeue behind it.
+        // In one of ten phases there is no dequeue until its end; that dequeue may then drop many packets.
         let pause = rng.below(10) == 0;
         let load = 3 + rng.below(20);
         let end = now + slower * MS * (50 + rng.below(600));
@@ -182,7 +184,7 @@ fn events(seed: u64, ecn: bool) -> Vec<Event> {
     events
 }
 
-/// Compares on many sequences. `make` builds quell's discipline from the knobs.
+/// Compares C and Rust on ten sequences for each of `settings`. `make` builds the discipline in Rust from the knobs.
 fn compare<Q: Discipline<TestPacket>>(
     header: &str,
     settings: &[Knobs],
@@ -214,7 +216,7 @@ fn codel_params([limit, flags, target, interval]: Knobs) -> codel::Params {
     }
 }
 
-/// Without and with ECN, the default and a low limit and target.
+/// Without and with ECN: CoDel's defaults, then a low limit, target and interval.
 const SETTINGS: [Knobs; 4] = [
     [1000, 0, 5 * MS, 100 * MS],
     [300, 0, MS, 10 * MS],
@@ -227,7 +229,7 @@ fn codel_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
     let make = |knobs| Codel::new(codel_params(knobs));
     let gauges = |q: &Codel<TestPacket>| [q.stats().marks, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let acts = compare("codel_fifo", &SETTINGS, make, gauges);
-    // Otherwise the law had nothing to decide.
+    // With fewer, the sequences would exercise too little of the law.
     assert!(
         acts.drops > 5000 && acts.marks > 1000 && acts.overflows > 1000,
         "{acts:?}"
@@ -254,7 +256,7 @@ fn fq_codel_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
     );
 }
 
-/// Adds a table in C; with a length, if that is not 0.
+/// Adds a table in C of at least `length` elements; C fills the rest with zeros.
 fn list(text: &mut String, name: &str, kind: &str, length: usize, numbers: &[i64]) {
     let length = length.max(numbers.len());
     write!(text, "\nstatic const {kind} {name}[{length}] = {{").unwrap();
@@ -265,7 +267,7 @@ fn list(text: &mut String, name: &str, kind: &str, length: usize, numbers: &[i64
     text.push_str("\n};\n");
 }
 
-/// The tables and numbers that the C has of `src/disciplines/hush/`.
+/// The text of `bpf/hush_numbers.h`: the tables of `src/disciplines/hush/fixed.rs` and the shipped model.
 fn hush_numbers() -> String {
     let mut text = String::from(
         "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */\n\
@@ -309,7 +311,7 @@ fn hush_numbers() -> String {
     text
 }
 
-/// Compares a generated header with the one in `bpf/`, or writes it where `QUELL_WRITE` is set.
+/// Compares a generated header with the one in `bpf/`; writes it first if `QUELL_WRITE` is set.
 fn assert_header(name: &str, text: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf").join(name);
     if std::env::var_os("QUELL_WRITE").is_some() {
@@ -367,17 +369,17 @@ fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
         acts.drops > 5000 && acts.marks > 200 && acts.overflows > 1000,
         "{acts:?}"
     );
-    // The guard brought fq_codel's law in, too.
+    // The sequences also exercise fq_codel's law, with which the guard replaces the policy.
     assert!(acts.stand_in > 500, "{acts:?}");
 }
 
-/// The file of the network that quell ships for `rlaqm`.
+/// The contents of the file with the network that quell ships for `rlaqm`.
 fn network() -> Vec<u8> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-link/models");
     std::fs::read(models.join("rl-aqm.safetensors")).unwrap()
 }
 
-/// Its weights in the order of the C source: each layer's weights, row by row, and then its biases.
+/// The text of `bpf/rlaqm_numbers.h`: for each layer the weights, row by row, then the biases, in units of 2^-16.
 fn rlaqm_numbers() -> String {
     let bytes = network();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -401,7 +403,7 @@ fn rlaqm_numbers() -> String {
     text
 }
 
-/// The fraction of pairs of lines that are the same.
+/// How many lines are equal in both, and how many lines there are.
 fn same(ours: &[String], theirs: &str) -> (usize, usize) {
     let theirs: Vec<&str> = theirs.lines().collect();
     assert_eq!(ours.len(), theirs.len());
@@ -444,7 +446,8 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     let (mut input, mut ours) = (String::new(), Vec::new());
     let (mut departed, mut delay_ms, mut rate) = (0, 10.0, 1_000_000);
     for turn in 1..=5000 {
-        // A delay that wanders, a link that is busy for part of the time, and now and then another rate.
+        // The delay changes at random within 0.2 to 800 ms, the link is busy for 50 to 100 % of each 20 ms, and in one of 500
+        // turns the rate changes (0.1 to 12.8 MB/s).
         delay_ms = (delay_ms * (0.7 + 0.65 * rng.f64())).clamp(0.2, 800.0);
         if rng.below(500) == 0 {
             rate = 100_000 << rng.below(8);
@@ -470,8 +473,8 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     assert!(levels.len() > 5, "{levels:?}");
 }
 
-/// A queue is called when packets come and go, a controller each 20 ms. Bursts come a little later than 20 ms after each other, as those
-/// of flows with such a round trip do.
+/// The queue in C is called only when packets arrive and leave, the controller in Rust every 20 ms. The bursts are 20.3 ms apart,
+/// as those of flows with a round trip just above 20 ms.
 #[test]
 fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
     let policy = Policy::load("rl-aqm", &network()).unwrap();
@@ -504,7 +507,7 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
         }
     };
     for burst in 0..2000u64 {
-        // 20.3 ms apart; 4 to 17 packets of 1.5 ms, so that some are still queued when the next burst comes.
+        // A packet takes 1.5 ms. A burst has 4 to 17 packets, so after some bursts packets are queued when the next one arrives.
         let start = 7 * MS + burst * 20_300 * US;
         for _ in 0..4 + burst / 7 % 14 {
             event(start, &mut backlog_bytes, &mut departed_bytes, true);

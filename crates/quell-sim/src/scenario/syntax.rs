@@ -1,12 +1,13 @@
-//! The schema of a value, made of how it is written.
+//! JSON Schemas of values, derived from their notation in the catalogue of keys.
 
 use quell_link::field::Range;
 use quell_link::units;
 use quell_qdisc::num;
 use serde_json::{Value, json};
 
-/// The schema of what [`super::catalogue::KeyInfo::value`] describes. A list is written in brackets: `[N, N]` has two items, `[N, ...]` one or
-/// more, `[N ...]` any number.
+/// The schema of the values that [`super::catalogue::KeyInfo::value`] describes; `range` bounds `N`,
+/// `X` and `BYTES`. Lists are in brackets: `[N, N]` has two items, `[N, ...]` one or more, `[N ...]`
+/// any number.
 pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
     let alternatives = split(syntax, '|');
     let mut schemas: Vec<Value> = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
     }
 }
 
-/// The schema of a list or of a sort of value; `None` for a word.
+/// The schema of a list or of a sort of value, such as `N` or `TIME`; `None` for a literal word.
 fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
     if let Some(items) = sort.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
         return Some(list_schema(items));
@@ -91,7 +92,7 @@ fn list_schema(items: &str) -> Value {
     json!({"type": "array", "prefixItems": schemas, "items": false, "minItems": parts.len()})
 }
 
-/// Splits outside of brackets.
+/// Splits a text at a character, except inside brackets.
 fn split(text: &str, at: char) -> Vec<&str> {
     let mut depth = 0;
     text.split(|c| {
@@ -105,7 +106,7 @@ fn split(text: &str, at: char) -> Vec<&str> {
     .collect()
 }
 
-/// A whole number where it is one.
+/// A number as JSON: an integer if it is whole and its magnitude is at most 2^53.
 fn whole(x: f64) -> Value {
     match x == x.trunc() && x.abs() <= 9_007_199_254_740_992.0 {
         true => json!(num::whole_i64(x)),
@@ -113,7 +114,8 @@ fn whole(x: f64) -> Value {
     }
 }
 
-/// A pattern of a number with one of these units, in upper or lower case.
+/// A regular expression for a decimal number, optional blanks and one of these units, whose letters
+/// may be in upper or lower case.
 fn quantity(units: &[&str]) -> String {
     let any_case = |c: char| match c.is_ascii_alphabetic() {
         true => format!("[{c}{}]", c.to_ascii_uppercase()),

@@ -1,4 +1,4 @@
-//! What files, overrides and errors have to be.
+//! Tests of scenario files, their overrides and the error messages.
 
 use super::*;
 use proptest::prelude::*;
@@ -62,11 +62,11 @@ fn flows_that_no_file_has_start_at_different_times() {
     let flows = ["cubic:4", "udp@5s-20s", "bbr@stagger=0s", "bbr@-2s"];
     assert_eq!(staggers(RATE, &[]), [SEC]);
     assert_eq!(staggers(RATE, &flows), [SEC, 0, 0, 200 * MS]);
-    // A short run is not all beginning.
+    // In a short run flows start within a tenth of the duration.
     let short = format!("duration = \"1s\"\n{RATE}");
     assert_eq!(staggers(&short, &[]), [100 * MS]);
     assert_eq!(staggers(&short, &["cubic:4"]), [100 * MS]);
-    // What a file says is taken as it is.
+    // The `stagger` of a file's flows is 0 by default.
     assert_eq!(staggers(&format!("{RATE}[[flow]]\ncount = 2\n"), &[]), [0]);
 }
 
@@ -77,7 +77,7 @@ fn flows_of_built_in_scenarios_start_at_different_times_except_in_papers() {
         let paper = ["lfq", "rl-aqm", "l4s"].contains(&built_in.name);
         let kept = |f: &&Flow| matches!(f.kind, FlowKind::Tcp(_) | FlowKind::Cbr { .. });
         for f in s.flows.iter().filter(kept) {
-            // datacenter lasts a second: 10 ms are 100 of its round trips.
+            // `datacenter` lasts 1 s, and 10 ms are 100 of its round trips of 100 us.
             let least = match built_in.name {
                 "datacenter" => 10 * MS,
                 _ => SEC,
@@ -456,7 +456,7 @@ fn an_override_of_the_rate_can_set_both_directions() {
     let rates = |s: &Scenario| (s.link.rate.clone(), s.up.as_ref().map(|up| up.rate.clone()));
     let both = (Rate::Constant(50_000_000), Some(Rate::Constant(10_000_000)));
     assert_eq!(rates(&Scenario::load(None, &o).unwrap()), both);
-    // What else a file says of the way up stays.
+    // The other keys of the file's [link.up] are kept.
     let text = format!("{RATE}[link.up]\nschedule = [[\"0s\", \"1mbit\"]]\nqueue = \"pie\"");
     let s = Scenario::parse(&text, "x.toml", &o).unwrap();
     assert_eq!(rates(&s), both);
@@ -566,7 +566,7 @@ fn a_file_that_is_not_text_is_refused_by_line() {
         "{e}"
     );
 
-    // A trace in a file is looked for beside the file.
+    // A relative path of a trace is resolved in the scenario file's directory.
     std::fs::write(dir.join("cell.up"), "1\n2\n").unwrap();
     std::fs::write(&path, "[link]\ntrace = \"cell.up\"").unwrap();
     let s = Scenario::load(path.to_str(), &Overrides::default()).unwrap();
@@ -615,7 +615,7 @@ fn seeds_of_runs_differ_and_the_first_is_the_seed_itself() {
     assert!(seeds.iter().all(|s| *s < 1 << 53));
 }
 
-/// Lines of a file: tables, every key with values that suit it, and values that suit none.
+/// Texts of files: a head, then lines with tables, keys with valid values, keys with arbitrary values, and arbitrary text.
 fn fragments() -> impl Strategy<Value = String> {
     let heads = [
         "[link]",
@@ -674,7 +674,8 @@ fn every_default_that_is_a_value_may_be_written_out() {
             else {
                 continue;
             };
-            // What needs another key's value stands behind it.
+            // If a key requires another key's value, its meaning begins with "with `KEY = VALUE`";
+            // that line is put before it.
             let with = key
                 .meaning
                 .split('`')
@@ -762,7 +763,7 @@ fn changes_replace_keys_and_what_they_exclude() {
         .read()
         .unwrap_err()
         .to_string();
-    // The file is not to blame.
+    // The error is in the changes, so it does not name the file.
     assert!(
         e.starts_with("flow[1].cc: unknown congestion control `qubic`"),
         "{e}"
@@ -808,7 +809,7 @@ fn classes_become_words_of_their_links_queue() {
         "prio class 1:2 queue codel"
     );
     assert_eq!(parse(&scenario.to_toml()).as_ref(), Ok(&scenario));
-    // Another queue in place of the file's has no use for them.
+    // A queue from the overrides does not get the file's classes.
     let overrides = Overrides {
         queue: Some("codel".to_owned()),
         ..Overrides::default()

@@ -1,10 +1,11 @@
-//! Stretches of time in which each flow runs by itself: lookahead, as in conservative parallel simulation.
+//! Simulates stretches of time flow by flow: lookahead, as in conservative parallel simulation.
 //!
-//! No ACK that leaves its receiver in a stretch reaches its sender in the same one if the stretch is at most as long as the shortest
-//! wire to a sender. So all ACKs of a stretch are known when it begins, and a sender depends on nothing but these and its own
-//! timers; a receiver depends on nothing but what the queue gives it. A stretch therefore runs in three passes: each sender by itself,
-//! the queue with all that they sent, and each receiver by itself. A flow's state is then in the cache while it is worked on, and the
-//! loops are short. Results are the same bit for bit. What the event loop alone can do is left to it: see `World::steady`.
+//! A stretch is at most as long as the shortest delay from a receiver to a sender, so no ACK sent in a stretch arrives in the
+//! same stretch. All ACKs that arrive in a stretch are therefore known when it begins, and a sender depends only on these and on
+//! its own timers. A receiver depends only on the packets that leave the queue and on its own timer. So a stretch has three
+//! passes: over the senders, over the queue with all packets that they sent, and over the receivers. Within a pass a flow's
+//! state stays in the cache, and the loops are short. Results are identical, bit for bit, to those of the event loop. Worlds
+//! that lookahead does not handle are left to the event loop: see `World::steady`.
 
 use quell_qdisc::{NEVER, Nanos, Packet, SEC, num};
 
@@ -15,51 +16,52 @@ use crate::pipe::{Chain, Pipes, Requeued};
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
 
-/// Full packets that the link has to carry for each flow in a stretch; with fewer, too little comes together.
+/// Full-size packets per flow that the link must be able to carry in the longest stretch; with fewer, a pass has too little work.
 const PACKETS: u64 = 2;
 const PACKET_BITS: u64 = 1514 * 8;
-/// The longest stretch: a key holds no longer one.
+/// Upper bound of a stretch, ns: the time in a key has 30 bits.
 const LONGEST: Nanos = 1 << 30;
-/// Bits of a key below the time.
+/// Bits of a key below the time; they hold the cause.
 const TIME_SHIFT: u32 = 34;
-/// In a key: a timer sent it.
+/// Bit of a key: a timer was the cause, not an ACK.
 const TIMER: u64 = 1 << 33;
 /// Bits of an ACK's rank.
 const RANK_BITS: u32 = 17;
-/// The rank of an ACK that a timer sent, less its slot: at the same instant it is sent after one that answers a departure.
+/// Rank, before the slot is added, of an ACK that a timer sends. At the same instant, ACKs that answer packets precede it.
 const BY_TIMER: u32 = 1 << 16;
-/// The most buckets into which what is sent is sorted.
+/// Most buckets for sorting what was sent by time.
 const BUCKETS: usize = 512;
 
-/// Packets that leave a sender at once: the first, which holds the time, and how many there are.
+/// Packets that a sender sends at the same instant: the first, whose `enqueued` is that instant, and their number.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     first: Pkt,
     count: u32,
 }
 
-/// The place of something sent in the order of events.
+/// The position of a `Sent` in the order of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Time since the start of the stretch, then what made the sender send: an ACK's class and rank, or a timer's source.
+    /// In the upper bits the time since the start of the stretch, ns; below it the cause: an ACK's class and rank, or [`TIMER`]
+    /// and the timer's source.
     key: u64,
     index: u32,
 }
 
-/// A segment that was sent again: what its sender has noted of it says nothing about the time before.
+/// A retransmission in this stretch. Senders run ahead of the queue, so their state no longer describes the time before `at`.
 #[derive(Clone, Copy, Debug)]
 struct Retransmission {
     slot: u16,
     at: Nanos,
     seq: u64,
-    /// When it had been sent, if once only.
+    /// When the segment was first sent, if this is its first retransmission.
     sent_once: Option<Nanos>,
 }
 
-/// What stretches work with: empty between calls of `run_until`.
+/// Buffers of the passes, empty between calls of `run_until`.
 #[derive(Clone, Debug, Default)]
 pub struct Lookahead {
-    /// By slot of the flow table: ACKs under way, and what has come through the queue.
+    /// By slot of the flow table: ACKs in flight, and packets that have left the queue in this stretch.
     acks: Vec<Chain>,
     arrived: Vec<Vec<Pkt>>,
     sent: Vec<Sent>,
@@ -72,10 +74,10 @@ pub struct Lookahead {
     stretches: u64,
 }
 
-/// Notes what a sender sends.
+/// Records what a sender sends.
 struct Note<'a> {
     start: Nanos,
-    /// The key without the time.
+    /// The key without the time: what causes the sender to send.
     cause: u64,
     slot: u16,
     sent: &'a mut Vec<Sent>,
@@ -121,7 +123,8 @@ impl Egress for Note<'_> {
 }
 
 impl Lookahead {
-    /// When a segment that arrives at `now` was sent, if once only, although its sender is ahead.
+    /// When a segment that arrives at `now` was sent, if it had been sent only once by then. The sender's state may be later
+    /// than `now`; then the first retransmission after `now` has the answer.
     #[cold]
     fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
         let later =
@@ -130,10 +133,10 @@ impl Lookahead {
         again.map_or_else(|| c.sender.sent_once(low), |a| a.sent_once)
     }
 
-    /// Sorts what was sent by its place: into buckets by time, then what is left.
+    /// Sorts what was sent by its place: first into buckets by time, then by insertion.
     fn sort(&mut self, span: Nanos) {
         let buckets = self.places.len().next_power_of_two().min(BUCKETS);
-        // A product and a shift instead of a division.
+        // Replaces a division by a multiplication and a shift.
         let scale = (1 << 32) / (span / buckets as u64 + 1);
         let bucket = |place: &Place| (((place.key >> TIME_SHIFT) * scale) >> 32) as usize;
         self.counts.clear();
@@ -164,11 +167,11 @@ impl Lookahead {
 }
 
 impl World {
-    /// Runs in stretches for as long as it can, to `limit` and back to the caller at most. `Err`: the next event has to be handled
-    /// alone, and there is no use in trying again before the time given.
+    /// Runs in stretches while the world is steady, and returns the status when the caller of `run_until` has to act, at `limit`
+    /// at the latest. `Err`: the event loop has to handle the next event; until the time given another attempt is useless.
     pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Result<Status, Nanos> {
         let longest = self.net.acks.least_delay().min(LONGEST);
-        // Chains are made and dissolved once for all stretches, which has to pay.
+        // Chains are built and dissolved once per call, which is worthwhile only for two stretches or more.
         if !self.is_dense(longest) || limit < self.now.saturating_add(2 * longest) {
             return Err(NEVER);
         }
@@ -212,15 +215,16 @@ impl World {
         result
     }
 
-    /// Can the link carry enough packets in this time?
+    /// Whether the link can carry [`PACKETS`] full-size packets per slot of the flow table in `span`.
     fn is_dense(&self, span: Nanos) -> bool {
         let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
         bits >= u128::from(PACKETS * PACKET_BITS) * self.slots.len() as u128
     }
 
-    /// Until when the world is steady: one queue, on a link with a service time for each packet, and endless connections
-    /// only, none of which begins or ends; their ACKs pass no queue, and no observer watches packets. `None`: there is
-    /// something else, or was, so that packets of it may be in flight.
+    /// When the world ceases to be steady, that is, when the next connection begins or ends. A steady world
+    /// has one queue, which is on a link of constant rate and has no controller that watches packets. All flows are endless TCP
+    /// connections with built-in congestion control, whose ACKs pass no queue. `None`: the world is not steady, or a connection
+    /// has ended before, and packets of it may be in flight.
     fn steady(&self) -> Option<Nanos> {
         let (port, more) = self.net.ports.split_first()?;
         let reused = self.generations.iter().any(|number| *number > 0);
@@ -242,7 +246,7 @@ impl World {
         Some(until)
     }
 
-    /// Lets each sender run from `start` to before `end`, and notes what it sends.
+    /// First pass: runs each sender from `start` to just before `end` and records what it sends.
     #[inline(never)]
     fn run_senders(&mut self, look: &mut Lookahead, start: Nanos, end: Nanos) {
         let Net { acks, timers, .. } = &mut self.net;
@@ -286,7 +290,7 @@ impl World {
         }
     }
 
-    /// Lets what was noted enter the queue, and leave it before `end`.
+    /// Second pass: enqueues what the senders sent, in order, and dequeues what leaves before `end`.
     #[inline(never)]
     fn run_queue(&mut self, look: &mut Lookahead, end: Nanos) {
         let port = &mut self.net.ports[0];
@@ -303,7 +307,7 @@ impl World {
         for place in look.sorted.drain(..) {
             let Sent { first, count } = &look.sent[place.index as usize];
             let now = first.enqueued();
-            // Departures come first in an instant.
+            // At the same instant departures precede arrivals.
             depart(port, now + 1);
             if *count == 1 {
                 port.enqueue(now, first.len(), || *first);
@@ -325,7 +329,7 @@ impl World {
         look.sent.clear();
     }
 
-    /// Lets each receiver run to before `end`.
+    /// Third pass: runs each receiver to just before `end`.
     #[inline(never)]
     fn run_receivers(&mut self, look: &mut Lookahead, end: Nanos) {
         let mut arrived = std::mem::take(&mut look.arrived);
@@ -379,7 +383,7 @@ impl World {
     }
 }
 
-/// A receiver's timer before `end`, as often as it fires.
+/// Handles a receiver's timer each time that it is due before `end`; returns how many times.
 #[inline(always)]
 fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: Nanos) -> u64 {
     let mut fired = 0;
@@ -405,7 +409,7 @@ mod tests {
     use super::*;
     use crate::scenario::{Overrides, Scenario};
 
-    /// A world after two seconds, run in slices of this length.
+    /// A world after 2 s, run in slices of this length, ns.
     fn after(text: &str, queue: &str, slice: Nanos) -> World {
         let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
         let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
@@ -418,7 +422,7 @@ mod tests {
     #[test]
     fn stretches_give_the_same_bits_as_events_one_by_one() {
         let head = "duration = \"2s\"\nwarmup = \"500ms\"\n";
-        // Flows that share a wire, with ties; different wires; flows that begin and end; random loss.
+        // Flows with equal delays, so that events coincide; different delays; flows that begin and end; random loss.
         let scenarios = [
             "[link]\nrate = \"120mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n",
             "[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 5\nrtt = \"20ms\"\n[[flow]]\ncount = 5\nrtt = \"21ms\"\ncc = \"bbr\"\n",
@@ -429,7 +433,7 @@ mod tests {
             for queue in ["pfifo limit 100", "codel", "pie ecn", "fq_codel", "rlaqm"] {
                 let text = format!("{head}{scenario}");
                 let mut ahead = after(&text, queue, 500 * MS);
-                // Too short for a stretch: the link carries less than two packets a flow.
+                // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
                 let mut alone = after(&text, queue, 50_000);
                 assert!(ahead.look.stretches > 20, "{scenario} {queue}");
                 assert_eq!(alone.look.stretches, 0);

@@ -1,18 +1,21 @@
-//! `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link.
+//! `hush`: flow queues served by deadline under one drop and mark law, whose settings a trained policy computes from
+//! measurements of the link.
 //!
-//! - The order (`order.rs`): of the packets at the heads of the flows, the one with the least deadline leaves: its time of arrival
-//!   plus its flow's handicap. The more of the link a flow took over many round trips, the larger its handicap. So the tail of the sojourn is
-//!   nearly that of a FIFO, and a flow that takes little still goes first.
-//! - The law ([`law`]) has CoDel's shape and watches the time that the whole backlog takes to drain. A law for each flow queue was
-//!   far worse in experiments.
-//! - The flow that pays is the one with the most bytes queued plus shares of what it was served lately and over many round trips. Bytes queued alone tie
-//!   where each flow has a packet, and then name the same flow again and again.
-//! - The policy ([`policy`]) sets the law each quarter of a round trip, from 2 to 100 ms; [`link`] measures what it reads.
-//! - ECN: the law marks where it can, but a flow whose window is small is dropped from, because it would not slow down enough.
-//!   ECT(1) packets are marked from a step of their own on as well.
-//! - A guard ([`guard`]) watches the policy. While it cannot be trusted, fq_codel's law and deficit round robin serve the same queues.
+//! - Order (`order.rs`): of the packets at the heads of the flow queues, the one with the earliest deadline is sent. A deadline
+//!   is the packet's time of arrival plus its flow's handicap, which grows with the flow's share of the link over ten round
+//!   trips. So the tail of the sojourn is close to that of a FIFO, and a flow with a small share is served first.
+//! - Law ([`law`]): shaped like CoDel's, but it compares the time in which the whole backlog drains with a target. Experiments
+//!   with a law for each flow queue gave far worse results.
+//! - Victim (`scores.rs`): the law marks or drops at the head of the flow with the highest score, its bytes queued plus shares
+//!   of the bytes that it was served lately and over ten round trips. With the bytes queued alone, flows with one packet each
+//!   would have equal scores, and the same flow would be chosen every time.
+//! - Policy ([`policy`]): sets the law's parameters every quarter of a round trip (2 to 100 ms) from the gauges in [`link`].
+//! - ECN: the law marks ECN-capable packets, but drops those of a flow with a small window, which would not slow down enough.
+//!   ECT(1) packets are also marked if their sojourn exceeds a step threshold.
+//! - Guard ([`guard`]): checks the policy. While the policy is not trusted, fq_codel's law and deficit round robin serve the
+//!   same queues.
 //!
-//! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/explanation/hush.md.
+//! All decisions are computed in integers, so they are the same on every machine. Source: quell's own; docs/explanation/hush.md.
 
 pub mod fixed;
 pub mod guard;
@@ -43,15 +46,16 @@ use crate::{
     Nanos, Packet, PolicyGauges, Rng,
 };
 
-/// In what order packets leave.
+/// The order in which packets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Between the order of arrival and fair queueing; see `order.rs`.
     #[default]
     Fair,
-    /// In the order of arrival (`kappa` and `lead` 0); the flow that takes most pays. In deficit round robin while the guard acts.
+    /// In the order of arrival (`kappa` and `lead` 0); the victim is the flow with the highest score. While the policy is not
+    /// trusted: deficit round robin.
     Arrival,
-    /// One queue: in the order of arrival, and its head pays.
+    /// One queue for all flows, in the order of arrival; the law acts on its head.
     Single,
 }
 
@@ -60,22 +64,23 @@ pub enum Order {
 pub struct Params {
     /// Packets in the whole queue (default 10240, at least 1).
     pub limit: u32,
-    /// Buckets, 1 to 65536 (default 1024).
+    /// Flow queues (hash buckets), 1 to 65536 (default 1024).
     pub flows: u32,
-    /// Bytes per flow and round while fq_codel's order serves, 256 to 2^20 (default 1514, one full-size packet).
+    /// Bytes per flow and round of deficit round robin, which serves while the policy is not trusted: 256 to 2^20 (default 1514,
+    /// one full-size packet).
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
     /// Mark ECN-capable packets (default true).
     pub ecn: bool,
-    /// In what order packets leave (default: [`Order::Fair`]).
+    /// The order in which packets leave (default: [`Order::Fair`]).
     pub order: Order,
-    /// The policy's numbers (default: those that quell ships).
+    /// The policy's weights and constants (default: the model that quell ships).
     pub model: Arc<Model>,
-    /// fq_codel's law decides; what the policy would have set is only counted (default off).
+    /// fq_codel's law decides; the policy's settings are only counted (default off).
     pub dry_run: bool,
-    /// A mark goes to the next ECN-capable arrival of the packet's flow, as where the queue cannot write packets (a BPF program in
-    /// Linux); fq_codel's law then drops (default off).
+    /// Mark the next ECN-capable arrival of the flow instead of the packet at its head, as in a BPF program in Linux,
+    /// which cannot write queued packets. While the policy is not trusted, fq_codel's law then drops only (default off).
     pub mark_next: bool,
 }
 
@@ -96,10 +101,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first parameter that is out of range.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 {
             return Err("limit must be at least 1 packet");
@@ -117,33 +122,33 @@ impl Params {
     }
 }
 
-/// What a full queue drops at once, at most, packets: as fq_codel.
+/// Most packets that a full queue drops from one flow before it searches for the next victim, as in fq_codel.
 const BATCH: u32 = 64;
 
 /// The queue.
 #[derive(Clone, Debug)]
 pub struct Hush<P> {
     params: Params,
-    /// In [`Order::Single`] all packets lie in the first flow.
+    /// In [`Order::Single`] all packets are in flow 0.
     flows: Flows<P>,
-    /// Holds while the policy is trusted; else the flows are in the lists of a deficit round robin.
+    /// Valid while `by_deadline`; otherwise the flows are in the lists of deficit round robin, or all packets are in flow 0.
     deadlines: Deadlines,
     scores: Box<Scores>,
     shares: Shares,
-    /// When the gauges or the policy are due.
+    /// When the gauges or the policy are due next, whichever is earlier.
     due: Nanos,
     link: Link,
     law: Law,
     policy: Box<Policy>,
     settings: Settings,
     guard: Box<Guard>,
-    /// The guard's verdict, where each packet finds it.
+    /// The guard's verdict, copied here because it is read for each packet.
     trusted: bool,
-    /// Flows are served by deadline: the policy is trusted, and there are flows.
+    /// Flows are served by deadline: the policy is trusted, and the order is not [`Order::Single`].
     by_deadline: bool,
     stand_in: Box<StandIn>,
     marks: u64,
-    /// Marks that a flow's next arrivals get.
+    /// Marks still to be made on each flow's next arrivals ([`Params::mark_next`]).
     owed: Vec<u32>,
 }
 
@@ -178,12 +183,12 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// What the policy has set.
+    /// The settings that the policy chose last.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What the policy reads.
+    /// The gauges that the policy reads.
     pub fn link(&self) -> &Link {
         &self.link
     }
@@ -194,7 +199,7 @@ impl<P: Packet> Hush<P> {
             || self.flows.memory() > self.params.memory_limit
     }
 
-    /// Gives a flow its place in the order, by the packet at its head.
+    /// Sets a flow's deadline from the packet at its head; removes an empty flow from the order.
     #[inline(always)]
     fn place(&mut self, flow: FlowId) {
         match self.flows.front(flow) {
@@ -205,7 +210,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The flow with the most bytes queued and served, of those that have a packet.
+    /// The flow with the highest score ([`Shares::score`]); in [`Order::Single`] always flow 0. `None` if nothing is queued.
     fn victim(&mut self) -> Option<FlowId> {
         if self.flows.is_empty() {
             return None;
@@ -220,7 +225,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Drops the packet at the head of a flow.
+    /// Drops the packet at the head of a flow; returns its bytes, 0 if there is none.
     fn drop_from<D: Drops<P>>(
         &mut self,
         now: Nanos,
@@ -235,7 +240,8 @@ impl<P: Packet> Hush<P> {
         packet.len()
     }
 
-    /// Drops from the flow that pays, up to half of its bytes or a batch, so that one search for it pays for many drops.
+    /// Drops until the limits hold again. From each victim it drops just over half of its bytes, or [`BATCH`] packets if that is
+    /// less, so that there is one search for many drops.
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         while self.full() {
@@ -254,7 +260,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Brings the gauges up to date and lets the policy set the law, whichever is due.
+    /// Updates the gauges if they are due; then, once the rate is known, lets the policy set the law if it is due.
     #[cold]
     fn learn(&mut self, now: Nanos) {
         if now >= self.link.due {
@@ -280,7 +286,7 @@ impl<P: Packet> Hush<P> {
         self.due = self.link.due.min(self.policy.due);
     }
 
-    /// The packet whose turn it is.
+    /// The packet that would be sent next.
     fn next_head(&self) -> Option<&P> {
         let first = |turn| self.flows.first(turn);
         let flow = match self.params.order {
@@ -291,7 +297,7 @@ impl<P: Packet> Hush<P> {
         self.flows.front(flow?)
     }
 
-    /// Lets the guard look at the policy's turn.
+    /// Reports the policy's turn to the guard and follows its verdict.
     fn supervise(&mut self, now: Nanos) {
         let reading = Reading {
             rate: self.link.rate(),
@@ -304,7 +310,7 @@ impl<P: Packet> Hush<P> {
         };
         let target = self.stand_in.target();
         if (self.guard).turn(now, &reading, &self.settings, target) {
-            // What it remembers is of the time before.
+            // The policy is trusted again: the law's state is from before it was suspended.
             self.law = Law::default();
         }
         if self.trusted != self.guard.trusts() {
@@ -313,7 +319,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Brings the flows from the order by deadline into the lists of a deficit round robin, or back.
+    /// Moves the flows from the order by deadline to the lists of deficit round robin, or back.
     #[cold]
     fn change_order(&mut self) {
         if !self.trusted {
@@ -333,7 +339,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Does what the law asks for now.
+    /// Applies the law before a packet leaves.
     #[inline(always)]
     fn obey<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
@@ -344,7 +350,7 @@ impl<P: Packet> Hush<P> {
 
     #[cold]
     fn carry_out<D: Drops<P>>(&mut self, now: Nanos, mut verdict: Verdict, drops: &mut D) {
-        // The last packet leaves in any case, however large it is.
+        // The last packet is neither marked nor dropped, whatever its size.
         while verdict != Verdict::Pass && self.flows.len() > 1 {
             self.law.actions += 1;
             let Some(flow) = self.victim() else {
@@ -359,7 +365,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Drops a flow's head because the law asks for it.
+    /// Drops a flow's head by the law's decision.
     fn give_up<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
         self.drop_from(now, flow, DropCause::Early, drops);
         if self.params.order != Order::Single {
@@ -367,7 +373,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Marks a flow's head, if it can be marked and the flow would slow down for it; else drops it.
+    /// Marks a flow's head if it is ECN-capable and the flow's window is at least the model's `window` (which
+    /// [`Order::Single`] does not check); otherwise drops it.
     fn act<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
         let large = || {
             let window = self.link.window(flow, self.flows.backlog(flow));
@@ -384,7 +391,8 @@ impl<P: Packet> Hush<P> {
         self.give_up(now, flow, drops);
     }
 
-    /// Marks the head of a queue, or notes that its flow's next arrival is to be marked; false if it is not ECN-capable.
+    /// Marks the head of a queue, or with [`Params::mark_next`] notes a mark for its flow's next arrival. False if the head is
+    /// not ECN-capable.
     fn mark_head(&mut self, queue: FlowId) -> bool {
         let Some(head) = self.flows.front_mut(queue) else {
             return false;
@@ -400,7 +408,7 @@ impl<P: Packet> Hush<P> {
         ecn != Ecn::NotEct
     }
 
-    /// Marks an arrival if its flow is owed a mark.
+    /// Marks an arrival if a mark is noted for its flow and it is ECN-capable and not yet marked.
     #[cold]
     fn pay(&mut self, flow: FlowId, packet: &mut P) {
         let owed = of_flow(&mut self.owed, flow);
@@ -410,7 +418,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Appends a packet where flows are not served by deadline.
+    /// Enqueues a packet while flows are not served by deadline.
     #[cold]
     fn push_otherwise(&mut self, now: Nanos, flow: FlowId, packet: P) {
         let single = self.params.order == Order::Single;
@@ -422,7 +430,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The next packet where flows are not served by deadline, or none is queued.
+    /// Dequeues while flows are not served by deadline, or when nothing is queued.
     #[cold]
     fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Dequeued<P> {
         let next = match self.trusted {
@@ -455,8 +463,8 @@ impl<P: Packet> Hush<P> {
         Dequeued::Packet(packet)
     }
 
-    /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, which its own flow's share of the
-    /// backlog must account for; not if it is all there is.
+    /// Marks the head of a queue if it is ECT(1), its sojourn is above the step, its own flow's backlog accounts for that
+    /// ([`Self::owns`], not in [`Order::Single`]), and more than [`MTU`] bytes are queued besides it.
     #[inline(always)]
     fn step(&mut self, now: Nanos, queue: FlowId) {
         if self
@@ -482,7 +490,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Whether the backlog would take `own` steps to drain if each active flow had as much queued as this one.
+    /// Whether the backlog would take more than `own` (a constant of the model) times `step` to drain if each active flow had as
+    /// much queued as this one.
     fn owns(&self, flow: FlowId, step: Nanos) -> bool {
         let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
         let least =
