@@ -27,7 +27,8 @@ SOURCE = re.compile(r"crates/[\w-]+/src/.*\.rs")
 
 def is_test(name: str) -> bool:
     """Return whether a source file has only tests, which are not compiled into the module."""
-    return re.split(r"[/_.]", name)[-2] == "tests"
+    *folders, file = name.split("/")
+    return "tests" in folders or re.split(r"[_.]", file)[-2] == "tests"
 
 
 def type_of(module: str) -> str:

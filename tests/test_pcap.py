@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -18,8 +19,16 @@ LINK = ["run", "--rate", "10mbit", "--rtt", "20ms", "--flow", "newreno", "--dura
 def test_a_capture_is_written_whole(quell: Quell, tmp_path: Path) -> None:
     done = quell(*LINK, "--pcap", "a.pcapng")
     assert done.returncode == 0, done.stderr
-    # The block type of a section header, with which a pcapng file begins.
-    assert (tmp_path / "a.pcapng").read_bytes()[:4] == b"\x0a\x0d\x0d\x0a"
+    data, at, kinds = (tmp_path / "a.pcapng").read_bytes(), 0, []
+    # Each block has its type, its length, its body, and its length again.
+    while at < len(data):
+        kind, length = struct.unpack_from("<II", data, at)
+        assert length >= 12 and struct.unpack_from("<I", data, at + length - 4) == (length,)
+        kinds.append(kind)
+        at += length
+    assert at == len(data)
+    section, interface, packet = 0x0A0D0D0A, 1, 6
+    assert kinds[0] == section and set(kinds[1:]) == {interface, packet}
     assert [p.name for p in tmp_path.iterdir()] == ["a.pcapng"]
 
 

@@ -71,10 +71,11 @@ def shown(notebook):
 def main(words):
     """Write or check the notebooks."""
     names = [word for word in words if word != "--check"]
+    paths = {path.stem: path for path in sorted((ROOT / "examples").glob("*.ipynb"))}
+    if unknown := set(names) - set(paths):
+        sys.exit(f"notebooks: unknown: {', '.join(sorted(unknown))}; known: --check, {', '.join(paths)}")
     stale = []
-    for path in sorted((ROOT / "examples").glob("*.ipynb")):
-        if names and path.stem not in names:
-            continue
+    for path in (paths[name] for name in names or paths):
         now = executed(path)
         if shown(now) != shown(nbformat.read(path, as_version=4)):
             stale.append(path.name)

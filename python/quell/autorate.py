@@ -403,7 +403,7 @@ def compare(
     """Run the bench for `quell compare autorate`. Raises InputError."""
     targets = Targets(json)
     base = experiment.load(NAME, duration=duration)
-    if base.duration_s <= 30:
+    if trace is None and base.duration_s <= 30:
         raise InputError("--duration: the bench takes more than 30s; write --duration 120s, the default")
     count = len(SEEDS) if seeds is None else int(seeds) if seeds.isdecimal() else 0
     if not 1 <= count <= 100:

@@ -78,6 +78,9 @@ class Claim:
             or (bound and not (self.better and self.expected is not None))
         ):
             raise ValueError(f"{self.id}: a row of the kind {self.kind} lacks its source, quote, number or direction")
+        compared = self.kind == "printed" and self.slack is None
+        if compared and self.of is None and self.unit not in QUANTITIES:
+            raise ValueError(f"{self.id}: the kind of number in {self.unit} is unknown; name it with `of`")
 
     @property
     def tolerance(self) -> float:

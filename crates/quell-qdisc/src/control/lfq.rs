@@ -278,7 +278,7 @@ impl Lfq {
             pending.questions -= 1;
         }
         Decision::Set(Knobs {
-            limit_packets: Some(self.limit),
+            limit_packets: Some(self.flows[pending.flow].limit),
             ..Knobs::KEEP
         })
     }

@@ -469,4 +469,18 @@ fn answers_from_outside_stand_in_the_networks_place() {
     }
     assert_eq!(c.on_arrival(&arrival(10)), Decision::Ask);
     assert_eq!(c.answered(Some(0), &limit(7)), Decision::Set(limit(7)));
+    // An answer without a limit leaves the flow's own, not that of another flow.
+    let other = Arrival {
+        sub_queue: Some(1),
+        fresh: true,
+        ..arrival(11)
+    };
+    assert_eq!(c.on_arrival(&other), Decision::Ask);
+    assert_eq!(c.answered(Some(1), &limit(300)), Decision::Ask);
+    assert_eq!(c.answered(Some(1), &limit(300)), Decision::Set(limit(300)));
+    for n in 12..21 {
+        assert_eq!(c.on_arrival(&arrival(n)), Decision::KEEP);
+    }
+    assert_eq!(c.on_arrival(&arrival(21)), Decision::Ask);
+    assert_eq!(c.answered(Some(0), &Knobs::KEEP), Decision::Set(limit(7)));
 }
