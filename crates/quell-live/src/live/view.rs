@@ -86,9 +86,10 @@ fn remember(histories: &mut Histories, queues: &[QueueStatus]) {
 
 fn table(queues: &[QueueStatus], histories: &Histories, bars: Bars, columns: usize) -> String {
     let fit = |line: String| line.chars().take(columns).collect::<String>();
-    let span = frame::HISTORY as u128 * STEP.as_millis() / 1000;
+    let width = columns.saturating_sub(TABLE).clamp(8, frame::HISTORY);
+    let span = STEP.as_secs_f64() * width as f64;
     let title = format!(
-        "{:7} {:>8} {:>8} {:>9} {:>7} {:>7} {:>7}  last {span} s",
+        "{:7} {:>8} {:>8} {:>9} {:>7} {:>7} {:>7}  last {span:.0} s",
         "", "Mbit/s", "of", "in queue", "packets", "drops", "marks",
     );
     let mut text = fit(title) + "\n";
@@ -105,10 +106,7 @@ fn table(queues: &[QueueStatus], histories: &Histories, bars: Bars, columns: usi
             view.backlog_packets,
             view.drops,
             view.marks,
-            bars.line(
-                &histories[&queue.name],
-                columns.saturating_sub(TABLE).max(8)
-            ),
+            bars.line(&histories[&queue.name], width),
         );
         let _ = writeln!(text, "{}", fit(line));
     }
@@ -144,6 +142,9 @@ mod tests {
                 "{text}"
             );
         }
+        let title = |columns| table(&queues, &histories, Bars::of_locale(), columns);
+        assert!(title(80).contains("last 5 s"), "{}", title(80));
+        assert!(title(200).contains("last 15 s"));
         let text = table(&queues, &histories, Bars::of_locale(), 200);
         let words: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
