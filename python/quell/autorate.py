@@ -355,8 +355,9 @@ def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table
                 loaded = all(way in r.loaded for r in own)
                 used, added = means(own, loop, way)
                 cells += [f"{used:.0%}", f"{added:.0f} ms"] if loaded else ["", ""]
-            style = "red" if any(r.collapsed for r in own) else "bold" if loop == OURS else ""
-            mark = " !" if any(r.collapsed for r in own) else ""
+            collapsed = any(r.collapsed for r in own)
+            style = "red" if collapsed else "bold" if loop == OURS else ""
+            mark = " !" if collapsed else ""
             title = [name if i == 0 else ""] if first else []
             table.add_row(*title, loop + mark, *cells, style=style)
         if name != names[-1]:

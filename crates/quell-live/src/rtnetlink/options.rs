@@ -250,7 +250,7 @@ impl Kind {
 
     /// Of a structure that is sent whole, the options that no change of these knobs alters.
     pub fn unsteered(&self, options: &[u8], knobs: &[Knob]) -> Option<Unsteered> {
-        if self.name != "tbf" || self.class {
+        if self.name != "tbf" {
             return None;
         }
         let mut parms = structure::<TBF>(options)?;
@@ -367,17 +367,14 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     let before = rate(was, &parms, 0, HTB_RATE64);
     let now = values.get(Knob::Rate).unwrap_or(before).max(1);
     let ceil_before = rate(was, &parms, SPEC, HTB_CEIL64);
-    if now == before {
-        // As it was, also with a ceil below the rate.
-        put(out, PARMS, &parms);
-        long(out, HTB_RATE64, before);
-        long(out, HTB_CEIL64, ceil_before);
-        return;
-    }
-    // A class that may not borrow still may not; another one keeps its ceil.
-    let ceil = match ceil_before == before {
-        true => now,
-        false => ceil_before.max(now),
+    // A class that may not borrow still may not; another one keeps its ceil, which may be below the
+    // rate, but not below a rate that is set.
+    let ceil = if ceil_before == before {
+        now
+    } else if now == before {
+        ceil_before
+    } else {
+        ceil_before.max(now)
     };
     for (at, before, now) in [
         (HTB_BUFFER, before, now),

@@ -448,22 +448,32 @@ impl Pace {
             self.lasting = None;
             return false;
         }
+        let before = lasting.before;
         match lasting.is_no_queue(now, delay, self.capacity, self.law.least) {
-            None => return false,
+            None => false,
             Some(false) => {
-                let before = lasting.before;
                 *lasting = Lasting::new(before, now);
                 self.delays.begin_window();
-                return false;
+                false
             }
-            Some(true) => {}
+            Some(true) => {
+                self.delays.accept(now);
+                (self.lasting, self.draining) = (None, None);
+                self.restore(&before);
+                true
+            }
         }
-        let before = lasting.before;
-        self.delays.accept(now);
-        (self.lasting, self.draining) = (None, None);
+    }
+
+    /// Returns to the state before a delay that was no queue's.
+    fn restore(&mut self, before: &Before) {
         (self.capacity, self.deviation) = (before.capacity, before.deviation);
         self.rate = self.rate.max(before.rate);
-        true
+    }
+
+    /// Whether the shaper was loaded within the last second.
+    fn is_busy(&self, now: Nanos) -> bool {
+        now <= self.busy + SEC
     }
 
     /// Reacts to a measured delay; `begins`: the start continues.
@@ -497,7 +507,7 @@ impl Pace {
                 });
                 if self.lasting.is_none() {
                     // Later the lowered rate makes a small stream a load.
-                    self.proves = now <= self.busy + SEC;
+                    self.proves = self.is_busy(now);
                     self.lasting = Some(Lasting::new(before, now));
                     self.delays.begin_window();
                 }
@@ -512,8 +522,7 @@ impl Pace {
             }
         } else if let Some(before) = self.draining.take() {
             if before.was_no_queue(now, delay, self.law.least) {
-                (self.capacity, self.deviation) = (before.capacity, before.deviation);
-                self.rate = self.rate.max(before.rate);
+                self.restore(&before);
             }
             let back = self.capacity * self.law.back;
             self.rate = match self.overload.holds(now) {
@@ -552,8 +561,6 @@ impl Control for Pace {
         if share > LOADED || waits {
             self.busy = now;
         }
-        // (The last delay may be of long ago.)
-        let busy = now <= self.busy + SEC;
         let delay = self.delay();
         let reading = Reading::of(gauges, delay);
         if self.ingress {
@@ -566,7 +573,8 @@ impl Control for Pace {
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
-        if silence <= LOST && self.capacity > 0.0 && busy && self.proves {
+        // (`proves` may be of long ago.)
+        if silence <= LOST && self.capacity > 0.0 && self.is_busy(now) && self.proves {
             self.known = (self.known + passed).clamp(1, MEMORY);
             let share = passed as f64 / self.known as f64;
             self.usual += (self.sure() - self.usual) * share.min(1.0);

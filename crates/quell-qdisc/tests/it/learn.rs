@@ -5,8 +5,10 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::{Learner, Learning};
 use quell_qdisc::control::rlaqm::{Params, RlAqm};
-use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::policy::{Activation, Affine, Head, Policy};
 use quell_qdisc::{Gauges, Knobs, MS, Nanos, Rng};
+
+use crate::recorded_control::{input, linear};
 
 const PAPER: PeriodReward = PeriodReward {
     weight: 1.0,
@@ -17,33 +19,17 @@ const PERIOD: Nanos = 200 * MS;
 
 /// A network that always takes the first of two probabilities.
 fn first() -> Policy {
-    let input = |(name, scale): (&str, f32)| Input {
-        name: name.into(),
-        offset: 0.0,
-        scale,
-    };
-    let card = Card {
-        format: FORMAT,
-        name: "by-hand".into(),
-        what: "a test".into(),
-        inputs: [("delay_ms", 0.02), ("utilisation", 1.0)].map(input).into(),
-        hidden: vec![],
-        heads: vec![Head {
-            name: "value".into(),
-            activation: Activation::Linear,
-            outputs: vec!["drop = 0".into(), "drop = 0.5".into()],
-        }],
-        trained_on: "nothing".into(),
-        seed: 0,
-        quell: "0".into(),
-        results: Default::default(),
-        origin: None,
+    let inputs = vec![input("delay_ms", 0.0, 0.02), input("utilisation", 0.0, 1.0)];
+    let head = Head {
+        name: "value".into(),
+        activation: Activation::Linear,
+        outputs: vec!["drop = 0".into(), "drop = 0.5".into()],
     };
     let affine = Affine {
         weight: vec![0.0; 4],
         bias: vec![0.1, 0.0],
     };
-    Policy::new(card, &[affine]).unwrap()
+    linear(inputs, vec![head], &[affine])
 }
 
 /// A queue on a link of 10 Mbit/s, full, whose delay is this after a probability of 0 and of 0.5.
@@ -59,14 +45,12 @@ struct Toy {
 
 impl Toy {
     fn new(delays_ms: [u64; 2]) -> Self {
-        let (first, params) = (
-            first(),
-            Params {
-                period: PERIOD,
-                ceiling: 0,
-                ..Params::default()
-            },
-        );
+        let first = first();
+        let params = Params {
+            period: PERIOD,
+            ceiling: 0,
+            ..Params::default()
+        };
         let acting = RlAqm::new(params, first.clone()).unwrap();
         let mut learning = Learning::new(acting, PAPER).unwrap();
         Self {

@@ -362,9 +362,14 @@ fn network(inputs: Vec<Input>, heads: Vec<Head>) -> Policy {
             bias: draw(head.outputs.len()),
         })
         .collect();
+    linear(inputs, heads, &layers)
+}
+
+/// A network without hidden layers: a layer for each head.
+pub fn linear(inputs: Vec<Input>, heads: Vec<Head>, layers: &[Affine]) -> Policy {
     let card = Card {
         format: FORMAT,
-        name: "random".into(),
+        name: "by-hand".into(),
         what: "a test".into(),
         inputs,
         hidden: vec![],
@@ -375,10 +380,10 @@ fn network(inputs: Vec<Input>, heads: Vec<Head>) -> Policy {
         results: Default::default(),
         origin: None,
     };
-    Policy::new(card, &layers).expect("a network")
+    Policy::new(card, layers).expect("a network")
 }
 
-fn input(name: &str, offset: f32, scale: f32) -> Input {
+pub fn input(name: &str, offset: f32, scale: f32) -> Input {
     Input {
         name: name.into(),
         offset,

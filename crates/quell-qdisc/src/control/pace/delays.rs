@@ -143,13 +143,14 @@ impl Delays {
         let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
         if let Some(place) = own.or_else(oldest) {
             let of = &mut self.sources[place];
-            let (longer, smallest) = match own {
-                Some(_) if evidence.at < self.until => (of.longer, of.smallest),
-                Some(_) => (0, of.smallest),
-                None => (0, Nanos::MAX),
-            };
-            of.longer = longer.min(evidence.excess);
-            of.smallest = smallest.min(evidence.excess);
+            if own.is_none() {
+                (of.longer, of.smallest) = (0, Nanos::MAX);
+            }
+            if evidence.at >= self.until {
+                of.longer = 0;
+            }
+            of.longer = of.longer.min(evidence.excess);
+            of.smallest = of.smallest.min(evidence.excess);
             evidence.excess -= of.longer;
             of.last = evidence;
         }

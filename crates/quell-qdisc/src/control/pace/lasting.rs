@@ -31,7 +31,7 @@ impl Before {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lasting {
     pub(super) before: Before,
-    pub(super) since: Nanos,
+    since: Nanos,
     smallest: f64,
     largest: f64,
     count: u32,

@@ -9,6 +9,7 @@ const OVERLOAD: f64 = 0.15;
 const LOSSY: u32 = 8;
 const FIRST_HOLD: Nanos = 20 * SEC;
 const LAST_HOLD: Nanos = 80 * SEC;
+
 /// Traffic that does not slow down, and the time during which the shaper lets it pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overload {
@@ -37,7 +38,8 @@ impl Overload {
     pub(super) fn count(&mut self, now: Nanos, arrived: u64, dropped: u64, calm: bool) {
         // If the modem's queue empties, what is dropped makes the senders slow down: many TCP
         // connections with small windows lose as much all the time.
-        let calm = calm && !self.holds(now);
+        let holds = self.holds(now);
+        let calm = calm && !holds;
         if !calm && now < self.since + SEC {
             return;
         }
@@ -45,7 +47,7 @@ impl Overload {
         let share = dropped.saturating_sub(self.dropped) as f64
             / arrived.saturating_sub(self.arrived).max(1) as f64;
         (self.since, self.arrived, self.dropped) = (now, arrived, dropped);
-        self.lossy = match share >= OVERLOAD && !calm && !self.holds(now) {
+        self.lossy = match share >= OVERLOAD && !calm && !holds {
             true => self.lossy + 1,
             false => 0,
         };
