@@ -1,5 +1,6 @@
 //! An error in one line: the place of bad input, what is wrong with it, and the remedy.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Bad input. Its one-line display reads `home.toml:3: link.rate: "15 parsecs" is not a rate; write it as 15mbit`.
@@ -89,8 +90,8 @@ impl fmt::Display for Error {
         if let Some(remedy) = &self.remedy {
             write!(text, "; {remedy}")?;
         }
-        // What users wrote is part of the text: it must neither break the line nor speak to the terminal.
-        for c in text.chars() {
+        // What users wrote is part of the text: it must neither break the line, fill the screen nor speak to the terminal.
+        for c in shortened(&text).chars() {
             match c {
                 c if c.is_control() => write!(f, "{}", c.escape_default())?,
                 c => f.write_char(c)?,
@@ -111,6 +112,40 @@ impl From<quell_qdisc::policy::Error> for Error {
             what: e.what,
             remedy: e.remedy,
         }
+    }
+}
+
+/// Longest word and longest text that an error prints whole, characters.
+const WORD: usize = 300;
+const TEXT: usize = 1500;
+
+/// The text with its middle left out where it, or a word in it, is too long to print. `shortened` in python/quell/common/text.py
+/// does the same to errors that Python writes.
+fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= WORD {
+        return Cow::Borrowed(text);
+    }
+    let mut words = String::new();
+    for word in text.split_inclusive(char::is_whitespace) {
+        let bare = word.trim_end();
+        words.push_str(&without_middle(bare, WORD));
+        words.push_str(&word[bare.len()..]);
+    }
+    Cow::Owned(without_middle(&words, TEXT).into_owned())
+}
+
+/// At most so many characters and an ellipsis: three quarters of them from the start, the rest from the end.
+fn without_middle(text: &str, most: usize) -> Cow<'_, str> {
+    let Some((cut, _)) = text.char_indices().nth(most * 3 / 4) else {
+        return Cow::Borrowed(text);
+    };
+    let tail = text
+        .char_indices()
+        .nth_back(most / 4 - 1)
+        .map_or(0, |(at, _)| at);
+    match text.chars().nth(most) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(format!("{}…{}", &text[..cut], &text[tail..])),
     }
 }
 
@@ -167,6 +202,22 @@ mod tests {
             "home.toml:3: link.rate: \"fast\" is not a rate; write it as 15mbit"
         );
         assert_eq!(Error::new("a\nb\u{1b}[1m").to_string(), "a\\nb\\u{1b}[1m");
+    }
+
+    #[test]
+    fn long_words_and_texts_are_printed_without_their_middle() {
+        let word = format!("{}{}", "ä".repeat(400_000), "z".repeat(400_000));
+        let text = Error::unknown("queue", &word, ["pfifo"]).to_string();
+        // The marks around it and the semicolon count as parts of the word.
+        let (start, end) = ("ä".repeat(WORD * 3 / 4 - 1), "z".repeat(WORD / 4 - 2));
+        assert_eq!(text, format!("unknown queue `{start}…{end}`; known: pfifo"));
+        let text = Error::new("a b ".repeat(100_000))
+            .remedy("say less")
+            .to_string();
+        assert_eq!(text.chars().count(), TEXT + 1);
+        assert!(text.ends_with("a b ; say less"), "{text}");
+        let most = "a".repeat(WORD);
+        assert_eq!(Error::new(most.clone()).to_string(), most);
     }
 
     #[test]

@@ -19,7 +19,7 @@ from quell._core import InputError
 from quell.cli import completion, usage, written
 from quell.common.console import err, out
 from quell.common.status import BAD_INPUT, FAILED, INTERRUPTED, OK
-from quell.common.text import one_line
+from quell.common.text import error_line
 from quell.inputs.notes import Note
 from quell.train import Stopped
 
@@ -83,7 +83,7 @@ def _usage(error: typer.TyperException, named: Sequence[str]) -> str:
     """Describe an error of the command line in one line, with the command that prints help."""
     context = getattr(error, "ctx", None)  # none if the parser found the error: then the command's name is known
     path = context.command_path if context is not None else " ".join(["quell", *named])
-    return f"{one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
+    return f"{error_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -94,7 +94,7 @@ def call(arguments: Sequence[str]) -> int:
 
         def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, Note):
-                err.print(f"quell: {one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
+                err.print(f"quell: {error_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
             else:
                 others(message, category, *where, **more)
 
@@ -135,10 +135,10 @@ def _call(arguments: Sequence[str]) -> int:
         if out.failure is not None:
             raise out.failure
     except InputError as error:
-        err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(error))}", markup=False, soft_wrap=True)
         return BAD_INPUT
     except Stopped as stop:
-        err.print(f"quell: {one_line(str(stop))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(stop))}", markup=False, soft_wrap=True)
         return stop.status
     except typer.TyperException as error:
         err.print(f"quell: {_usage(error, named)}", markup=False, soft_wrap=True)
@@ -155,7 +155,7 @@ def _call(arguments: Sequence[str]) -> int:
         if error.errno not in _FULL:
             return _bug(error)
         where = error.filename or "standard output"
-        err.print(f"quell: {one_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
         return FAILED
     except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
         near = error.object[max(error.start - 40, 0) : error.end + 40]
@@ -169,6 +169,6 @@ def _call(arguments: Sequence[str]) -> int:
 def _bug(error: Exception) -> int:
     if "QUELL_TRACEBACK" in os.environ:
         raise error
-    message = one_line(f"{type(error).__name__}: {error}")
+    message = error_line(f"{type(error).__name__}: {error}")
     err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
     return FAILED

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+_WORD, _TEXT = 300, 1500
+"""Longest word and longest text that an error prints whole, characters, as in crates/quell-link/src/error.rs."""
+
 
 def one_line(text: str) -> str:
     """Escape characters that would break the line or control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str) -> str:
+    """Leave out the middle of a text, and of each word in it, that is too long to print."""
+    return _without_middle(re.sub(rf"\S{{{_WORD + 1},}}", lambda word: _without_middle(word[0], _WORD), text), _TEXT)
+
+
+def _without_middle(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 3 // 4]}…{text[-(most // 4) :]}"
+
+
+def error_line(text: str) -> str:
+    """Write an error's text for the terminal: one line, without the middle of what is too long."""
+    return one_line(shortened(text))
 
 
 def counted(number: int, noun: str) -> str:
