@@ -12,6 +12,7 @@ import pytest
 from conftest import QUELL, Quell
 
 GOOD = '[link]\nrate = "15mbit"\n'
+CELL = '[wifi]\n[[wifi.node]]\nname = "ap"\n'
 
 # What is wrong: the file's text, further arguments, and what the line has to say.
 CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
@@ -47,6 +48,21 @@ CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     "fewer seeds than none": (GOOD, ["--seeds", "-1"], ["seeds", "from 1 to 1000000"]),
     "a seed below zero": (GOOD, ["--seed", "-1"], ["seed", "from 0 to 9007199254740991"]),
     "no MCS": ('[wifi]\nstations = 1\nmcs = "fast"\n', [], ["bad.toml:3", "mcs", "fast", "0 to 31"]),
+    "a long name of a flow": (
+        GOOD + '[[flow]]\nname = "' + "x" * 900_000 + '"\n',
+        [],
+        ["bad.toml:4: flow[1].name", "256"],
+    ),
+    "a long name of a host": (GOOD + '[[flow]]\nhost = "' + "x" * 257 + '"\n', [], ["bad.toml:4: flow[1].host", "256"]),
+    "a long name of a scenario": ('name = "' + "x" * 257 + '"\n' + GOOD, [], ["bad.toml:1: name", "a shorter one"]),
+    "a long name of a node": (
+        CELL + '[[wifi.node]]\nname = "' + "x" * 257 + '"\n',
+        [],
+        ["bad.toml:5", "name", "256"],
+    ),
+    "a long unknown word": (GOOD + 'queue = "' + "x" * 800_000 + '"\n', [], ["bad.toml:3", "unknown queue", "x…x"]),
+    "a long unknown key": (GOOD + "x" * 800_000 + " = 1\n", [], ["bad.toml:3", "unknown key", "x…x"]),
+    "a long value": (GOOD + 'delay = "' + "x " * 400_000 + '"\n', [], ["bad.toml:3", "delay", "x …", "not a time"]),
     "no number of jobs": (GOOD, ["--jobs", "x"], ["--jobs"]),
     "an unknown option": (GOOD, ["--sedes", "3"], ["--sedes", "--seeds"]),
     "JSON into a missing folder": (
@@ -76,6 +92,7 @@ def test_bad_input_gets_one_line_and_status_2(case: str, quell: Quell, tmp_path:
     assert done.stdout == ""
     assert done.stderr.startswith("quell: ")
     assert done.stderr.count("\n") == 1, done.stderr
+    assert len(done.stderr) < 2000, "a word or a text was printed whole"
     assert "Traceback" not in done.stderr
     for piece in pieces:
         assert piece in done.stderr
@@ -107,6 +124,7 @@ def test_bad_input_gets_one_line_and_status_2(case: str, quell: Quell, tmp_path:
         (["nonsense"], ["nonsense", "quell --help"]),
         (["run", "--pcap", "nowhere/x.pcapng"], ["--pcap", "nowhere does not exist"]),
         (["compare", "--trace", "nowhere.down"], ["trace", "nowhere.down"]),
+        (["run", "--" + "x" * 100_000], ["No such option", "xx…xx", "quell run --help"]),
     ],
 )
 def test_bad_arguments_get_one_line_and_status_2(arguments: list[str], pieces: list[str], quell: Quell) -> None:
@@ -114,6 +132,7 @@ def test_bad_arguments_get_one_line_and_status_2(arguments: list[str], pieces: l
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
+    assert len(done.stderr) < 2000, "a word was printed whole"
     for piece in pieces:
         assert piece in done.stderr
 

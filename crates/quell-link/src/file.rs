@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Largest scenario file, bytes.
-pub const SCENARIO: u64 = 4 << 20;
+pub const SCENARIO: u64 = 1 << 20;
 /// Largest network or table, bytes.
 pub const MODEL: u64 = 64 << 20;
 /// Largest trace, and largest file of result records, bytes.

@@ -26,8 +26,10 @@ EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
 _IGNORED = ("noqueue", "ingress", "clsact")
 _COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s")
 """Where a command begins: behind a prompt, `sudo`, `ip netns exec NAME` and the like, or in a script's variable."""
-_MAX_LINE = 1 << 16
+_MAX_LINE = 1 << 14
 """Characters. The time of shlex grows with the square of a word's length."""
+_MAX_TEXT = 1 << 20
+"""Characters of all lines together."""
 _OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
@@ -104,8 +106,8 @@ class _Device:
     qdiscs: dict[str, _Qdisc] = field(default_factory=dict)
     """By parent: `root`, or a class."""
     classes: dict[str, _Class] = field(default_factory=dict)
-    filters: list[list[str]] = field(default_factory=list)
-    """The words of each behind its interface."""
+    filters: dict[str, list[list[str]]] = field(default_factory=dict)
+    """The words of each, by the class that it leads to."""
 
 
 def read(text: str) -> Pasted:
@@ -121,7 +123,10 @@ def read(text: str) -> Pasted:
     if (nameless := devices.get("")) is not None and len(trees) == 1:
         trees[0].classes |= nameless.classes
     left_out: list[str] = []
-    sides = {name: _side(name, device, "root", left_out) for name, device in devices.items() if "root" in device.qdiscs}
+    try:
+        sides = {name: _side(name, d, "root", left_out) for name, d in devices.items() if "root" in d.qdiscs}
+    except RecursionError:
+        raise _error("too many queues, one below the other; give those that the kernel takes") from None
     if not sides:
         raise _error(f"no line sets up a queue; write for example {EXAMPLE}")
     downloads = [name for name in sides if name.startswith("ifb")]
@@ -179,6 +184,8 @@ def source(given: Sequence[str]) -> str:
         is_file = len(item.split()) < 3 and os.path.exists(file)  # noqa: PTH110 (a name of any length)
         texts.append(_core.read_file(file, "scenario").decode(errors="replace") if is_file else item)
         _check_lengths(texts[-1], f"{file}:" if is_file else "line ")
+    if sum(map(len, texts)) > _MAX_TEXT:
+        raise _error(f"the lines have more than {_MAX_TEXT} characters; give only those of tc")
     return "\n".join(texts)
 
 
@@ -229,7 +236,8 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
     """Enter a line: `qdisc VERB dev X root handle 1: KIND ...`, or as tc shows it `qdisc KIND 1: dev X root ...`."""
     what, *rest = words or [""]
     if what == "filter" and "dev" in rest[:-1] and not shown:
-        devices.setdefault(rest[rest.index("dev") + 1], _Device()).filters.append(rest)
+        to = next((rest[i + 1] for i, word in enumerate(rest[:-1]) if word in ("flowid", "classid")), "")
+        devices.setdefault(rest[rest.index("dev") + 1], _Device()).filters.setdefault(to, []).append(rest)
     if what not in ("qdisc", "class") or not rest:
         return
     if shown:
@@ -242,9 +250,9 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
             return
     dev, parent, options, framing = "", "root", [], None
     while rest:
-        word, *rest = rest
+        word = rest.pop(0)
         if word in ("dev", "parent", "handle", "classid", "refcnt", "leaf") and rest:
-            value, *rest = rest
+            value = rest.pop(0)
             dev = value if word == "dev" else dev
             parent = value if word == "parent" else parent
             name = value if word in ("handle", "classid") else name
@@ -435,10 +443,7 @@ def _count(text: str) -> int:
 def _filter(device: _Device, key: str, left_out: list[str]) -> list[str]:
     """Return words for what leads packets to a class: marks, DSCPs and hosts."""
     found: dict[str, list[str]] = {}
-    for words in device.filters:
-        to = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("flowid", "classid")), "")
-        if to != key:
-            continue
+    for words in device.filters.get(key, []):
         said = _conditions(words)
         # Of several filters those by DSCP are one list; quell has one condition of each other sort.
         if not said or (found and (set(said) | set(found) != {"dscp"})):

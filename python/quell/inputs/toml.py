@@ -6,8 +6,8 @@ import re
 import tomllib
 from typing import Any
 
-_MAX_PARTS = 16
-"""Of a dotted key; no scenario has so many. The time and memory of tomllib grow with the square of this number."""
+_MAX_PARTS = 4
+"""Of a dotted key; a scenario has three. The time and memory of tomllib grow with the square of this number."""
 _PART = r"""(?:(?<![\w-])[\w-]++|(?<!\\)"(?:[^"\\\n]++|\\.)*+"|(?<!\\)'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 """Bare or quoted. It begins only where a key can, and gives nothing back: the search takes linear time."""
 _LONG_KEY = re.compile(f"(?:{_PART}){{{_MAX_PARTS}}}")

@@ -28,6 +28,20 @@ pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 /// The simulator's longest time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Nanos = 1 << 47;
 
+/// Longest name of a scenario, flow, host or node, characters. A file's name, which a scenario has without one, is no longer.
+const LONGEST_NAME: usize = 256;
+
+/// Refuses a name that is too long for reports and records.
+fn check_length(name: &str) -> Result<(), Error> {
+    match name.chars().nth(LONGEST_NAME) {
+        None => Ok(()),
+        Some(_) => {
+            let what = format!("this name has more than {LONGEST_NAME} characters");
+            Err(Error::new(what).remedy("write a shorter one"))
+        }
+    }
+}
+
 /// A table of the file.
 pub(super) struct TableKeys {
     /// Its path: `link.up`; empty for the file itself.

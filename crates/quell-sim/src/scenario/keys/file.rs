@@ -5,7 +5,7 @@ use quell_link::field::Field;
 use quell_link::units::format_time;
 use quell_qdisc::SEC;
 
-use super::LONGEST;
+use super::{LONGEST, check_length};
 use crate::scenario::key::{Section, key};
 use crate::scenario::model::Scenario;
 use crate::scenario::tree::Table;
@@ -20,6 +20,7 @@ pub(in crate::scenario) static FILE: Section<Scenario> = Section {
             Field::Other {
                 syntax: "TEXT",
                 set: |s, text| {
+                    check_length(text.trim())?;
                     s.name = text.trim().to_owned();
                     match s.name.as_str() {
                         "" => Err(Error::new("empty").remedy("leave it out or give a name")),

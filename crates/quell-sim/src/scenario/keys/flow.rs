@@ -5,7 +5,7 @@ use quell_link::dscp;
 use quell_link::field::Field;
 use quell_link::units::format_time;
 
-use super::{KINDS, LONGEST};
+use super::{KINDS, LONGEST, check_length};
 use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::model::{Direction, Flow};
 use crate::scenario::traffic::FlowKind;
@@ -212,6 +212,7 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
 
 /// A name: `key` and an `example` are for the error.
 fn named(text: &str, key: &str, example: &str) -> Result<String, Error> {
+    check_length(text)?;
     match text.trim() == text && !text.is_empty() && !text.contains(char::is_control) {
         true => Ok(text.to_owned()),
         false => Err(Error::new("not a name").remedy(format!("write {key} = \"{example}\""))),

@@ -5,6 +5,7 @@ use quell_link::field::{self, Field};
 use quell_link::units;
 use quell_qdisc::num;
 
+use super::check_length;
 use super::link::queue_words;
 use super::steps::{self, Steps};
 use super::wifi::{names, text};
@@ -167,6 +168,7 @@ pub(in crate::scenario) static MEMBER: Section<Member> = Section {
                     "" | "*" => Err(Error::new(format!("\"{text}\" is not a name"))
                         .remedy("write letters and digits")),
                     text => {
+                        check_length(text)?;
                         m.name = text.to_owned();
                         Ok(())
                     }
