@@ -21,8 +21,7 @@ pub struct Start {
     pub policy: Option<Policy>,
     /// Seed of the random stream for exploration (`rlaqm` only); `None`: the queue's own stream.
     pub explore: Option<u64>,
-    /// The initial table of every LearnQueue in the world, which other queues ignore; `None`: as the
-    /// queue words say.
+    /// The initial table of every LearnQueue in the world; `None`: as the queue words say.
     pub table: Option<Arc<Table>>,
 }
 
@@ -43,8 +42,8 @@ pub struct Episode {
 /// counted from 0. `go_on` is called about once per second of simulated time.
 ///
 /// # Errors
-/// If `start.policy` or `start.explore` does not fit `words`, if there is no such queue, or the error
-/// of `go_on`.
+/// If `start.policy`, `start.table` or `start.explore` does not fit `words`, if there is no such queue,
+/// or the error of `go_on`.
 pub fn episode(
     scenario: &Arc<Scenario>,
     words: &str,
@@ -58,7 +57,7 @@ pub fn episode(
         queue = queue.with_policy(policy)?;
     }
     if let Some(table) = start.table {
-        queue = queue.starting_from(table);
+        queue = queue.with_table(table)?;
     }
     let mut world = World::with_queue(scenario.clone(), &queue, seed, None)?;
     world.check_queue(which)?;
@@ -202,6 +201,20 @@ mod tests {
         };
         let e = super::episode(&plain(), "codel", start, 1, 0, &mut || Ok(()));
         assert!(e.unwrap_err().to_string().contains("only rlaqm explores"));
+    }
+
+    #[test]
+    fn a_table_for_a_queue_that_has_none_is_refused() {
+        let table = run("learnqueue", 1, Start::default()).table.map(Arc::new);
+        for words in ["codel", "rlaqm"] {
+            let table = table.clone();
+            let start = Start {
+                table,
+                ..Start::default()
+            };
+            let e = super::episode(&plain(), words, start, 1, 0, &mut || Ok(())).unwrap_err();
+            assert!(e.to_string().starts_with(&format!("{words}: has no table")));
+        }
     }
 
     #[test]

@@ -267,10 +267,14 @@ impl Queue {
         self.guard.is_some()
     }
 
-    /// The same words, LearnQueue starting from `table`; other kinds stay as they are.
-    pub fn starting_from(mut self, table: Arc<Table>) -> Self {
-        self.spec.start_from(table);
-        self
+    /// The same words, LearnQueue starting from `table`.
+    ///
+    /// # Errors
+    /// If this kind has no table.
+    pub fn with_table(mut self, table: Arc<Table>) -> Result<Self, Error> {
+        let set = self.spec.start_from(table);
+        set.map_err(|e| e.under(self.kind()))?;
+        Ok(self)
     }
 
     /// The same words with this network in place of the one that they name.

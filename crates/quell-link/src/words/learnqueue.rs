@@ -78,9 +78,10 @@ impl Spec for Words {
         Built::fifo(Some(Box::new(self.controller())))
     }
 
-    fn start_from(&mut self, table: Arc<Table>) {
+    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error> {
         self.params.initial = table.card().limit.min(self.params.max_size);
         self.table = Some((String::new(), table));
+        Ok(())
     }
 }
 

@@ -31,8 +31,13 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
         Err(Error::new("asks no network"))
     }
 
-    /// LearnQueue starts from this table; other kinds stay as they are.
-    fn start_from(&mut self, _table: Arc<Table>) {}
+    /// Starts from this table of LearnQueue's; an error where the kind has none.
+    ///
+    /// # Errors
+    /// If this kind has no table.
+    fn start_from(&mut self, _table: Arc<Table>) -> Result<(), Error> {
+        Err(Error::new("has no table to start from").remedy("write learnqueue"))
+    }
 }
 
 /// A [`Spec`] of any kind.
@@ -40,7 +45,7 @@ pub(super) trait AnySpec: Debug + Send + Sync + Any {
     fn build(&self, rate_bps: u64) -> Built;
     fn check_on(&self, rate_bps: u64) -> Result<(), Error>;
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error>;
-    fn start_from(&mut self, table: Arc<Table>);
+    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error>;
     fn boxed(&self) -> Box<dyn AnySpec>;
     fn equals(&self, other: &dyn AnySpec) -> bool;
 }
@@ -55,8 +60,8 @@ impl<S: Spec> AnySpec for S {
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
         Spec::set_policy(self, policy)
     }
-    fn start_from(&mut self, table: Arc<Table>) {
-        Spec::start_from(self, table);
+    fn start_from(&mut self, table: Arc<Table>) -> Result<(), Error> {
+        Spec::start_from(self, table)
     }
     fn boxed(&self) -> Box<dyn AnySpec> {
         Box::new(self.clone())

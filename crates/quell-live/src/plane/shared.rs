@@ -100,8 +100,11 @@ impl Task {
     /// learned on another link.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
         let mut params = self.params.clone();
-        if let Some(table) = learned {
-            params.queue = params.queue.starting_from(Arc::new(table));
+        // Words that no longer name LearnQueue have no use for its table.
+        if let Some(table) = learned
+            && let Ok(queue) = params.queue.clone().with_table(Arc::new(table))
+        {
+            params.queue = queue;
         }
         let began = pace.began();
         if let Some((line, since)) = &self.line {
