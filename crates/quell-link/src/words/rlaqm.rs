@@ -84,6 +84,9 @@ impl Words {
         if !self.model.is_given() {
             self.shipped().network().check()?;
         }
+        if self.reward != Reward::Own && !self.learn {
+            return Err("reward is what learn learns from: add learn, or leave reward out");
+        }
         if self.learn && self.controller().is_none() {
             return Err(
                 "learn needs a network of values that reads delay and utilisation (not as_published)",
@@ -277,6 +280,12 @@ mod tests {
 
     #[test]
     fn the_reward_is_that_of_the_network_or_the_one_that_is_named() {
+        for words in ["rlaqm reward paper", "rlaqm throughput reward throughput"] {
+            assert_eq!(
+                Queue::parse(words).expect_err(words).to_string(),
+                "rlaqm: reward is what learn learns from: add learn, or leave reward out"
+            );
+        }
         let weight = |words: &str| {
             let queue = Queue::parse(words).unwrap();
             queue.spec::<Words>().unwrap().reward().weight
