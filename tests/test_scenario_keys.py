@@ -130,6 +130,40 @@ def test_typical_mistakes_are_found_by_the_schema_and_by_quell(text: str) -> Non
         Scenario(text=text)
 
 
+NUMBERS = [
+    "5", "5.", "5.5", ".5", "+5", "+.5", "5e0", "5.E+0", ".5e1",
+    "-5", "-0", "", ".", "+", "e1", "5e", "5.5.5", "++5", "0x5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("key", ["rate", "delay", "burst", "loss"])
+def test_the_schema_takes_the_numbers_that_quell_takes(key: str, number: str) -> None:
+    for unit in {
+        "rate": ("mbit", " Mbit", "\\tkbit", "", "meter"),
+        "delay": ("ms", " MS", "", "mbit"),
+        "burst": ("kb", " KB", "", "ms"),
+        "loss": ("%", " %", "ms"),
+    }[key]:
+        value = f'"{number}{unit}"'
+        shaper = 'shaper = "htb"\n' if key == "burst" else ""
+        head = f"[link]\n{shaper}" if key == "rate" else f"{LINK}{shaper}"
+        text = f"{head}{key} = {value}\n"
+        try:
+            Scenario(text=text)
+            refused = ""
+        except InputError as error:
+            refused = str(error)
+        assert bool(problems(text)) == bool(refused), f"{text}: {refused or problems(text)}"
+
+
+@pytest.mark.parametrize("zero", ['"0"', '"0.0"', '"+.0"', "0", '"00"'])
+def test_only_a_time_of_nothing_needs_no_unit(zero: str) -> None:
+    text = f"{LINK}delay = {zero}\n"
+    assert not problems(text)
+    Scenario(text=text)
+
+
 # Changing keys. -------------------------------------------------------------------------------------------------------
 
 

@@ -134,7 +134,8 @@ pub fn note_on_rate(text: &str) -> Option<String> {
 /// If it is something else; the error shows how to write it.
 pub fn parse_time(text: &str) -> Result<Nanos, Error> {
     let (number, unit) = split(text);
-    if unit.is_empty() && number.parse::<f64>().is_ok_and(|x| x == 0.0) {
+    let is_nothing = |x: f64| x == 0.0 && x.is_sign_positive();
+    if unit.is_empty() && number.parse().is_ok_and(is_nothing) {
         return Ok(0);
     }
     if unit.is_empty() && number.parse::<f64>().is_ok() {
@@ -193,7 +194,7 @@ pub fn parse_probability(text: &str) -> Result<f64, Error> {
         _ => f64::NAN,
     };
     let p = number.parse::<f64>().unwrap_or(f64::NAN) * scale;
-    if (0.0..=1.0).contains(&p) {
+    if (0.0..=1.0).contains(&p) && p.is_sign_positive() {
         Ok(p)
     } else {
         Err(Error::new(format!("\"{text}\" is not a probability")).remedy(remedy))
@@ -237,7 +238,7 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
         };
         return Err(Error::new(what).remedy(sort.remedy));
     };
-    if value < 0.0 {
+    if value.is_sign_negative() {
         return Err(Error::new(format!("\"{text}\" is negative")).remedy(sort.remedy));
     }
     let scaled =

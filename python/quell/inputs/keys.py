@@ -15,10 +15,10 @@ class Noise(TypedDict, total=False):
     loss: float | str | None
     """Probability that a noisy moment destroys an MPDU or an acknowledgement. Default: 1."""
 
-    quiet: str | None
+    quiet: Literal[0] | str | None
     """Mean length of the quiet times, exponential. Default: "100ms"."""
 
-    noisy: str | None
+    noisy: Literal[0] | str | None
     """Mean length of the noisy times, exponential. Default: "10ms"."""
 
 
@@ -41,7 +41,7 @@ class Node(TypedDict, total=False):
     streams: int | None
     """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
 
-    schedule: Sequence[Sequence[str | int]] | None
+    schedule: Sequence[Sequence[Literal[0] | str | int]] | None
     """MCSs and when they begin, as in [["0s", 0], ["25s", 1]]."""
 
     per: float | str | Sequence[float | str] | None
@@ -76,7 +76,7 @@ class Wifi(TypedDict, total=False):
     streams: int | None
     """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
 
-    schedule: Sequence[Sequence[str | int]] | None
+    schedule: Sequence[Sequence[Literal[0] | str | int]] | None
     """MCSs and when they begin, as in [["0s", 0], ["25s", 1]]."""
 
     per: float | str | Sequence[float | str] | None
@@ -152,10 +152,10 @@ class Up(TypedDict, total=False):
     """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
     docsis, powerline, -up for the other direction, :SEED for another draw."""
 
-    schedule: Sequence[Sequence[str]] | None
+    schedule: Sequence[Sequence[Literal[0] | str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
 
-    delay: str | None
+    delay: Literal[0] | str | None
     """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
 
     shaper: Literal["line", "htb"] | None
@@ -203,10 +203,10 @@ class Link(TypedDict, total=False):
     """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
     docsis, powerline, -up for the other direction, :SEED for another draw."""
 
-    schedule: Sequence[Sequence[str]] | None
+    schedule: Sequence[Sequence[Literal[0] | str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
 
-    delay: str | None
+    delay: Literal[0] | str | None
     """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
 
     shaper: Literal["line", "htb"] | None
@@ -257,10 +257,10 @@ class Hop(TypedDict, total=False):
     """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
     docsis, powerline, -up for the other direction, :SEED for another draw."""
 
-    schedule: Sequence[Sequence[str]] | None
+    schedule: Sequence[Sequence[Literal[0] | str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
 
-    delay: str | None
+    delay: Literal[0] | str | None
     """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
 
     shaper: Literal["line", "htb"] | None
@@ -378,17 +378,17 @@ class Flow(_From, total=False):
     count: int | None
     """Number of such flows; at most 65,535 in all tables together. Default: 4 for tcp, 1 for the others."""
 
-    rtt: str | None
+    rtt: Literal[0] | str | None
     """Base round trip without queuing, including the links' delays; at least those delays. Default: twice the
     links' delays, or "20ms" where they have none."""
 
-    start: str | None
+    start: Literal[0] | str | None
     """When the flows begin. Default: "0ms"."""
 
-    stop: str | None
+    stop: Literal[0] | str | None
     """When they stop. Default: never."""
 
-    stagger: str | None
+    stagger: Literal[0] | str | None
     """Each flow begins within this much of start, drawn from the seed. Default: "0ms"."""
 
     dscp: str | int | None
@@ -461,7 +461,7 @@ class Flow(_From, total=False):
     iw: int | None
     """Initial window, packets. Default: 10."""
 
-    min_rto: str | None
+    min_rto: Literal[0] | str | None
     """Minimum retransmission timeout. Default: "200ms"."""
 
     rto: Literal["linux", "ns3"] | None
@@ -471,7 +471,7 @@ class Flow(_From, total=False):
     delack: int | None
     """Segments per ACK. Default: 2."""
 
-    delack_timeout: str | None
+    delack_timeout: Literal[0] | str | None
     """Longest time that an ACK waits for another segment. Default: "40ms"."""
 
     sack: bool | None
@@ -499,16 +499,16 @@ class Flow(_From, total=False):
     exponential distribution. Default: 1500. web: bytes of a transfer; exp:: the mean of an exponential
     distribution. Default: "exp:64kb". ping: IP bytes per packet. Default: 84."""
 
-    on: str | None
+    on: Literal[0] | str | None
     """Length of every on phase; the first phase is one. Default: "5s"."""
 
-    off: str | None
+    off: Literal[0] | str | None
     """Length of every off phase. Default: "5s"."""
 
-    gap_on: str | None
+    gap_on: Literal[0] | str | None
     """Mean of the exponential gaps between packets in an on phase. Default: "1ms"."""
 
-    gap_off: str | None
+    gap_off: Literal[0] | str | None
     """The same in an off phase. Default: "30ms"."""
 
     arrivals: float | None
@@ -532,17 +532,17 @@ class Flow(_From, total=False):
     http: Literal["h2", "http/1.1"] | None
     """HTTP/2 on one connection, or HTTP/1.1 on six. Default: "h2"."""
 
-    think: str | None
+    think: Literal[0] | str | None
     """Mean of the exponential pauses between a page and the next. Default: "5s"."""
 
     adaptation: Literal["buffer", "rate"] | None
     """What chooses the quality: the level of the buffer or the throughput of the last segments. Default:
     "buffer"."""
 
-    interval: str | None
+    interval: Literal[0] | str | None
     """Time between requests to a reflector. Default: "300ms"."""
 
-    jitter: str | None
+    jitter: Literal[0] | str | None
     """Mean of the exponential time that a reflector takes to answer. Default: "1ms"."""
 
     loss: float | str | None
@@ -561,10 +561,10 @@ class Keys(_Class, total=False):
     name: str | None
     """The scenario's name in reports and records. Default: the file's name."""
 
-    duration: str | None
+    duration: Literal[0] | str | None
     """Simulated time, at most 39 h. Default: "60s"."""
 
-    warmup: str | None
+    warmup: Literal[0] | str | None
     """Time at the start that is left out of every statistic. Default: "5s", or a quarter of a shorter run."""
 
     seeds: int | None

@@ -60,7 +60,11 @@ fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
             json!({"anyOf": [{"type": "integer", "minimum": 0}, text(quantity(&units::sizes()))]})
         }
         "BYTES" => json!({"anyOf": [number("integer"), text(quantity(&units::sizes()))]}),
-        "TIME" => text(quantity(&units::times())),
+        // Only 0 needs no unit.
+        "TIME" => json!({"anyOf": [
+            {"enum": [0]},
+            text(format!("({}|[+]?(0+[.]?0*|[.]0+))", quantity(&units::times()))),
+        ]}),
         "RATE" => text(quantity(&units::rates())),
         "MAJOR:MINOR" => text("(root|[0-9a-fA-F]{1,4}:[0-9a-fA-F]{0,4})".to_owned()),
         "TEXT" | "WORDS" | "FILE" | "NAME" | "NAME,..." => {
@@ -114,8 +118,8 @@ fn whole(x: f64) -> Value {
     }
 }
 
-/// A regular expression for a decimal number, optional blanks and one of these units, whose letters
-/// may be in upper or lower case.
+/// A regular expression for what [`units`] reads: a decimal number that is not negative, optional blanks and one of these
+/// units, whose letters may be in upper or lower case.
 fn quantity(units: &[&str]) -> String {
     let any_case = |c: char| match c.is_ascii_alphabetic() {
         true => format!("[{c}{}]", c.to_ascii_uppercase()),
@@ -125,7 +129,7 @@ fn quantity(units: &[&str]) -> String {
         .iter()
         .map(|u| u.chars().map(any_case).collect::<String>());
     let units = units.collect::<Vec<_>>().join("|");
-    format!("[0-9]+(\\.[0-9]*)?([eE][+-]?[0-9]+)? *({units})")
+    format!("[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\\s*({units})")
 }
 
 #[cfg(test)]
