@@ -439,6 +439,9 @@ pub struct Modem {
     pub sojourn_ms: Summary,
     /// Drops at its FIFO.
     pub drops: u64,
+    /// Drops over arrivals.
+    #[serde(default)]
+    pub loss_rate: f64,
 }
 
 impl Up {

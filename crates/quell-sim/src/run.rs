@@ -162,6 +162,41 @@ impl Session {
     }
 }
 
+/// The queues of one direction under load, for the grade, AIM and QoO: the first one, its modem and those behind.
+struct Way {
+    sojourns_ms: Vec<Summary>,
+    /// The share of packets that neither the first queue nor its modem lost.
+    kept: f64,
+}
+
+impl Way {
+    fn down(queue: &Run, modem: Option<&record::Modem>, hops: &[record::Hop]) -> Self {
+        let mut way = Self::of(queue.sojourn_ms, queue.loss_rate, modem);
+        way.sojourns_ms
+            .extend(hops.iter().map(|hop| hop.sojourn_ms));
+        way
+    }
+
+    /// Without `[link.up]` nothing waits and nothing is lost.
+    fn up(up: Option<&record::Up>) -> Self {
+        let of = |up: &record::Up| Self::of(up.sojourn_ms, up.loss_rate, up.modem.as_ref());
+        up.map_or_else(|| Self::of(Summary::default(), 0.0, None), of)
+    }
+
+    fn of(sojourn_ms: Summary, loss_rate: f64, modem: Option<&record::Modem>) -> Self {
+        Self {
+            sojourns_ms: std::iter::once(sojourn_ms)
+                .chain(modem.map(|modem| modem.sojourn_ms))
+                .collect(),
+            kept: (1.0 - loss_rate) * (1.0 - modem.map_or(0.0, |modem| modem.loss_rate)),
+        }
+    }
+
+    fn sum(&self, of: fn(&Summary) -> f64) -> f64 {
+        self.sojourns_ms.iter().map(of).sum()
+    }
+}
+
 impl World {
     /// The result record of what was measured so far.
     pub fn record(&mut self, cpu_s: f64) -> Run {
@@ -184,19 +219,18 @@ impl World {
             self.up_record(now, mbps(upwards.bytes as f64, span)),
         );
         let queue = self.queue_record(now);
-        let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
-        let up_ms = up.as_ref().map_or(0.0, |up| {
-            up.sojourn_ms.mean + up.modem.map_or(0.0, |modem| modem.sojourn_ms.mean)
-        });
         let modem = self.modem_record(now, 0);
-        let modem_ms = modem.map_or(0.0, |modem| modem.sojourn_ms.mean);
-        let down_ms = queue.sojourn_ms.mean + modem_ms + down_ms;
+        let (there, back) = (
+            Way::down(&queue, modem.as_ref(), &hops),
+            Way::up(up.as_ref()),
+        );
+        let (down_ms, up_ms) = (there.sum(|s| s.mean), back.sum(|s| s.mean));
         let grade_ms = (queue.packets > 0).then(|| up_ms.max(down_ms));
         let each = grade_ms.and(up.as_ref());
         let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
         let letter = |ms: Option<f64>| ms.map(|ms| record::grade(ms).to_owned());
-        let qoo = grade_ms.and(self.qoo(&queue, &hops, up.as_ref()));
-        let aim = grade_ms.and(self.aim(&queue, &hops, up.as_ref(), mbps(down.bytes as f64, span)));
+        let qoo = grade_ms.and(self.qoo(&there, &back, queue.capacity_mbps));
+        let aim = grade_ms.and(self.aim(&there, &back, mbps(down.bytes as f64, span)));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
@@ -236,52 +270,34 @@ impl World {
     }
 
     /// What a speed test would say of what was measured: idle, nothing varies. Not of a cell, whose air has delays of its own.
-    fn aim(
-        &self,
-        queue: &Run,
-        hops: &[record::Hop],
-        up: Option<&record::Up>,
-        mbps: f64,
-    ) -> Option<Aim> {
+    fn aim(&self, down: &Way, up: &Way, mbps: f64) -> Option<Aim> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()?;
-        let down: f64 = hops.iter().map(|hop| hop.sojourn_ms.p50).sum();
-        let up = up.map_or(0.0, |up| up.sojourn_ms.p50);
         self.scenario.wifi.is_none().then(|| {
             Aim::of(&Measured {
                 latency_ms: base as f64 / MS as f64,
-                increase_ms: up.max(queue.sojourn_ms.p50 + down),
+                increase_ms: up.sum(|s| s.p50).max(down.sum(|s| s.p50)),
                 jitter_ms: 0.0,
-                loss: queue.loss_rate,
+                loss: 1.0 - down.kept,
                 download_mbps: mbps,
             })
         })
     }
 
     /// How far the path under load is from what applications need. Not of a cell, whose air has delays of its own.
-    fn qoo(&self, queue: &Run, hops: &[record::Hop], up: Option<&record::Up>) -> Option<Qoo> {
+    fn qoo(&self, down: &Way, up: &Way, mbps: f64) -> Option<Qoo> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()? as f64 / MS as f64;
-        let mut latency_ms = Summary {
-            mean: base,
-            p50: base,
-            p95: base,
-            p99: base,
-            max: base,
-        };
-        let hops = hops.iter().map(|hop| hop.sojourn_ms);
-        let all = hops.chain([queue.sojourn_ms]);
-        for waited in all.chain(up.map(|up| up.sojourn_ms)) {
-            latency_ms.mean += waited.mean;
-            latency_ms.p50 += waited.p50;
-            latency_ms.p95 += waited.p95;
-            latency_ms.p99 += waited.p99;
-            latency_ms.max += waited.max;
-        }
-        let kept = (1.0 - queue.loss_rate) * (1.0 - up.map_or(0.0, |up| up.loss_rate));
+        let both = |of: fn(&Summary) -> f64| base + down.sum(of) + up.sum(of);
         self.scenario.wifi.is_none().then(|| {
             Qoo::of(&qoo::Measured {
-                latency_ms,
-                loss: 1.0 - kept,
-                mbps: queue.capacity_mbps,
+                latency_ms: Summary {
+                    mean: both(|s| s.mean),
+                    p50: both(|s| s.p50),
+                    p95: both(|s| s.p95),
+                    p99: both(|s| s.p99),
+                    max: both(|s| s.max),
+                },
+                loss: 1.0 - down.kept * up.kept,
+                mbps,
             })
         })
     }
@@ -506,6 +522,7 @@ impl World {
             utilisation: run.utilisation,
             sojourn_ms: run.sojourn_ms,
             drops: run.drops,
+            loss_rate: run.loss_rate,
         })
     }
 

@@ -51,6 +51,32 @@ fn a_shaper_below_the_modems_rate_keeps_its_fifo_empty_and_one_above_fills_it() 
 }
 
 #[test]
+fn aim_and_qoo_count_what_waits_and_is_lost_at_the_modem() {
+    let shallow = |text: String| text.replace("modem_rate", "modem_buffer = 60000\nmodem_rate");
+    let text = shallow(line("pfifo", "pfifo"));
+    let through = run(&text);
+    // The same line without a modem: its FIFO is the link's.
+    let text = text
+        .replace("rate = \"1gbit\"\n", "")
+        .replace("[link.up]", "[link.up]\nrate = \"5mbit\"")
+        .replace("modem_buffer = 60000\n", "");
+    let text = text
+        .replace("modem_rate = \"20mbit\"", "rate = \"20mbit\"")
+        .replace("modem_rate = \"5mbit\"\n", "");
+    let bare = run(&text.replace("\"pfifo\"", "\"bfifo limit 60000\""));
+    let modem = through.modem.expect("a modem");
+    near(modem.loss_rate, bare.loss_rate, 0.3);
+    let scores = |run: &Run| {
+        let (aim, qoo) = (run.aim.clone().expect("AIM"), run.qoo.expect("QoO"));
+        (aim.gaming.points, aim.rtc.points, qoo.game, qoo.video_call)
+    };
+    let (with, without) = (scores(&through), scores(&bare));
+    assert_eq!((with.0, with.1), (without.0, without.1));
+    near(with.2, without.2, 1.0);
+    near(with.3, without.3, 1.0);
+}
+
+#[test]
 fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
     // A path of a hop: down modem, link, hop; one packet at a time, so that all of its round trip is wire.
     let text = "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"1gbit\"\ndelay = \"5ms\"\nmodem_rate = \"1gbit\"\n\
