@@ -191,6 +191,23 @@ def test_an_option_that_is_not_steered_stays_as_another_program_sets_it(
 
 
 @pytest.mark.real_time
+@pytest.mark.parametrize("options", ["ceil 9mbit burst 2k", "ceil 5mbit burst 90k", "ceil 5mbit burst 2k prio 3"])
+def test_an_option_of_a_class_that_is_not_steered_stays_as_another_program_sets_it(line: Line, options: str) -> None:
+    """A change of a class sends all of its options; without a ceil of its own it has the rate's."""
+    process = line.steering("v0", "1:10", "5mbit", "--with", "rate", "--every", "20ms")
+    until(lambda: "rate 5Mbit ceil 5Mbit" in line.rate())
+    time.sleep(0.2)
+    assert process.poll() is None, "its own changes are no others'"
+    change = f"tc class change dev v0 parent 1: classid 1:10 htb rate 5mbit {options}"
+    assert line.run("sh", "-ec", change).returncode == 0
+    shown = line.rate()
+    said = ended(process)
+    assert "another program has changed it: steering has ended" in said, said
+    assert line.rate() == shown
+    line.run("sh", "-ec", "tc class change dev v0 parent 1: classid 1:10 htb rate 8mbit burst 2k prio 0")
+
+
+@pytest.mark.real_time
 def test_insist_undoes_changes_by_other_programs_and_restores_in_the_end(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit", "--insist")
     line.becomes(77)

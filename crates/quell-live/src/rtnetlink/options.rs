@@ -191,6 +191,7 @@ const TBF_BURST: u16 = 6;
 // struct tc_htb_opt: two struct tc_ratespec, then buffer, cbuffer, quantum, level, prio.
 const HTB: usize = 44;
 const HTB_BUFFER: usize = 24;
+const HTB_LEVEL: usize = 36;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
 const LARGEST_PACKET: u128 = 1 << 16;
@@ -198,8 +199,8 @@ const LARGEST_PACKET: u128 = 1 << 16;
 const RATE: usize = 8;
 const SPEC: usize = 12;
 
-/// The structure with zeros where knobs are, then rates that do not fit in it: tbf's own and its peak's, bytes per second.
-pub type Unsteered = ([u8; TBF], Option<u64>, Option<u64>);
+/// The structure of tbf with zeros where knobs are, then rates that do not fit in it: its own and its peak's, bytes per second.
+type OthersOfTbf = ([u8; TBF], Option<u64>, Option<u64>);
 
 impl Kind {
     /// The kind of this name.
@@ -248,11 +249,21 @@ impl Kind {
         values
     }
 
-    /// Of a structure that is sent whole, the options that no change of these knobs alters.
-    pub fn unsteered(&self, options: &[u8], knobs: &[Knob]) -> Option<Unsteered> {
-        if self.name != "tbf" {
-            return None;
+    /// Whether an option of a structure that is sent whole `is` another than changes of these knobs have left it, which `was` there
+    /// before: the next change would overwrite it.
+    pub fn others_differ(&self, was: &[u8], is: &[u8], knobs: &[Knob]) -> bool {
+        match self.name {
+            "tbf" => Self::others_of_tbf(was, knobs) != Self::others_of_tbf(is, knobs),
+            "htb" => {
+                let mut left = Vec::new();
+                htb(&mut left, was, &self.values(is, knobs));
+                class_of_htb(&left) != class_of_htb(is)
+            }
+            _ => false,
         }
+    }
+
+    fn others_of_tbf(options: &[u8], knobs: &[Knob]) -> Option<OthersOfTbf> {
         let mut parms = structure::<TBF>(options)?;
         let (mut rate, peak) = (attribute(options, TBF_RATE64), TBF_PEAK64);
         if knobs.contains(&Knob::Limit) {
@@ -394,6 +405,15 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     put(out, PARMS, &parms);
     long(out, HTB_RATE64, now);
     long(out, HTB_CEIL64, ceil);
+}
+
+/// The structure of a class without its level, which depends on the classes below it, and its rates, bytes per second.
+fn class_of_htb(options: &[u8]) -> Option<([u8; HTB], u64, u64)> {
+    let mut parms = structure::<HTB>(options)?;
+    let rates = [(0, HTB_RATE64), (SPEC, HTB_CEIL64)];
+    let [own, ceil] = rates.map(|(spec, long)| rate(options, &parms, spec, long));
+    write_u32(&mut parms, HTB_LEVEL, 0);
+    Some((parms, own, ceil))
 }
 
 fn attribute(options: &[u8], wanted: u16) -> Option<&[u8]> {
@@ -555,6 +575,31 @@ mod tests {
             kind("htb").restore(&mut restored, &was, &[Knob::Rate]);
             assert_eq!(restored, was, "to the byte");
         }
+    }
+
+    #[test]
+    fn another_ceil_of_a_class_is_told_from_the_one_that_a_change_of_the_rate_leaves() {
+        let class = |rate: u64, ceil: u64, level: u64| {
+            let mut parms = [0; HTB];
+            write_u32(&mut parms, RATE, rate);
+            write_u32(&mut parms, SPEC + RATE, ceil);
+            write_u32(&mut parms, HTB_BUFFER, 25_000);
+            write_u32(&mut parms, HTB_BUFFER + 4, 25_000);
+            write_u32(&mut parms, HTB_LEVEL, level);
+            attrs(&[(PARMS, &parms)])
+        };
+        let differ = |was: &[u8], is: &[u8]| kind("htb").others_differ(was, is, &[Knob::Rate]);
+        let was = class(1_000_000, 4_000_000, 0);
+        for rate in [1_000_000, 2_000_000, 9_000_000] {
+            let left = written("htb", &was, &rated(rate));
+            assert!(!differ(&was, &left), "{rate}");
+        }
+        assert!(!differ(&was, &class(1_000_000, 4_000_000, 1)));
+        assert!(!differ(&was, &class(2_000_000, 4_000_000, 0)));
+        assert!(differ(&was, &class(2_000_000, 5_000_000, 0)));
+        let alone = class(1_000_000, 1_000_000, 0);
+        assert!(!differ(&alone, &class(2_000_000, 2_000_000, 0)));
+        assert!(differ(&alone, &class(2_000_000, 1_000_000, 0)));
     }
 
     proptest! {

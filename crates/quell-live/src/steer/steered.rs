@@ -158,10 +158,10 @@ impl Steered {
         let mut other = has
             .each()
             .filter(|(knob, value)| self.set.get(*knob) != Some(*value));
-        let unsteered = |options| self.kind.unsteered(options, &self.knobs);
+        let kind = self.kind;
         let look = match other.next() {
             Some((knob, value)) => Comparison::Other(knob, value),
-            None if unsteered(queue.options) != unsteered(&self.found.options) => {
+            None if kind.others_differ(&self.found.options, queue.options, &self.knobs) => {
                 Comparison::Unsteered
             }
             None => Comparison::Same,
