@@ -1,6 +1,6 @@
 //! `quell live --view`: a table of an interface's directions, redrawn in place in the terminal.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use quell_link::Error;
 
 use crate::serve::source::QueueStatus;
 use crate::serve::source::StatusSource;
-use crate::system::frame::{self, Bars};
+use crate::system::frame::{self, Bars, History};
 use crate::system::{host, sys};
 
 /// Time between two drawings.
@@ -74,13 +74,13 @@ pub fn check() -> Result<(), Error> {
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
 }
 
-/// Recent mean sojourns of each direction, ms, by name; 0 for a bin in which no packet left.
-type Histories = HashMap<String, VecDeque<f64>>;
+/// Recent mean sojourns of each direction, ms, by name; none for a bin in which no packet left.
+type Histories = HashMap<String, History>;
 
 fn remember(histories: &mut Histories, queues: &[QueueStatus]) {
     for queue in queues {
         let history = histories.entry(queue.name.clone()).or_default();
-        frame::keep(history, queue.view.sojourn_ms.unwrap_or(0.0));
+        frame::keep(history, queue.view.sojourn_ms);
     }
 }
 
@@ -152,9 +152,8 @@ mod tests {
             ["egress", "17.900", "18.000", "4.2", "ms", "12", "102", "0"]
         );
         assert_eq!(words.last().unwrap().chars().count(), frame::HISTORY);
-        assert!(
-            text.lines().nth(2).unwrap().contains(" - "),
-            "nothing left: no time"
-        );
+        let idle = text.lines().nth(2).unwrap();
+        assert!(idle.contains(" - "), "nothing left: no time");
+        assert!(idle.trim_end().ends_with(" 0"), "and no bar: {idle}");
     }
 }

@@ -11,6 +11,9 @@ use super::bounded_writer::{BoundedWriter, Wait};
 
 /// The longest history, in drawings.
 pub const HISTORY: usize = 60;
+/// The values of the last drawings; `None` where there was none.
+pub type History = VecDeque<Option<f64>>;
+
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
@@ -79,14 +82,16 @@ impl Bars {
         Self(if utf8 { BARS } else { PLAIN_BARS })
     }
 
-    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is above the lowest bar.
-    pub fn line(self, history: &VecDeque<f64>, room: usize) -> String {
-        let most = history.iter().copied().fold(0.0, f64::max);
+    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is above the lowest bar, and where
+    /// there is no value there is no bar.
+    pub fn line(self, history: &History, room: usize) -> String {
+        let most = history.iter().flatten().copied().fold(0.0, f64::max);
         let last = (self.0.len() - 1) as f64;
-        let bar = |value: &f64| match most > 0.0 {
+        let bar = |value: &Option<f64>| match value {
             // In this order the greatest value gives 1, and the last bar.
-            true => self.0[num::whole_usize((value / most * last).ceil())],
-            false => self.0[0],
+            Some(value) if most > 0.0 => self.0[num::whole_usize((value / most * last).ceil())],
+            Some(_) => self.0[0],
+            None => ' ',
         };
         let first = history.len().saturating_sub(room);
         history.iter().skip(first).map(bar).collect()
@@ -94,7 +99,7 @@ impl Bars {
 }
 
 /// Keeps a value in a history of `HISTORY`.
-pub fn keep(history: &mut VecDeque<f64>, value: f64) {
+pub fn keep(history: &mut History, value: Option<f64>) {
     if history.len() == HISTORY {
         history.pop_front();
     }
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn the_greatest_value_has_the_highest_bar_whatever_it_is() {
         for i in 1..100_000 {
-            let history = VecDeque::from([0.0, f64::from(i) * 0.001_003]);
+            let history = History::from([Some(0.0), Some(f64::from(i) * 0.001_003)]);
             assert_eq!(
                 Bars(PLAIN_BARS).line(&history, 9).chars().last(),
                 Some(PLAIN_BARS[7])
@@ -170,9 +175,11 @@ mod tests {
     #[test]
     fn bars_reach_to_the_maximum_and_show_whatever_is_not_zero() {
         let bars = Bars(PLAIN_BARS);
-        let history = VecDeque::from([9.0, 0.0, 0.001, 3.5, 7.0]);
+        let history = History::from([9.0, 0.0, 0.001, 3.5, 7.0].map(Some));
         assert_eq!(bars.line(&history, 4), "_.-*");
         assert_eq!(bars.line(&history, 9), "#_.-*");
-        assert_eq!(bars.line(&VecDeque::from([0.0, 0.0]), 9), "__");
+        assert_eq!(bars.line(&History::from([Some(0.0); 2]), 9), "__");
+        let idle = History::from([Some(2.0), None, Some(0.0), None]);
+        assert_eq!(bars.line(&idle, 9), "# _ ");
     }
 }

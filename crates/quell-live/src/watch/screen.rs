@@ -1,6 +1,6 @@
 //! The live view: a table of queues in the terminal, each with a line of what its backlog was.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use super::sampler::Sample;
 use crate::bpf::page::Gauges;
 use crate::rtnetlink::message::{Handle, Key};
 use crate::system::bounded_writer::{BoundedWriter, Wait};
-use crate::system::frame::{self, Bars, Frame, HISTORY};
+use crate::system::frame::{self, Bars, Frame, HISTORY, History};
 use crate::system::sys;
 
 /// Between two drawings, nanoseconds.
@@ -36,7 +36,7 @@ struct Shown {
     drops: u32,
     /// The largest backlog since the last drawing, packets.
     most: u32,
-    history: VecDeque<f64>,
+    history: History,
     /// Gauges of an attached queue, for people.
     gauges: Option<String>,
     seen: bool,
@@ -95,7 +95,7 @@ impl Screen {
         for shown in self.queues.values_mut() {
             shown.seen = false;
             let most = std::mem::take(&mut shown.most);
-            frame::keep(&mut shown.history, most.into());
+            frame::keep(&mut shown.history, Some(most.into()));
         }
         let out = io::stdout().lock();
         let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
@@ -154,7 +154,7 @@ impl Shown {
             sojourn_ms: None,
             drops: 0,
             most: 0,
-            history: VecDeque::new(),
+            history: History::new(),
             gauges: None,
             seen: true,
         }
