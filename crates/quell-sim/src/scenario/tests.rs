@@ -552,10 +552,27 @@ fn without_a_file_it_is_home_and_unknown_names_are_told() {
     );
 }
 
+/// A new folder, which goes away though the test fails.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("quell-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
 fn a_file_that_is_not_text_is_refused_by_line() {
-    let dir = std::env::temp_dir().join(format!("quell-scenario-{}", std::process::id()));
-    std::fs::create_dir(&dir).unwrap();
+    let dir = Folder::new("scenario");
+    let dir = &dir.0;
     let path = dir.join("bad.toml");
     std::fs::write(&path, b"name = \"x\"\n\xff\xfe").unwrap();
     let e = Scenario::load(path.to_str(), &Overrides::default())
@@ -573,7 +590,6 @@ fn a_file_that_is_not_text_is_refused_by_line() {
     assert_eq!(s.link.overhead, 4);
     let again = Scenario::parse(&s.to_toml(), "", &Overrides::default()).unwrap();
     assert_eq!(again, s);
-    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
