@@ -301,6 +301,7 @@ def test_a_sentence_holds_is_contradicted_or_open_and_an_aim_is_missed() -> None
     ("claim", "tolerance"),
     [
         (printed(50.0), 10.0),
+        (printed(50.0, unit="MB"), 10.0),
         (printed(2.35, unit="%", of="amount"), 0.47),
         (printed(9.98, unit="Mbit/s"), 0.2994),
         (printed(1.94, unit="Mbit/s", link=50), 1.5),

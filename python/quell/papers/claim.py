@@ -27,11 +27,11 @@ MIN_SEEDS = 5
 
 Quantity = Literal["amount", "rate", "share", "count"]
 AMOUNT, RATE, SHARE = 0.20, 0.03, 0.05
-"""Tolerances. Amounts (time, packets): 20 % of the printed number. Rates: 3 % of the link's rate or, if a claim has no
-`link`, of the printed rate. Shares and indices: 0.05, or 5 percentage points. Counts have none."""
+"""Tolerances. Amounts (time, packets, bytes): 20 % of the printed number. Rates: 3 % of the link's rate or, if a claim
+has no `link`, of the printed rate. Shares and indices: 0.05, or 5 percentage points. Counts have none."""
 QUANTITIES: dict[str, Quantity] = {
     "ms": "amount", "s": "amount", "packets": "amount", "flows": "amount", "KB": "amount",
-    "Mbit/s": "rate", "MB": "rate", "%": "share", "": "share",
+    "MB": "amount", "Mbit/s": "rate", "%": "share", "": "share",
 }  # fmt: skip
 """The kind of number by unit, for claims without `of`."""
 
