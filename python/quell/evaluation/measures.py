@@ -80,9 +80,19 @@ MEASURES: dict[str, Measure] = {
 }
 """All measures, in the order of the page."""
 
-_FLOW = ("kind", "cc", "direction", "base_rtt_ms", "goodput_mbps", "completed", "delay_ms", "jitter_ms", "loss_rate")
-_KEPT = ("seed", "measured_s", "goodput_mbps", "sojourn_ms", "loss_rate", "mark_rate", "jain", "fct_ms", "packets",
-         "cpu_s", "applications", "hops")  # fmt: skip
+_MAYBE = (float, None)
+_DISTRIBUTION = dict.fromkeys(("mean", "p50", "p95", "p99"), float)
+_FLOW = {
+    "kind": str, "cc": (str, None), "direction": (str, None), "base_rtt_ms": float, "goodput_mbps": float,
+    "completed": _MAYBE, "delay_ms": (_DISTRIBUTION, None), "jitter_ms": _MAYBE, "loss_rate": _MAYBE,
+}  # fmt: skip
+"""What is kept of each flow of a record, and its types."""
+_RUN = {
+    "seed": float, "measured_s": float, "goodput_mbps": float, "sojourn_ms": (_DISTRIBUTION, None), "loss_rate": _MAYBE,
+    "mark_rate": _MAYBE, "jain": _MAYBE, "fct_ms": (_DISTRIBUTION, None), "packets": float, "cpu_s": float,
+}  # fmt: skip
+"""What is kept of the record itself, and its types."""
+_KEPT = (*_RUN, "applications", "hops")
 
 
 def compact(record: Record, *, plot: bool) -> dict[str, Any]:
@@ -107,16 +117,8 @@ def compact(record: Record, *, plot: bool) -> dict[str, Any]:
     return kept
 
 
-_MAYBE = (float, None)
-_DISTRIBUTION = dict.fromkeys(("mean", "p50", "p95", "p99"), float)
-_FLOWS = {
-    "kind": str, "cc": (str, None), "direction": (str, None), "base_rtt_ms": float, "goodput_mbps": float,
-    "completed": _MAYBE, "delay_ms": (_DISTRIBUTION, None), "jitter_ms": _MAYBE, "loss_rate": _MAYBE,
-}  # fmt: skip
-_COMPACT = {
-    "seed": float, "measured_s": float, "goodput_mbps": float, "sojourn_ms": (_DISTRIBUTION, None), "loss_rate": _MAYBE,
-    "mark_rate": _MAYBE, "jain": _MAYBE, "fct_ms": (_DISTRIBUTION, None), "packets": float, "cpu_s": float,
-    "flows": [_FLOWS], "up": ({"sojourn_ms": (_DISTRIBUTION, None)}, None), "delay_sd_ms": _MAYBE,
+_COMPACT = _RUN | {
+    "flows": [_FLOW], "up": ({"sojourn_ms": (_DISTRIBUTION, None)}, None), "delay_sd_ms": _MAYBE,
     "loss_gap_ms": _MAYBE, "loss_burst": _MAYBE, "synchronisation": _MAYBE, "first_ms": [_MAYBE], "tail_mbps": [float],
     "ellipse": [float],
 }  # fmt: skip
