@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import QUELL
+from quell import InputError
+from quell.linux import nat
 from test_shell import missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
@@ -62,6 +65,31 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 try reaches http://10.8.8.2:8000/stranger
 kill $server $stranger $far
 """
+
+
+def test_the_start_lists_the_rules_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoFile:
+        def read(self) -> None:
+            return None
+
+        def remove(self) -> None:
+            pass
+
+    blocks = "-A FORWARD ! -i quell+ ! -o quell+ -m comment --comment quell-7 -j DROP"
+    calls: list[tuple[str, ...]] = []
+
+    def iptables(*arguments: str) -> str:
+        calls.append(arguments)
+        return f"-P CHAIN ACCEPT\n{blocks}\n" if "FORWARD" in arguments else "-P CHAIN ACCEPT\n"
+
+    monkeypatch.setattr(nat, "_iptables", iptables)
+    monkeypatch.setattr(nat, "_lives", lambda index: True)
+    monkeypatch.setattr(nat, "interface_name", lambda index: f"quell{index}")
+    file: Any = NoFile()
+    _, others = nat._settle(file)
+    with pytest.raises(InputError, match="the quell shell of quell7 has another /run"):
+        nat._check_alone(file, 3, others)
+    assert calls == [("-t", table, "-S", chain) for table, chain in nat._CHAINS]
 
 
 @pytest.mark.real_time

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quell import _core
 from quell._core import InputError
@@ -101,9 +101,10 @@ def translated(device: str, network: str) -> Iterator[None]:
     file, guarding, told = _core.StateFile.nat(), None, ""
     try:
         with file:
-            if _settle(file):
+            restored, others = _settle(file)
+            if restored:
                 told = "a quell shell --nat that was killed"
-            _check_alone(file, index)
+            _check_alone(file, index, others)
             forwards = _is_on(_FORWARDING) and _State.read(file) is None
             if not forwards:
                 _join(file, index)
@@ -137,17 +138,16 @@ def end(index: int) -> None:
 
 def guard(device: str, network: str, index: int, block: bool) -> None:
     """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
-    own = {index}.__contains__
     while _lives(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
-            rules, found = _rules(device, network, index, block=block), _listed(own)
+            rules, found = _rules(device, network, index, block=block), _of(index)
             if len(found) == len(rules) and not _outdated(found):
                 continue
             # Not while the shell itself, or another one, changes rules.
             with _core.StateFile.nat():
-                found = _listed(own)
+                found = _of(index)
                 if len(found) != len(rules):
-                    _remove(own)
+                    _remove(index.__eq__)
                     for rule in rules:
                         _iptables(*rule)
                 else:
@@ -176,26 +176,27 @@ def _join(file: StateFile, index: int) -> None:
     replace(state, shells=[*state.living(), index]).write(file)
 
 
-def _check_alone(file: StateFile, index: int) -> None:
+def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
     """Raise InputError where a shell lives that has turned forwarding on and is in no file here: it turns it off, too.
 
-    It has another /run, as in a container that shares this network namespace. `index` is that of the shell that asks.
+    It has another /run, as in a container that shares this network namespace. `index` is that of the shell that asks,
+    `others` are the rules of all.
     """
     state = _State.read(file)
     known = [index, *(state.shells if state else [])]
-    for rule in _listed(lambda shell: shell not in known and _lives(shell)):
-        if _blocks(rule) and (tag := _TAG.search(" ".join(rule))):
+    for rule in others:
+        if _blocks(rule.arguments) and rule.shell not in known:
             raise InputError(
-                f"--nat: the quell shell of {interface_name(int(tag[1]))} has another /run and will turn forwarding "
+                f"--nat: the quell shell of {interface_name(rule.shell)} has another /run and will turn forwarding "
                 "off when it ends; end it first, or give both the same /run/quell"
             )
 
 
-def _settle(file: StateFile, ending: int = 0) -> bool:
+def _settle(file: StateFile, ending: int = 0) -> tuple[bool, list[_Rule]]:
     """Remove the rules of shells that have ended, and restore forwarding if none is left that needs it.
 
-    Return whether that was done. Nothing is removed where forwarding cannot be restored: other machines could send
-    through this one.
+    Return whether that was done, and the rules of the shells that live. Nothing is removed where forwarding cannot be
+    restored: other machines could send through this one.
     """
     state, restored = _State.read(file), False
     if state:
@@ -208,8 +209,7 @@ def _settle(file: StateFile, ending: int = 0) -> bool:
             file.remove()
     else:
         file.remove()  # one of another start of the system
-    _remove(lambda index: index == ending or not _lives(index))
-    return restored
+    return restored, _remove(lambda index: index == ending or not _lives(index))
 
 
 def _lives(index: int) -> bool:
@@ -249,17 +249,29 @@ def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[s
     return [*rules, ["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"]]
 
 
-def _listed(of: Callable[[int], bool]) -> list[list[str]]:
-    """Return the arguments that remove the rules of shells whose index is wanted."""
+class _Rule(NamedTuple):
+    shell: int
+    """Its index."""
+    arguments: list[str]
+    """Those that remove it."""
+
+
+def _listed() -> list[_Rule]:
+    """Return the rules of all shells."""
     found = []
     for table, chain in _CHAINS:
         shown = _iptables("-t", table, "-S", chain)
         if not shown:
             raise InputError(f"--nat: iptables does not list {chain}")
         for line in shown.splitlines():
-            if (tag := _TAG.search(line)) and of(int(tag[1])):
-                found.append(["-t", table, "-D", *shlex.split(line)[1:]])
+            if tag := _TAG.search(line):
+                found.append(_Rule(int(tag[1]), ["-t", table, "-D", *shlex.split(line)[1:]]))
     return found
+
+
+def _of(index: int) -> list[list[str]]:
+    """Return the arguments that remove a shell's rules."""
+    return [rule.arguments for rule in _listed() if rule.shell == index]
 
 
 def _outdated(listed: Sequence[list[str]]) -> list[list[str]]:
@@ -273,16 +285,21 @@ def _blocks(rule: Sequence[str]) -> bool:
     return rule.count(_SHELLS) == 2
 
 
-def _remove(of: Callable[[int], bool]) -> None:
-    """Remove rules until none is listed: another program may be changing them at this moment."""
+def _remove(of: Callable[[int], bool]) -> list[_Rule]:
+    """Remove rules until none is listed: another program may be changing them at this moment.
+
+    Return the rules of the shells that are not wanted.
+    """
     error = None
     for _ in range(_TRIES):
         try:
-            found = _listed(of)
-            if not found:
-                return
-            for rule in found:
-                _iptables(*rule)
+            listed = _listed()
+            wanted = {shell: of(shell) for shell, _ in listed}
+            if not any(wanted.values()):
+                return listed
+            for rule in listed:
+                if wanted[rule.shell]:
+                    _iptables(*rule.arguments)
         except InputError as why:
             error = why
             time.sleep(_RETRY_S)
