@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quell._core import InputError
-from quell.common import files
+from quell.common import files, marks
 from quell.experiments.experiment import load
 
 
@@ -21,6 +21,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
         files.write_whole(target, fail)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_text_between_marks_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Ä\n<!-- a -->\nold\n<!-- /a -->\n<!-- b -->\n<!-- /b -->\n", "utf-8")
+    marks.fill(page, "a", "| new |")
+    marks.fill(page, "b", "more")
+    text = "# Ä\n<!-- a -->\n| new |\n<!-- /a -->\n<!-- b -->\nmore\n<!-- /b -->\n"
+    assert page.read_text("utf-8") == text
+    page.write_text(text + text, "utf-8")
+    for name in ("a", "c"):
+        with pytest.raises(ValueError, match=rf"page\.md: needs one <!-- {name} --> and one <!-- /{name} --> behind"):
+            marks.fill(page, name, "x")
+    assert page.read_text("utf-8") == text + text
 
 
 def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ With --into FOLDER it also writes `NAME.json` and `NAME.html` there. Takes minut
 import argparse
 import json
 import pathlib
-import re
 
 from quell import papers
+from quell.common import marks
 from quell.papers import page
 from quell.papers.bench import SEEDS, Bench
 from quell.papers.paper import rows, totals, totals_text
@@ -64,13 +64,7 @@ def main():
         study = bench.study
         measured = rows(paper, study)
         document = LAB / f"{name}.md"
-        text = document.read_text("utf-8")
-        mark = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        found = mark.search(text)
-        if found is None:
-            raise SystemExit(f"{document}: no marks <!-- {name} --> and <!-- /{name} -->")
-        results = markdown(paper, study, measured)
-        document.write_text(f"{text[: found.end(1)]}{results}\n{text[found.start(2) :]}", "utf-8")
+        marks.fill(document, name, markdown(paper, study, measured))
         if args.into is not None:
             args.into.mkdir(parents=True, exist_ok=True)
             (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")
