@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,16 @@ import pytest
 from conftest import ROOT, run
 
 SITE = ROOT / "target/site"
+
+
+def test_a_link_to_a_folder_without_a_page_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code = "import pathlib, runpy, sys; sys.path.insert(0, 'tools'); page = pathlib.Path(sys.argv[1]); "
+    code += "runpy.run_path('tools/site.py')['linked']('[x](empty)', page, page)"
+    done = run([sys.executable, "-c", code, str(tmp_path / "page.md")], ROOT)
+    assert done.returncode == 1
+    why = "(empty) is a folder without README.md and Cargo.toml; link a file"
+    assert done.stderr == f"{tmp_path}/page.md: {why}\n"
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,10 @@ def linked(text, source, here):
             return found[0]
         path = (source.parent / target).resolve()
         if path.is_dir():
-            path = next(entry for name in ("README.md", "Cargo.toml") if (entry := path / name).exists())
+            entries = [path / name for name in ("README.md", "Cargo.toml")]
+            path = next((entry for entry in entries if entry.exists()), None)
+            if path is None:
+                raise SystemExit(f"{source}: ({found[2]}) is a folder without README.md and Cargo.toml; link a file")
         copy = PAGES / "images" / path.name if path.suffix in (".png", ".svg") else place(path)
         if copy.suffix == ".txt" or "images" in copy.parts:
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +116,7 @@ def known_commands():
 def queues():
     text = "# Every queue\n\nQueue words are the name and then options, as in `tc`: `codel target 10ms ecn`. `quell queues` prints the same.\n"
     for kind in experiment.known_queues():
-        text += f"\n## {kind['name']}\n\n{kind['summary']} ({kind['source']}).\n\n".replace("..", ".")
+        text += f"\n## {kind['name']}\n\n{kind['summary']} ({kind['source']}).\n\n"
         rows = [
             (f"`{option['name']} {option['value']}`".replace(" `", "`"), option["default"], option["meaning"])
             for option in kind["options"]
