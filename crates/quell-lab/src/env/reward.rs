@@ -5,6 +5,7 @@ use quell_link::Error;
 use quell_link::units;
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue;
+use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::{Gauges, MS, SEC, num};
 
 /// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit.
@@ -202,12 +203,8 @@ impl Readings {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Reward {
-    /// RL-AQM (section 4.3 of its spec): U^power - 0.5 + 2 / (1 + D / 5 ms) - 1.5, from -2 to 1. The paper prints U², its code
-    /// has U.
-    RlAqm {
-        /// U or U².
-        square: bool,
-    },
+    /// RL-AQM (section 4.3 of its spec), from -2 to 1. The paper prints U², its code has U.
+    RlAqm(PeriodReward),
     /// LearnQueue's, ms: equation 11 signed by the action, or equations 11 to 14.
     LearnQueue(Box<learnqueue::Params>),
     /// As LFQ's: bytes sent per second less α times the bytes queued at its end, MB/s.
@@ -225,8 +222,11 @@ impl Reward {
     pub fn parse(words: &str) -> Result<Self, Error> {
         let list: Vec<&str> = words.split_whitespace().collect();
         match list[..] {
-            ["rlaqm"] | ["rlaqm", "u_power", "2"] => Ok(Reward::RlAqm { square: true }),
-            ["rlaqm", "u_power", "1"] => Ok(Reward::RlAqm { square: false }),
+            ["rlaqm"] | ["rlaqm", "u_power", "2"] => Ok(Reward::RlAqm(PeriodReward::PAPER)),
+            ["rlaqm", "u_power", "1"] => Ok(Reward::RlAqm(PeriodReward {
+                square: false,
+                ..PeriodReward::PAPER
+            })),
             ["lfq"] => Ok(Reward::Lfq { alpha: 10.0 }),
             ["lfq", "alpha", alpha] => match units::parse_number(alpha)? {
                 alpha if (0.0..=1e9).contains(&alpha) => Ok(Reward::Lfq { alpha }),
@@ -272,11 +272,7 @@ impl Reward {
     #[inline]
     pub fn of(&self, r: &Readings, moved: Move) -> f64 {
         match self {
-            Reward::RlAqm { square } => {
-                let u = r.get(Reading::Utilisation);
-                let u = if *square { u * u } else { u };
-                (u - 0.5) + (2.0 / (1.0 + r.get(Reading::Delay) / 5.0) - 1.5)
-            }
+            Reward::RlAqm(reward) => reward.of(r.get(Reading::Delay), r.get(Reading::Utilisation)),
             Reward::LearnQueue(p) => p.reward(&learnqueue::Period {
                 direction: moved.direction,
                 bounded: moved.bounded,

@@ -102,10 +102,13 @@ impl Words {
             Reward::Paper => false,
             Reward::Throughput => true,
         };
-        PeriodReward {
-            weight: if throughput { 10.0 } else { 1.0 },
-            square: true,
-            scale_ms: if throughput { 20.0 } else { 5.0 },
+        match throughput {
+            true => PeriodReward {
+                weight: 10.0,
+                square: true,
+                scale_ms: 20.0,
+            },
+            false => PeriodReward::PAPER,
         }
     }
 

@@ -10,11 +10,7 @@ use quell_qdisc::{Gauges, Knobs, MS, Nanos, Rng};
 
 use crate::recorded_control::{input, linear};
 
-const PAPER: PeriodReward = PeriodReward {
-    weight: 1.0,
-    square: true,
-    scale_ms: 5.0,
-};
+const PAPER: PeriodReward = PeriodReward::PAPER;
 const PERIOD: Nanos = 200 * MS;
 
 /// A network that always takes the first of two probabilities.

@@ -19,6 +19,13 @@ pub struct PeriodReward {
 }
 
 impl PeriodReward {
+    /// The paper's.
+    pub const PAPER: Self = Self {
+        weight: 1.0,
+        square: true,
+        scale_ms: 5.0,
+    };
+
     /// Of a period with this utilisation, at whose end the delay is this.
     pub fn of(&self, delay_ms: f64, utilisation: f64) -> f64 {
         let used = if self.square {
@@ -368,11 +375,7 @@ mod tests {
     use super::*;
     use crate::policy::{FORMAT, Head, Input};
 
-    const PAY: PeriodReward = PeriodReward {
-        weight: 1.0,
-        square: true,
-        scale_ms: 5.0,
-    };
+    const PAY: PeriodReward = PeriodReward::PAPER;
 
     fn card(outputs: &[&str]) -> Card {
         let input = |name: &str| Input {

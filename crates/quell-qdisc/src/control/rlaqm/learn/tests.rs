@@ -2,11 +2,7 @@ use super::super::tests::linear;
 use super::*;
 use crate::control::rlaqm::Params;
 
-const PAPER: PeriodReward = PeriodReward {
-    weight: 1.0,
-    square: true,
-    scale_ms: 5.0,
-};
+const PAPER: PeriodReward = PeriodReward::PAPER;
 
 #[test]
 fn each_block_skips_the_other_networks_last_reward_and_counts_one_of_its_own() {
