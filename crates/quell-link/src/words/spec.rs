@@ -31,7 +31,7 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
         Err(Error::new("asks no network"))
     }
 
-    /// Starts from this table of LearnQueue's; an error where the kind has none.
+    /// Starts from this table of LearnQueue.
     ///
     /// # Errors
     /// If this kind has no table.
