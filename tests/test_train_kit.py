@@ -6,8 +6,10 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -225,16 +227,44 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+def test_the_curve_is_written_through_no_link_where_another_folder_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from torch.utils import tensorboard
+
+    folder, victim, written = tmp_path / "events", tmp_path / "victim", tensorboard.SummaryWriter
+    victim.write_text("root's")
+
+    def swapped(at: str, **more: Any) -> Any:
+        """Do what the owner of the folder above can: the training has made its own."""
+        (folder / "model").rename(folder / "old")
+        (folder / "model").mkdir()
+        for second in range(int(time.time()) - 2, int(time.time()) + 60):
+            name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}.0"
+            (folder / "model" / name).symlink_to(victim)
+        return written(at, **more)
+
+    monkeypatch.setattr(tensorboard, "SummaryWriter", swapped)
+    train(tmp_path / "model.safetensors", 3, tensorboard=folder)
+    assert victim.read_text() == "root's"
+    assert [path.stat().st_size > 0 for path in (folder / "old").iterdir()] == [True]
+
+
+@pytest.mark.torch
 @pytest.mark.machine_root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_the_curve_is_not_continued_in_the_folder_of_another_user(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     folder, model = tmp_path / "events", tmp_path / "model.safetensors"
     train(model, 3, tensorboard=folder)
-    folder.chmod(0o1777)
-    os.chown(folder / "model", 12345, 12345)
-    with pytest.raises(InputError, match=r"--tensorboard .*events: cannot be written: .* belongs to another user"):
-        train(model, 6, tensorboard=folder, resume=True)
+    refused = r"--tensorboard .*events: cannot be written: .* belongs to another user"
+    for mode, owner, own in ((0o1777, 12345, 0o755), (0o755, 12345, 0o755), (0o755, 0, 0o777)):
+        folder.chmod(mode)
+        os.chown(folder / "model", owner, owner)
+        (folder / "model").chmod(own)
+        with pytest.raises(InputError, match=refused):
+            train(model, 6, tensorboard=folder, resume=True)
 
 
 @pytest.mark.torch

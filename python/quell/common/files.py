@@ -152,6 +152,22 @@ def _folder(path: Path) -> Iterator[Path]:
         os.close(held)
 
 
+@contextmanager
+def own_folder(path: Path) -> Iterator[Path]:
+    """Hold this user's folder open for files whose names can be guessed; give a path to it that cannot be redirected.
+
+    Raises OSError if it is another user's, or others may write to it: links that they laid in it would be followed.
+    """
+    with _folder(path) as folder:
+        if os.name != "nt":  # Modes mean nothing there.
+            found = folder.stat()
+            ours = found.st_uid == os.geteuid()
+            group = stat.S_IWGRP if found.st_gid != os.getegid() else 0
+            if not ours or found.st_mode & (stat.S_IWOTH | group):
+                raise OSError(errno.EACCES, f"{path} belongs to another user, or others may write to it")
+        yield folder
+
+
 def _replaced(path: Path) -> os.stat_result | None:
     """Return the status of the file that is to be replaced, if the new one is to have its owner and permissions.
 

@@ -119,7 +119,9 @@ class Session:
             from torch.utils.tensorboard import SummaryWriter
 
             try:
-                events = self._events(self._tensorboard)
+                run = self._events(self._tensorboard)
+                # The names of files in it can be guessed: whoever may write to it could lay links.
+                events = self._closing.enter_context(files.own_folder(run))
             except OSError as error:
                 why = f"cannot be written: {error.strerror}"
                 raise InputError(f"--tensorboard {self._tensorboard}: {why}") from None
@@ -134,17 +136,16 @@ class Session:
         """Make the folder of the curve for TensorBoard, which names a run after its folder: after the model.
 
         A training that starts from the beginning gets a number behind the name, a resumed one continues the last.
-        Another user may not have made it: the names of files in it can be guessed, and links would be followed.
         """
-        name = self.folder.name.removesuffix("-checkpoints")
+        folder, name = files.follow(folder), self.folder.name.removesuffix("-checkpoints")
         run, last, number = folder / name, None, 1
         while run.exists():
             number += 1
             run, last = folder / f"{name}-{number}", run
         if self.state is None or last is None:
-            run.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            run.mkdir(mode=0o755)
             return run
-        files.refuse_planted(last)
         return last
 
     def __exit__(self, *_: object) -> None:
