@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -79,6 +81,8 @@ def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_pat
         ({"sojourn_ms": "long"}, "not samples of quell watch"),
         ({"rate_bps": 1e308}, "a sample's rate_bps is out of range"),
         ({"time": -1e300}, "a sample's time is out of range"),
+        ({"device": "d" * 65}, "a sample's device is longer than 64 bytes"),
+        ({"kind": "ü" * 33}, "a sample's kind is longer than 64 bytes"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -112,6 +116,26 @@ def test_a_small_file_of_very_many_samples_is_refused(quell: Quell, tmp_path: Pa
     done = quell("show", "many.parquet")
     assert done.returncode == 2
     assert "many.parquet: 5000001 samples; at most 5000000 are shown" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc says how much memory was used")
+@pytest.mark.parametrize("name", ["device", "type", "handle", "kind"])
+def test_a_long_name_of_many_samples_is_refused_before_it_takes_memory(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame([_samples()[0] | {name: "d" * 4000}]).drop("xstats")
+    file = tmp_path / "long.parquet"
+    frame.select(pl.all().repeat_by(1_000_000).explode()).write_parquet(file)
+    assert file.stat().st_size < 100_000
+    code = (
+        "import pathlib, re, resource, sys; from quell import InputError; from quell.views.samples import load\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))\n"
+        "try: load(pathlib.Path(sys.argv[1]))\n"
+        "except InputError as e: print(e)\n"
+        "print(*re.findall(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    said, kib = done.stdout.splitlines()
+    assert said == f"{file}: not samples of quell watch: a sample's {name} is longer than 64 bytes"
+    assert int(kib) < 400_000
 
 
 def test_very_many_names_are_refused_however_they_are_written(quell: Quell, tmp_path: Path) -> None:

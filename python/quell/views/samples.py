@@ -17,8 +17,11 @@ from quell.views.figures import Axis, Figure, Line, Panel, page
 from quell.views.targets import Targets, command
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
+_NAMES = ("device", "type", "handle", "kind")
+_LONGEST_NAME = 64
+"""Bytes; the kernel's have at most 15. A file can hold a long one once, but each sample's queue has a copy."""
 _NEEDED = {
-    **dict.fromkeys(("device", "type", "handle", "kind"), pl.String),
+    **dict.fromkeys(_NAMES, pl.String),
     "time": pl.Float64,
     **dict.fromkeys(("backlog_packets", "drops"), pl.Int64),
 }
@@ -79,6 +82,11 @@ def load(path: Path) -> pl.DataFrame:
             raise InputError(
                 f"{path}: {number} samples; at most {_MAX_SAMPLES} are shown: take fewer, or split the file"
             )
+        lengths = [pl.col(name).cast(pl.String).str.len_bytes().max() for name in _NAMES]
+        for name, length in frame.select(*lengths).collect(engine="streaming").row(0, named=True).items():
+            if (length or 0) > _LONGEST_NAME:
+                what = f"a sample's {name} is longer than {_LONGEST_NAME} bytes"
+                raise InputError(f"{path}: not samples of quell watch: {what}")
         columns = [pl.col(name).cast(kind) for name, kind in (_NEEDED | rates).items()]
         samples = frame.select(*columns, *_gauges(frame)).collect()
     except OSError as error:
