@@ -34,6 +34,9 @@ _MOST_BYTES = 256 << 20
 """Unpacked; a test of an hour with 100 streams has about 100 MB."""
 _MOST_VALUES = 8_000_000
 """A text of empty lists takes 25 times its size in memory, so values are counted before they are read."""
+_MOST_SERIES = 1000
+_MOST_LISTS = 10 * _MOST_SERIES
+"""A series is a list in `results` and mostly one in `raw_values`; metadata has a few."""
 _LARGEST = 1e12
 """Of a value, in any unit."""
 _BULK = ("tcp", "download", "upload", "backup")
@@ -75,6 +78,8 @@ class Measured:
             raise InputError(f"{path}: no series in it (x_values, results); is it a data file of a finished test?")
         if any(later <= earlier for earlier, later in pairwise(x)):
             raise InputError(f"{path}: the times of its samples (x_values) do not increase; is the file whole?")
+        if len(results) > _MOST_SERIES:
+            raise _too_many_series(path)
         about = about if isinstance(about, dict) else {}
         series = {str(name): _values(path, name, values, len(x)) for name, values in results.items()}
         return cls(path, str(about.get("NAME") or "test"), str(about.get("TITLE") or ""), [float(t) for t in x], series)
@@ -172,6 +177,8 @@ def _plain(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: the gzip data end too early; copy the file again")
     if sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise InputError(f"{path}: more than {_MOST_VALUES // 10**6} million values; cut the test shorter")
+    if text.count(b"[") > _MOST_LISTS:
+        raise _too_many_series(path)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -179,6 +186,10 @@ def _plain(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{path}: a list inside; is it a data file of Flent?")
     return data
+
+
+def _too_many_series(path: Path) -> InputError:
+    return InputError(f"{path}: more than {_MOST_SERIES} series; take a test with fewer streams")
 
 
 def _number(value: object) -> bool:
