@@ -256,6 +256,27 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 
+/// A class and all classes below it, by their handles; none of a discipline.
+pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
+    let mut handles = Vec::new();
+    if found.key.class {
+        handles.push(found.key.handle);
+    }
+    let mut at = 0;
+    while let Some(parent) = handles.get(at).copied() {
+        let children = rows
+            .iter()
+            .filter(|row| row.key.class && row.key.parent == parent);
+        for row in children {
+            if !handles.contains(&row.key.handle) {
+                handles.push(row.key.handle);
+            }
+        }
+        at += 1;
+    }
+    handles
+}
+
 /// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it, its device's; bit/s.
 pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
     let own = |row: &QdiscState| {
@@ -273,4 +294,57 @@ pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
     });
     let device = || host::speed(dev);
     own(found).or_else(|| above.and_then(own)).or_else(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rtnetlink::request::put;
+
+    fn row(class: bool, handle: u32, parent: u32, kind: &str, ceil: u32) -> QdiscState {
+        let mut parms = [0; 44];
+        // The rate of tbf, and htb's ceil.
+        for at in [8, 20] {
+            parms[at..at + 4].copy_from_slice(&ceil.to_ne_bytes());
+        }
+        let mut options = Vec::new();
+        put(&mut options, 1, &parms);
+        let key = Key {
+            device: 2,
+            class,
+            handle,
+            parent,
+        };
+        QdiscState {
+            key,
+            kind: kind.to_owned(),
+            options,
+            stab: false,
+        }
+    }
+
+    /// A tbf of 8 Mbit/s, below it an htb: 1:1 of 16, in it 1:2 of 4 Mbit/s with 1:10, 1:20 beside it.
+    fn tree() -> Vec<QdiscState> {
+        vec![
+            row(false, 0x70000, ROOT, "tbf", 1_000_000),
+            row(false, 0x10000, 0x70001, "htb", 0),
+            row(false, 0x100000, 0x10010, "fq_codel", 0),
+            row(true, 0x70001, ROOT, "tbf", 0),
+            row(true, 0x10001, ROOT, "htb", 2_000_000),
+            row(true, 0x10002, 0x10001, "htb", 500_000),
+            row(true, 0x10010, 0x10002, "htb", 9_000_000),
+            row(true, 0x10020, 0x10001, "htb", 9_000_000),
+        ]
+    }
+
+    #[test]
+    fn classes_below_a_class_are_found_at_any_depth() {
+        let mut rows = tree();
+        let found = |rows: &[QdiscState], at: usize| classes(rows, &rows[at]);
+        assert_eq!(found(&rows, 4), [0x10001, 0x10002, 0x10020, 0x10010]);
+        assert_eq!(found(&rows, 6), [0x10010]);
+        assert!(found(&rows, 2).is_empty());
+        rows[4].key.parent = 0x10010;
+        assert_eq!(found(&rows, 4).len(), 4, "a ring ends");
+    }
 }

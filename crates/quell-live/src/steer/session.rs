@@ -140,7 +140,8 @@ impl Session {
                 return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
             }
             let packet = u64::from(mtu) + HEADER;
-            let mut queue = Steered::new(found, kind, name, knobs, packet);
+            let queue = Steered::new(found, kind, name, knobs, packet);
+            let mut queue = queue.with_place(&rows);
             if source.decides() {
                 let missing = || {
                     let error = Error::new("the rate of the line is not known").key(&queue.name);
@@ -441,6 +442,7 @@ impl Session {
             if let Some(at) = queues.iter().position(|queue| queue.overwrites(&row)) {
                 looks.push((at, Comparison::LimitBelow));
             }
+            queues.iter_mut().for_each(|queue| queue.look_below(&row));
             let is = |queue: &Steered| queue.found.key == row.key;
             let Some(at) = queues.iter().position(is) else {
                 return;
@@ -464,7 +466,10 @@ impl Session {
             }
         };
         let listed = match classes {
-            true => self.dump.classes(device, &mut each),
+            true => {
+                let disciplines = self.dump.disciplines(device, &mut each);
+                disciplines.and_then(|()| self.dump.classes(device, &mut each))
+            }
             false => self.dump.disciplines(device, &mut each),
         };
         self.write(&out)?;

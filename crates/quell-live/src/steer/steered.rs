@@ -8,7 +8,7 @@ use super::super::watch::meter::{Meter, Rates};
 use super::dropper::{CERTAIN, Counts};
 use super::source::{Bounds, Setting};
 use crate::packet::echo::Answer;
-use crate::rtnetlink::message::{Counters, Queue};
+use crate::rtnetlink::message::{Counters, Key, Queue};
 use crate::rtnetlink::options::{Kind, Knob, Values};
 use crate::rtnetlink::request::QdiscState;
 use crate::rtnetlink::tree;
@@ -54,6 +54,12 @@ pub struct Steered {
     /// Bytes of a packet, where the kernel's limit is in bytes.
     packet: u64,
     line_bps: u64,
+    /// It and the classes below it, if it is a class.
+    classes: Vec<u32>,
+    /// Disciplines below these, with their drops, and whether they were seen since the last sample.
+    below: Vec<(Key, u32, bool)>,
+    /// What they have dropped since then.
+    lost: Option<u64>,
     meter: Meter,
     last: Option<(Nanos, Counters)>,
     gauges: Gauges,
@@ -88,10 +94,21 @@ impl Steered {
             rng: Rng::new(1, "steer"),
             packet,
             line_bps: 0,
+            classes: Vec::new(),
+            below: Vec::new(),
+            lost: None,
             meter: Meter::default(),
             last: None,
             gauges: Gauges::default(),
         }
+    }
+
+    /// Its place among all that is on the device.
+    pub fn with_place(mut self, rows: &[QdiscState]) -> Self {
+        if self.knobs.contains(&Knob::Rate) {
+            self.classes = tree::classes(rows, &self.found);
+        }
+        self
     }
 
     /// Options of the discipline itself are changed.
@@ -146,6 +163,29 @@ impl Steered {
         limit.is_some() && limit != own
     }
 
+    /// Takes what a discipline below it dropped: a class of htb counts packets that its discipline refuses, not those that it drops later.
+    pub fn look_below(&mut self, row: &Queue<'_>) {
+        if row.key.class || !self.classes.contains(&row.key.parent) {
+            return;
+        }
+        let drops = row.counters.drops;
+        let known = self.below.iter_mut().find(|(key, ..)| *key == row.key);
+        let before = match known {
+            Some((_, before, seen)) => {
+                *seen = true;
+                std::mem::replace(before, drops)
+            }
+            None => {
+                self.below.push((row.key, drops, true));
+                drops
+            }
+        };
+        let new = drops.wrapping_sub(before);
+        // Fewer than before: another one is in its place.
+        let new = if new > u32::MAX / 2 { 0 } else { new };
+        *self.lost.get_or_insert(0) += u64::from(new);
+    }
+
     /// Takes a sample: what it shows of the knobs, and rates.
     pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Comparison, Rates) {
         self.seen = true;
@@ -171,6 +211,8 @@ impl Steered {
 
     fn read(&mut self, now: Nanos, counters: &Counters, rates: &Rates) {
         let g = &mut self.gauges;
+        let lost = self.lost.take();
+        self.below.retain_mut(|(.., seen)| std::mem::take(seen));
         // Fewer bytes than before: it was recreated.
         let last = self.last.replace((now, *counters));
         if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
@@ -179,6 +221,8 @@ impl Steered {
                 counters.packets.saturating_sub(last.packets),
             );
             let drops = u64::from(counters.drops.wrapping_sub(last.drops));
+            // A class's own are among those of what is below it.
+            let drops = lost.unwrap_or(drops);
             g.departed_bytes += bytes;
             g.departures += packets;
             g.drops_overflow += drops;
@@ -392,7 +436,7 @@ impl Steered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtnetlink::message::Key;
+    use crate::rtnetlink::message::ROOT;
     use crate::rtnetlink::options::ANY;
 
     #[test]
@@ -440,5 +484,72 @@ mod tests {
         assert_eq!(look(10_600, 12, 6), 4200, "of 300 bytes");
         assert_eq!(look(10_600, 12, 8), 4200 + 2 * 883, "of all that was sent");
         assert_eq!(look(500, 1, 90), 5966, "another queue is in its place");
+    }
+
+    fn class_of_htb(knobs: &[Knob]) -> (Steered, Vec<QdiscState>) {
+        let row = |class, handle, parent, kind: &str| QdiscState {
+            key: Key {
+                device: 2,
+                class,
+                handle,
+                parent,
+            },
+            kind: kind.to_owned(),
+            options: Vec::new(),
+            stab: false,
+        };
+        let rows = vec![
+            row(false, 0x10000, ROOT, "htb"),
+            row(false, 0x100000, 0x10010, "fq_codel"),
+            row(false, 0x200000, 0x10020, "fq_codel"),
+            row(true, 0x10010, 0x10001, "htb"),
+        ];
+        let kind = Kind::find("htb", true).expect("a kind");
+        let queue = Steered::new(rows[3].clone(), kind, "a class".to_owned(), knobs, 1514);
+        (queue.with_place(&rows), rows)
+    }
+
+    #[test]
+    fn what_a_queue_below_a_class_drops_counts_once() {
+        let (mut queue, rows) = class_of_htb(&[Knob::Rate]);
+        let mut look = |bytes, refused, below: &[(usize, u32)]| {
+            for (at, drops) in below {
+                let counters = Counters {
+                    drops: *drops,
+                    ..Counters::default()
+                };
+                queue.look_below(&Queue {
+                    key: rows[*at].key,
+                    counters,
+                    ..Queue::default()
+                });
+            }
+            let counters = Counters {
+                bytes,
+                packets: bytes / 1000,
+                drops: refused,
+                ..Counters::default()
+            };
+            queue.read(queue.gauges.now + 1, &counters, &Rates::default());
+            (queue.gauges.drops_overflow, queue.gauges.dropped_bytes)
+        };
+        // 20: is below another class.
+        assert_eq!(look(1000, 0, &[(1, u32::MAX - 1), (2, 70)]), (0, 0));
+        // Five, two of which it refused; the counter wraps.
+        assert_eq!(look(11_000, 2, &[(1, 3), (2, 90)]), (5, 5000));
+        assert_eq!(look(21_000, 2, &[(1, 3)]), (5, 5000));
+        assert_eq!(
+            look(31_000, 2, &[(1, 1)]),
+            (5, 5000),
+            "another one is in its place"
+        );
+        // The kernel does not list the FIFO that a class has at first.
+        assert_eq!(look(41_000, 4, &[]), (7, 7000));
+        assert_eq!(
+            look(51_000, 9, &[(1, 500)]),
+            (7, 7000),
+            "what it dropped before"
+        );
+        assert_eq!(look(61_000, 9, &[(1, 501)]), (8, 8000));
     }
 }
