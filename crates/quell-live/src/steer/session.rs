@@ -127,6 +127,7 @@ impl Session {
         let rows = tree::rows(&mut self.dump, device);
         let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
         let mtu = host::mtu(dev).unwrap_or(1500);
+        let header = host::header(dev).unwrap_or(HEADER);
         let mut queues = Vec::new();
         for (found, kind) in tree::choose(&rows, dev, *place, knobs)? {
             let name = format!("{dev} {}", tree::describe(&found));
@@ -141,7 +142,7 @@ impl Session {
             }
             let packet = u64::from(mtu) + HEADER;
             let queue = Steered::new(found, kind, name, knobs, packet);
-            let mut queue = queue.with_place(&rows);
+            let mut queue = queue.with_header(header).with_place(&rows);
             if source.decides() {
                 let missing = || {
                     let error = Error::new("the rate of the line is not known").key(&queue.name);

@@ -9,7 +9,7 @@ use super::dropper::{CERTAIN, Counts};
 use super::source::{Bounds, Setting};
 use crate::packet::echo::Answer;
 use crate::rtnetlink::message::{Counters, Key, Queue};
-use crate::rtnetlink::options::{Kind, Knob, Values};
+use crate::rtnetlink::options::{Charge, Kind, Knob, Values};
 use crate::rtnetlink::request::QdiscState;
 use crate::rtnetlink::tree;
 
@@ -54,6 +54,9 @@ pub struct Steered {
     /// Bytes of a packet, where the kernel's limit is in bytes.
     packet: u64,
     line_bps: u64,
+    /// Bytes of the link's header, and how bytes are charged where the rate is steered.
+    header: u64,
+    charge: Charge,
     /// It and the classes below it, if it is a class.
     classes: Vec<u32>,
     /// Disciplines below these, with their drops, and whether they were seen since the last sample.
@@ -94,6 +97,8 @@ impl Steered {
             rng: Rng::new(1, "steer"),
             packet,
             line_bps: 0,
+            header: 0,
+            charge: Charge::default(),
             classes: Vec::new(),
             below: Vec::new(),
             lost: None,
@@ -101,6 +106,12 @@ impl Steered {
             last: None,
             gauges: Gauges::default(),
         }
+    }
+
+    /// Its device's packets have a header of this many bytes, which cake does not charge.
+    pub fn with_header(mut self, header: u64) -> Self {
+        self.header = header;
+        self
     }
 
     /// Its place among all that is on the device.
@@ -193,6 +204,9 @@ impl Steered {
             return (Comparison::Replaced, Rates::default());
         }
         let rates = self.meter.sample(now, &queue.counters);
+        if self.knobs.contains(&Knob::Rate) {
+            self.charge = self.kind.charge(queue.options, self.header);
+        }
         self.read(now, &queue.counters, &rates);
         let has = self.kind.values(queue.options, &self.knobs);
         let mut other = has
@@ -210,7 +224,7 @@ impl Steered {
     }
 
     fn read(&mut self, now: Nanos, counters: &Counters, rates: &Rates) {
-        let g = &mut self.gauges;
+        let (g, charge) = (&mut self.gauges, self.charge);
         let lost = self.lost.take();
         self.below.retain_mut(|(.., seen)| std::mem::take(seen));
         // Fewer bytes than before: it was recreated.
@@ -223,19 +237,22 @@ impl Steered {
             let drops = u64::from(counters.drops.wrapping_sub(last.drops));
             // A class's own are among those of what is below it.
             let drops = lost.unwrap_or(drops);
+            let bytes = charge.of(bytes, packets);
             g.departed_bytes += bytes;
             g.departures += packets;
             g.drops_overflow += drops;
             // The kernel does not count their bytes: taken to be as large as those that were sent since, or if none was, before.
             let mean = bytes.checked_div(packets);
-            let mean = mean.or_else(|| counters.bytes.checked_div(counters.packets));
+            let all = || charge.of(counters.bytes, counters.packets);
+            let mean = mean.or_else(|| all().checked_div(counters.packets));
             g.dropped_bytes += drops * mean.unwrap_or(0);
             let held = u128::from(now.saturating_sub(then));
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }
         g.now = now;
         g.backlog_packets = counters.backlog_packets;
-        g.backlog_bytes = counters.backlog_bytes.into();
+        let waits = (counters.backlog_bytes, counters.backlog_packets);
+        g.backlog_bytes = charge.of(waits.0.into(), waits.1.into());
         let dropped = g.drops_overflow + g.drops_early;
         let arrived = g.departures + dropped + u64::from(counters.backlog_packets);
         // The counters of one sample need not be of the same instant.
@@ -438,6 +455,7 @@ mod tests {
     use super::*;
     use crate::rtnetlink::message::ROOT;
     use crate::rtnetlink::options::ANY;
+    use crate::rtnetlink::request::put;
 
     #[test]
     fn a_rate_below_a_byte_per_second_is_a_byte_per_second() {
@@ -551,5 +569,48 @@ mod tests {
             "what it dropped before"
         );
         assert_eq!(look(61_000, 9, &[(1, 501)]), (8, 8000));
+    }
+
+    #[test]
+    fn bytes_count_as_the_shaper_charges_them() {
+        let mut options = Vec::new();
+        // ATM, an overhead of 40 over IP.
+        for (attribute, value) in [(4, 1u32), (6, 40)] {
+            put(&mut options, attribute, &value.to_ne_bytes());
+        }
+        let found = QdiscState {
+            key: Key::default(),
+            kind: "cake".to_owned(),
+            options: options.clone(),
+            stab: false,
+        };
+        let kind = Kind::find("cake", false).expect("a kind");
+        for (knob, charged) in [(Knob::Rate, 106), (Knob::Target, 66)] {
+            let queue = Steered::new(found.clone(), kind, "cake".to_owned(), &[knob], 1514);
+            let mut queue = queue.with_header(14);
+            for k in 1..3 {
+                // ACKs of 66 bytes: 92 with the overhead, two cells.
+                let counters = Counters {
+                    bytes: 660 * k,
+                    packets: 10 * k,
+                    backlog_packets: 3,
+                    backlog_bytes: 198,
+                    drops: num::low_u32(k),
+                    ..Counters::default()
+                };
+                queue.look(
+                    k,
+                    &Queue {
+                        kind: "cake",
+                        options: &options,
+                        counters,
+                        ..Queue::default()
+                    },
+                );
+            }
+            assert_eq!(queue.gauges.departed_bytes, 10 * charged, "{knob:?}");
+            assert_eq!(queue.gauges.dropped_bytes, charged);
+            assert_eq!(queue.gauges.backlog_bytes, 3 * charged);
+        }
     }
 }

@@ -208,6 +208,22 @@ pub fn mtu(dev: &str) -> io::Result<u32> {
     }
 }
 
+/// Bytes of the header that an interface's packets have before IP's: those of Ethernet, or none.
+pub fn header(dev: &str) -> io::Result<u64> {
+    const ETHERNET: u16 = 14;
+    let name = CString::new(dev)?;
+    let socket = sys::socket(libc::AF_INET)?;
+    // SAFETY: zero is a valid ifreq; SIOCGIFHWADDR takes one and fills ifru_hwaddr.
+    let family = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        sys::copy_name(&mut request.ifr_name, &name);
+        sys::ioctl(socket.as_fd(), libc::SIOCGIFHWADDR, &mut request)?;
+        request.ifr_ifru.ifru_hwaddr.sa_family
+    };
+    let has = matches!(family, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK);
+    Ok(if has { ETHERNET.into() } else { 0 })
+}
+
 /// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not known.
 pub fn speed(dev: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
