@@ -303,6 +303,40 @@ def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(
 
 
 @pytest.mark.real_time
+def test_a_class_gets_no_more_than_what_is_above_it_passes(line: Line) -> None:
+    for words in (
+        "ip link add d0 type veth peer name d1",
+        "tc qdisc add dev d0 root handle 3: tbf rate 6mbit burst 10k limit 60000",
+        "tc qdisc add dev d0 parent 3:1 handle 1: htb default 20",
+        "tc class add dev d0 parent 1: classid 1:1 htb rate 8mbit",
+        "tc class add dev d0 parent 1:1 classid 1:2 htb rate 4mbit",
+        "tc class add dev d0 parent 1:2 classid 1:10 htb rate 1mbit ceil 4mbit",
+        "tc class add dev d0 parent 1:1 classid 1:20 htb rate 1mbit",
+    ):
+        done = line.run(*words.split())
+        assert done.returncode == 0, done.stderr
+    for place, most, by in (("1:10", "4", "htb class 1:2"), ("1:20", "6", "tbf 3: at root")):
+        process = line.steering("d0", place, "-", "--with", "rate", "--min", "5mbit", stdin=subprocess.PIPE)
+        assert process.stdin is not None and process.stderr is not None
+        said = f"quell: d0 htb class {place}: at most {most}mbit, as {by} passes no more\n"
+        assert process.stderr.readline() == said
+
+        def has(rate: str, place: str = place) -> bool:
+            shown = line.run("tc", "class", "show", "dev", "d0").stdout.split(f"class htb {place} ")[1]
+            return shown.split(" rate ")[1].split()[0] == rate
+
+        assert has("1Mbit")
+        process.stdin.write("rate 50mbit\n")
+        process.stdin.flush()
+        until(partial(has, f"{most}Mbit"))
+        process.stdin.close()
+        process.stdin = None
+        ended(process)
+        assert has("1Mbit")
+    assert line.run("ip", "link", "del", "d0").returncode == 0
+
+
+@pytest.mark.real_time
 def test_the_smallest_rate_is_a_byte_per_second_and_is_known_again(line: Line) -> None:
     before = line.run("tc", "qdisc", "show", "dev", "v1").stdout
     done = line.steer("v1", "4bit", "--with", "rate", "--min", "1bit", "--duration", "700ms")

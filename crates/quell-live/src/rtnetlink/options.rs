@@ -370,6 +370,12 @@ impl Kind {
         }
     }
 
+    /// The rate above which a class of htb passes nothing, bytes per second.
+    pub fn ceil(&self, options: &[u8]) -> Option<u64> {
+        let parms = attribute(options, PARMS).filter(|parms| parms.len() >= HTB)?;
+        (self.name == "htb").then(|| rate(options, parms, SPEC, HTB_CEIL64))
+    }
+
     /// What the kernel will report of a value that is set.
     pub fn stored(&self, knob: Knob, value: u64) -> u64 {
         let kept = |shift: u32| (value.saturating_mul(1000) >> shift << shift) / 1000;

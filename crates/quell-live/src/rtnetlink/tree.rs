@@ -256,6 +256,36 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 
+/// What is directly above a discipline or a class: a class, or the discipline that it is one of or below.
+fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState> {
+    let Key { handle, parent, .. } = row.key;
+    let class = |other: &&QdiscState| other.key.class && other.key.handle == parent;
+    let major = if row.key.class { handle } else { parent };
+    let discipline =
+        |other: &&QdiscState| !other.key.class && other.key.handle >> 16 == major >> 16;
+    if !row.key.class && parent == ROOT {
+        return None;
+    }
+    let others = || rows.iter().filter(|other| other.key != row.key);
+    others().find(class).or_else(|| others().find(discipline))
+}
+
+/// The most that what is above a queue lets through, bit/s, and which that is: a `ceil` of htb, the rate of a tbf.
+pub fn cap<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<(u64, &'a QdiscState)> {
+    let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
+        ("htb", true) => Kind::find("htb", true)?.ceil(&row.options),
+        ("tbf", false) => Kind::find("tbf", false)?.read(&row.options, Knob::Rate),
+        _ => None,
+    };
+    let mut all = std::iter::successors(above(rows, found), |row| above(rows, row));
+    // What the kernel lists is a tree, but not all of it need be of one instant.
+    let each = all.by_ref().take(rows.len()).filter_map(|row| {
+        let bytes = passes(row).filter(|bytes| *bytes > 0)?;
+        Some((bytes.saturating_mul(8), row))
+    });
+    each.min_by_key(|(bits, _)| *bits)
+}
+
 /// A class and all classes below it, by their handles; none of a discipline.
 pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
     let mut handles = Vec::new();
@@ -335,6 +365,19 @@ mod tests {
             row(true, 0x10010, 0x10002, "htb", 9_000_000),
             row(true, 0x10020, 0x10001, "htb", 9_000_000),
         ]
+    }
+
+    #[test]
+    fn the_least_of_all_that_is_above_a_queue_is_its_cap() {
+        let rows = tree();
+        let cap = |at: usize| cap(&rows, &rows[at]).map(|(bits, row)| (bits, row.key.handle));
+        assert_eq!(cap(6), Some((4_000_000, 0x10002)));
+        assert_eq!(cap(7), Some((8_000_000, 0x70000)), "below the 16 of 1:1");
+        assert_eq!(cap(2), Some((4_000_000, 0x10002)), "a queue below a class");
+        assert_eq!(cap(0), None);
+        let mut ring = tree();
+        ring[4].key.parent = 0x10010;
+        assert!(super::cap(&ring, &ring[6]).is_some());
     }
 
     #[test]

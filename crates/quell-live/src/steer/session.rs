@@ -174,6 +174,7 @@ impl Session {
             let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
             let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
             self.plan.say(&line);
+            self.say_bound(queue);
         }
         // On a busy machine decisions would come late, and the watchdog with them.
         sys::be_punctual(1);
@@ -205,6 +206,12 @@ impl Session {
             self.plan.say(&line);
         }
         over.and(restored.map(drop))
+    }
+
+    fn say_bound(&self, queue: &Steered) {
+        if let Some(bound) = queue.bound() {
+            self.plan.say(&format!("{}: {bound}", queue.name));
+        }
     }
 
     fn turns(&mut self) -> Result<(), Error> {
@@ -696,6 +703,7 @@ impl Session {
                 for queue in &self.queues {
                     let line = format!("{} is back, with {}", queue.name, queue.present());
                     self.plan.say(&line);
+                    self.say_bound(queue);
                 }
             }
             Err(error) => {

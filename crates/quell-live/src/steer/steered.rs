@@ -57,6 +57,8 @@ pub struct Steered {
     /// Bytes of the link's header, and how bytes are charged where the rate is steered.
     header: u64,
     charge: Charge,
+    /// What is above it passes no more, bit/s; what that is.
+    cap: Option<(u64, String)>,
     /// It and the classes below it, if it is a class.
     classes: Vec<u32>,
     /// Disciplines below these, with their drops, and whether they were seen since the last sample.
@@ -99,6 +101,7 @@ impl Steered {
             line_bps: 0,
             header: 0,
             charge: Charge::default(),
+            cap: None,
             classes: Vec::new(),
             below: Vec::new(),
             lost: None,
@@ -114,12 +117,21 @@ impl Steered {
         self
     }
 
-    /// Its place among all that is on the device.
+    /// Its place among all that is on the device; what bounds its rate, bit/s.
     pub fn with_place(mut self, rows: &[QdiscState]) -> Self {
         if self.knobs.contains(&Knob::Rate) {
             self.classes = tree::classes(rows, &self.found);
+            let cap = tree::cap(rows, &self.found);
+            self.cap = cap.map(|(bits, by)| (bits, tree::describe(by)));
         }
         self
+    }
+
+    /// What bounds its rate, for people: `at most 20mbit, ...`.
+    pub fn bound(&self) -> Option<String> {
+        let (bits, by) = self.cap.as_ref()?;
+        let rate = format_rate(*bits);
+        Some(format!("at most {rate}, as {by} passes no more"))
     }
 
     /// Options of the discipline itself are changed.
@@ -302,7 +314,10 @@ impl Steered {
             return;
         }
         let bound = bounds.iter().find(|bound| bound.knob() == knob);
-        let value = bound.map_or(value, |bound| bound.clamp(value));
+        let mut value = bound.map_or(value, |bound| bound.clamp(value));
+        if let (Knob::Rate, Some((most, _))) = (knob, &self.cap) {
+            value = value.min(*most);
+        }
         self.wanted.set(knob, self.kernel(knob, value));
     }
 
@@ -612,5 +627,19 @@ mod tests {
             assert_eq!(queue.gauges.dropped_bytes, charged);
             assert_eq!(queue.gauges.backlog_bytes, 3 * charged);
         }
+    }
+
+    #[test]
+    fn no_more_is_wanted_than_what_is_above_it_passes() {
+        let (mut queue, _) = class_of_htb(&[Knob::Rate]);
+        assert_eq!(queue.bound(), None);
+        queue.cap = Some((20_000_000, "htb class 1:1".to_owned()));
+        for (bits, bytes) in [(8_000_000, 1_000_000), (48_000_000, 2_500_000)] {
+            queue.want((Knob::Rate, bits), &[]);
+            assert_eq!(queue.wanted.get(Knob::Rate), Some(bytes));
+        }
+        let bound = queue.bound();
+        let said = "at most 20mbit, as htb class 1:1 passes no more";
+        assert_eq!(bound.as_deref(), Some(said));
     }
 }
