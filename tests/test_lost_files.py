@@ -185,6 +185,36 @@ files.write_text(pathlib.Path("out"), "text")
     assert asked == [signal.SIGTERM] and Path("out").read_text() == "text"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["made", "used"])
+def test_a_signal_leaves_no_temporary_folder(number: int, when: str) -> None:
+    code = f"""
+import os, signal, tempfile
+from quell.common import files
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+make = tempfile.mkdtemp
+def slow(*words, **more):
+    made = make(*words, **more)
+    os.kill(os.getpid(), {number})
+    return made
+if {when == "made"}:
+    tempfile.mkdtemp = slow
+with files.temporary_folder("quell-test-") as folder:
+    (folder / "model").write_text("text")
+    print(sorted(path.name for path in folder.parent.glob("quell-test-*/*")), flush=True)
+    os.kill(os.getpid(), {number})
+    print("not ended")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(Path.cwd())},
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (-number, "")
+    assert done.stdout == ("" if when == "made" else "['model']\n")
+    assert [path.name for path in Path().iterdir()] == ["mine.toml"]
+    with files.temporary_folder("quell-test-") as folder:
+        assert folder.is_dir()
+    assert not folder.exists() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
 def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:
     first = ["evaluate", "--aqm", "codel", "--aqm", "pie", "--seeds", "1", "--sections", "5.1"]
     err = interrupted(*[word if word != "1" else "40" for word in first])

@@ -219,14 +219,57 @@ def _write_and_rename(path: Path, shown: Path, write: Callable[[Path], object]) 
 def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
     """Make a part as `_part`; it is removed in the end, also at SIGTERM and SIGHUP, which end the process as ever."""
     part: Path | None = None
+
+    def remove() -> bool:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        return part is not None
+
+    with _removed_at_signals(remove) as check:
+        try:
+            handle, part = _part(path)
+            check()
+            yield handle, part
+        finally:
+            remove()
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Make a folder for temporary files; it is removed in the end, also at SIGTERM and SIGHUP."""
+    made: tempfile.TemporaryDirectory[str] | None = None
+
+    def remove() -> bool:
+        if made is not None:
+            made.cleanup()
+        return made is not None
+
+    with _removed_at_signals(remove) as check:
+        try:
+            made = tempfile.TemporaryDirectory(prefix=prefix)
+            check()
+            yield Path(made.name)
+        finally:
+            remove()
+
+
+@contextmanager
+def _removed_at_signals(remove: Callable[[], bool]) -> Iterator[Callable[[], None]]:
+    """At SIGTERM and SIGHUP call `remove` before the process ends. It returns False while its file is being made.
+
+    A signal that came meanwhile ends the process when what this yields is called.
+    """
     asked: list[int] = []
 
     def end(number: int, _frame: object = None) -> None:
         asked.append(number)
-        if part is not None:  # else it is being made
-            part.unlink(missing_ok=True)
+        if remove():
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+    def check() -> None:
+        if asked:
+            end(asked[0])
 
     # A handler other than the default one is a program's own.
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -234,13 +277,8 @@ def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
     for number in ours:
         signal.signal(number, end)
     try:
-        handle, part = _part(path)
-        if asked:
-            end(asked[0])
-        yield handle, part
+        yield check
     finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
         if asked:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from quell import _core
+from quell.common import files
 from quell.experiments.executor import HERE, Executor
 from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
@@ -300,8 +300,8 @@ def _choose(
 
 def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str, float]:
     """Compare the mean action with the queue's own law in scenarios that are neither training's nor held out."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "judged.safetensors"
+    with files.temporary_folder("quell-a3c-") as folder:
+        path = folder / "judged.safetensors"
         path.write_bytes(as_file(arguments, scale, networks))
         mine, law = (f"a3c_l4s model {path}", coupled.QUEUE)
         got = coupled.held_out([mine, law], settings=coupled.VALIDATION, duration_s=10.0, first_seed=700_001)

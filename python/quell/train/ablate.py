@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from quell.common import files
 from quell.common.console import bar
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.experiment import Job, run_each
@@ -143,11 +142,11 @@ def _cell(change: tuple[float, float, float]) -> str:
 
 def ablate(model: Model, links: Sequence[Link], on: Executor = HERE) -> str:
     """Write the two tables as Markdown: parts taken away, numbers varied. A star: the interval excludes 0."""
-    with TemporaryDirectory(prefix="quell-hush-") as folder:
+    with files.temporary_folder("quell-hush-") as folder:
 
         def words(variant: Model) -> str:
             text = write(variant)
-            file = Path(folder) / f"{len(list(Path(folder).iterdir()))}.txt"
+            file = folder / f"{len(list(folder.iterdir()))}.txt"
             file.write_text(text)
             return f"hush model {file}"
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -161,10 +160,10 @@ def _edge(x: float) -> float:
 
 def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar], on: Executor = HERE) -> list[float]:
     """Give each model's mean cost over the links. A cluster's nodes must share the folder for temporary files."""
-    with TemporaryDirectory(prefix="quell-hush-") as folder:
+    with files.temporary_folder("quell-hush-") as folder:
         words = []
         for k, model in enumerate(models):
-            file = Path(folder) / f"{k}.txt"
+            file = folder / f"{k}.txt"
             file.write_text(write(model))
             words.append(f"hush model {file}")
         runs = simulate(links, words, on=on)

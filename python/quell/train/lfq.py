@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from quell import _core
 from quell._core import InputError
+from quell.common import files
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit, lfq_reward
 from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
@@ -328,8 +328,8 @@ def train(
             session.advance(done, note, learner.state)
     tensors = learner.tensors()
     results = {"flows": session.done, "training_s": round(session.seconds, 1)}
-    with TemporaryDirectory() as folder:  # its name has no blank, which queue words could not hold
-        model = Path(folder) / "lfq.safetensors"
+    with files.temporary_folder("quell-lfq-") as folder:  # its name has no blank, which queue words could not hold
+        model = folder / "lfq.safetensors"
         kit.write_model(model, tensors, card(arguments, results))
         results |= evaluate(f"lfq model {model}{' paper_weights' if arguments.paper_weights else ''}", points)
     chosen = card(arguments, results)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import tempfile
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 
 from quell import _core
 from quell._core import CoupledQueues, InputError
+from quell.common import files
 from quell.experiments.executor import HERE, Executor
 from quell.train import asynchronous, coupled, kit
 from quell.train.asynchronous import EpisodeMeans, Global
@@ -498,8 +498,8 @@ def _choose(
     for number, flat in kept:
         networks.flat.copy_(flat)
         tensors = networks.tensors()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "judged.safetensors"
+        with files.temporary_folder("quell-a3c-") as folder:
+            path = folder / "judged.safetensors"
             path.write_bytes(kit.model_bytes(tensors, card(arguments, scale, {})))
             judged.append((score(validated(f"a3c_l4s model {path}"), law), number, tensors))
     best, number, tensors = min(judged, key=lambda j: (j[0]["score"], -j[1]))
