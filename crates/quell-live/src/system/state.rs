@@ -271,9 +271,6 @@ impl Command {
         devs: &[String],
         undo: impl Fn(&StateFile, &str) -> Result<UndoOutcome, Error>,
     ) -> Vec<(String, UndoOutcome)> {
-        let is = |name: &str| devs.iter().any(|dev| dev == name);
-        // A name may continue with a place on the device.
-        let device = |name: &str| name.split('@').next().is_some_and(is);
         let mut done = Vec::new();
         for folder in self.folders() {
             let folder = match folder {
@@ -283,8 +280,9 @@ impl Command {
                     continue;
                 }
             };
+            self.remove_parts(&folder, &self.prefix(), devs);
             let names = folder.names(&self.prefix()).into_iter();
-            for name in names.filter(|name| devs.is_empty() || is(name) || device(name)) {
+            for name in names.filter(|name| is_of(name, devs)) {
                 let outcome = match self.take(folder.clone(), format!("{}{name}", self.prefix())) {
                     Ok(Some(file)) => undo(&file, &name).unwrap_or_else(UndoOutcome::Failed),
                     Ok(None) => UndoOutcome::Runs,
@@ -294,6 +292,16 @@ impl Command {
             }
         }
         done
+    }
+
+    /// Removes what processes left that were killed while they wrote a state file. Whoever has the lock may be writing.
+    fn remove_parts(self, folder: &Arc<Folder>, prefix: &str, devs: &[String]) {
+        let names = folder.subjects(prefix, ".part").into_iter();
+        for name in names.filter(|name| is_of(name, devs)) {
+            if let Ok(Some(file)) = self.take(folder.clone(), format!("{prefix}{name}")) {
+                let _ = folder.remove(&file.file("part"));
+            }
+        }
     }
 
     /// All folders that this process restores from.
@@ -309,6 +317,12 @@ impl Command {
         };
         own.into_iter().chain(foreign).collect()
     }
+}
+
+/// Whether a state file's subject is one of these devices, or a place on it; all are, where none is named.
+fn is_of(name: &str, devs: &[String]) -> bool {
+    let device = name.split('@').next().unwrap_or(name);
+    devs.is_empty() || devs.iter().any(|dev| dev == name || dev == device)
 }
 
 impl Folder {
@@ -400,10 +414,15 @@ impl Folder {
 
     /// The subjects of the state files with this prefix; other files are ignored.
     fn names(&self, prefix: &str) -> Vec<String> {
+        self.subjects(prefix, ".json")
+    }
+
+    /// The subjects of files with this prefix and this end.
+    fn subjects(&self, prefix: &str, end: &str) -> Vec<String> {
         let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let named = files.filter_map(|file| {
             let name = file.file_name().into_string().ok()?;
-            let about = name.strip_prefix(prefix)?.strip_suffix(".json")?;
+            let about = name.strip_prefix(prefix)?.strip_suffix(end)?;
             is_name(about).then(|| about.to_owned())
         });
         let most = if self.foreign {
@@ -808,6 +827,35 @@ mod tests {
         file.remove().expect("removed before");
         let left: Vec<_> = fs::read_dir(&path).expect("it").flatten().collect();
         assert_eq!(left.len(), 1, "the lock stays: {left:?}");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn parts_of_killed_processes_are_removed_and_those_of_others_stay() {
+        let (path, held) = made("parts");
+        for name in ["file", "eth0", "eth1@1:10", "eth2"] {
+            fs::write(path.join(format!("{name}.part")), "[").expect("written");
+        }
+        // Names of other commands, links and folders.
+        fs::write(path.join("a b.part"), "[").expect("written");
+        symlink("a b.part", path.join("eth3.part")).expect("a link");
+        fs::create_dir(path.join("eth4.part")).expect("a folder");
+        let folder = || Folder::open(CHANGES, &path, false).expect("opened");
+        let left = || {
+            let mut left = folder().expect("ours").subjects("", ".part");
+            left.sort();
+            left
+        };
+        let remove = |devs: &[&str]| {
+            let devs: Vec<_> = devs.iter().map(|dev| (*dev).to_owned()).collect();
+            TEST.remove_parts(&Arc::new(folder().expect("ours")), "", &devs);
+            left()
+        };
+        assert_eq!(remove(&["eth1"]), ["eth0", "eth2", "eth3", "eth4", "file"]);
+        assert_eq!(remove(&[]), ["eth4", "file"], "one is held, one no file");
+        assert!(path.join("a b.part").exists());
+        drop(held);
+        assert_eq!(remove(&[]), ["eth4"]);
         fs::remove_dir_all(path).expect("removed");
     }
 
