@@ -329,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
         fn after_segmentation_each_flow_has_the_same_packets_in_the_same_order(

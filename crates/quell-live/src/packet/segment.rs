@@ -563,7 +563,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
         fn segments_hold_the_payload_once_and_their_checksums_are_right(

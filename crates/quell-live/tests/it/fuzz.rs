@@ -163,7 +163,7 @@ fn read(
 
 #[test]
 fn no_packet_makes_a_reader_panic() {
-    let count = std::env::var("QUELL_FUZZ").map_or(5_000_000, |n| n.parse::<u64>().unwrap());
+    let count = std::env::var("QUELL_FUZZ").map_or(1_000_000, |n| n.parse::<u64>().unwrap());
     let honest = honest();
     let each = |seed: u64| {
         let honest = &honest;

@@ -107,7 +107,7 @@ fn tables(flows: &[Flows]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
     fn goodput_of_a_window_left_the_link_in_it(
