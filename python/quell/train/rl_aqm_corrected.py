@@ -17,8 +17,8 @@ from quell import _core
 from quell._core import InputError
 from quell.common import files, origin
 from quell.experiments.executor import HERE, Executor
-from quell.train import kit
-from quell.train.rl_aqm_links import Senders, link
+from quell.train import kit, rl_aqm_links
+from quell.train.rl_aqm_links import Senders
 
 LEVEL = "drop = "
 """An output of this name sets p (control/rlaqm.rs)."""
@@ -170,7 +170,7 @@ def _judging(chosen: Arguments) -> str:
 def simulate(item: tuple[int, int, Senders], of: str, seed: int, epsilon: float, model: bytes) -> tuple[bytes, bytes]:
     """Simulate link `(index, nic, senders)` of a set: what the network read, and what it chose."""
     index, nic, senders = item
-    scenario = link(f"{of} {seed}", index, nic=nic, seconds=SECONDS, senders=senders)
+    scenario = rl_aqm_links.link(f"{of} {seed}", index, nic=nic, seconds=SECONDS, senders=senders)
     words = f"rlaqm epsilon {epsilon!r}" + (" ecn" if senders == "mixed" else "")
     explore = seed * 1_000_003 + index
     _, inputs, actions, _ = _core.episode(scenario, words, scenario.run_seed(0), model=model, explore=explore)
