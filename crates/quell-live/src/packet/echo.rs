@@ -14,8 +14,8 @@ use quell_qdisc::{MS, Nanos, SEC, num};
 /// Time between two requests, and between two to the same reflector.
 const GAP: Nanos = 50 * MS;
 const REST: Nanos = 200 * MS;
-/// An answer that takes longer is none.
-const LATE: Nanos = 2 * SEC;
+/// An answer that takes longer is none: longer than the queue of any modem, so that a full one shows.
+const LATE: Nanos = 30 * SEC;
 /// Requests for timestamps without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
 /// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is ignored. This many consecutive
@@ -40,6 +40,8 @@ pub const MAX_REFLECTORS: usize = 16;
 /// A request that has no answer yet.
 #[derive(Clone, Copy, Debug)]
 struct Request {
+    /// It asks for timestamps.
+    dated: bool,
     sequence: u16,
     word: u32,
     sent: Nanos,
@@ -187,11 +189,13 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         if reflector.dated {
             reflector.tries += 1;
             if reflector.tries > TRIES && reflector.seen.answered == 0 {
-                reflector.undate();
+                // Until an answer to one of these comes late.
+                reflector.dated = false;
             }
         }
         let sequence = reflector.sequence;
         reflector.open.push_back(Request {
+            dated: reflector.dated,
             sequence,
             word,
             sent: now,
@@ -230,6 +234,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         };
         let round_trip = now.saturating_sub(request.sent);
         reflector.tries = 0;
+        reflector.dated |= request.dated;
         reflector.seen.answered += 1;
         reflector.seen.round_trip = Some(round_trip);
         let ways = times.map(|[received, sent]| {
@@ -265,7 +270,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 }
 
 impl Reflector {
-    /// From now on it gets echo requests.
+    /// From now on it gets echo requests, and what else is under way does not count.
     fn undate(&mut self) {
         self.dated = false;
         self.open.clear();
@@ -273,13 +278,9 @@ impl Reflector {
 
     /// The request that a packet answers, and the reflector's times of receipt and sending.
     fn matched(&mut self, number: u16, icmp: &[u8]) -> Option<(Request, Option<[u32; 2]>)> {
-        let kind = match (self.address, self.dated) {
-            (IpAddr::V6(_), _) => 129,
-            (_, true) => 14,
-            (_, false) => 0,
-        };
+        let kind = *icmp.first()?;
         let least = if kind == 14 { 20 } else { 12 };
-        if icmp.len() < least || icmp[0] != kind || icmp[1] != 0 {
+        if icmp.len() < least || icmp[1] != 0 {
             return None;
         }
         let short = |k: usize| u16::from_be_bytes([icmp[k], icmp[k + 1]]);
@@ -287,7 +288,12 @@ impl Reflector {
         let (sequence, word) = (short(6), long(8));
         let of = |request: &Request| request.sequence == sequence && request.word == word;
         let place = self.open.iter().position(of)?;
-        if short(4) != number {
+        let wanted = match (self.address, self.open[place].dated) {
+            (IpAddr::V6(_), _) => 129,
+            (_, true) => 14,
+            (_, false) => 0,
+        };
+        if short(4) != number || kind != wanted {
             return None;
         }
         let request = self.open.remove(place)?;
@@ -492,6 +498,33 @@ mod tests {
         let answer = answered(&request, now, 0, 0);
         let answer = prober.take(now + 30 * MS, ONE, &answer).unwrap();
         assert_eq!((answer.reflector, answer.ways), (1, None));
+    }
+
+    #[test]
+    fn answers_that_a_full_modem_delays_by_seconds_count_and_tell_the_directions() {
+        for late in [4 * SEC, 15 * SEC] {
+            let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
+            let mut under_way = VecDeque::new();
+            let mut counted = Vec::new();
+            for now in (0..45 * SEC).step_by(REST as usize) {
+                let (_, request) = asked(&mut prober, now);
+                under_way.push_back((now, request));
+                if let Some((sent, request)) =
+                    under_way.pop_front_if(|(sent, _)| *sent + late <= now)
+                {
+                    let answer = answered(&request, sent, late - 20 * MS, 0);
+                    counted.extend(prober.take(sent + late, ONE, &answer));
+                }
+            }
+            let all = ((45 * SEC - late) / REST) as usize;
+            assert_eq!(counted.len(), all, "{late}");
+            assert!(counted.iter().all(|answer| answer.round_trip == late));
+            // At first echo requests were sent, since nothing came.
+            let ways = counted.iter().filter(|answer| answer.ways.is_some());
+            assert!(ways.count() >= all - (late / REST) as usize, "{late}");
+            let (_, seen) = prober.seen().next().unwrap();
+            assert!(seen.dated && seen.refused == 0, "{seen:?}");
+        }
     }
 
     /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so many ms; what each says.

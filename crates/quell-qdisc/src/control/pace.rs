@@ -15,8 +15,11 @@
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
-//! - **Longer path**: if the delay neither falls nor rises although the rate has been lowered so far
-//!   that a queue would have emptied, the path has become longer. Until the smallest delays have
+//! - **Jitter**: answers by a path whose delay varies are late without a queue. What neighbouring
+//!   answers differ by is added to the target (see [`jitter`]), and a smallest delay counts only if
+//!   two answers in a row were about as fast.
+//! - **Longer path**: if the delay neither falls nor rises although half as much is sent as before
+//!   and a queue would have emptied, the path has become longer. Until the smallest delays have
 //!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
 //!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds and the
@@ -40,11 +43,13 @@
 //! (docs/lab/autorate.md, tools/pace.py), those of overload by quell-sim's `liars --floods`.
 
 mod delays;
+mod jitter;
 mod lasting;
 mod overload;
 
 pub use delays::Base;
-use delays::{BASE, Beginning, Delays, Evidence};
+use delays::{BASE, Beginning, Delays, Evidence, Path};
+use jitter::Jitter;
 use lasting::{Before, Lasting};
 use overload::Overload;
 
@@ -66,6 +71,8 @@ const USED: f64 = 0.85;
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Lower bound of the rate, bit/s, at which a full packet takes 121 ms.
 const FLOOR: f64 = 100_000.0;
+/// Upper bound of the rate, bit/s: growth without end would make the estimates infinite.
+const CEILING: f64 = 1e12;
 /// Without reflectors and `min` the rate stays above `SHARE` of the highest capacity, which decays
 /// with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity can be
 /// measured: with a fast decay, false delays that last would lower this bound too.
@@ -255,9 +262,10 @@ pub struct Pace {
     rate: f64,
     min: Option<f64>,
     max: f64,
-    /// Of each reflector: smallest delay and smallest round trip.
-    bases: Vec<Option<(Base, Base)>>,
+    /// Of each reflector: delay and round trip.
+    paths: Vec<Option<(Path, Path)>>,
     delays: Delays,
+    jitter: Jitter,
     /// Highest capacity, decaying with time constant [`MEMORY`], bit/s.
     peak: f64,
     /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and
@@ -302,9 +310,10 @@ impl Pace {
             ingress: params.ingress,
             nopassive: params.nopassive,
             min: params.min.map(|bps| bps as f64),
-            max: params.max.map_or(f64::INFINITY, |bps| bps as f64),
-            bases: Vec::new(),
+            max: params.max.map_or(CEILING, |bps| bps as f64),
+            paths: Vec::new(),
             delays: Delays::default(),
+            jitter: Jitter::NONE,
             peak: 0.0,
             usual: 0.0,
             known: 0,
@@ -362,7 +371,7 @@ impl Pace {
     /// Delay above which the line counts as full, ns.
     fn target(&self) -> f64 {
         let packets = 1.5 * PACKET_BITS / self.rate * SEC as f64;
-        self.law.target as f64 + self.slack() + packets
+        (self.law.target + self.jitter.allowance()) as f64 + self.slack() + packets
     }
 
     /// Minimum rate, bit/s.
@@ -382,25 +391,32 @@ impl Pace {
         }
     }
 
+    /// What arrives at a shaper behind the modem, or leaves one before it, over the readings kept,
+    /// bit/s. `None`: too little time.
+    fn flow(&self, gauges: &Gauges) -> Option<f64> {
+        let oldest = self.readings[self.place];
+        let span = gauges.now.checked_sub(oldest.now);
+        let span = span.filter(|span| *span >= TICK)?;
+        let read = Reading::of(gauges, 0);
+        let bytes = match self.ingress {
+            // A kernel's counters may be read at different instants, so the sum can fall.
+            true => read.arrived.saturating_sub(oldest.arrived),
+            false => read.departed - oldest.departed,
+        };
+        Some(bytes as f64 * 8.0 * SEC as f64 / span as f64)
+    }
+
     /// A sample of the line's capacity over the readings kept, bit/s. `None`: too little time, or
     /// no traffic.
     fn sample(&self, gauges: &Gauges) -> Option<f64> {
+        let flow = self.flow(gauges).filter(|flow| *flow > 0.0)?;
+        if self.ingress {
+            return Some(flow);
+        }
         let oldest = self.readings[self.place];
-        let span = gauges
-            .now
-            .checked_sub(oldest.now)
-            .filter(|span| *span >= TICK)? as f64;
-        let read = Reading::of(gauges, self.delay());
-        let bits = |bytes: u64| bytes as f64 * 8.0 * SEC as f64 / span;
-        let sample = match self.ingress {
-            // A kernel's counters may be read at different instants, so the sum can fall.
-            true => bits(read.arrived.saturating_sub(oldest.arrived)),
-            false => {
-                let growth = (read.delay as f64 - oldest.delay as f64) / span;
-                bits(read.departed - oldest.departed) / (1.0 + growth).max(0.5)
-            }
-        };
-        (sample > 0.0).then_some(sample)
+        let span = (gauges.now - oldest.now) as f64;
+        let growth = (self.delay() as f64 - oldest.delay as f64) / span;
+        Some(flow / (1.0 + growth).max(0.5))
     }
 
     /// Updates the start with a delay (see [`Beginning::is_over`]); returns whether it continues,
@@ -438,8 +454,8 @@ impl Pace {
 
     /// If the present delay is that of a longer path (see [`Lasting`]), restores the state before it
     /// and returns true.
-    fn accept_longer_path(&mut self, now: Nanos) -> bool {
-        let delay = self.delay() as f64;
+    fn accept_longer_path(&mut self, now: Nanos, gauges: &Gauges) -> bool {
+        let (delay, flow) = (self.delay() as f64, self.flow(gauges).unwrap_or_default());
         let Some(lasting) = &mut self.lasting else {
             return false;
         };
@@ -449,7 +465,7 @@ impl Pace {
             return false;
         }
         let before = lasting.before;
-        match lasting.is_no_queue(now, delay, self.capacity, self.law.least) {
+        match lasting.is_no_queue(now, delay, flow, self.law.least) {
             None => false,
             Some(false) => {
                 *lasting = Lasting::new(before, now);
@@ -479,6 +495,7 @@ impl Pace {
     /// Reacts to a measured delay; `begins`: the start continues.
     fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
+        self.jitter.take(evidence);
         self.delays.take(evidence);
         let gap = now.saturating_sub(self.heard) as f64;
         if self.heard > 0 && gap < LOST as f64 {
@@ -491,7 +508,7 @@ impl Pace {
         if let Some(rate) = self.held.take() {
             self.rate = rate;
         }
-        if self.accept_longer_path(now) {
+        if self.accept_longer_path(now, gauges) {
             return self.knob();
         }
         let (delay, target) = (self.delay() as f64, self.target());
@@ -502,6 +519,7 @@ impl Pace {
                     since: now,
                     delay,
                     rate: self.rate,
+                    flow: self.flow(gauges).unwrap_or_default(),
                     capacity: self.capacity,
                     deviation: self.deviation,
                 });
@@ -626,17 +644,20 @@ impl Control for Pace {
     fn on_probe(&mut self, probe: &Echo, gauges: &Gauges) -> Knobs {
         let (now, delay) = (probe.now, probe.one_way.unwrap_or(probe.round_trip));
         let place = probe.reflector as usize;
-        if self.bases.len() <= place {
-            self.bases.resize(place + 1, None);
+        if self.paths.len() <= place {
+            self.paths.resize(place + 1, None);
         }
-        let known = self.bases[place].is_some();
-        let (base, trips) = self.bases[place]
-            .get_or_insert_with(|| (Base::new(now, delay), Base::new(now, probe.round_trip)));
-        let fall = known.then(|| base.least().saturating_sub(delay));
+        // Together less than the target, so that what rare fast answers add is no queue. The larger
+        // of two answers is above the smallest of all by about `more`.
+        let (loose, more) = (self.law.target * 2 / 3, self.law.target / 6);
+        let known = self.paths[place].is_some();
+        let (path, trips) = self.paths[place]
+            .get_or_insert_with(|| (Path::new(now, delay), Path::new(now, probe.round_trip)));
+        let fall = known.then(|| path.shortest.saturating_sub(delay));
         // A clock that is slewed adds up to 0.5 ms to the one-way delay each second, but not to the
         // round trip.
-        let trip = trips.excess(now, probe.round_trip) + STAMP;
-        let excess = base.excess(now, delay).min(trip);
+        let trip = trips.excess(now, probe.round_trip, loose) + STAMP;
+        let excess = path.excess(now, delay, loose).min(trip) + more;
         let source = u64::from(probe.reflector);
         let begins = self.begins(now, source, fall);
         if self.probed > 0 {

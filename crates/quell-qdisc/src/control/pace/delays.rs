@@ -46,6 +46,35 @@ impl Base {
     }
 }
 
+/// Delays of a reflector. An answer that is faster than the one before it by more than `loose`
+/// counts for the smallest delay only as `loose` faster: rare fast answers, by another path, would
+/// make all others late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    base: Base,
+    last: Nanos,
+    /// The smallest delay so far.
+    pub(super) shortest: Nanos,
+}
+
+impl Path {
+    pub(super) fn new(at: Nanos, delay: Nanos) -> Self {
+        Self {
+            base: Base::new(at, delay),
+            last: delay,
+            shortest: delay,
+        }
+    }
+
+    /// Adds a delay; returns by how much it exceeds the smallest.
+    pub(super) fn excess(&mut self, at: Nanos, delay: Nanos, loose: Nanos) -> Nanos {
+        let counts = delay.max(self.last.saturating_sub(loose));
+        self.base.excess(at, counts);
+        (self.last, self.shortest) = (delay, self.shortest.min(delay));
+        delay.saturating_sub(self.base.least())
+    }
+}
+
 /// The start, in which a queue that the line may hold empties.
 #[derive(Clone, Debug)]
 pub(super) struct Beginning {
@@ -113,6 +142,14 @@ pub(super) struct Evidence {
     pub(super) source: u64,
     pub(super) at: Nanos,
     pub(super) excess: Nanos,
+}
+
+impl Evidence {
+    pub(super) const NONE: Self = Self {
+        source: 0,
+        at: 0,
+        excess: 0,
+    };
 }
 
 /// A source: its last delay less `longer`, by which its path has become longer, and its smallest

@@ -7,12 +7,15 @@ use crate::{Nanos, SEC};
 const STEADY: f64 = 0.67;
 const EXTRA: Nanos = SEC;
 
-/// Rate and estimates when the delay first exceeded the target; the delay in ns, rates in bit/s.
+/// Rate, flow (see [`super::Pace::flow`]) and estimates when the delay first exceeded the target; the
+/// delay in ns, rates in bit/s. What was sent is compared, not the capacity: that is unknown of a line
+/// that was never full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Before {
     pub(super) since: Nanos,
     pub(super) delay: f64,
     pub(super) rate: f64,
+    pub(super) flow: f64,
     pub(super) capacity: f64,
     pub(super) deviation: f64,
 }
@@ -49,12 +52,12 @@ impl Lasting {
     }
 
     /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
-    /// whether the delay stayed about the same although the capacity has halved; `None` before.
+    /// whether the delay stayed about the same although the flow has halved; `None` before.
     pub(super) fn is_no_queue(
         &mut self,
         now: Nanos,
         delay: f64,
-        capacity: f64,
+        flow: f64,
         least: f64,
     ) -> Option<bool> {
         self.smallest = self.smallest.min(delay);
@@ -62,8 +65,6 @@ impl Lasting {
         self.count += 1;
         let empties = EXTRA as f64 + self.largest / (1.0 - least);
         let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
-        is_over.then(|| {
-            self.smallest >= self.largest * STEADY && capacity <= self.before.capacity / 2.0
-        })
+        is_over.then(|| self.smallest >= self.largest * STEADY && flow <= self.before.flow / 2.0)
     }
 }

@@ -1,0 +1,103 @@
+//! Jitter of the answers, which is no queue's delay.
+
+use super::delays::Evidence;
+use crate::{MS, Nanos};
+
+/// A peak of the delay is an answer that is later, or earlier, than both of its neighbours; its
+/// height is the smaller difference. A queue rises and falls over several answers, so few of them
+/// are peaks, however long the queue is; of independent delays two thirds are. `SHARE` of the last
+/// `KEPT` answers are lower peaks, or none: one source in three that lies has no effect.
+const KEPT: usize = 256;
+const SHARE: f64 = 0.6;
+/// Fewer answers say nothing.
+const MIN_COUNT: usize = 16;
+/// Longest time between two neighbours.
+const NEAR: Nanos = 150 * MS;
+/// The allowance is `FACTOR` of that height less `FREE`, at most `MAX_ALLOWANCE`.
+const FACTOR: Nanos = 6;
+const FREE: Nanos = 7 * MS;
+const MAX_ALLOWANCE: Nanos = 30 * MS;
+
+/// Heights of the last answers as peaks; 0: none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jitter {
+    last: [Evidence; 2],
+    heights: [Nanos; KEPT],
+    count: usize,
+    allowance: Nanos,
+}
+
+impl Jitter {
+    pub(super) const NONE: Self = Self {
+        last: [Evidence::NONE; 2],
+        heights: [0; KEPT],
+        count: 0,
+        allowance: 0,
+    };
+
+    /// Adds a delay.
+    pub(super) fn take(&mut self, evidence: Evidence) {
+        let [first, middle] = self.last;
+        self.last = [middle, evidence];
+        if first.at == 0 || evidence.at > middle.at + NEAR || middle.at > first.at + NEAR {
+            return;
+        }
+        let [before, at, after] = [first, middle, evidence].map(|of| of.excess);
+        let is_peak = (at > before && at > after) || (at < before && at < after);
+        let height = match is_peak {
+            true => at.abs_diff(before).min(at.abs_diff(after)),
+            false => 0,
+        };
+        self.heights[self.count % KEPT] = height;
+        self.count += 1;
+        let mut heights = self.heights;
+        let heights = &mut heights[..self.count.min(KEPT)];
+        if heights.len() >= MIN_COUNT {
+            let place = (heights.len() - 1) as f64 * SHARE;
+            let (_, height, _) = heights.select_nth_unstable(place as usize);
+            self.allowance = (FACTOR * *height).saturating_sub(FREE).min(MAX_ALLOWANCE);
+        }
+    }
+
+    /// What the target has to be higher by.
+    pub(super) fn allowance(&self) -> Nanos {
+        self.allowance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    /// The allowance after 400 answers, each 50 ms, that are late by so much.
+    fn allowance(mut late: impl FnMut(u64) -> f64) -> f64 {
+        let mut jitter = Jitter::NONE;
+        for k in 1..=400 {
+            jitter.take(Evidence {
+                source: k % 3,
+                at: k * 50 * MS,
+                excess: (late(k) * MS as f64) as Nanos,
+            });
+        }
+        jitter.allowance() as f64 / MS as f64
+    }
+
+    #[test]
+    fn independent_delays_raise_the_target_and_those_of_a_queue_do_not() {
+        let mut rng = Rng::new(1, "jitter");
+        let even = allowance(|_| 20.0 * rng.f64());
+        assert!((5.0..30.0).contains(&even), "{even}");
+        assert!(allowance(|_| 200.0 * rng.f64()) <= 30.0);
+        // Up to 60 ms within 300 ms, with the jitter of a usual line.
+        let queue = |k: u64| 20.0 * (k % 6).min(6 - k % 6) as f64;
+        let of_queue = allowance(|k| queue(k) + rng.exp(1.0));
+        assert!(of_queue < 0.5, "{of_queue}");
+    }
+
+    #[test]
+    fn one_source_in_three_that_lies_does_not_raise_the_target() {
+        let of_lie = allowance(|k| if k % 3 == 0 { 300.0 } else { 0.0 });
+        assert!(of_lie < 0.5, "{of_lie}");
+    }
+}
