@@ -46,13 +46,17 @@ impl Base {
     }
 }
 
+/// Longest time between two answers of a reflector of which both have to be fast.
+const PAIR: Nanos = 700 * MS;
+
 /// Delays of a reflector. An answer that is faster than the one before it by more than `loose`
 /// counts for the smallest delay only as `loose` faster: rare fast answers, by another path, would
-/// make all others late.
+/// make all others late. (One that comes more than [`PAIR`] after it counts: few answers come.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     base: Base,
-    last: Nanos,
+    /// The last delay and when it came.
+    last: (Nanos, Nanos),
     /// The smallest delay so far.
     pub(super) shortest: Nanos,
 }
@@ -61,16 +65,20 @@ impl Path {
     pub(super) fn new(at: Nanos, delay: Nanos) -> Self {
         Self {
             base: Base::new(at, delay),
-            last: delay,
+            last: (delay, at),
             shortest: delay,
         }
     }
 
     /// Adds a delay; returns by how much it exceeds the smallest.
     pub(super) fn excess(&mut self, at: Nanos, delay: Nanos, loose: Nanos) -> Nanos {
-        let counts = delay.max(self.last.saturating_sub(loose));
+        let (last, came) = self.last;
+        let counts = match at <= came + PAIR {
+            true => delay.max(last.saturating_sub(loose)),
+            false => delay,
+        };
         self.base.excess(at, counts);
-        (self.last, self.shortest) = (delay, self.shortest.min(delay));
+        (self.last, self.shortest) = ((delay, at), self.shortest.min(delay));
         delay.saturating_sub(self.base.least())
     }
 }

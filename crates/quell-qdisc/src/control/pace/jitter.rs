@@ -8,7 +8,7 @@ use crate::{MS, Nanos};
 /// are peaks, however long the queue is; of independent delays two thirds are. `SHARE` of the last
 /// `KEPT` answers are lower peaks, or none: one source in three that lies has no effect.
 const KEPT: usize = 256;
-const SHARE: f64 = 0.6;
+const SHARE: [usize; 2] = [3, 5];
 /// Fewer answers say nothing.
 const MIN_COUNT: usize = 16;
 /// Longest time between two neighbours.
@@ -53,8 +53,9 @@ impl Jitter {
         let mut heights = self.heights;
         let heights = &mut heights[..self.count.min(KEPT)];
         if heights.len() >= MIN_COUNT {
-            let place = (heights.len() - 1) as f64 * SHARE;
-            let (_, height, _) = heights.select_nth_unstable(place as usize);
+            let [share, of] = SHARE;
+            let place = (heights.len() - 1) * share / of;
+            let (_, height, _) = heights.select_nth_unstable(place);
             self.allowance = (FACTOR * *height).saturating_sub(FREE).min(MAX_ALLOWANCE);
         }
     }
