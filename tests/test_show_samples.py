@@ -81,8 +81,8 @@ def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_pat
         ({"sojourn_ms": "long"}, "not samples of quell watch"),
         ({"rate_bps": 1e308}, "a sample's rate_bps is out of range"),
         ({"time": -1e300}, "a sample's time is out of range"),
-        ({"device": "d" * 65}, "a sample's device is longer than 64 bytes"),
-        ({"kind": "ü" * 33}, "a sample's kind is longer than 64 bytes"),
+        ({"device": "d" * 257}, "a sample's device is longer than 256 bytes"),
+        ({"kind": "ü" * 129}, "a sample's kind is longer than 256 bytes"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -134,7 +134,7 @@ def test_a_long_name_of_many_samples_is_refused_before_it_takes_memory(tmp_path:
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
     said, kib = done.stdout.splitlines()
-    assert said == f"{file}: not samples of quell watch: a sample's {name} is longer than 64 bytes"
+    assert said == f"{file}: not samples of quell watch: a sample's {name} is longer than 256 bytes"
     assert int(kib) < 400_000
 
 

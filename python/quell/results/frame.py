@@ -145,6 +145,7 @@ _MODEM = pl.Struct(
         "utilisation": _FLOAT,
         "sojourn_ms": _SUMMARY,
         "drops": _COUNT,
+        "loss_rate": _FLOAT,
     }
 )
 _QUEUE: dict[str, pl.DataType] = {

@@ -18,7 +18,7 @@ from quell.views.targets import Targets, command
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NAMES = ("device", "type", "handle", "kind")
-_LONGEST_NAME = 64
+_LONGEST_NAME = 256
 """Bytes; the kernel's have at most 15. A file can hold a long one once, but each sample's queue has a copy."""
 _NEEDED = {
     **dict.fromkeys(_NAMES, pl.String),
