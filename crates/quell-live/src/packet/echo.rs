@@ -18,6 +18,8 @@ const REST: Nanos = 200 * MS;
 const LATE: Nanos = 30 * SEC;
 /// Requests for timestamps without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
+/// From then on one of this many requests asks for timestamps again: a full modem may have dropped all of the first.
+const AGAIN: u16 = 16;
 /// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is ignored. This many consecutive
 /// answers show that the clock was set (this machine's is late after a suspension). A clock that is set again within this time is no
 /// longer used.
@@ -56,6 +58,8 @@ struct Least([Base; 3]);
 struct Reflector {
     address: IpAddr,
     dated: bool,
+    /// Its clock has not been wrong, so that it can be dated again.
+    may_date: bool,
     sequence: u16,
     open: VecDeque<Request>,
     /// Timestamp requests since the last answer to one.
@@ -129,6 +133,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
             dated: address.is_ipv4(),
+            may_date: address.is_ipv4(),
             sequence: 0,
             open: VecDeque::new(),
             tries: 0,
@@ -189,18 +194,20 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         if reflector.dated {
             reflector.tries += 1;
             if reflector.tries > TRIES && reflector.seen.answered == 0 {
-                // Until an answer to one of these comes late.
+                // Until an answer to one of these, or to a later one, comes.
                 reflector.dated = false;
             }
         }
         let sequence = reflector.sequence;
+        let again = reflector.may_date && sequence.is_multiple_of(AGAIN);
+        let dated = reflector.dated || again;
         reflector.open.push_back(Request {
-            dated: reflector.dated,
+            dated,
             sequence,
             word,
             sent: now,
         });
-        let (kind, length) = match (reflector.address, reflector.dated) {
+        let (kind, length) = match (reflector.address, dated) {
             (IpAddr::V6(_), _) => (128, 12),
             (_, true) => (13, 20),
             (_, false) => (8, 12),
@@ -272,7 +279,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 impl Reflector {
     /// From now on it gets echo requests, and what else is under way does not count.
     fn undate(&mut self) {
-        self.dated = false;
+        (self.dated, self.may_date) = (false, false);
         self.open.clear();
     }
 
@@ -524,6 +531,27 @@ mod tests {
             assert!(ways.count() >= all - (late / REST) as usize, "{late}");
             let (_, seen) = prober.seen().next().unwrap();
             assert!(seen.dated && seen.refused == 0, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_reflector_whose_first_timestamps_a_full_modem_dropped_gets_more_and_one_without_any_few() {
+        for has_any in [true, false] {
+            let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
+            let (mut answered_with, mut asked_for) = (0, 0);
+            for k in 1..=100 {
+                let now = k * REST;
+                let (_, request) = asked(&mut prober, now);
+                let dated = request[0] == 13;
+                asked_for += u32::from(dated);
+                if k > 6 && (has_any || !dated) {
+                    let answer = answered(&request, now, 10, 0);
+                    let answer = prober.take(now + 20 * MS, ONE, &answer);
+                    answered_with += u32::from(answer.expect("an answer").ways.is_some());
+                }
+            }
+            let expected = if has_any { (85, 90) } else { (0, 11) };
+            assert_eq!((answered_with, asked_for), expected, "{has_any}");
         }
     }
 
