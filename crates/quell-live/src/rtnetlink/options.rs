@@ -370,12 +370,6 @@ impl Kind {
         }
     }
 
-    /// The rate above which a class of htb passes nothing, bytes per second.
-    pub fn ceil(&self, options: &[u8]) -> Option<u64> {
-        let parms = attribute(options, PARMS).filter(|parms| parms.len() >= HTB)?;
-        (self.name == "htb").then(|| rate(options, parms, SPEC, HTB_CEIL64))
-    }
-
     /// What the kernel will report of a value that is set.
     pub fn stored(&self, knob: Knob, value: u64) -> u64 {
         let kept = |shift: u32| (value.saturating_mul(1000) >> shift << shift) / 1000;
@@ -502,6 +496,12 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     put(out, PARMS, &parms);
     long(out, HTB_RATE64, now);
     long(out, HTB_CEIL64, ceil);
+}
+
+/// The rate above which a class of htb passes nothing, bytes per second.
+pub fn ceil_of_htb(options: &[u8]) -> Option<u64> {
+    let parms = attribute(options, PARMS).filter(|parms| parms.len() >= HTB)?;
+    Some(rate(options, parms, SPEC, HTB_CEIL64))
 }
 
 /// The structure of a class without its level, which depends on the classes below it, and its rates, bytes per second.

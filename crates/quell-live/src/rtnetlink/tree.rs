@@ -6,7 +6,7 @@ use quell_link::Error;
 
 use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{Handle, Key, Queue, ROOT, u32_at};
-use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
+use crate::rtnetlink::options::{ANY, Kind, Knob, ceil_of_htb, why_not};
 use crate::rtnetlink::request::QdiscState;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
@@ -256,30 +256,33 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 
-/// What is directly above a discipline or a class: a class, or the discipline that it is one of or below.
+/// What is directly above a discipline or a class: a tbf, a class, or the discipline that it is one of or below.
 fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState> {
     let Key { handle, parent, .. } = row.key;
+    if !row.key.class && parent == ROOT {
+        return None;
+    }
     let class = |other: &&QdiscState| other.key.class && other.key.handle == parent;
     let major = if row.key.class { handle } else { parent };
     let discipline =
         |other: &&QdiscState| !other.key.class && other.key.handle >> 16 == major >> 16;
-    if !row.key.class && parent == ROOT {
-        return None;
-    }
     let others = || rows.iter().filter(|other| other.key != row.key);
-    others().find(class).or_else(|| others().find(discipline))
+    // Not the class of a tbf, which has no options.
+    let tbf = others().find(|other| discipline(other) && other.kind == "tbf");
+    tbf.or_else(|| others().find(class))
+        .or_else(|| others().find(discipline))
 }
 
 /// The most that what is above a queue lets through, bit/s, and which that is: a `ceil` of htb, the rate of a tbf.
 pub fn cap<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<(u64, &'a QdiscState)> {
     let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
-        ("htb", true) => Kind::find("htb", true)?.ceil(&row.options),
+        ("htb", true) => ceil_of_htb(&row.options),
         ("tbf", false) => Kind::find("tbf", false)?.read(&row.options, Knob::Rate),
         _ => None,
     };
-    let mut all = std::iter::successors(above(rows, found), |row| above(rows, row));
+    let all = std::iter::successors(above(rows, found), |row| above(rows, row));
     // What the kernel lists is a tree, but not all of it need be of one instant.
-    let each = all.by_ref().take(rows.len()).filter_map(|row| {
+    let each = all.take(rows.len()).filter_map(|row| {
         let bytes = passes(row).filter(|bytes| *bytes > 0)?;
         Some((bytes.saturating_mul(8), row))
     });
@@ -314,16 +317,10 @@ pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
         let bytes = kind.read(&row.options, Knob::Rate)?;
         (bytes > 0).then(|| bytes.saturating_mul(8))
     };
-    let above = rows.iter().find(|row| {
-        let class = row.key.class && row.key.handle == found.key.parent;
-        let discipline = !row.key.class
-            && row.kind == "tbf"
-            && row.key.handle >> 16 == found.key.parent >> 16
-            && row.key != found.key;
-        class || discipline
-    });
     let device = || host::speed(dev);
-    own(found).or_else(|| above.and_then(own)).or_else(device)
+    own(found)
+        .or_else(|| above(rows, found).and_then(own))
+        .or_else(device)
 }
 
 #[cfg(test)]

@@ -197,31 +197,32 @@ pub fn names() -> Vec<String> {
 
 /// The MTU of an interface. It comes from an ioctl, because /sys may be that of another namespace.
 pub fn mtu(dev: &str) -> io::Result<u32> {
-    let name = CString::new(dev)?;
-    let socket = sys::socket(libc::AF_INET)?;
-    // SAFETY: zero is a valid ifreq; SIOCGIFMTU takes one and fills ifru_mtu.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        sys::copy_name(&mut request.ifr_name, &name);
-        sys::ioctl(socket.as_fd(), libc::SIOCGIFMTU, &mut request)?;
-        Ok(request.ifr_ifru.ifru_mtu.max(0).cast_unsigned())
-    }
+    let answer = asked(dev, libc::SIOCGIFMTU)?;
+    // SAFETY: SIOCGIFMTU fills ifru_mtu.
+    let mtu = unsafe { answer.ifr_ifru.ifru_mtu };
+    Ok(mtu.max(0).cast_unsigned())
 }
 
 /// Bytes of the header that an interface's packets have before IP's: those of Ethernet, or none.
 pub fn header(dev: &str) -> io::Result<u64> {
-    const ETHERNET: u16 = 14;
+    let answer = asked(dev, libc::SIOCGIFHWADDR)?;
+    // SAFETY: SIOCGIFHWADDR fills ifru_hwaddr.
+    let family = unsafe { answer.ifr_ifru.ifru_hwaddr.sa_family };
+    let has = matches!(family, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK);
+    Ok(if has { 14 } else { 0 })
+}
+
+/// Asks the kernel about an interface, with a request that fills a field of an ifreq.
+fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     let name = CString::new(dev)?;
     let socket = sys::socket(libc::AF_INET)?;
-    // SAFETY: zero is a valid ifreq; SIOCGIFHWADDR takes one and fills ifru_hwaddr.
-    let family = unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        sys::copy_name(&mut request.ifr_name, &name);
-        sys::ioctl(socket.as_fd(), libc::SIOCGIFHWADDR, &mut request)?;
-        request.ifr_ifru.ifru_hwaddr.sa_family
-    };
-    let has = matches!(family, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK);
-    Ok(if has { ETHERNET.into() } else { 0 })
+    // SAFETY: zero is a valid ifreq, and the requests of the callers take one.
+    unsafe {
+        let mut answer: libc::ifreq = std::mem::zeroed();
+        sys::copy_name(&mut answer.ifr_name, &name);
+        sys::ioctl(socket.as_fd(), request, &mut answer)?;
+        Ok(answer)
+    }
 }
 
 /// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not known.

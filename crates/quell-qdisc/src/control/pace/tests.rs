@@ -18,14 +18,18 @@ struct Line {
     rng: Rng,
 }
 
+/// The defaults, behind the modem or before it.
+fn behind(ingress: bool) -> Params {
+    Params {
+        ingress,
+        ..Params::default()
+    }
+}
+
 impl Line {
     fn new(ingress: bool) -> Self {
-        let params = Params {
-            ingress,
-            ..Params::default()
-        };
         Self {
-            pace: Pace::new(&params),
+            pace: Pace::new(&behind(ingress)),
             now: 0,
             sent: 0.0,
             queue: 0.0,
@@ -208,11 +212,7 @@ fn jitter_of_the_answers_is_no_delay() {
 #[test]
 fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
     for ingress in [true, false] {
-        let params = Params {
-            ingress,
-            ..Params::default()
-        };
-        let (mut pace, mut rng) = (Pace::new(&params), Rng::new(1, "test"));
+        let (mut pace, mut rng) = (Pace::new(&behind(ingress)), Rng::new(1, "test"));
         let silence = 30 * SEC..12 * 3600 * SEC;
         for tick in 1..(silence.end + 60 * SEC) / TICK {
             let now = tick * TICK;
@@ -434,11 +434,7 @@ fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_
 #[test]
 fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
     for ingress in [true, false] {
-        let params = Params {
-            ingress,
-            ..Params::default()
-        };
-        let (_, least) = lied_to(&params, 180 * SEC);
+        let (_, least) = lied_to(&behind(ingress), 180 * SEC);
         assert!(least > 1.0, "{ingress}: {least}");
     }
 }
@@ -446,11 +442,7 @@ fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
 #[test]
 fn after_a_lie_without_further_evidence_the_rate_returns_to_what_it_usually_was() {
     for ingress in [true, false] {
-        let params = Params {
-            ingress,
-            ..Params::default()
-        };
-        let (mut line, least) = lied_to(&params, 4 * SEC);
+        let (mut line, least) = lied_to(&behind(ingress), 4 * SEC);
         assert!(least < 8.0, "{ingress}: {least}");
         line.run(12 * SEC, 20.0, false);
         let rate = line.mbps();
@@ -656,11 +648,7 @@ fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
 #[test]
 fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
     for ingress in [true, false] {
-        let params = Params {
-            ingress,
-            ..Params::default()
-        };
-        let (mut pace, mut rng) = (Pace::new(&params), Rng::new(1, "test"));
+        let (mut pace, mut rng) = (Pace::new(&behind(ingress)), Rng::new(1, "test"));
         let (mut sent, mut lowest) = (0.0, f64::INFINITY);
         for tick in 1..400 {
             let (now, chat) = (tick * TICK, tick < 100);
