@@ -69,6 +69,10 @@ deb: dist/quell-live ## a Debian package of quell-live for this architecture, in
 
 demo: .venv/quell.built ## compare every queue on the home scenario; writes quell-report.html
 	$(BIN)/quell compare --html quell-report.html
+	@printf '%s\n' '' 'Open quell-report.html in a browser. Next, after `. .venv/bin/activate`:' \
+	  '  quell tune --rate 50mbit/10mbit                      lines to paste for your router' \
+	  '  quell shell --rate 15mbit --delay 20ms -- COMMAND    an application behind a bad link' \
+	  '  python examples/own_queue.py                         a queue of your own beside the others'
 
 test: .venv/quell.built .venv/test.installed $(LIVE) ## before a commit: formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/checks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import dpkt
 import pytest
 
 from conftest import Quell
@@ -12,8 +13,6 @@ from packets import DOWN, HOME, UP, tcp, transfer, udp_exchange
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs.capture import Seen
-
-dpkt = pytest.importorskip("dpkt")
 
 PHONE = "192.168.1.11"
 
@@ -124,7 +123,6 @@ def test_packets_with_timestamps_years_away_are_skipped(tmp_path: Path) -> None:
 
 
 def test_tune_reads_a_capture_and_reports_its_traffic(tmp_path: Path, quell: Quell) -> None:
-    pytest.importorskip("optuna")
     file = write(tmp_path / "line.pcap", busy_line())
     done = quell("tune", str(file), "--queues", "fq_codel", "--trials", "8", "--seeds", "2", "--duration", "5s")
     assert done.returncode == 0, done.stderr

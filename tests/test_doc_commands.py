@@ -113,7 +113,6 @@ def test_the_guide_to_tune_shows_what_its_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All but the search, which takes minutes: it finds the setting that the guide shows, as the only finalist."""
-    pytest.importorskip("optuna")
     command, shown = printed("docs/how-to/tune.md")[0]
     described = re.search(r"^# .*: (\w+) with (.*)$", shown, re.MULTILINE)
     assert described

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dpkt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,8 +26,6 @@ from quell.inputs import tc
 from quell.inputs.capture import Seen
 from quell.inputs.flent import Measured
 from quell.views import samples as watched
-
-dpkt = pytest.importorskip("dpkt")
 
 tries = settings(
     max_examples=int(os.environ.get("QUELL_FUZZ", "100")),

@@ -139,7 +139,7 @@ def test_no_privileges_are_needed(space: Space) -> None:
     ("words", "said"),
     [
         (["nope"], "nope: there is no such interface; there are "),
-        (["lo"], "lo: no queue discipline; "),
+        (["lo"], "lo: no queue discipline; tc qdisc replace dev lo root fq_codel makes one"),
         (["v0", "--every", "1us"], "--every: must be from 1ms to 60s"),
         (["v0", "--every", "10"], '--every: the time "10" has no unit'),
         (["v0", "--out", "/nowhere/x.csv"], "--out /nowhere/x.csv: cannot be written: No such file"),

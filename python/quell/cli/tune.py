@@ -16,7 +16,7 @@ from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
 from quell.experiments import experiment
 from quell.experiments.executor import Executor, executor
-from quell.inputs import capture
+from quell.inputs import capture, speedtest
 from quell.tune import aims, install, judge, line, now, search, show, space, targets, verify
 from quell.tune import ask as questions
 from quell.tune import fleet as fleets
@@ -27,6 +27,7 @@ from quell.views.targets import Targets, command
 EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
     "  quell tune --rate 16mbit/1mbit --framing pppoe-llcsnap --for calls,bulk:2 --target openwrt --dev wan\n\n"
+    "  speedtest --format=json | quell tune --speedtest -\n\n"
     "  quell tune household --trials 300 --json -\n\n"
     "  sudo quell tune --rate 50mbit/10mbit --for calls,bulk --verify\n\n"
     "  sudo quell tune --rate 50mbit/10mbit --apply eth0\n\n"
@@ -35,7 +36,7 @@ EXAMPLES = (
     "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
     "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
 )
-_TRIALS, _FLEET_TRIALS = 2000, 700
+_TRIALS = 300
 _WHAT = "What to set"
 _MACHINE = "On this machine"
 
@@ -49,6 +50,15 @@ def tune(
     rtt: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Its base round trip: 30ms.", rich_help_panel="The line"),
+    ] = None,
+    speedtest_: Annotated[
+        str | None,
+        typer.Option(
+            "--speedtest",
+            metavar="FILE|-",
+            rich_help_panel="The line",
+            help="Take rates and round trip from a speed test: Ookla's JSON, or cfspeedtest's.",
+        ),
     ] = None,
     framing: Annotated[
         str | None,
@@ -121,14 +131,14 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int | None,
+        int,
         typer.Option(
             metavar="N",
             min=1,
             max=1_000_000,
-            help=f"Settings to search. Default: {_TRIALS}, with --fleet {_FLEET_TRIALS} a line.",
+            help="Settings to search.",
         ),
-    ] = None,
+    ] = _TRIALS,
     seeds: Annotated[
         int, typer.Option(metavar="N", min=2, max=99, help="Seeds that settings are judged with.")
     ] = judge.SEEDS,
@@ -185,7 +195,6 @@ def tune(
         out.print(install.undo(undo, replace=replace), soft_wrap=True)
         return 0
     output = Targets(json, html)
-    search.check()
     if ask:
         if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __for=for_, __fleet=fleet):
             raise InputError(f"--ask: leave out {refused}; it is asked for")
@@ -203,25 +212,32 @@ def tune(
         if fleet is not None:
             raise InputError("--verify: leave out --fleet; one line is replayed at a time")
         verify.check()
+    if speedtest_ is not None:
+        if refused := _given(FILE=file, __ask=ask or None, __fleet=fleet):
+            raise InputError(f"--speedtest {speedtest_}: leave out {refused}; the test is the line")
+        measured = speedtest.load(speedtest_)
+        err.print(f"quell: {measured.summary()}; --rate and --rtt override it", markup=False, soft_wrap=True)
+        rate, rtt = rate or measured.rate, rtt or measured.rtt
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
     targets.interface(dev)
     today = now.read(now_)
-    count = trials or (_TRIALS if fleet is None else _FLEET_TRIALS)
 
     def tuned(on: line.Line, cluster: Executor) -> _Tuned | None:
         kinds = targets.kinds(target, queues, on)
         if apply is not None:
             kinds = _usable(apply, kinds, on)
-        plan = Plan(on, kinds, count, seed, chosen.lacks)
+        plan = Plan(on, kinds, trials, seed, chosen.lacks)
         bench = Bench(wanted, jobs, cluster)
         # A first run finds what is wrong with aims and scenario before the search begins.
         first = search.Run(on, today, 0)
         bench.run([first])
         if for_ is None and (record := bench.record(first)) is not None:
             bench.aims = wanted.measured(record, on)
-        bench.value(first)
-        result = _tuned(bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways))
+        result = _tuned(
+            bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways),
+            announce=fleet is None and not output.quiet,
+        )  # fmt: skip
         if verify_ and result is not None and result.whole:
             result.verified = _verified(bench, on, dev, today, result.judged)
         return result
@@ -250,7 +266,7 @@ def tune(
             raise InputError(f"{refused}: {file} has its own; leave out one of the two")
         on = line.of_scenario(experiment.load(file, duration=duration, seed=seed), framing, buffer)
     elif rate is None:
-        raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, or a scenario")
+        raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, --speedtest FILE, or a scenario")
     else:
         on = line.at_home(rate, rtt, framing, buffer, wanted.weights, duration, seed)
     if apply is not None:
@@ -261,6 +277,7 @@ def tune(
         result = tuned(on, cluster)
     if result is None:
         return INTERRUPTED
+    to_undo = chosen.filled(chosen.undo, dev)
     if not output.quiet:
         out.print(show.heading(on, result.aims), soft_wrap=True)
         if result.whole:
@@ -268,29 +285,40 @@ def tune(
         if result.verified:
             out.print(show.verified(result.verified))
             out.print(verify.agreement(result.verified), soft_wrap=True)
-        out.print(f"# {chosen.about}: {show.described(result.judged.setting)}", style="dim", soft_wrap=True)
+        use = chosen.filled(chosen.use, dev)
+        for text in (f"{chosen.about}: {show.described(result.judged.setting)}", *use):
+            out.print(f"# {text}", style="dim", markup=False, soft_wrap=True)
         for text in result.lines:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
+        for text in to_undo:
+            out.print(f"# to undo it: {text}", style="dim", markup=False, soft_wrap=True)
         err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
     if result.interrupted or not result.whole:
         output.keep_earlier()
 
     def made() -> str:
         from quell.tune import page
+        from quell.views.figures import Listing
 
-        about = f"The lines are {chosen.about}."
+        about = f"The lines are {chosen.about}. {' '.join(chosen.filled(chosen.use, dev))}"
         return page.page(
-            on, result.bench, result.found, result.judged, result.lines, result.verified,
+            on, result.bench, result.found, result.judged, result.verified,
+            listings=[
+                Listing(f"Lines to paste: {show.described(result.judged.setting)}", "\n".join(result.lines)),
+                Listing("To undo it", "\n".join(to_undo)),
+            ],
             about=about, command=command(),
         )  # fmt: skip
 
     if result.whole:
-        output.write_with_page(_plain(target, result), made)
+        output.write_with_page(_plain(target, result, to_undo), made)
     else:
-        output.write_json(_plain(target, result))
+        output.write_json(_plain(target, result, to_undo))
     if apply is not None:
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")
+        elif result.judged.leave:
+            err.print(f"quell: nothing was installed on {apply}: what runs now is as good", soft_wrap=True)
         else:
             install.apply(apply, targets.tc_commands(apply, on, *result.ways), replace=replace)
             err.print(f"installed on {apply}; `quell tune --undo {apply}` puts back what was there", soft_wrap=True)
@@ -324,12 +352,33 @@ def _given(**arguments: object) -> str:
 
 
 def _tuned(
-    bench: Bench, plan: Plan, today: search.Shapes, seeds: int, lines: Callable[[search.Shapes], list[str]]
+    bench: Bench,
+    plan: Plan,
+    today: search.Shapes,
+    seeds: int,
+    lines: Callable[[search.Shapes], list[str]],
+    *,
+    announce: bool,
 ) -> _Tuned | None:
-    """Search and judge; None if Ctrl-C left nothing to give."""
+    """Search and judge; None if Ctrl-C left nothing to give.
+
+    With `announce` the best default is printed on standard error as soon as it is known.
+    """  # fmt: skip
     started = time.monotonic()
+    now_ = bench.value(search.Run(plan.line, today, 0))
+    assert now_ is not None, "it is what runs first"
     with bar("Searching", plan.trials, "settings") as update:
-        found = search.search(bench, plan, lambda seen: update(len(seen.scores), show.progress(seen)))
+
+        def seen(found: Found) -> None:
+            nonlocal announce
+            if announce:
+                announce = False
+                best, _ = found.best()
+                if text := show.first(found, now_, lines(search.shapes(best, plan.line))):
+                    err.print(text, markup=False, soft_wrap=True)
+            update(len(found.scores), show.progress(found, now_))
+
+        found = search.search(bench, plan, seen)
     if found.interrupted:
         err.print("quell: interrupted: judging the best so far; press Ctrl-C again to have it unjudged")
     if not found.scores:
@@ -423,7 +472,7 @@ def _print(judged: Judged) -> None:
         out.print(show.brought(judged))
 
 
-def _plain(target: str, result: _Tuned) -> dict[str, Any]:
+def _plain(target: str, result: _Tuned, undo: list[str]) -> dict[str, Any]:
     def plain(metrics: judge.Metrics | None) -> dict[str, Any] | None:
         return None if metrics is None else metrics.plain()
 
@@ -439,6 +488,7 @@ def _plain(target: str, result: _Tuned) -> dict[str, Any]:
     return {
         "target": target,
         "lines": result.lines,
+        "undo": undo,
         **queues(result.ways),
         "now": plain(judged.now),
         "default": plain(judged.of_default),
@@ -446,6 +496,7 @@ def _plain(target: str, result: _Tuned) -> dict[str, Any]:
         "held_out": plain(judged.held_out),
         "default_held_out": plain(judged.default_held_out),
         "offered": "tuned" if judged.tuned else "default",
+        "leave": judged.leave,
         "queues": {"now": queues(result.now), "default": queues(result.default)},
         "verified": {one.name: one.plain() for one in result.verified} or None,
         "why": [reason.plain() for reason in judged.why],

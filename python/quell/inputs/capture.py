@@ -302,10 +302,9 @@ class _Bounded:
 
 def _packets(path: Path) -> Iterator[_Packet]:
     """Read the packets of TCP and UDP one by one."""
-    try:
-        import dpkt
-    except ImportError:
-        raise InputError(f"{path}: reading captures needs dpkt: make extras EXTRAS=tune") from None
+    # Slow to load: only captures need it.
+    import dpkt
+
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is no regular file")
     try:

@@ -52,7 +52,11 @@ def _games(record: Record, line: Line) -> float | None:
 
 def _pages(record: Record, _line: Line) -> float | None:
     seconds = application(record, "page p50")
-    return None if seconds is None else 1 / (1 + seconds / _PAGE_S)
+    return None if seconds is None else _page_score(seconds)
+
+
+def _page_score(seconds: float) -> float:
+    return 1 / (1 + seconds / _PAGE_S)
 
 
 def _bulk(record: Record, line: Line) -> float | None:
@@ -122,16 +126,23 @@ class Aims:
         less.weights = kept
         return less
 
+    def check(self, records: Iterable[Record], line: Line) -> None:
+        """Raise InputError for an aim that none of the runs measured."""
+        kept = list(records)
+        for name in self.weights:
+            if all(_SCORES[name](record, line) is None for record in kept):
+                raise InputError(f"--for {name}: {_missing(name, line)}")
+
     def scores(self, record: Record, line: Line) -> dict[str, float]:
         """Score each aim of a run on a line.
 
-        Raises InputError for an aim that the run cannot tell anything about.
+        What a run did not measure has the least score. That of pages is the one of a page that takes the whole run.
         """
         found = {}
         for name in self.weights:
             value = _SCORES[name](record, line)
             if value is None:
-                raise InputError(f"--for {name}: {_missing(name, line)}")
+                value = _page_score(line.measured_s) if name == "pages" else _LEAST
             found[name] = min(1.0, max(_LEAST, value))
         return found
 

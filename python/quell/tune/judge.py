@@ -101,12 +101,19 @@ class Judged:
     """Of the objective on the line, the search's setting over the default, seed by seed."""
     gain_elsewhere: Estimate | None = None
     """The same over the neighbouring lines."""
+    gain_over_now: Estimate | None = None
+    """Of the objective on the line, what is offered over what runs today, seed by seed."""
     now: Metrics | None = None
     of_default: Metrics | None = None
     of_setting: Metrics | None = None
     held_out: Metrics | None = None
     default_held_out: Metrics | None = None
     why: list[Reason] = field(default_factory=list)
+
+    @property
+    def leave(self) -> bool:
+        """Whether what runs today should stay: what is offered brings no certain gain over it."""
+        return self.gain_over_now is not None and not _certain(self.gain_over_now)
 
 
 class Judge:
@@ -188,14 +195,16 @@ class Judge:
             Run(line, shapes(s, line), seed) for s in (best, default) for line, seeds in plan for seed in seeds
         )
         here, *there = (self._differences(best, default, line, seeds) for line, seeds in plan)
-        gain = estimate(here)
+        gain = None if best == default else estimate(here)
         elsewhere = estimate(stats.mean(values) for values in there if values)
-        certain = gain is not None and gain.mean - (gain.half or 0.0) > 0
-        tuned = best != default and certain and elsewhere is not None and elsewhere.mean > 0
+        tuned = best != default and _certain(gain) and elsewhere is not None and elsewhere.mean > 0
         return Judged(best if tuned else default, default, tuned, gain, elsewhere)
 
     def _differences(self, a: Setting, b: Setting, line: Line, seeds: Iterable[int]) -> list[float]:
-        pairs = [[self.bench.value(Run(line, shapes(s, line), seed)) for s in (a, b)] for seed in seeds]
+        return self._between(shapes(a, line), shapes(b, line), line, seeds)
+
+    def _between(self, a: Shapes, b: Shapes, line: Line, seeds: Iterable[int]) -> list[float]:
+        pairs = [[self.bench.value(Run(line, ways, seed)) for ways in (a, b)] for seed in seeds]
         return [x - y for x, y in pairs if x is not None and y is not None]
 
     def _measure(self, judged: Judged) -> None:
@@ -203,6 +212,7 @@ class Judge:
         changed = judged.setting.changed() if judged.tuned else []
         less = {name: judged.setting.without(name) for name in changed}
         self.bench.run(Run(self.line, ways, seed) for ways in (self.now, *self._ways(less.values())) for seed in seeds)
+        judged.gain_over_now = estimate(self._between(shapes(judged.setting, self.line), self.now, self.line, seeds))
         judged.now = self._metrics([(self.line, self.now, seeds)])
         judged.of_default = self._metrics([(self.line, shapes(judged.default, self.line), seeds)])
         judged.of_setting = self._metrics([(self.line, shapes(judged.setting, self.line), seeds)])
@@ -231,6 +241,10 @@ class Judge:
         grade = estimate(a["grade_ms"] for a, _ in pairs if a)
         values = {key: estimate(_less(a, b, key) for a, b in pairs) for key in FIGURES}
         return Reason(setting.shown(name), Metrics(values), None if grade is None else stats.grade(grade.mean))
+
+
+def _certain(gain: Estimate | None) -> bool:
+    return gain is not None and gain.mean - (gain.half or 0.0) > 0
 
 
 def _less(a: Mapping[str, float | None], b: Mapping[str, float | None], key: str) -> float | None:

@@ -9,6 +9,7 @@ modem's FIFO empty as long as its rate is not above the line's.
 from __future__ import annotations
 
 import copy
+import math
 import tomllib
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ BUFFER = "250ms"
 """What the FIFOs of a line hold by default: the delay of a modem under DOCSIS's buffer control."""
 BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that transfer as much as they can."""
-_DURATION, _WARMUP = "20s", "4s"
+_DURATION_S, _SHORTEST_S = 20.0, 5.0
+"""How long a run is on a line of up to `_LONG_UP_TO`, and at the least: a faster line carries more in less time."""
+_LONG_UP_TO = 100_000_000
+"""Bits per second, both directions together."""
+_WARMUP_SHARE = 5
 _LAN = 1_000_000_000
 """Rate of the interface behind cake, which shapes itself."""
 _SLOW_FOR_VIDEO = 4_000_000
@@ -70,6 +75,11 @@ class Line:
     def rates(self) -> tuple[float, float]:
         """The rates down and up, Mbit/s."""
         return self.down / 1e6, self.up / 1e6
+
+    @property
+    def measured_s(self) -> float:
+        """How long a run is measured, seconds."""
+        return self._base.duration_s - self._base.warmup_s
 
     @cached_property
     def transfers(self) -> dict[str, set[str]]:
@@ -144,6 +154,11 @@ def _rate(bits: int) -> str:
     return f"{bits}bit"
 
 
+def time_on(rate: int) -> float:
+    """Return how long a run is, seconds, for a rate of both directions together: what its cost grows with."""
+    return max(_SHORTEST_S, round(_DURATION_S * math.sqrt(min(1.0, _LONG_UP_TO / rate)), 1))
+
+
 def at_home(
     rate: str,
     rtt: str | None,
@@ -178,11 +193,12 @@ def at_home(
         flows.append(flow("video_call", "phone"))
     if "pages" in aims:
         flows.append(flow("page", "phone", think="1s"))
+    seconds = time_on(sum(rates))
     keys: dict[str, Any] = {
-        "name": "line", "duration": duration or _DURATION, "seed": seed, "link": {}, "flow": flows,
+        "name": "line", "duration": duration or f"{seconds:g}s", "seed": seed, "link": {}, "flow": flows,
     }  # fmt: skip
     if duration is None:
-        keys["warmup"] = _WARMUP
+        keys["warmup"] = f"{seconds / _WARMUP_SHARE:g}s"
     return _checked(
         Line("the line", keys, rates[0], rates[1], framing or "", base / 1e6, _buffer(buffer)),
         "--framing" if framing else "quell tune",

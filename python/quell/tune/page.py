@@ -24,8 +24,8 @@ Scores = Mapping[Setting, Mapping[str, float]]
 
 
 def page(
-    line: Line, bench: Bench, found: Found, judged: Judged, lines: Sequence[str], verified: Sequence[Verified],
-    *, about: str, command: str,
+    line: Line, bench: Bench, found: Found, judged: Judged, verified: Sequence[Verified],
+    *, listings: Sequence[Listing], about: str, command: str,
 ) -> str:  # fmt: skip
     """Return the page as HTML; `command` is what repeats it."""
     scores = scored(bench, found, line)
@@ -41,10 +41,9 @@ def page(
     if verified:
         tables.append(_table("The same traffic on real Linux TCP", show.verified(verified)))
     facts = f"{show.facts(line, bench.aims.text)} · {len(found.scores)} settings"
-    listing = Listing(f"Lines to paste: {show.described(judged.setting)}", "\n".join(lines))
     return pages.page(
         f"Settings for {line.name}", facts, about, figures, command=command, tab="quell tune", notes=notes,
-        tables=tables, listings=[listing],
+        tables=tables, listings=listings,
     )  # fmt: skip
 
 

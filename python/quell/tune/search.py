@@ -1,8 +1,7 @@
 """The search: every setting runs once, the better ones again, with the same seeds for all (docs/how-to/tune.md).
 
-Optuna proposes (NSGA-II's evolution: of its samplers that take words as well as numbers the one whose proposals cost
-less than the simulation; TPE's cost 10 to 20 ms each). The disciplines share the budget: after each round the better
-half of them is kept.
+An evolution proposes settings: half of them cross two of the best so far, and some options take a step. The disciplines
+share the budget: after each round the better half of them is kept.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
-from quell._core import InputError
-from quell.common.extras import install
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.experiment import Job
@@ -24,17 +21,16 @@ from quell.tune.aims import Aims
 from quell.tune.line import Line, Shaped
 from quell.tune.space import Setting
 
-if TYPE_CHECKING:
-    from optuna import Study
-
-_BATCH = 64
+_BATCH = 16
 """Settings that are simulated together: a generation."""
+_PARENTS = 8
+"""The best settings of a discipline, from which others are made."""
+_ELSEWHERE, _STEPS = 0.15, 0.4
+"""Probabilities: that a setting is drawn from the whole space; that an option takes a step from its parent's value."""
 _RUNGS = ((64, 2), (4, 4))
 """Successive halving after the search: of 2,000 settings 1 in 64, but at least 8, run with 2 further seeds; of these 1
 in 4, again at least 8, with 4 more."""
 _LEAST = 8
-_FRESH = _BATCH // 2
-"""If fewer of a batch are new, the search starts again."""
 _STALE = 4
 """Batches of nothing but known settings after which a discipline has been searched."""
 
@@ -121,11 +117,10 @@ class Found:
         """Return the best setting so far and its objective."""
         return max(self.scores.items(), key=lambda item: item[1])
 
-
-def check() -> None:
-    """Raise InputError where Optuna is not installed."""
-    if find_spec("optuna") is None:
-        raise InputError(f"quell tune needs optuna: {install('tune')}")
+    def ranked(self, kind: str) -> list[tuple[Setting, float]]:
+        """List a discipline's settings and their objectives, best first."""
+        seen = (item for item in self.scores.items() if item[0].kind == kind)
+        return sorted(seen, key=lambda item: item[1], reverse=True)
 
 
 @dataclass(frozen=True)
@@ -141,11 +136,22 @@ class Plan:
     lacks: frozenset[str] = frozenset()
     """Options that stay at their defaults."""
 
-    def propose(self, study: Study, kind: str) -> tuple[Any, Setting]:
-        """Return a trial of Optuna's and its setting."""
-        trial = study.ask()
-        values = {o.name: o.default if o.name in self.lacks else o.suggest(trial) for o in space.options(kind)}
-        return trial, space.of(kind, values)
+    def propose(self, kind: str, parents: Sequence[Setting], rng: Random) -> Setting:
+        """Draw a setting from the whole space, or cross two good ones and move some of their options."""
+        options = space.options(kind)
+        mothers = [dict(rng.choice(parents).values) for _ in range(2)]
+        anywhere = rng.random() < _ELSEWHERE
+        values: dict[str, Any] = {}
+        for option in options:
+            value = rng.choice(mothers)[option.name]
+            if option.name in self.lacks:
+                value = option.default
+            elif anywhere:
+                value = option.anywhere(rng)
+            elif rng.random() < _STEPS:
+                value = option.near(value, rng)
+            values[option.name] = value
+        return space.of(kind, values)
 
 
 def search(bench: Bench, plan: Plan, on_best: Callable[[Found], object]) -> Found:
@@ -164,9 +170,12 @@ def search(bench: Bench, plan: Plan, on_best: Callable[[Found], object]) -> Foun
 def _rounds(bench: Bench, plan: Plan, found: Found, on_best: Callable[[Found], object]) -> None:
     """Let the disciplines share the trials, the better half of them after each round."""
     # Defaults first: the search has something to beat, and an interruption something to give.
-    _evaluate(bench, plan.line, [space.default(kind) for kind in plan.kinds], found)
+    defaults = [space.default(kind) for kind in plan.kinds]
+    _evaluate(bench, plan.line, defaults, found)
+    records = (bench.record(Run(plan.line, shapes(setting, plan.line), 0)) for setting in defaults)
+    bench.aims.check((record for record in records if record is not None), plan.line)
     on_best(found)
-    studies = {kind: _study(plan.seed) for kind in plan.kinds}
+    rng = Random(plan.seed)
     alive = list(plan.kinds)
     rounds = max(1, math.ceil(math.log2(len(alive)))) + (len(alive) > 1)
     for number in range(rounds):
@@ -174,45 +183,31 @@ def _rounds(bench: Bench, plan: Plan, found: Found, on_best: Callable[[Found], o
         share = left // (rounds - number) // len(alive)
         for kind in alive:
             most = left if number == rounds - 1 and kind == alive[-1] else share
-            most = min(most, plan.trials - len(found.scores))
-            studies[kind] = _extend(bench, plan, kind, studies[kind], most, found, on_best)
-        alive.sort(key=lambda kind: max(found.scores[s] for s in found.scores if s.kind == kind), reverse=True)
+            _extend(bench, plan, kind, min(most, plan.trials - len(found.scores)), rng, found, on_best)
+        alive.sort(key=lambda kind: found.ranked(kind)[0][1], reverse=True)
         alive = alive[: math.ceil(len(alive) / 2)]
 
 
-def _study(seed: int) -> Study:
-    # Slow to load: only who searches waits for it.
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.NSGAIISampler(seed=seed, population_size=_BATCH)
-    return optuna.create_study(direction="maximize", sampler=sampler)
-
-
 def _extend(
-    bench: Bench, plan: Plan, kind: str, study: Study, count: int, found: Found, on_best: Callable[[Found], object]
-) -> Study:
-    """Search `count` further settings of a discipline; return the study so far."""
-    wanted, stale = len(found.scores) + count, 0
-    while len(found.scores) < wanted and stale < _STALE:
-        before = len(found.scores)
-        asked: list[tuple[Any, Setting]] = []
-        new: set[Setting] = set()
-        # A proposal that is known costs nothing, and is no setting more.
-        while len(asked) < _BATCH and len(found.scores) + len(new) < wanted:
-            trial, setting = plan.propose(study, kind)
-            asked.append((trial, setting))
+    bench: Bench, plan: Plan, kind: str, count: int, rng: Random, found: Found, on_best: Callable[[Found], object]
+) -> None:
+    """Search `count` further settings of a discipline."""
+    wanted = len(found.scores) + count
+    starts = [s for s in space.starts(kind) if s not in found.scores and plan.lacks.isdisjoint(s.changed())]
+    _evaluate(bench, plan.line, starts[:count], found)
+    while len(found.scores) < wanted:
+        new: dict[Setting, None] = {}
+        parents = [setting for setting, _ in found.ranked(kind)[:_PARENTS]]
+        for _ in range(_STALE * _BATCH):
+            if len(new) == min(_BATCH, wanted - len(found.scores)):
+                break
+            setting = plan.propose(kind, parents, rng)
             if setting not in found.scores:
-                new.add(setting)
+                new[setting] = None
+        if not new:
+            return
         _evaluate(bench, plan.line, new, found)
-        for trial, setting in asked:
-            study.tell(trial, found.scores[setting])
-        stale = 0 if len(found.scores) > before else stale + 1
-        if len(asked) == _BATCH and len(new) < _FRESH:
-            # It has converged; and a proposal costs Optuna a walk through all trials of the study, known ones too.
-            study = _study(plan.seed + len(found.scores))
         on_best(found)
-    return study
 
 
 def _evaluate(bench: Bench, line: Line, settings: Iterable[Setting], found: Found) -> None:

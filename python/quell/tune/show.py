@@ -120,9 +120,16 @@ def brought(judged: Judged) -> Table:
 
 
 def verdict(judged: Judged) -> str:
-    """Say whether the search found something that holds on other seeds and lines."""
+    """Say whether to change anything, and whether the search found something that holds on other seeds and lines."""
+    if judged.leave:
+        assert judged.gain_over_now is not None
+        gain = judged.gain_over_now
+        return (
+            "Leave it as it is: the objective of what would be offered differs from that of what runs now by "
+            f"{gain.mean:+.3f} ±{gain.half or 0:.3f}, which is no certain gain."
+        )
     if judged.gain is None or judged.gain_elsewhere is None:
-        return "The best default is offered: the search found nothing else."
+        return "The best default is offered: the search found nothing better."
     here, elsewhere = judged.gain, judged.gain_elsewhere
     gains = f"by {here.mean:+.3f} ±{here.half or 0:.3f} on new seeds and {elsewhere.mean:+.3f} on other lines"
     if judged.tuned:
@@ -136,7 +143,21 @@ def described(setting: Setting) -> str:
     return f"{setting.kind} with {', '.join(changed) if changed else 'its defaults, at 90 % of the rates'}"
 
 
-def progress(found: Found) -> str:
-    """Say what the best so far is."""
+def progress(found: Found, now: float | None) -> str:
+    """Say what the best so far is, and how much better than what runs today."""
     setting, score = found.best()
-    return f"best {score:.3f}: {setting.kind}"
+    return f"{setting.kind} {score:.3f}" + ("" if now is None else f", now {now:.3f}")
+
+
+def first(found: Found, now: float, lines: Sequence[str]) -> str | None:
+    """Return the text of a first answer, or None if what runs today is better.
+
+    `found` holds the defaults and `now` is the objective of what runs today, both of one run.
+    """
+    setting, score = found.best()
+    if score <= now:
+        return None
+    return "\n".join([
+        f"quell: a first answer: {setting.kind} with its defaults at 90 % of the rates: objective {score:.3f}, "
+        f"now {now:.3f}. Better ones follow; Ctrl-C ends the search with the best so far.", *lines,
+    ])  # fmt: skip

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from quell.tune.line import Line, Shaped
-
-if TYPE_CHECKING:
-    import optuna
 
 Value = int | float | str
 
 RATE_DOWN, RATE_UP = "download rate", "upload rate"
 """The shaper's rates, percent of the line's."""
+_STEP = 0.1
+"""Standard deviation of a step from a good value, as a share of the option's range."""
 _SHARE = 90.0
 """The share that guides recommend to begin with (80 to 95 %)."""
 
@@ -38,14 +39,28 @@ class Option:
     ways: str = "both"
     """both, down or up."""
 
-    def suggest(self, trial: optuna.Trial) -> Value:
-        """Let a trial choose."""
+    def anywhere(self, rng: Random) -> Value:
+        """Draw a value from the whole range."""
         if self.choices:
-            chosen: Value = trial.suggest_categorical(self.name, self.choices)
-            return chosen
+            return rng.choice(self.choices)
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        return self._value(low + (high - low) * rng.random())
+
+    def near(self, value: Value, rng: Random) -> Value:
+        """Draw a value near another one: a normal step of `_STEP` of the range; of words, any."""
+        if self.choices:
+            return rng.choice(self.choices)
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        moved = self._scaled(float(value)) + rng.gauss(0.0, _STEP * (high - low))
+        return self._value(min(high, max(low, moved)))
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.step is None else value
+
+    def _value(self, scaled: float) -> Value:
         if self.step is None:
-            return trial.suggest_int(self.name, int(self.low), int(self.high), log=True)
-        return round(trial.suggest_float(self.name, self.low, self.high, step=self.step), 3)
+            return round(math.exp(scaled))
+        return round(self.low + self.step * round((scaled - self.low) / self.step), 3)
 
 
 def _number(name: str, default: float, low: float, high: float, unit: str = "") -> Option:
@@ -148,9 +163,15 @@ def options(kind: str) -> tuple[Option, ...]:
     return _RATES + OPTIONS[kind]
 
 
-def default(kind: str) -> Setting:
-    """Return a discipline with its defaults, shaped to 90 % of the line."""
-    return Setting(kind, tuple((option.name, option.default) for option in options(kind)))
+def default(kind: str, share_down: float = _SHARE, share_up: float = _SHARE) -> Setting:
+    """Return a discipline with its defaults, shaped to 90 % of the line or to other shares."""
+    shares = {RATE_DOWN: share_down, RATE_UP: share_up}
+    return Setting(kind, tuple((option.name, shares.get(option.name, option.default)) for option in options(kind)))
+
+
+def starts(kind: str) -> list[Setting]:
+    """List what a search begins with: the default at other shares of the rates, which matter most."""
+    return [default(kind, down, up) for down in (95.0, 98.0) for up in (down, 100.0)]
 
 
 def moved(kind: str) -> Setting:

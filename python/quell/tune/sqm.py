@@ -18,7 +18,6 @@ KINDS = ("cake", "fq_codel")
 
 def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return a section of `/etc/config/sqm`."""
-    name = re.sub(r"\W", "_", dev)
     options = {
         "interface": dev,
         "enabled": "1",
@@ -27,7 +26,12 @@ def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         "qdisc_really_really_advanced": "1",
         "linklayer_advanced": "1",
     }
-    return [f"config queue '{name}'", *(f"\toption {key} '{value}'" for key, value in options.items())]
+    return [f"config queue '{section(dev)}'", *(f"\toption {key} '{value}'" for key, value in options.items())]
+
+
+def section(dev: str) -> str:
+    """Return the name of an interface's section: UCI's names have no other characters than letters and digits."""
+    return re.sub(r"\W", "_", dev)
 
 
 def plain(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:

@@ -27,8 +27,16 @@ class Target:
     """What it can run, as it is shipped."""
     lines: Callable[[str, Line, Shaped, Shaped], list[str]]
     """What to paste, for an interface, a line and both directions."""
+    use: str
+    """Where to paste it; `{dev}`, `{ifb}` and `{name}`, the interface as UCI writes it, are filled in."""
+    undo: str
+    """The line that removes it again; the same are filled in."""
     lacks: frozenset[str] = frozenset()
     """Options of `space` that it has no words for."""
+
+    def filled(self, text: str, dev: str) -> list[str]:
+        """Return `use` or `undo` for an interface, line by line."""
+        return text.format(dev=dev, ifb=ifb(dev), name=sqm.section(dev)).splitlines()
 
 
 def interface(name: str, option: str = "--dev") -> str:
@@ -44,7 +52,7 @@ def ifb(dev: str) -> str:
 
 
 def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return commands of tc and ip to paste, both directions; running them again changes nothing."""
+    """Return commands of tc and ip to paste, both directions, whatever queues are there."""
     return [command.text for command in tc_commands(dev, line, down, up)]
 
 
@@ -80,13 +88,14 @@ def redirect(dev: str, inner: str) -> Command:
 def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
     """Return the commands that shape what leaves an interface."""
     queue = shaped.queue.split()
+    # `replace` would keep those options of a queue of the same kind that are not named here.
+    delete = Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True)
     if shaped.itself:
-        return [Command.of("tc qdisc replace dev {dev} root", *queue, dev=dev)]
+        return [delete, Command.of("tc qdisc add dev {dev} root", *queue, dev=dev)]
     rate = rate_text(_bits(shaped))
     size = Framing.of(line.framing).stab()
-    # An htb can be replaced by its like only as a whole.
     return [
-        Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True),
+        delete,
         Command.of(f"tc qdisc add dev {{dev}} root handle 1: {size}htb default 10", dev=dev),
         Command.of("tc class add dev {dev} parent 1: classid 1:10 htb rate {rate} ceil {rate}", dev=dev, rate=rate),
         Command.of("tc qdisc add dev {dev} parent 1:10 handle 110:", *queue, dev=dev),
@@ -127,18 +136,48 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
+_UNDO_TC = "tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del dev {ifb}"
+
 TARGETS = {
-    "tc": Target("commands of tc and ip", ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo"), tc_lines),
-    "openwrt": Target("/etc/config/sqm of OpenWrt", sqm.KINDS, sqm.openwrt),
-    "sqm": Target("/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain),
-    "networkd": Target("files of systemd-networkd", networkd.KINDS, networkd.files, networkd.LACKS),
-    "routeros": Target("commands of RouterOS 7", routeros.KINDS, routeros.commands, routeros.LACKS),
+    "tc": Target(
+        "commands of tc and ip", ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo"), tc_lines,
+        use="Paste them into a root shell. A reboot removes them.",
+        undo=_UNDO_TC,
+    ),
+    "openwrt": Target(
+        "/etc/config/sqm of OpenWrt", sqm.KINDS, sqm.openwrt,
+        use="Once: opkg update && opkg install sqm-scripts luci-app-sqm\n"
+        "(OpenWrt 25.12 and later: apk update && apk add sqm-scripts luci-app-sqm)\n"
+        "Put this section in place of the one of {dev} in /etc/config/sqm, then: /etc/init.d/sqm restart\n"
+        "LuCI shows it at Network, SQM QoS.",
+        undo="uci delete sqm.{name} && uci commit sqm && /etc/init.d/sqm restart",
+    ),
+    "sqm": Target(
+        "/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain,
+        use="Write this into /etc/sqm/{dev}.iface.conf, then: sqm reload {dev}",
+        undo="sqm stop {dev}; rm /etc/sqm/{dev}.iface.conf",
+    ),
+    "networkd": Target(
+        "files of systemd-networkd", networkd.KINDS, networkd.files,
+        use="Write the files, then: networkctl reload && networkctl reconfigure {dev}",
+        undo="rm /etc/systemd/network/{dev}.network.d/queue.conf /etc/systemd/network/{ifb}.net*; networkctl reload; "
+        + _UNDO_TC,
+        lacks=networkd.LACKS,
+    ),
+    "routeros": Target(
+        "commands of RouterOS 7", routeros.KINDS, routeros.commands,
+        use="Paste them into a terminal of the router.",
+        undo="/queue/simple remove [find name=quell]; /queue/type remove [find name~\"^quell-\"]; "
+        "/ip/firewall/filter enable [find action=fasttrack-connection]",
+        lacks=routeros.LACKS,
+    ),
     "live": Target(
         "a configuration of quell live",
-        ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo", "cobalt", "hush"),
-        _live,
+        ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo", "cobalt", "hush"), _live,
+        use="Write this into live.toml, then: sudo quell live --config live.toml",
+        undo="Ctrl-C ends it and puts back what was there.",
     ),
-}
+}  # fmt: skip
 
 KINDS = sorted({kind for each in TARGETS.values() for kind in each.kinds})
 """Every discipline that some target has."""

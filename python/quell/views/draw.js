@@ -122,12 +122,15 @@ $("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
 });
-$("copy").addEventListener("click", () => {
-  const done = () => { $("copy").textContent = "copied"; setTimeout(() => { $("copy").textContent = "copy"; }, 1500); };
-  // A page opened from a file may have no clipboard: select the text instead.
-  const select = () => getSelection().selectAllChildren($("command"));
-  navigator.clipboard ? navigator.clipboard.writeText($("command").textContent).then(done, select) : select();
-});
+for (const button of document.querySelectorAll(".command button")) {
+  button.addEventListener("click", () => {
+    const text = button.previousElementSibling;
+    const done = () => { button.textContent = "copied"; setTimeout(() => { button.textContent = "copy"; }, 1500); };
+    // A page opened from a file may have no clipboard: select the text instead.
+    const select = () => getSelection().selectAllChildren(text);
+    navigator.clipboard ? navigator.clipboard.writeText(text.textContent).then(done, select) : select();
+  });
+}
 for (const th of document.querySelectorAll("th")) {
   const column = th.cellIndex, table = th.closest("table");
   th.tabIndex = 0;

@@ -66,7 +66,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines to read as they are."""
+    """Lines to copy."""
 
     title: str
     text: str
@@ -87,7 +87,7 @@ def page(
     before: str = "",
     after: str = "",
 ) -> str:
-    """Return a page as HTML; `command` is what repeats it, `tab` its name in a browser.
+    """Return a page as HTML, the listings first; `command` is what repeats it, `tab` its name in a browser.
 
     `header`, `before` and `after` are HTML below the title, above the figures and below them.
     """
@@ -97,7 +97,9 @@ def page(
         "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(figures)),
         "tables": "\n".join(_matrix(table) for table in tables),
         "listings": "\n".join(
-            f"<section><h2>{escape(one.title)}</h2><pre>{escape(one.text)}</pre></section>" for one in listings
+            f'<section><h2>{escape(one.title)}</h2><div class="command"><pre>{escape(one.text)}</pre>'
+            '<button type="button">copy</button></div></section>'
+            for one in listings
         ),
         "after": after,
         "again": again(command),

@@ -39,7 +39,7 @@ def again(command: str, before: str = "", after: str = "") -> str:
     return (
         f"<section>\n  <h2>Make this page again</h2>{before}\n"
         f'  <div class="command"><code id="command">{escape(command)}</code>'
-        f'<button id="copy" type="button">copy</button></div>{after}\n</section>'
+        f'<button type="button">copy</button></div>{after}\n</section>'
     )
 
 

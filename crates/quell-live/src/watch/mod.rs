@@ -212,7 +212,15 @@ impl<'a> Watch<'a> {
             "" => "no interface has a queue discipline".to_owned(),
             devices => format!("{devices}: no queue discipline"),
         };
-        Err(Error::new(what).remedy("tc qdisc replace dev NAME root fq_codel makes one"))
+        let first = self
+            .devices
+            .split(", ")
+            .next()
+            .filter(|name| !name.is_empty());
+        let first = first.unwrap_or("eth0");
+        Err(Error::new(what).remedy(format!(
+            "tc qdisc replace dev {first} root fq_codel makes one"
+        )))
     }
 
     fn sample(&mut self, now: u64) -> io::Result<()> {
