@@ -317,6 +317,29 @@ def test_the_record_names_the_controller(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(again.read_text()) == json.loads(run.read_text())
 
 
+def test_controllers_are_compared_beside_queues() -> None:
+    class Named(Still):
+        name = "five"
+
+    link: Any = {**LINK, "seeds": 2}
+    frame = quell.compare(aqm=["codel", ("fifo limit 900", Named({"limit": 5})), ("fifo", lambda: Still({}))], **link)
+    assert frame.select("queue", "controller", "seed").unique().height == 6
+    summary = quell.summary(frame).select("queue", "controller", "runs").rows()
+    assert summary == [("codel", None, 2), ("fifo limit 900", "five", 2), ("fifo", "Still", 2)]
+    alone = quell.run(aqm="fifo limit 900", controller=Named({"limit": 5}), **LINK)
+    assert frame["trace_hash"].to_list().count(alone["trace_hash"][0]) == 1, "the first seed is the run's"
+    assert alone["controller"].to_list() == ["five"]
+    swept = quell.sweep(over={"link.rate": ["5mbit", "10mbit"]}, aqm=[("fifo", Still({"limit": 5}))], seeds=1, **LINK)
+    assert swept["controller"].to_list() == ["Still", "Still"]
+    for given, words in (
+        ([("fifo", 3)], "no controller: it has no decide"),
+        ([("fifo",)], "has 1 parts"),
+        ([("fifo", Still({})), ("fifo", Still({"limit": 5}))], "two queues are called fifo [+] Still; give them names"),
+    ):
+        with pytest.raises(quell.InputError, match=words):
+            quell.compare(aqm=given, **LINK)  # type: ignore[arg-type]
+
+
 def test_what_a_controller_raises_comes_out() -> None:
     class Broken:
         period = 0.1

@@ -555,7 +555,7 @@ def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_left_out_says_why() -> None:
     with pytest.raises(LeftOut, match="no parameter"):
-        candidate.Candidate("none", _core.Queue("fixed")).turned(2.0)
+        candidate.Candidate(_core.Queue("fixed")).turned(2.0)
 
 
 def test_an_executor_gives_the_cells_of_this_process() -> None:

@@ -379,7 +379,7 @@ class FewArguments(Fifo):
     [
         (Raises, ZeroDivisionError, "at 1.0", 'raise ZeroDivisionError(f"at {now:.1f}")'),
         (RaisesAtArrival, LookupError, "no room", 'raise LookupError("no room")'),
-        (FewArguments, TypeError, "takes 2 positional arguments but 3 were given", "run_many"),
+        (FewArguments, TypeError, "takes 2 positional arguments but 3 were given", "run_each"),
     ],
 )
 def test_what_a_queue_raises_comes_out_with_its_traceback(

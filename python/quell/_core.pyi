@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack, final
 
 from quell.experiments.control import Gauges, Knobs
-from quell.experiments.queue import Parsed
+from quell.experiments.queue import OwnQueue
 from quell.inputs.keys import Keys
 
 __version__: str
@@ -270,7 +270,7 @@ class Packet:
 
 def run_many(
     scenario: Scenario,
-    jobs: Sequence[tuple[Parsed | str, int, float | None]],
+    jobs: Sequence[tuple[Queue | OwnQueue | str, int, float | None]],
     on_done: Callable[[int, str], object],
     *,
     threads: int = 0,
@@ -284,7 +284,7 @@ def run_many(
     """
 
 def run_each(
-    jobs: Sequence[tuple[Scenario, Parsed | str, int, float | None]],
+    jobs: Sequence[tuple[Scenario, Queue | OwnQueue | str, int, float | None]],
     on_done: Callable[[int, str], object],
     *,
     threads: int = 0,
@@ -303,7 +303,7 @@ class World:
     def __init__(
         self,
         scenario: Scenario,
-        queue: Parsed | str,
+        queue: Queue | OwnQueue | str,
         seed: int,
         *,
         series_bin_s: float | None = None,

@@ -10,12 +10,11 @@ from typing import Any, TypeGuard, Unpack
 import polars as pl
 
 from quell import _core
-from quell._core import Scenario
+from quell._core import InputError, Scenario
 from quell.common import files
 from quell.common.names import check_keywords, known
 from quell.evaluation import page as evaluation_page
 from quell.evaluation import run as evaluation
-from quell.evaluation.candidate import Evaluated
 from quell.evaluation.candidate import parse_all as parse_candidates
 from quell.evaluation.link import parse as parse_link
 from quell.experiments import experiment, grid, responsiveness
@@ -80,7 +79,10 @@ def _run(
     pcap: Path | None,
 ) -> pl.DataFrame:
     if controller is not None:
-        return frame.runs([run_controlled(checked, queue, seed, controller, series, pcap)])
+        if not isinstance(queue, _core.Queue):
+            raise InputError(f"controller: {queue} is written in Python and has no knobs; give words, as in aqm='fifo'")
+        record = run_controlled(checked, queue, seed, controller, series, pcap)
+        return frame.runs([{**record, "scenario_hash": experiment.fingerprint(checked)}])
     return _frame(experiment.run_jobs(checked, [experiment.Job(queue, seed, series)], pcap=pcap))
 
 
@@ -97,9 +99,10 @@ def compare(
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
     `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
-    has); `seeds` is the number of runs per queue (None: the scenario's). Queues written in Python run one after another
-    on the calling thread, beside all others. `rpm` measures responsiveness, too, in a second run of each seed with
-    probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
+    has). In a list a tuple is a queue with a controller: `("fifo limit 100", Aimd)`, an object or a class or function
+    that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's). What is written in
+    Python runs one after another on the calling thread. `rpm` measures responsiveness, too, in a second run of each
+    seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
 
     Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
     any number of cores (`cpu_s` and what follows from it excepted).
@@ -163,7 +166,7 @@ def sweep(
 
 
 def evaluate(
-    aqm: list[Evaluated] | Evaluated | None = None,
+    aqm: list[Aqm] | Aqm | None = None,
     link: str | None = None,
     *,
     sections: Sequence[str] | str | None = None,
@@ -174,10 +177,9 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Evaluate queues per RFC 7928 (docs/how-to/evaluate.md), beside tail drop on the same link.
 
-    `aqm` is a queue or a list of queues as `quell.run` takes them (None: the command's), or a tuple of a queue and a
-    controller: an object, or a class or function that makes one for each run. `link` is `RATE[@rtt=TIME]` or a
-    scenario. `sections` are those to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a file for the page. `state` is
-    a file for finished runs: after an interruption the same call continues from there.
+    `aqm` is a queue or a list of queues as `quell.compare` takes them (None: the command's). `link` is
+    `RATE[@rtt=TIME]` or a scenario. `sections` are those to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a file
+    for the page. `state` is a file for finished runs: after an interruption the same call continues from there.
 
     Returns a list with a dictionary per scenario and queue: `section`, `requirement`, `scenario`, `queue`, `verdict`,
     `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller

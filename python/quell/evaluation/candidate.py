@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any
 
-from quell._core import InputError
+from quell import _core
 from quell.experiments import experiment
-from quell.experiments.control import Controller
-from quell.experiments.queue import Aqm, OwnQueue, Parsed, parse
-
-Evaluated: TypeAlias = Aqm | tuple[Aqm, Controller | Callable[[], Controller]]
-"""A queue as `quell.run` takes it, or such a queue and a controller: an object, or what makes one for each run."""
+from quell.experiments.queue import Controlled, OwnQueue, Parsed
+from quell.experiments.queue import parse_all as queues
 
 _SENSITIVE = ("target", "rtt", "interval", "probability", "alpha", "delta", "limit")
 """Parameters to turn for section 8.3, the first that a queue has."""
@@ -28,23 +23,26 @@ class LeftOut(Exception):  # noqa: N818 (no error: a scenario that a queue has n
 class Candidate:
     """One column of the matrix."""
 
-    name: str
     queue: Parsed
-    make: Callable[[], Controller] | None = None
-    """Makes a fresh controller for each run."""
+
+    @property
+    def name(self) -> str:
+        """What the column is called."""
+        return str(self.queue)
 
     @property
     def words(self) -> str:
         """Return the queue's words. Raises LeftOut where the queue or its controller is written in Python."""
-        if isinstance(self.queue, OwnQueue) or self.make is not None:
+        if not isinstance(self.queue, _core.Queue):
             raise LeftOut("needs queue words; what is written in Python works at the bottleneck, as it is given")
         return str(self.queue)
 
     def options(self) -> list[dict[str, Any]]:
         """List the parameters: `name`, `value`, `default`, `meaning`; empty where the queue is written in Python."""
-        if isinstance(self.queue, OwnQueue):
+        queue = self.queue.queue if isinstance(self.queue, Controlled) else self.queue
+        if isinstance(queue, OwnQueue):
             return []
-        kind = str(self.queue).split()[0]
+        kind = str(queue).split()[0]
         found = next(k for k in experiment.known_queues() if k["name"] == kind)
         options: list[dict[str, Any]] = found["options"]
         return options
@@ -73,40 +71,4 @@ class Candidate:
 
 def parse_all(given: list[object]) -> list[Candidate]:
     """Read what `quell.evaluate` takes. Raises InputError."""
-    found = list(dict.fromkeys(_parse(one) for one in given))
-    names = [one.name for one in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"aqm: two queues are called {name}; give them names: an attribute `name` of the object")
-    return found
-
-
-def _parse(given: object) -> Candidate:
-    if not isinstance(given, tuple):
-        queue = parse(given)
-        return Candidate(str(queue), queue)
-    if len(given) != 2:
-        raise InputError(
-            f"aqm: {given!r} has {len(given)} parts; write a queue and its controller: (queue, controller)"
-        )
-    queue, controller = parse(given[0]), given[1]
-    if isinstance(queue, OwnQueue):
-        raise InputError(
-            f"aqm: {queue} is written in Python and has no knobs; a controller needs a queue that has some"
-        )
-    if isinstance(controller, type) or not hasattr(controller, "decide"):
-        if not callable(controller):
-            raise InputError(
-                f"aqm: {controller!r} is no controller: it has no decide(); docs/how-to/extending.md shows one"
-            )
-        make = cast("Callable[[], Controller]", controller)
-    else:
-        kept = cast("Controller", controller)
-
-        def make() -> Controller:
-            return copy.deepcopy(kept)
-
-    if not hasattr(made := make(), "decide"):
-        raise InputError(f"aqm: {type(made).__name__} has no decide(); docs/how-to/extending.md shows a controller")
-    name = getattr(made, "name", None)
-    return Candidate(f"{queue} + {name if isinstance(name, str) else type(made).__name__}", queue, make)
+    return [Candidate(queue) for queue in queues(given)]

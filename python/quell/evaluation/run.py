@@ -22,7 +22,6 @@ from quell.evaluation.measures import compact, ellipse
 from quell.evaluation.state import Kept
 from quell.evaluation.verdict import LEFT_OUT, Judged, Values
 from quell.experiments import experiment
-from quell.experiments.control import run_controlled
 from quell.experiments.executor import HERE, Executor
 from quell.results.stats import estimate
 
@@ -88,9 +87,8 @@ def plan(
     """Plan an evaluation; tail drop with a buffer of the bandwidth-delay product comes first. Raises InputError."""
     if not 1 <= seeds <= MAX_SEEDS:
         raise InputError(f"seeds: {seeds} is not 1 to {MAX_SEEDS}")
-    words = f"pfifo limit {link.packets}"
-    reference = Candidate(words, _core.Queue(words))
-    others = [one for one in candidates if one.name not in (words, str(reference.queue))]
+    reference = Candidate(_core.Queue(f"pfifo limit {link.packets}"))
+    others = [one for one in candidates if one.name != reference.name]
     return Plan(link, (reference, *others), tuple(_chosen(sections)), seeds)
 
 
@@ -203,22 +201,17 @@ def evaluate(
         def done(task: _Task, record: Mapping[str, Any]) -> None:
             nonlocal finished
             # What is written in Python may have changed when the evaluation is continued.
-            words = isinstance(task.candidate.queue, _core.Queue) and task.candidate.make is None
+            words = isinstance(task.candidate.queue, _core.Queue)
             kept.add(task.key, compact(record, plot=task.first), to_file=words)
             finished += alike[task.key]
             on_done(finished)
 
-        ours = [task for task in missing if task.candidate.make is None]
         experiment.stream(
-            [(task.scenario, task.job) for task in ours],
-            lambda k, record: done(ours[k], record),
+            [(task.scenario, task.job) for task in missing],
+            lambda k, record: done(missing[k], record),
             threads=threads,
             on=on,
         )
-        for task in missing:
-            if task.candidate.make is not None:
-                made = task.candidate.make()
-                done(task, run_controlled(task.scenario, task.job.queue, task.job.seed, made, task.job.series_bin_s))
         keys = {task.key for task in tasks}
         with kept.judged(keys):
             for task in tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -11,8 +11,6 @@ from typing import Any, Protocol, TypedDict
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.common.names import known
-from quell.experiments.experiment import fingerprint
-from quell.experiments.queue import OwnQueue, Parsed
 
 
 class Gauges(TypedDict):
@@ -64,9 +62,9 @@ class Knobs(TypedDict, total=False):
 class Controller(Protocol):
     """What `quell.run(controller=...)` takes.
 
-    It may have another attribute, `knobs`, which lists the knobs that it sets, as in `knobs = ("limit", "drop")`: a
-    queue that lacks one is then refused before the run, else at the first decision that sets it. `knobs = ()` is for
-    a controller that only reads gauges.
+    It may have an attribute `name`, which records and tables call it by, and an attribute `knobs`, which lists the
+    knobs that it sets, as in `knobs = ("limit", "drop")`: a queue that lacks one is then refused before the run, else
+    at the first decision that sets it. `knobs = ()` is for a controller that only reads gauges.
     """
 
     period: float
@@ -78,20 +76,16 @@ class Controller(Protocol):
 
 def run_controlled(
     scenario: Scenario,
-    queue: Parsed | str,
+    queue: _core.Queue | str,
     seed: int,
     controller: Controller,
     series_bin_s: float | None,
     pcap: Path | None = None,
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Simulate one run with a controller from outside; returns the result record.
 
     Raises InputError, also where the queue lacks a knob that the controller sets.
     """
-    if isinstance(queue, OwnQueue):
-        raise InputError(
-            f"{_title(controller)}: {queue} is written in Python and has no knobs; its class decides by itself"
-        )
     world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s, pcap=pcap)
     _check_knobs(controller, queue, world.knobs())
     with _named(controller):
@@ -101,14 +95,19 @@ def run_controlled(
         knobs = controller.decide(gauges)
         with _named(controller):
             world.set(knobs, which, sub_queue)
-    named = {"scenario_hash": fingerprint(scenario), "controller": type(controller).__name__}
-    record: Mapping[str, Any] = json.loads(world.finish()) | named
+    record: dict[str, Any] = json.loads(world.finish()) | {"controller": name(controller)}
     return record
+
+
+def name(controller: object) -> str:
+    """Return what a controller is called: its attribute `name`, or its class."""
+    own = getattr(controller, "name", None)
+    return own if isinstance(own, str) else type(controller).__name__
 
 
 @contextmanager
 def _named(controller: Controller) -> Iterator[None]:
-    """Put the class of the controller before what is wrong with its answer."""
+    """Put the name of the controller before what is wrong with its answer."""
     try:
         yield
     except (InputError, TypeError) as error:
@@ -116,7 +115,7 @@ def _named(controller: Controller) -> Iterator[None]:
 
 
 def _title(controller: Controller) -> str:
-    return f"controller {type(controller).__name__}"
+    return f"controller {name(controller)}"
 
 
 def _period(controller: Controller) -> float:
@@ -130,7 +129,7 @@ def _period(controller: Controller) -> float:
         raise InputError(f"its period is {period!r}; {remedy}") from None
 
 
-def _check_knobs(controller: Controller, queue: Parsed | str, there: Sequence[str]) -> None:
+def _check_knobs(controller: Controller, queue: _core.Queue | str, there: Sequence[str]) -> None:
     wanted = getattr(controller, "knobs", None)
     if isinstance(wanted, str):
         raise InputError(f'{_title(controller)}: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')

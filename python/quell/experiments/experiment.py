@@ -15,8 +15,9 @@ from typing import Any, TypeVar, Unpack
 from quell import _core
 from quell._core import Scenario
 from quell.common.names import check_keywords
+from quell.experiments.control import run_controlled
 from quell.experiments.executor import HERE, Executor
-from quell.experiments.queue import Parsed
+from quell.experiments.queue import Controlled, OwnQueue, Parsed
 from quell.inputs import flent, notes, shortcuts
 from quell.inputs.shortcuts import Overrides
 
@@ -197,20 +198,19 @@ def run_jobs(
     scenario_hash = fingerprint(scenario)
     started = time.monotonic()
 
-    def done(index: int, record: str) -> None:
-        run = outcome.by_job[index] = json.loads(record) | {"scenario_hash": scenario_hash}
+    def done(index: int, record: Mapping[str, Any]) -> None:
+        run = outcome.by_job[index] = {**record, "scenario_hash": scenario_hash}
         outcome.packets += run["packets_per_cpu_s"] * run["cpu_s"]
         outcome.wall_s = time.monotonic() - started
         if on_record is not None:
             on_record(outcome)
 
-    work = [(job.queue, job.seed, job.series_bin_s) for job in jobs]
     try:
-        if on is HERE:
-            _core.run_many(scenario, work, done, threads=threads, pcap=pcap)
+        if pcap is None:
+            stream([(scenario, job) for job in jobs], done, threads=threads, on=on)
         else:
-            for index, record in on.stream(run_one, [(scenario, *job) for job in work], at_once=threads):
-                done(index, record)
+            work = [(j.queue, j.seed, j.series_bin_s) for j in jobs if not isinstance(j.queue, Controlled)]
+            _core.run_many(scenario, work, lambda k, record: done(k, json.loads(record)), threads=threads, pcap=pcap)
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.wall_s = time.monotonic() - started
@@ -250,17 +250,27 @@ def stream(
 ) -> None:
     """Run jobs as `run_each`; give `done` each job's index and record as it finishes, in no fixed order.
 
-    Raises KeyboardInterrupt on Ctrl-C, after `done` had what was finished.
+    Queues with a controller run last, one after another in this thread. Raises KeyboardInterrupt on Ctrl-C, after
+    `done` had what was finished.
     """
-    work = [(scenario, job.queue, job.seed, job.series_bin_s) for scenario, job in runs]
+    places = [index for index, (_, job) in enumerate(runs) if not isinstance(job.queue, Controlled)]
+    work = [
+        (scenario, job.queue, job.seed, job.series_bin_s)
+        for scenario, job in runs
+        if not isinstance(job.queue, Controlled)
+    ]
     if on is HERE:
-        _core.run_each(work, lambda index, record: done(index, json.loads(record)), threads=threads)
+        _core.run_each(work, lambda k, record: done(places[k], json.loads(record)), threads=threads)
     else:
-        for index, record in on.stream(run_one, work, at_once=threads):
-            done(index, json.loads(record))
+        for k, record in on.stream(run_one, work, at_once=threads):
+            done(places[k], json.loads(record))
+    for index, (scenario, job) in enumerate(runs):
+        if isinstance(job.queue, Controlled):
+            made = job.queue.make()
+            done(index, run_controlled(scenario, job.queue.queue, job.seed, made, job.series_bin_s))
 
 
-def run_one(work: tuple[Scenario, Parsed | str, int, float | None]) -> str:
+def run_one(work: tuple[Scenario, _core.Queue | OwnQueue | str, int, float | None]) -> str:
     """Run one job, `(scenario, queue, seed, width of the series' bins in seconds)`; return its record as JSON."""
     records: list[str] = []
     _core.run_each([work], lambda _, record: records.append(record), threads=1)

@@ -23,8 +23,10 @@ from typing import Protocol, TypeAlias, cast
 
 from quell import _core
 from quell._core import InputError, Packet
+from quell.experiments import control
+from quell.experiments.control import Controller
 
-__all__ = ["CE", "ECT0", "ECT1", "NOT_ECT", "Aqm", "OwnQueue", "Packet", "Queue"]
+__all__ = ["CE", "ECT0", "ECT1", "NOT_ECT", "Aqm", "Controlled", "OwnQueue", "Packet", "Queue"]
 
 NOT_ECT, ECT1, ECT0, CE = range(4)
 """The ECN field of a packet (RFC 3168, section 5; RFC 9331)."""
@@ -40,8 +42,11 @@ class Queue(Protocol):
         """Return the next packet for the link, None if there is none, or the time until which none may leave."""
 
 
-Aqm: TypeAlias = str | Queue | Callable[[], Queue]
-"""A queue: words as in tc, an object that is copied for each run, or a class or function that makes one."""
+Aqm: TypeAlias = str | Queue | Callable[[], Queue] | tuple[str, Controller | Callable[[], Controller]]
+"""A queue: words as in tc, an object that is copied for each run, or a class or function that makes one.
+
+Or words and a controller of that queue: an object that is copied for each run, or a class or function that makes one.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,19 @@ class OwnQueue:
         return self.name
 
 
-Parsed: TypeAlias = _core.Queue | OwnQueue
+@dataclass(frozen=True)
+class Controlled:
+    """A queue with a controller written in Python, and the function that makes a new controller for each run."""
+
+    queue: _core.Queue
+    name: str
+    make: Callable[[], Controller]
+
+    def __str__(self) -> str:
+        return f"{self.queue} + {self.name}"
+
+
+Parsed: TypeAlias = _core.Queue | OwnQueue | Controlled
 """A queue, parsed and checked. It can be pickled if it is made of words."""
 
 
@@ -66,6 +83,8 @@ def parse(aqm: object) -> Parsed:
     """
     if isinstance(aqm, str):
         return _core.Queue(aqm)
+    if isinstance(aqm, tuple):
+        return _controlled(aqm)
     if isinstance(aqm, type) or not _is_queue(aqm):
         if not callable(aqm):
             what = "neither text nor an object with enqueue() and dequeue()"
@@ -78,6 +97,33 @@ def parse(aqm: object) -> Parsed:
         return OwnQueue(_name(made), aqm)
     queue = cast("Queue", aqm)
     return OwnQueue(_name(queue), lambda: copy.deepcopy(queue))
+
+
+def _controlled(given: tuple[object, ...]) -> Controlled:
+    if len(given) != 2:
+        raise InputError(
+            f"aqm: {given!r} has {len(given)} parts; write a queue and its controller: (queue, controller)"
+        )
+    queue, controller = parse(given[0]), given[1]
+    if not isinstance(queue, _core.Queue):
+        raise InputError(
+            f"aqm: {queue} is written in Python and has no knobs; a controller needs a queue that has some"
+        )
+    if isinstance(controller, type) or not hasattr(controller, "decide"):
+        if not callable(controller):
+            raise InputError(
+                f"aqm: {controller!r} is no controller: it has no decide(); docs/how-to/extending.md shows one"
+            )
+        make = cast("Callable[[], Controller]", controller)
+    else:
+        kept = cast("Controller", controller)
+
+        def make() -> Controller:
+            return copy.deepcopy(kept)
+
+    if not hasattr(made := make(), "decide"):
+        raise InputError(f"aqm: {type(made).__name__} has no decide(); docs/how-to/extending.md shows a controller")
+    return Controlled(queue, control.name(made), make)
 
 
 def parse_all(aqm: Iterable[object]) -> list[Parsed]:
