@@ -2,9 +2,9 @@
 //!
 //! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
 //! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
-//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (no clock: the
-//! first cell up to so many simulated seconds, and how many packets that were, for `benches/instructions`), `--worlds` (worlds of
-//! 1,000 to 65,000 flows alone).
+//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (once: the first
+//! cell up to so many simulated seconds, and its packets, for `benches/instructions`, hash and CPU seconds), `--slice 20` (with
+//! `--until`, stopping every so many ms), `--worlds` (worlds of 1,000 to 65,000 flows alone).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -365,8 +365,15 @@ fn main() {
     if let Some(seconds) = after("--until").and_then(|s| s.parse::<f64>().ok()) {
         if let Some(cell) = cells.first() {
             let mut world = world(cell, 1);
-            world.run_until((seconds * SEC as f64) as Nanos);
-            println!("{} {:x}", world.packets(), world.trace_hash());
+            let end = (seconds * SEC as f64) as Nanos;
+            let slice = after("--slice").and_then(|s| s.parse::<u64>().ok());
+            let slice = slice.map_or(end, |ms| ms.max(1) * MS);
+            let clock = ProcessTime::now();
+            while world.now() < end {
+                world.run_until((world.now() + slice).min(end));
+            }
+            let cpu_s = clock.elapsed().as_secs_f64();
+            println!("{} {:x} {cpu_s}", world.packets(), world.trace_hash());
         }
         return;
     }

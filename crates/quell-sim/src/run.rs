@@ -30,8 +30,10 @@ pub struct RunOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// Simulated time between two checks of the stop flag.
-const SLICE: Nanos = 20 * MS;
+/// Simulated time up to the first check of the stop flag, and the most between two: lookahead needs at least two round trips.
+const SLICE: (Nanos, Nanos) = (20 * MS, 4 * SEC);
+/// A slice that took less than this, s of CPU time, is followed by one twice as long; one of four times this, by half of it.
+const SLICE_CPU_S: f64 = 0.02;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
 ///
@@ -54,8 +56,9 @@ pub struct Session {
     /// The world.
     pub world: World,
     capture: Option<Capture>,
-    /// The end of the slice that runs.
+    /// The end of the slice that runs, and the length of the next.
     until: Nanos,
+    slice: Nanos,
     /// The answers that its packets had got when it stopped last.
     answers: Option<u64>,
     cpu_s: f64,
@@ -75,6 +78,7 @@ impl Session {
             world,
             capture,
             until: 0,
+            slice: SLICE.0,
             answers: None,
             cpu_s: 0.0,
         })
@@ -101,7 +105,7 @@ impl Session {
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
         self.check_answered()?;
         let clock = CpuClock::start();
-        let status = self.run_on(go_on);
+        let status = self.run_on(&clock, go_on);
         self.answers = Some(self.world.answers);
         self.cpu_s += clock.elapsed_s();
         status
@@ -124,8 +128,13 @@ impl Session {
         }
     }
 
-    fn run_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
+    fn run_on(
+        &mut self,
+        clock: &CpuClock,
+        go_on: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Status, Error> {
         let end = self.world.scenario.duration;
+        let mut before_s = 0.0;
         loop {
             let status = self.world.run_until(self.until);
             self.world.check()?;
@@ -144,7 +153,13 @@ impl Session {
             // A capture has to look after every event; nothing else does.
             let next = match self.capture {
                 Some(_) => self.world.next_event().saturating_add(1),
-                None => self.until + SLICE,
+                None => {
+                    let now_s = clock.elapsed_s();
+                    let next = self.until + self.slice;
+                    self.slice = slice_after(self.slice, now_s - before_s);
+                    before_s = now_s;
+                    next
+                }
             };
             self.until = next.min(end);
         }
@@ -159,6 +174,17 @@ impl Session {
             capture.finish()?;
         }
         Ok(self.world.record(self.cpu_s))
+    }
+}
+
+/// The length of the slice after one of this length that took so long, s of CPU time. Results do not depend on it.
+fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
+    if took_s < SLICE_CPU_S {
+        (2 * slice).min(SLICE.1)
+    } else if took_s > 4.0 * SLICE_CPU_S {
+        (slice / 2).max(MS)
+    } else {
+        slice
     }
 }
 
@@ -547,4 +573,20 @@ impl World {
 /// How long a flow was there in the measured time.
 fn active(r: &Report, warm: Nanos, now: Nanos) -> Nanos {
     r.span.1.min(now).saturating_sub(r.span.0.max(warm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_as_long_as_a_stop_may_wait() {
+        let (mut fast, mut slow) = (SLICE.0, SLICE.1);
+        for _ in 0..20 {
+            fast = slice_after(fast, 0.0);
+            slow = slice_after(slow, 1.0);
+        }
+        assert_eq!((fast, slow), (SLICE.1, MS));
+        assert_eq!(slice_after(SEC, 0.05), SEC);
+    }
 }

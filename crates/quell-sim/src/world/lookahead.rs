@@ -407,6 +407,7 @@ mod tests {
     use quell_qdisc::MS;
 
     use super::*;
+    use crate::run::{RunOptions, Session};
     use crate::scenario::{Overrides, Scenario};
 
     /// A world after 2 s, run in slices of this length, ns.
@@ -443,5 +444,28 @@ mod tests {
                 assert_eq!(records[0], records[1], "{scenario} {queue}");
             }
         }
+    }
+    #[test]
+    fn a_run_of_20_ms_round_trips_looks_ahead() {
+        let text =
+            "duration = \"2s\"\n[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n";
+        let s = Scenario::parse(text, "run", &Overrides::default()).expect("a scenario");
+        let world = World::new(Arc::new(s), "pfifo", 1, None).expect("a world");
+        let mut run = Session::new(world, &RunOptions::default()).expect("a run");
+        let mut asked = 0;
+        let mut go_on = || {
+            asked += 1;
+            Ok(())
+        };
+        assert_eq!(run.go_on(&mut go_on).expect("the end"), Status::Done);
+        assert!(asked > 5, "the flag to stop is read");
+        assert!(
+            run.world.look.stretches > 20,
+            "{}",
+            run.world.look.stretches
+        );
+        let mut whole = after(text, "pfifo", 2 * SEC);
+        let records = [run.world.record(0.0), whole.record(0.0)].map(|r| r.trace_hash);
+        assert_eq!(records[0], records[1]);
     }
 }
