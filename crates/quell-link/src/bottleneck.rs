@@ -6,11 +6,14 @@
 use std::collections::VecDeque;
 
 use quell_qdisc::control::{Delay, Echo};
+use quell_qdisc::fifo::Fifo;
 use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::parts::ring::Ring;
 use quell_qdisc::{
-    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC,
+    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
 };
 
+use crate::foresight::{Foresight, State};
 use crate::hist::Hist;
 use crate::meter::Counters;
 use crate::queue::{ManagedQueue, Observer, Offered, Question};
@@ -136,6 +139,64 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// Does each packet take its time on the link, so that no two leave at the same instant?
     pub fn is_even(&self) -> bool {
         self.shaper == Shaper::Line && self.server.is_constant() && self.mean_bps <= FASTEST
+    }
+
+    /// The queue, if nothing that comes after a packet was taken in changes when it arrives behind the link: a plain FIFO without
+    /// controller in front of a link that is even and loses nothing.
+    fn plain(&self) -> Option<&Fifo<P>> {
+        let link = self.is_even() && self.nic_limit == 0 && self.loss <= 0.0;
+        match self.queue.discipline() {
+            Qdisc::Fifo(fifo) if link && self.queue.controller().is_none() => {
+                let params = fifo.params();
+                (!params.selective && params.drop <= 0.0).then_some(fifo)
+            }
+            _ => None,
+        }
+    }
+
+    /// Is the time at which a packet leaves known when it is taken in?
+    pub fn is_foreseeable(&self) -> bool {
+        self.plain().is_some()
+    }
+
+    /// Takes the queue and the link out where departures are foreseeable; `each` gets those of the packets inside.
+    pub fn take_ahead(&mut self, mut each: impl FnMut(Nanos, &P)) -> Option<Foresight<P>> {
+        let fifo = self.plain()?;
+        let mut foresight = Foresight {
+            through: 0,
+            last: self.server.clone(),
+            limit_packets: fifo.params().limit_packets as usize,
+            limit_bytes: fifo.params().limit_bytes,
+            state: State {
+                next: NEVER,
+                in_service: None,
+                queue: Ring::new(),
+                bytes: 0,
+                server: self.server.clone(),
+            },
+        };
+        if let Some(packet) = &self.in_service {
+            foresight.through = self.next;
+            each(self.next, packet);
+        }
+        for packet in fifo.packets() {
+            foresight.through = foresight.last.finish(foresight.through, packet.len());
+            each(foresight.through, packet);
+        }
+        self.exchange(&mut foresight);
+        Some(foresight)
+    }
+
+    /// Puts back what [`Bottleneck::take_ahead`] took out, or takes it out again. In between nothing may arrive, and no time may
+    /// pass.
+    pub fn exchange(&mut self, foresight: &mut Foresight<P>) {
+        let state = &mut foresight.state;
+        if let Qdisc::Fifo(fifo) = self.queue.discipline_mut() {
+            fifo.exchange(&mut state.queue, &mut state.bytes);
+        }
+        std::mem::swap(&mut self.next, &mut state.next);
+        std::mem::swap(&mut self.in_service, &mut state.in_service);
+        std::mem::swap(&mut self.server, &mut state.server);
     }
 
     /// What the link offers on average, bit/s.

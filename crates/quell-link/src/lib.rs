@@ -15,6 +15,7 @@ pub mod dscp;
 pub mod error;
 pub mod field;
 pub mod file;
+pub mod foresight;
 pub mod hist;
 pub mod line;
 pub mod meter;

@@ -58,7 +58,7 @@ pub struct Probe<P, O> {
 
 impl<P: Packet, O: Observer<P>> Probe<P, O> {
     #[inline(always)]
-    fn departure(&mut self, now: Nanos, packet: &P) {
+    pub(crate) fn departure(&mut self, now: Nanos, packet: &P) {
         self.meter.departure(now, packet.enqueued(), packet.len());
         self.observer.departed(now, packet);
     }
@@ -185,6 +185,11 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// The discipline.
     pub fn discipline(&self) -> &Qdisc<P> {
         &self.qdisc
+    }
+
+    /// See [`ManagedQueue::discipline`].
+    pub(crate) fn discipline_mut(&mut self) -> &mut Qdisc<P> {
+        &mut self.qdisc
     }
 
     /// Who sets its knobs.

@@ -129,6 +129,17 @@ impl<P: Packet> Fifo<P> {
         self.queue.front()
     }
 
+    /// The packets, in the order in which they go.
+    pub fn packets(&self) -> impl Iterator<Item = &P> {
+        self.queue.iter()
+    }
+
+    /// Exchanges what is queued, and its bytes.
+    pub fn exchange(&mut self, queue: &mut Ring<P>, bytes: &mut u64) {
+        std::mem::swap(&mut self.queue, queue);
+        std::mem::swap(&mut self.bytes, bytes);
+    }
+
     /// The parameters in force.
     pub fn params(&self) -> &Params {
         &self.params

@@ -1,0 +1,128 @@
+//! A plain FIFO and its link, taken out of their [`crate::Bottleneck`]. When a packet is through is known as soon as it is taken
+//! in, because nothing that comes later changes it.
+
+use quell_qdisc::parts::ring::Ring;
+use quell_qdisc::{Backlog, DropCause, Drops, NEVER, Nanos, Packet};
+
+use crate::queue::{Observer, Probe};
+use crate::server::Server;
+
+/// The queue and its link.
+#[derive(Clone, Debug)]
+pub struct Foresight<P> {
+    /// When all that was taken in is through the link.
+    pub through: Nanos,
+    /// What the link does after that.
+    pub(crate) last: Server,
+    pub(crate) limit_packets: usize,
+    pub(crate) limit_bytes: u64,
+    pub(crate) state: State<P>,
+}
+
+/// What is exchanged with the bottleneck.
+#[derive(Clone, Debug)]
+pub(crate) struct State<P> {
+    /// When the packet on the link is through; `NEVER` without one.
+    pub next: Nanos,
+    pub in_service: Option<P>,
+    pub queue: Ring<P>,
+    pub bytes: u64,
+    pub server: Server,
+}
+
+impl<P: Packet> Foresight<P> {
+    /// Lets the packets before `before` leave the link; how many.
+    #[inline(always)]
+    pub fn depart<O: Observer<P>>(&mut self, before: Nanos, probe: &mut Probe<P, O>) -> u64 {
+        let mut departed = 0;
+        while self.state.next < before {
+            departed += 1;
+            self.state.serve(self.state.next, probe);
+        }
+        departed
+    }
+
+    /// `count` packets as long as `first` arrive, made by their number; `taken` gets those that are taken in and when they are
+    /// through.
+    #[inline(always)]
+    pub fn arrive<O: Observer<P>>(
+        &mut self,
+        now: Nanos,
+        (len, count): (u32, u32),
+        probe: &mut Probe<P, O>,
+        make: impl Fn(u32) -> P,
+        mut taken: impl FnMut(Nanos, &P),
+    ) {
+        let state = &mut self.state;
+        let bytes = state.bytes + u64::from(len) * u64::from(count);
+        let fits = state.queue.len() + count as usize <= self.limit_packets;
+        if !fits || bytes > self.limit_bytes || state.next == NEVER {
+            return self.arrive_singly(now, (len, count), probe, make, taken);
+        }
+        probe.meter.counters.arrivals += u64::from(count);
+        state.bytes = bytes;
+        for k in 0..count {
+            let packet = state.queue.push(make(k));
+            packet.set_enqueued(now);
+            self.through = self.last.finish(self.through, len);
+            taken(self.through, packet);
+        }
+        probe.meter.grown(now, state.backlog());
+    }
+
+    /// The queue may overflow, or the link is idle.
+    #[inline(never)]
+    fn arrive_singly<O: Observer<P>>(
+        &mut self,
+        now: Nanos,
+        (len, count): (u32, u32),
+        probe: &mut Probe<P, O>,
+        make: impl Fn(u32) -> P,
+        mut taken: impl FnMut(Nanos, &P),
+    ) {
+        let state = &mut self.state;
+        for k in 0..count {
+            probe.meter.counters.arrivals += 1;
+            let bytes = state.bytes + u64::from(len);
+            if state.queue.len() >= self.limit_packets || bytes > self.limit_bytes {
+                probe.drop(now, make(k), DropCause::Overflow);
+                probe.meter.grown(now, state.backlog());
+                continue;
+            }
+            state.bytes = bytes;
+            let packet = state.queue.push(make(k));
+            packet.set_enqueued(now);
+            self.through = self.last.finish(now.max(self.through), len);
+            taken(self.through, packet);
+            probe.meter.grown(now, state.backlog());
+            if state.next == NEVER {
+                state.serve(now, probe);
+            }
+        }
+    }
+}
+
+impl<P: Packet> State<P> {
+    #[inline(always)]
+    fn backlog(&self) -> Backlog {
+        Backlog {
+            packets: self.queue.len(),
+            bytes: self.bytes,
+        }
+    }
+
+    /// Puts the next packet on the link.
+    #[inline(always)]
+    fn serve<O: Observer<P>>(&mut self, now: Nanos, probe: &mut Probe<P, O>) {
+        self.in_service = self.queue.pop();
+        self.next = match &self.in_service {
+            Some(packet) => {
+                self.bytes -= u64::from(packet.len());
+                probe.departure(now, packet);
+                self.server.finish(now, packet.len())
+            }
+            None => NEVER,
+        };
+        probe.meter.shrunk(now, self.backlog());
+    }
+}
