@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from quell import _core
 from quell._core import InputError, Scenario
 from quell.cli import complete
-from quell.cli.options import File, Jobs, Ray, Rpm, Seeds
+from quell.cli.options import Jobs, Ray, Rpm, Seeds
 from quell.cli.simulate import Changes, Output, aqm_words, heading, simulate, spread, status
 from quell.common.console import bar, err, out
 from quell.common.text import one_line, si
@@ -30,13 +32,23 @@ EXAMPLES = (
     "  quell compare --tc 'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'\n\n"
     "  tc qdisc show | quell compare --tc -\n\n"
     "  quell compare lte --seeds 100 --ray 10.0.0.1:6379\n\n"
-    "  quell compare autorate"
+    "  quell compare autorate\n\n"
+    "  quell compare before.json after.json --html both.html"
 )
 
 
 @spread
 def compare(
-    file: File = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Scenario file (TOML) or built-in scenario; see `quell scenarios`. "
+            "Or records of quell shell (.json), one or several.",
+            show_default=False,
+            autocompletion=complete.compared,
+        ),
+    ] = None,
     aqm: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,10 +78,20 @@ def compare(
 
     With --trace NAME.down it compares them on a measured line (docs/explanation/autorate.md).
     """
+    others = {"real": real, "rpm": rpm, "aqm": aqm, **vars(changes), **vars(output)}
+    if files and all(name.endswith(".json") for name in files):
+        simulating = others | {"seeds": seeds, "jobs": jobs, "ray": ray}
+        if refused := [name for name, value in simulating.items() if value and name not in ("json", "html")]:
+            raise InputError(f"--{refused[0]}: not with records, which are of runs that are over; leave it out")
+        from quell.cli.show import show_commands
+
+        return show_commands([(Path(name), _core.read_file(name, "records")) for name in files], output.targets())
+    if files and len(files) > 1:
+        raise InputError(f"{files[1]}: compare takes one scenario, or records of quell shell (.json)")
+    file = files[0] if files else None
     if file == "autorate":
         from quell import autorate
 
-        others = {"real": real, "rpm": rpm, "aqm": aqm, **vars(changes), **vars(output)}
         if refused := [name for name, value in others.items() if value and name not in ("trace", "duration", "json")]:
             raise InputError(
                 f"--{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "

@@ -10,6 +10,7 @@ import typer
 
 from quell import _core
 from quell.experiments import experiment
+from quell.results.limits import NAMES
 
 Completions = list[tuple[str, str]]
 """Pairs of a value and the description that a shell shows beside it."""
@@ -61,6 +62,11 @@ def files(incomplete: str) -> Completions:
     return scenarios(incomplete) + _files(incomplete, (".toml", ".flent.gz"))
 
 
+def compared(incomplete: str) -> Completions:
+    """Complete a scenario, or records of `quell shell`."""
+    return scenarios(incomplete) + _files(incomplete, (".toml", ".flent.gz", ".json"))
+
+
 def traces(incomplete: str) -> Completions:
     """Complete a trace: the name of a built-in one, or a file."""
     sources = (
@@ -85,6 +91,11 @@ def _files(incomplete: str, endings: tuple[str, ...]) -> Completions:
     shown = [path for path in entries if _is_plain(path.name) and not path.name.startswith(".")]
     found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in shown]
     return [(name, "") for name in found if name.startswith(incomplete) and name.endswith(("/", *endings))]
+
+
+def limits(incomplete: str) -> list[str]:
+    """Complete the metric of a limit on a run."""
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 def flows(incomplete: str) -> list[str]:

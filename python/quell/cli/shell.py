@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,9 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,16 +28,22 @@ from rich.text import Text
 
 from quell import _core
 from quell._core import InputError, Scenario
-from quell.cli import complete
+from quell.cli import complete, prompt
 from quell.cli.options import Dashboard, Flent, Html, Json, Series
 from quell.common.console import Screen, err
+from quell.common.status import OK
+from quell.common.text import error_line
 from quell.experiments import experiment
-from quell.experiments.experiment import Job, Outcome
 from quell.inputs import flent as flent_file
 from quell.inputs import notes, shortcuts
 from quell.linux import nat
 from quell.linux.real import check_path
-from quell.views.targets import Targets
+from quell.results import commands
+from quell.results.limits import STATUS, Limit
+from quell.results.stats import Record
+from quell.views import commands as view_of
+from quell.views.targets import Targets, write_each
+from quell.views.targets import command as typed
 
 if TYPE_CHECKING:
     from quell._core import Shell
@@ -42,6 +52,8 @@ CONTEXT = {"allow_interspersed_args": False}
 EXAMPLES = (
     "Examples:\n\n"
     "  quell shell --rate 15mbit --delay 20ms --aqm fq_codel -- curl http://example.org/\n\n"
+    "  quell shell --rate 15mbit --delay 20ms --aqm pfifo --aqm hush --html both.html -- ./measure.sh\n\n"
+    "  quell shell --rate 15mbit --fail-if 'down.p95>100ms' --json run.json -- ./measure.sh\n\n"
     "  quell shell --trace builtin:lte --up-trace builtin:lte-up --aqm codel --html run.html -- iperf3 -c 192.0.2.1\n\n"
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
@@ -78,10 +90,10 @@ def shell(
         str | None, typer.Option(metavar="P", help="Random loss behind the queue: 0.01 or 1%.", rich_help_panel=_DOWN)
     ] = None,
     aqm: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="WORDS",
-            help="Queue words as in tc (quell queues).",
+            help="Queue words as in tc (quell queues); repeatable: the command runs once behind each.",
             rich_help_panel=_DOWN,
             autocompletion=complete.words,
         ),
@@ -93,7 +105,10 @@ def shell(
     up_delay: Annotated[str | None, typer.Option(metavar="TIME", help="Delay.", rich_help_panel=_UP)] = None,
     up_loss: Annotated[str | None, typer.Option(metavar="P", help="Loss.", rich_help_panel=_UP)] = None,
     up_aqm: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Queue.", rich_help_panel=_UP, autocompletion=complete.words)
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Queue. Default: that of --aqm.", rich_help_panel=_UP, autocompletion=complete.words
+        ),
     ] = None,
     scenario: Annotated[
         str | None,
@@ -120,6 +135,14 @@ def shell(
         typer.Option("--no-offload", help="Have the kernel deliver single packets only."),
     ] = False,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Random seed of queues and loss.")] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC>VALUE",
+            help="Exit with status 117 if the command ends well and this holds, as 'down.p95>100ms'; repeatable.",
+            autocompletion=complete.limits,
+        ),
+    ] = None,
     view: Annotated[bool, typer.Option("--view", help="Show the link live, below the command's output.")] = False,
     dashboard: Dashboard = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
@@ -130,70 +153,181 @@ def shell(
 ) -> int:
     """Run a command behind an emulated link with any rate or trace, delay, loss and queue.
 
-    The other side of the link is this machine, at the address in QUELL_SERVER. The exit status is the command's.
+    The other side of the link is this machine, at the address in QUELL_SERVER. The exit status is the command's. With
+    --json - the command's output goes to standard error.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell shell needs Linux: network namespaces and TUN devices")
     targets = Targets(json, html, flent=flent)
-    down = {"rate": rate, "trace": trace, "delay": delay, "loss": loss, "queue": aqm}
+    limits = [Limit.parse(text) for text in fail_if or ()]
+    down = {"rate": rate, "trace": trace, "delay": delay, "loss": loss}
     up = {"rate": up_rate, "trace": up_trace, "delay": up_delay, "loss": up_loss, "queue": up_aqm}
-    link = _link(scenario, down, up, seed)
-    words = command or [os.environ.get("SHELL") or "/bin/sh"]
+    queues: list[str | None] = [*(aqm or ())] or [None]
+    links = [_link(scenario, down | {"queue": words}, dict(up), seed) for words in queues]
     serve = _words("--server", server)
-
-    def start(output: tuple[int, int] | None) -> Shell:
-        return _core.Shell(
-            link, words, base_rtt=scenario is not None, bin_s=targets.bins(series) or _BIN_S, server=serve, mtu=mtu,
-            offload=not no_offload, output=output, hold=True, dashboard=dashboard,
-        )  # fmt: skip
-
-    began = time.monotonic()
     if out and serve:
         raise InputError("--nat: with --server the other side has no network access; give one of the two")
     if out:
         nat.check()
-    forwarding = nat.translated if out else lambda _device, _network: nullcontext()
-    with _command_gets_signals() as signals:
-        run = _watch if view else _run
-        running, status = run(start, forwarding, signals, link, quiet)
-    if (why := running.not_executed()) is not None:
-        not_found = status == 127 and "/" not in words[0]
-        err.print(f"quell: {words[0]}: {'command not found' if not_found else why}", markup=False, soft_wrap=True)
+    words = command or prompt.interactive(experiment.rates(links[0]))
+    given = _Given(
+        words=words, serve=serve, of_flows=scenario is not None, bin_s=targets.bins(series) or _BIN_S, mtu=mtu,
+        offload=not no_offload, dashboard=dashboard, quiet=quiet,
+        # Standard output belongs to JSON.
+        output=(2, 2) if targets.quiet else None,
+        forwarding=nat.translated if out else lambda _device, _network: nullcontext(),
+    )  # fmt: skip
+    runs, status = _run_all(given, links, _watch if view else _run)
+    if not runs:
         return status
-    if serve and (ended := running.server_ended()) is not None:
-        why = ended[1] or f"it ended before the command did, with status {ended[0]}"
-        err.print(f"quell: --server {serve[0]}: {why}", markup=False, soft_wrap=True)
-    records: list[dict[str, Any]] = _json.loads(running.finish())
     if not quiet:
-        (err if err.is_terminal else Screen(stderr=True, width=100)).print(_table(records))
-        _complain(records)
+        _report(runs)
+    flents = _flents(flent, given, list(zip(links, runs, strict=False)))
+    records = [record for run in runs for record in run.records]
     plain = records if series else experiment.without_series(records)
-    joined = []
-    if flent and min(len(record["series"]["backlog_ms"]) for record in records) < _LEAST_BINS:
+    about = "; ".join(dict.fromkeys(_describe(link, given, queues=False) for link in links))
+    write_each([
+        partial(targets.write_json, plain, indent=None),
+        partial(targets.write_flent, flents),
+        partial(targets.write_page, lambda: view_of.page(runs, about, typed()), "Report"),
+    ])  # fmt: skip
+    return _exceeded(limits, runs) or status if status == OK else status
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """What is the same for each queue."""
+
+    words: list[str]
+    serve: list[str] | None
+    of_flows: bool
+    """A link without delay gets half of the first flow's base round trip each way."""
+    bin_s: float
+    mtu: int
+    offload: bool
+    dashboard: int | None
+    quiet: bool
+    output: tuple[int, int] | None
+    forwarding: Forwarding
+
+    def start(self, link: Scenario, output: tuple[int, int] | None = None) -> Shell:
+        return _core.Shell(
+            link, self.words, base_rtt=self.of_flows, bin_s=self.bin_s, server=self.serve, mtu=self.mtu,
+            offload=self.offload, output=output or self.output, hold=True, dashboard=self.dashboard,
+        )  # fmt: skip
+
+
+class _Signals:
+    """Signals that arrived while a command ran."""
+
+    def __init__(self) -> None:
+        self.for_command: list[int] = []
+        self.stop = False
+        """No further queue's turn."""
+
+    def note(self, number: int) -> None:
+        self.stop = True
+        # The terminal sends Ctrl-C to the command, too.
+        if number != signal.SIGINT:
+            self.for_command.append(number)
+
+
+def _run_all(
+    given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int]]
+) -> tuple[list[commands.Run], int]:
+    """Run the command behind each link; give the runs and the first exit status that is not 0."""
+    records: list[dict[str, Any]] = []
+    statuses = []
+    with _command_gets_signals() as signals:
+        for done, link in enumerate(links):
+            turn = f"{done + 1} of {len(links)}: " if len(links) > 1 else ""
+            began = time.monotonic()
+            running, status = run(given, link, signals, turn)
+            wall_s = time.monotonic() - began
+            if (why := running.not_executed()) is not None:
+                not_found = status == 127 and "/" not in given.words[0]
+                _say(f"{given.words[0]}: {'command not found' if not_found else why}")
+                return [], status
+            if given.serve and (ended := running.server_ended()) is not None:
+                why = ended[1] or f"it ended before the command did, with status {ended[0]}"
+                _say(f"--server {given.serve[0]}: {why}")
+                # Nothing was there for the command to reach.
+                status = status or (ended[0] if ended[1] else 0)
+            told = {"words": given.words, "status": status, "wall_s": wall_s}
+            records += [record | {"command": told} for record in _json.loads(running.finish())]
+            statuses.append(status)
+            if signals.stop and done + 1 < len(links):
+                _say(f"stopped after {done + 1} of {len(links)} queues")
+                break
+    return commands.runs(records), next((status for status in statuses if status), OK)
+
+
+def _say(text: str) -> None:
+    err.print(f"quell: {error_line(text)}", markup=False, soft_wrap=True)
+
+
+def _report(runs: Sequence[commands.Run]) -> None:
+    """Print the tables, and warn of what makes their figures worthless."""
+    screen = err if err.is_terminal else Screen(stderr=True, width=100, highlight=False, emoji=False)
+    screen.print(view_of.table(runs, screen.width))
+    if (flows := view_of.flows(runs)) is not None:
+        screen.print(flows)
+    for run in runs:
+        _complain(run.records)
+    if all(run.sent_nothing for run in runs):
         err.print(
-            f"quell: --flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {flent} is not written"
-        )
-    elif flent:
-        joined.append(flent_file.of_shell(records, _base_ms(link, of_flows=scenario is not None)))
-    targets.write(_outcome(link, records, began), json=plain, flent=joined)
-    return status
+            "quell: no data of TCP or UDP crossed the link. To reach a server, connect to $QUELL_SERVER; a server on "
+            "this machine must listen on 0.0.0.0 or ::, not only on 127.0.0.1",
+            style="yellow", soft_wrap=True, markup=False,
+        )  # fmt: skip
+
+
+def _exceeded(limits: Sequence[Limit], runs: Sequence[commands.Run]) -> int:
+    """Name each limit that a run exceeds; give the exit status."""
+    found = [(limit, run.name, had) for run in runs for limit in limits if (had := limit.exceeded(run)) is not None]
+    for limit, name, had in found:
+        _say(f"--fail-if {limit.text}: {name}: {had}")
+    return STATUS if found else OK
+
+
+def _flents(path: Path | None, given: _Given, found: Sequence[tuple[Scenario, commands.Run]]) -> list[dict[str, Any]]:
+    """Make the data files for Flent; a run too short to plot has none."""
+    joined = []
+    for link, run in found if path is not None else ():
+        if min(len(record["series"]["backlog_ms"]) for record in run.records) < _LEAST_BINS:
+            _say(f"--flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {path} is not written")
+        else:
+            joined.append(flent_file.of_shell(run.records, _base_ms(link, of_flows=given.of_flows)))
+    return joined
 
 
 def _base_ms(link: Scenario, *, of_flows: bool) -> float:
-    """Return the delays of both links; where one has none, with `of_flows`, half of the first flow's round trip."""
+    """Return the delays of both links."""
+    return sum(delay for _, delay, _ in _ways(link, of_flows=of_flows))
+
+
+def _ways(link: Scenario, *, of_flows: bool) -> list[tuple[dict[str, Any], float, str]]:
+    """Give of both directions the keys, the delay in ms and the queue.
+
+    Where a direction has no delay, `of_flows` makes it half of the first flow's round trip.
+    """
     written = tomllib.loads(link.toml())
     flows = written.get("flow", ()) if of_flows else ()
     half = _core.quantity(flows[0]["rtt"], "time") / 2 if flows else 0.0
     ways = (written["link"], written["link"].get("up", written["link"]))
-    return sum(_core.quantity(way.get("delay", "0ms"), "time") or half for way in ways) / 1e6
+    return [(way, (_core.quantity(way.get("delay", "0ms"), "time") or half) / 1e6, way["queue"]) for way in ways]
 
 
-def _outcome(link: Scenario, records: Sequence[dict[str, Any]], began: float) -> Outcome:
-    """Convert the records to an experiment for the report, with each direction as a queue."""
-    named = {i: record | {"queue": f"{record['scenario']}: {record['queue']}"} for i, record in enumerate(records)}
-    jobs = [Job(record["queue"], record["seed"]) for record in named.values()]
-    packets = float(sum(record["packets"] for record in records))
-    return Outcome(link, jobs, named, wall_s=time.monotonic() - began, packets=packets, real=True)
+def _describe(link: Scenario, given: _Given, *, queues: bool = True) -> str:
+    """Say what each direction has."""
+    told = []
+    for way, delay, queue in _ways(link, of_flows=given.of_flows):
+        parts = [experiment.rate(way), f"{delay:g} ms" if delay else "", queue if queues else ""]
+        loss = float(way.get("loss", 0))
+        parts.insert(2, f"{100 * loss:g} % loss" if loss else "")
+        told.append(", ".join(part for part in parts if part))
+    down, up = told
+    return f"{down} each way" if down == up else f"down {down}; up {up}"
 
 
 # The link. ------------------------------------------------------------------------------------------------------------
@@ -203,12 +337,15 @@ def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | N
     """Make a scenario of the options; its errors name the options."""
     if source is not None:
         others = [f"--{key}" for key in ("delay", "loss") if down[key] is not None]
-        others += [f"--up-{_option(key)}" for key, value in up.items() if value is not None]
+        others += [f"--up-{key}" for key, value in up.items() if value is not None and key != "queue"]
         if others:
             raise InputError(f"{others[0]}: not with --scenario; write it into the file's [link] or [link.up]")
-        found = experiment.load(source, rate=down["rate"], trace=down["trace"], queue=down["queue"], seed=seed)
+        found = experiment.load(source, rate=down["rate"], trace=down["trace"], seed=seed)
         check_path(f"--scenario {source}", tomllib.loads(found.toml()))
-        return found
+        way_up = up["queue"] or down["queue"]
+        queues: Any = {"queue": down["queue"]} if down["queue"] else {}
+        queues |= {"up": {"queue": way_up}} if way_up else {}
+        return _named_by_options(lambda: found.replace(link=queues)) if queues else found
     if down["rate"] is None and down["trace"] is None:
         if any(up.values()) or any(down.values()):
             raise InputError("there is no link; give --rate, as in --rate 15mbit, or --trace or --scenario")
@@ -218,12 +355,17 @@ def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | N
             raise InputError(f"--rate {down['rate']}: not with --up-rate; both say the rate of the way up")
         down["rate"], up["rate"] = shortcuts.both_ways(down["rate"])
     of_link: Any = {**down, "up": up if any(value is not None for value in up.values()) else None}
-    try:
-        link = experiment.load(Scenario.from_keys(link=of_link), seed=seed)
-    except InputError as error:
-        raise InputError(re.sub(r"^link\.(up\.)?(\w+)", _named, str(error))) from None
+    link = _named_by_options(lambda: experiment.load(Scenario.from_keys(link=of_link), seed=seed))
     notes.warn_of_keys({"link": of_link})
     return link
+
+
+def _named_by_options(make: Callable[[], Scenario]) -> Scenario:
+    """Make a scenario; its errors name the options."""
+    try:
+        return make()
+    except InputError as error:
+        raise InputError(re.sub(r"^link\.(up\.)?(\w+)", _named, str(error))) from None
 
 
 def _option(key: str) -> str:
@@ -243,6 +385,8 @@ def _words(option: str, line: str | None) -> list[str] | None:
         raise InputError(f"{option}: {error}; quote it as in a shell") from None
     if not words:
         raise InputError(f"{option}: it is empty; write a command")
+    if shutil.which(words[0]) is None:
+        raise InputError(f"{option} {words[0]}: no such command; write one that is on PATH, or its path")
     return words
 
 
@@ -250,38 +394,38 @@ def _words(option: str, line: str | None) -> list[str] | None:
 
 
 @contextmanager
-def _command_gets_signals() -> Iterator[list[int]]:
+def _command_gets_signals() -> Iterator[_Signals]:
     """While the command runs, leave Ctrl-C to it (the terminal sends it there, too) and forward SIGTERM and SIGHUP."""
-    caught: list[int] = []
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    signals = _Signals()
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, lambda n, _frame: caught.append(n))
+            before[number] = signal.signal(number, lambda n, _frame: signals.note(n))
     try:
-        yield caught
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _wait(running: Shell, caught: list[int], timeout_s: float) -> int | None:
+def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
     status = running.wait(timeout_s)
     if running.link_lost():
         lost = f"quell: the link is gone: its device {running.device} was deleted; the command continues without it"
         _tell(lost, markup=False)
-    while caught:
-        running.signal(caught.pop(0))
+    while signals.for_command:
+        running.signal(signals.for_command.pop(0))
     return status
 
 
-def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, quiet: bool) -> tuple[Shell, int]:
-    running: Shell = start(None)
+def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int]:
+    running = given.start(link)
     _say_dashboard(running)
-    with forwarding(running.device, running.network):
-        if not quiet:
-            _announce(running, link)
+    with given.forwarding(running.device, running.network):
+        if not given.quiet:
+            _announce(running, f"{turn}{_describe(link, given)}")
         running.go()
-        while (status := _wait(running, caught, _LOOK_S)) is None:
+        while (status := _wait(running, signals, _LOOK_S)) is None:
             pass
     return running, status
 
@@ -298,7 +442,7 @@ def _say_dashboard(running: Shell) -> None:
         _tell(f"quell: dashboard: {running.dashboard}", markup=False)
 
 
-def _announce(running: Shell, link: Scenario) -> None:
+def _announce(running: Shell, link: str) -> None:
     address, six = running.server
     where = {
         "caller": "the other side is this machine",
@@ -307,25 +451,28 @@ def _announce(running: Shell, link: Scenario) -> None:
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
-    _tell(f"quell: {experiment.rates(link)}, {link.queue}; {where}: QUELL_SERVER={both}", style="dim")
+    _tell(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim", markup=False)
 
 
-def _watch(start: Any, forwarding: Forwarding, caught: list[int], _link: Scenario, _quiet: bool) -> tuple[Shell, int]:
+def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int]:
     """Run with the command's output above a live view."""
     from rich.live import Live
 
     pipes = [os.pipe(), os.pipe()]
-    running: Shell = start((pipes[0][1], pipes[1][1]))
+    running = given.start(link, (pipes[0][1], pipes[1][1]))
     for _, end in pipes:
         os.close(end)
     _say_dashboard(running)
-    with forwarding(running.device, running.network), Live(console=err, refresh_per_second=8, transient=True) as live:
+    if turn:
+        _tell(f"quell: {turn}{_describe(link, given)}", style="dim", markup=False)
+    shown = Live(console=err, refresh_per_second=8, transient=True)
+    with given.forwarding(running.device, running.network), shown as live:
         running.go()
         # Threads, because a command that is not read from stops.
         printers = [threading.Thread(target=_print_lines, args=(os.fdopen(end, "rb"), live)) for end, _ in pipes]
         for printer in printers:
             printer.start()
-        while (status := _wait(running, caught, _LOOK_S)) is None:
+        while (status := _wait(running, signals, _LOOK_S)) is None:
             live.update(_view(_json.loads(running.view())))
         for printer in printers:
             printer.join(timeout=1)
@@ -368,21 +515,7 @@ def _view(looks: Sequence[dict[str, Any]]) -> RenderableType:
     return table
 
 
-def _table(records: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    titles = ("", "queue", "Mbit/s", "used", "wait ms", "p95", "packets", "drops", "marks", "missed")
-    for title in titles:
-        table.add_column(title, justify="left" if title in ("", "queue") else "right", no_wrap=title != "queue")
-    for r in records:
-        table.add_row(
-            r["scenario"], r["queue"], f"{r['throughput_mbps']:.3f}", f"{100 * r['utilisation']:.1f} %",
-            f"{r['sojourn_ms']['mean']:.2f}", f"{r['sojourn_ms']['p95']:.2f}", str(r["packets"]), str(r["drops"]),
-            str(r["marks"]), str(r["live"]["missed"]),
-        )  # fmt: skip
-    return table
-
-
-def _complain(records: Sequence[dict[str, Any]]) -> None:
+def _complain(records: Sequence[Record]) -> None:
     """Warn if the machine was too slow for the link."""
     for r in records:
         missed, late = r["live"]["missed"], r["live"]["late_ms"]["max"]

@@ -6,6 +6,7 @@ import json as _json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,18 +18,21 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import watch
 from quell.cli.options import Html, ShownJson
-from quell.common import files, origin
+from quell.common import origin
 from quell.common.console import err, out
+from quell.common.files import write_text
 from quell.common.text import one_line
 from quell.experiments import experiment
 from quell.inputs import flent
-from quell.results import behaviour, stats
+from quell.results import behaviour, commands, stats
+from quell.views import commands as view_of
 from quell.views import table
 from quell.views.figures import Axis, Figure, Line, Panel, page
-from quell.views.targets import Targets, command
+from quell.views.targets import Targets, command, write_each
 
 EXAMPLES = (
-    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show rl-aqm.safetensors\n\n"
+    "Examples:\n\n  quell show before.json after.json --html both.html\n\n"
+    "  quell show learnqueue.safetensors --html table.html\n\n  quell show rl-aqm.safetensors\n\n"
     "  quell show runs.json --html report.html\n\n  quell show rrul.flent.gz --html beside.html"
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"
@@ -68,12 +72,12 @@ class QTable:
 
 
 def show(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="FILE",
+            metavar="FILE...",
             help="Table or network, a .safetensors with a card; result records as --json writes them; "
-            "a data file of Flent; samples of quell watch.",
+            "a data file of Flent; samples of quell watch. Several: records of quell shell.",
         ),
     ],
     html: Html = None,
@@ -81,6 +85,9 @@ def show(
 ) -> int:
     """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
     targets = Targets(json, html)
+    if len(files) > 1:
+        return show_commands([(file, _core.read_file(file, "records")) for file in files], targets)
+    [file] = files
     if flent.is_flent(file):
         return _show_flent(flent.Measured.load(file), targets)
     if watch.is_watched(file):
@@ -106,7 +113,7 @@ def show(
     if not targets.quiet:
         _print_table(learned)
     if html is not None:
-        files.write_text(html, picture(file.name, learned))
+        write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
     return 0
 
@@ -125,6 +132,8 @@ def _show_network(file: Path, network: behaviour.Network, targets: Targets) -> i
 
 def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     outcome = experiment.recorded(file, data)
+    if commands.are_commands(outcome.records):
+        return show_commands([(file, data)], targets)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         out.print(table.compare(rows, out.width))
@@ -132,6 +141,29 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
             out.print(felt)
         out.print(table.legend(rows, out.width, styled=out.is_terminal))
     targets.write(outcome, json=_json.loads(data))
+    return 0
+
+
+def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:
+    """Show records of `quell shell`, those of several files side by side."""
+    runs, names, plain = [], [], []
+    for file, data in given:
+        found = experiment.recorded(file, data).records
+        if not commands.are_commands(found):
+            raise InputError(f"{file}: not records of quell shell; of other records show one file at a time")
+        runs += commands.runs(found)
+        names += [file.name] * (len(found) // 2)
+        plain += found
+    runs = commands.distinct(runs, names)
+    if not targets.quiet:
+        out.print(view_of.table(runs, out.width))
+        if (flows := view_of.flows(runs)) is not None:
+            out.print(flows)
+    writes = [
+        partial(targets.write_json, plain, indent=None),
+        partial(targets.write_page, lambda: view_of.page(runs, view_of.rates(runs), command()), "Report"),
+    ]
+    write_each(writes)
     return 0
 
 
@@ -154,7 +186,7 @@ def _show_flent(measured: flent.Measured, targets: Targets) -> int:
         {"test": measured.test, "title": measured.title, "x_s": measured.x, "series": series}, indent=None
     )
     if targets.html is not None:
-        files.write_text(targets.html, beside(measured))
+        write_text(targets.html, beside(measured))
         err.print(f"Page: {targets.html}", style="dim", soft_wrap=True)
     return 0
 

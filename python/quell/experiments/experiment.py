@@ -79,10 +79,11 @@ def rates(scenario: Scenario) -> str:
     link = tomllib.loads(scenario.toml()).get("link")
     if link is None:
         return ""
-    return f"{_rate(link)} down, {_rate(link['up'])} up" if "up" in link else _rate(link)
+    return f"{rate(link)} down, {rate(link['up'])} up" if "up" in link else rate(link)
 
 
-def _rate(link: Mapping[str, Any]) -> str:
+def rate(link: Mapping[str, Any]) -> str:
+    """Say at what rate a link of a scenario file sends."""
     if "trace" in link:
         return f"trace {link['trace']}"
     if "schedule" in link:
@@ -129,8 +130,6 @@ class Outcome:
     """Runs repeated with probes, of which `by_job` has only the responsiveness."""
     measured: tuple[list[float], list[float | None]] | None = None
     """Times, s, and rates on the wire, Mbit/s, that a report draws beside the simulated ones."""
-    real: bool = False
-    """Real packets through an emulated link, nothing left out, a record per direction."""
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Targets:
         each = [
             partial(self.write_json, what, indent=None),
             partial(self._write_frames, records),
-            partial(self._write_flent, outcome.records if flent is None else flent),
+            partial(self.write_flent, outcome.records if flent is None else flent),
             partial(self._write_report, outcome),
         ]
         write_each(each)
@@ -113,20 +113,22 @@ class Targets:
         if self.csv is not None:
             frame.write_csv(self.csv, records)
 
-    def _write_flent(self, records: Sequence[dict[str, Any]]) -> None:
-        if self.flent is not None:
+    def write_flent(self, records: Sequence[dict[str, Any]]) -> None:
+        """Write data files for Flent to where `--flent` says; nothing without it."""
+        if self.flent is not None and records:
             from quell.inputs import flent as flent_file
 
             flent_file.write(self.flent, records)
 
     def write_with_page(self, plain: Any, page: Callable[[], str]) -> None:
         """Write JSON and a page of a command's own, in the same way; `page` is called where `--html` is given."""
-        write_each([partial(self.write_json, plain), partial(self._write_page, page)])
+        write_each([partial(self.write_json, plain), partial(self.write_page, page)])
 
-    def _write_page(self, page: Callable[[], str]) -> None:
+    def write_page(self, page: Callable[[], str], what: str = "Page") -> None:
+        """Write a page to where `--html` says; nothing without it."""
         if self.html is not None:
             files.write_text(self.html, page())
-            err.print(f"Page: {self.html}", style="dim")
+            err.print(f"{what}: {self.html}", style="dim", soft_wrap=True)
 
     def _write_report(self, outcome: Outcome) -> None:
         if self.html is not None:

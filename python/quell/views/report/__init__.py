@@ -23,10 +23,7 @@ from quell.views.report import air, people, shares
 
 _CDF_POINTS = 160
 _SHOWN_AT_FIRST = 5
-_AGAIN = {
-    False: "The same command gives the same figures on any machine, with any number of cores.",
-    True: "Real programs on a real machine: another run gives somewhat different figures.",
-}
+_AGAIN = "The same command gives the same figures on any machine, with any number of cores."
 _READ = "Made from saved records."
 TOML = """
   <div {}>
@@ -52,7 +49,7 @@ def page(outcome: Outcome, command: str) -> str:
     if scenario is None:
         note, toml = _READ, TOML.format("hidden", "")
     else:
-        note, toml = _AGAIN[outcome.real], TOML.format("", escape(scenario.toml().strip()))
+        note, toml = _AGAIN, TOML.format("", escape(scenario.toml().strip()))
     parts = {
         "people": people.section([row.queue for row in rows], records),
         "mean": "Mean over runs with 95 % intervals.",
@@ -64,7 +61,7 @@ def page(outcome: Outcome, command: str) -> str:
         "made": _made(outcome),
     }
     title = records[0]["scenario"] if scenario is None else scenario.name
-    finding = _each(rows) if outcome.real else _finding(rows)
+    finding = _finding(rows)
     js = page_script() + '\nreport(JSON.parse($("data").textContent));'
     return framed(title, escape(_facts(outcome, rows)), _notice(outcome), finding, parts, data=data, js=js)
 
@@ -192,9 +189,6 @@ def _share(values: Sequence[float], i: int) -> float:
 
 def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
     scenario = outcome.scenario
-    if outcome.real:
-        directions = " · ".join(f"{_rate(r['capacity_mbps'])} {r['scenario']}" for r in outcome.records)
-        return f"{directions} · real packets for {outcome.wall_s:.1f} s"
     runs = max((r.runs for r in rows), default=0)
     queues = counted(len(rows), "queue")
     each = f"{counted(runs, 'run')} each"
@@ -206,11 +200,11 @@ def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
 
 
 def _warmup(outcome: Outcome) -> float:
-    return 0.0 if outcome.real or outcome.scenario is None else outcome.scenario.warmup_s
+    return 0.0 if outcome.scenario is None else outcome.scenario.warmup_s
 
 
 def _made(outcome: Outcome) -> str:
-    packets = f"{outcome.packets:,.0f} {'real' if outcome.real else 'simulated'} packets"
+    packets = f"{outcome.packets:,.0f} simulated packets"
     return packets if outcome.scenario is None else f"{packets} in {outcome.wall_s:.1f} s"
 
 

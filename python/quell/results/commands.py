@@ -1,0 +1,67 @@
+"""Runs of a command behind a link: the records of `quell shell`, two for each queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quell.results.stats import Record
+
+WAYS = ("down", "up")
+_FEW = 20
+"""Packets that IPv6 and refused connections send without any data."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command behind one pair of queues."""
+
+    name: str
+    """What distinguishes it from the others that are shown."""
+    records: tuple[Record, Record]
+    """Of both directions, as in `WAYS`."""
+
+    @property
+    def command(self) -> Mapping[str, Any]:
+        """The command and how it ended (`words`, `status`, `wall_s`); empty in records of earlier versions."""
+        told = self.records[0].get("command")
+        return told if isinstance(told, Mapping) else {}
+
+    @property
+    def sent_nothing(self) -> bool:
+        """Whether nothing crossed the link but a few packets without data of TCP or UDP."""
+        few = sum(record["packets"] for record in self.records) < _FEW
+        return few and not any(record["goodput_mbps"] for record in self.records)
+
+
+def are_commands(records: Sequence[Record]) -> bool:
+    """Return whether these are records of `quell shell`: of real packets, by turns of the way down and the way up."""
+    ways = [record["scenario"] for record in records]
+    return ways == [*WAYS] * (len(ways) // 2) and all("live" in record for record in records)
+
+
+def runs(records: Sequence[Record], file: str = "") -> list[Run]:
+    """Pair the records of one file, each run named after its queues."""
+    pairs = zip(records[::2], records[1::2], strict=True)
+    return distinct([Run(_queues(down, up), (down, up)) for down, up in pairs], [file] * (len(records) // 2))
+
+
+def _queues(down: Record, up: Record) -> str:
+    return str(down["queue"]) if down["queue"] == up["queue"] else f"{down['queue']}, up {up['queue']}"
+
+
+def distinct(found: Sequence[Run], files: Sequence[str]) -> list[Run]:
+    """Add to runs of one name the file that they are from, and a number where that is not enough."""
+    often = Counter(run.name for run in found)
+    names = [
+        f"{file}: {run.name}" if often[run.name] > 1 and len(set(files)) > 1 else run.name
+        for run, file in zip(found, files, strict=True)
+    ]
+    often, seen = Counter(names), Counter[str]()
+    out = []
+    for run, name in zip(found, names, strict=True):
+        seen[name] += 1
+        out.append(replace(run, name=f"{name} #{seen[name]}" if often[name] > 1 else name))
+    return out

@@ -1,0 +1,208 @@
+"""Runs of a command behind a link: tables for the terminal, and their report."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from quell.common.text import one_line
+from quell.results.commands import WAYS, Run
+from quell.views import figures
+from quell.views.figures import Axis, Figure, Line, Panel
+from quell.views.report import pooled_cdf
+
+_SPARE = ("packets", "missed", "used", "marks", "s")
+"""Columns of the table that go first where the terminal is narrow."""
+_POINTS = 600
+"""Of a line of the report."""
+_LARGEST_GROUPS = 20
+
+
+def table(runs: Sequence[Run], width: int) -> Table:
+    """Lay out a row per direction and run; columns that do not fit into `width` characters are left out and named."""
+    spare: list[str] = []
+    laid = _table(runs, spare)
+    for more in _SPARE:
+        if _width(laid) <= width:
+            break
+        spare.append(more)
+        laid = _table(runs, spare)
+    if spare:
+        laid.caption = Text(f"No room in {width} columns for {', '.join(spare)}: --json has all.", "dim")
+        laid.caption_justify = "left"
+    return laid
+
+
+def _width(laid: Table) -> int:
+    from rich.console import Console
+
+    console = Console(width=1000, emoji=False)
+    return laid.__rich_measure__(console, console.options).maximum
+
+
+def _table(runs: Sequence[Run], spare: Sequence[str]) -> Table:
+    several = len(runs) > 1
+    rows = list(_rows(runs))
+    kept = [title for title in rows[0] if title not in spare and (several or title not in ("s", "exit"))]
+    laid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in kept:
+        words = title in ("", "queue")
+        laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
+    for k, row in enumerate(rows):
+        laid.add_row(*(row[title] for title in kept), end_section=several and k + 1 == len(runs))
+    return laid
+
+
+def _rows(runs: Sequence[Run]) -> Iterator[dict[str, str]]:
+    """Give the cells of each row by the column's title: first all downloads, then all uploads."""
+    for k, way in enumerate(WAYS):
+        for run in runs:
+            r = run.records[k]
+            name = run.name if len(runs) > 1 else r["queue"]
+            yield {
+                "": way, "queue": one_line(name), "Mbit/s": f"{r['throughput_mbps']:.3f}",
+                "used": f"{100 * r['utilisation']:.1f} %", "wait ms": f"{r['sojourn_ms']['mean']:.2f}",
+                "p95": f"{r['sojourn_ms']['p95']:.2f}", "packets": str(r["packets"]), "drops": str(r["drops"]),
+                "marks": str(r["marks"]), "missed": str(r["live"].get("missed", "–")),
+                "s": "" if k else _seconds(run.command), "exit": "" if k else str(run.command.get("status", "–")),
+            }  # fmt: skip
+
+
+def _seconds(command: Mapping[str, Any]) -> str:
+    return f"{command['wall_s']:.1f}" if "wall_s" in command else "–"
+
+
+def flows(runs: Sequence[Run]) -> Table | None:
+    """Lay out the TCP flows of each run, those of one congestion control and direction together; None without any."""
+    rows = [[*row] for run in runs for row in _flows(run)]
+    if not rows:
+        return None
+    laid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    several = len(runs) > 1
+    for title in (*(["queue"] if several else ()), "TCP", "", *_FLOW_TITLES):
+        words = title in ("queue", "TCP", "")
+        laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
+    for name, *cells in rows[:_LARGEST_GROUPS]:
+        laid.add_row(*([name] if several else ()), *cells)
+    return laid
+
+
+_FLOW_TITLES = ("goodput Mbit/s", "RTT ms", "added ms", "resent")
+
+
+def _flows(run: Run) -> Iterator[list[str]]:
+    for k, way in enumerate(WAYS):
+        kinds: dict[str, list[Mapping[str, Any]]] = {}
+        for flow in run.records[k]["flows"]:
+            kinds.setdefault(flow["cc"] or flow["kind"], []).append(flow)
+        for cc, alike in kinds.items():
+            known = [flow for flow in alike if flow["rtt_ms"]]
+            rtt = _mean([flow["rtt_ms"]["mean"] for flow in known])
+            added = _mean([flow["rtt_ms"]["mean"] - flow["base_rtt_ms"] for flow in known])
+            yield [
+                one_line(run.name), one_line(f"{len(alike)} × {cc}" if len(alike) > 1 else cc), way,
+                f"{math.fsum(flow['goodput_mbps'] for flow in alike):.3f}", rtt, added,
+                str(sum(flow["retransmits"] for flow in alike)),
+            ]  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{math.fsum(values) / len(values):.1f}" if values else "–"
+
+
+# The report. ----------------------------------------------------------------------------------------------------------
+
+
+def page(runs: Sequence[Run], link: str, command: str) -> str:
+    """Return the report as HTML; `link` says what the link was, `command` is what repeats the report."""
+    commands = list(dict.fromkeys(_command(run) for run in runs if run.command))
+    title = one_line(commands[0]) if len(commands) == 1 else "Commands behind a link"
+    about = "Real packets of a real program: another run gives somewhat different figures."
+    drawn = [figure for figure in (_over_time(runs), _distribution(runs)) if figure is not None]
+    if not any(_has_series(run) for run in runs):
+        about += " These records have no time series; --series 0.1 keeps it in the records."
+    tables = [_link_table(runs), *_flow_tables(runs)]
+    notes = [_note(run) for run in runs]
+    return figures.page(title, link, about, drawn, command=command, tab="quell shell", notes=notes, tables=tables)
+
+
+def rates(runs: Sequence[Run]) -> str:
+    """Say at what mean rate the links sent, where only records are known."""
+    ways = [[f"{run.records[k]['capacity_mbps']:.2f} Mbit/s" for run in runs] for k in range(len(WAYS))]
+    return "; ".join(f"{way} {', '.join(dict.fromkeys(told))}" for way, told in zip(WAYS, ways, strict=True))
+
+
+def _command(run: Run) -> str:
+    return shlex.join(map(str, run.command.get("words", ())))
+
+
+def _note(run: Run) -> str:
+    """Say in a sentence how the command fared."""
+    told = run.command
+    ended = f": {told['wall_s']:.1f} s, exit status {told['status']}" if "wall_s" in told else ""
+    ways = [
+        f"{way} {r['goodput_mbps']:.2f} Mbit/s of goodput, p95 of the wait {r['sojourn_ms']['p95']:.3g} ms"
+        for way, r in zip(WAYS, run.records, strict=True)
+        if r["goodput_mbps"]
+    ]
+    return f"{run.name}{ended}; {'; '.join(ways) or 'no data crossed the link'}."
+
+
+def _has_series(run: Run) -> bool:
+    return all(record.get("series") for record in run.records)
+
+
+def _over_time(runs: Sequence[Run]) -> Figure | None:
+    told = [(k, run) for k, run in enumerate(runs) if _has_series(run)]
+    if not told:
+        return None
+    time = Axis("time, s")
+    panels = []
+    for title, key, unit in (("Rate", "throughput_mbps", "Mbit/s"), ("Wait in the queue", "sojourn_ms", "ms")):
+        for w, way in enumerate(WAYS):
+            lines = [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in told]
+            panels.append(Panel(f"{title}, {way}", time, Axis(unit), lines))
+    return Figure("time", "Over time", "From the start of the command. Means over bins.", panels)
+
+
+def _binned(series: Mapping[str, Any], key: str) -> list[tuple[float, float | None]]:
+    """Give the middles of the bins and their values, several bins in one where there are many."""
+    values: Sequence[float | None] = series[key]
+    size = -(-len(values) // _POINTS) or 1
+    out: list[tuple[float, float | None]] = []
+    for first in range(0, len(values), size):
+        known = [v for v in values[first : first + size] if v is not None]
+        middle = (first + min(first + size, len(values))) / 2 * series["bin_s"]
+        out.append((middle, math.fsum(known) / len(known) if known else None))
+    return out
+
+
+def _distribution(runs: Sequence[Run]) -> Figure | None:
+    panels = []
+    for w, way in enumerate(WAYS):
+        lines = []
+        for k, run in enumerate(runs):
+            if (cdf := pooled_cdf([c for c in [run.records[w]["sojourn_cdf"]] if c])) is not None:
+                points = [(ms, None if share is None else 100 * share) for ms, share in zip(*cdf, strict=True) if ms]
+                lines.append(Line(run.name, points, "steps", k))
+        if lines:
+            panels.append(Panel(f"Wait in the queue, {way}", Axis("at most, ms", True), Axis("packets, %"), lines))
+    return Figure("wait", "Distribution of the wait", "Share of packets that waited at most so long.", panels)
+
+
+def _link_table(runs: Sequence[Run]) -> figures.Table:
+    titles = ("direction", "queue", "Mbit/s", "used", "wait ms", "p95 ms", "packets", "drops", "marks", "missed", "s",
+              "exit status")  # fmt: skip
+    return figures.Table("The link", titles, [list(row.values()) for row in _rows(runs)])
+
+
+def _flow_tables(runs: Sequence[Run]) -> list[figures.Table]:
+    rows = [row for run in runs for row in _flows(run)]
+    titles = ("queue", "congestion control", "direction", *_FLOW_TITLES)
+    return [figures.Table("TCP flows", titles, rows)] if rows else []
