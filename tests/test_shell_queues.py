@@ -53,9 +53,15 @@ def test_the_command_runs_once_behind_each_queue(quell: Quell, tmp_path: Path) -
     for r in records:
         assert r["command"]["words"] == [sys.executable, fetch, "QUELL_SERVER"]
         assert r["command"]["status"] == 0 and r["command"]["wall_s"] > 0.15
+        # A TCP connection: the file goes down, the request up.
+        [flow] = r["flows"]
+        assert flow["direction"] == r["scenario"] and flow["cc"] and flow["rtt_ms"]["mean"] >= flow["base_rtt_ms"] > 0
+    assert 400_000 < 1.25e5 * records[0]["flows"][0]["goodput_mbps"] * records[0]["measured_s"] < 402_000
     assert "1 of 2: 20mbit, pfifo each way" in done.stderr and "2 of 2: 20mbit, codel each way" in done.stderr
     page = (tmp_path / "both.html").read_text()
-    assert '"name":"pfifo"' in page and '"name":"codel"' in page and "Rate, down" in page
+    assert (
+        '"name":"pfifo"' in page and '"name":"codel"' in page and "Rate, down" in page and "congestion control" in page
+    )
 
 
 @pytest.mark.real_time

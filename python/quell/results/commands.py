@@ -37,7 +37,7 @@ class Run:
 
 
 def are_commands(records: Sequence[Record]) -> bool:
-    """Return whether these are records of `quell shell`: of real packets, by turns of the way down and the way up."""
+    """Return whether these are records of `quell shell`: of real packets, one down and one up for each run."""
     ways = [record["scenario"] for record in records]
     return ways == [*WAYS] * (len(ways) // 2) and all("live" in record for record in records)
 

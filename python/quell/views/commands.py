@@ -22,6 +22,14 @@ _SPARE = ("packets", "missed", "used", "marks", "s")
 _POINTS = 600
 """Of a line of the report."""
 _LARGEST_GROUPS = 20
+_LONGEST_TITLE = 60
+_SHOWN_MBPS = 0.005
+"""A goodput below it is 0.00 in the notes."""
+_SHOWN_MS = 0.1
+"""Of p99; shorter waits are not drawn."""
+_NOT_DRAWN = f"Where 99 % of packets waited less than {_SHOWN_MS} ms, the wait is not drawn."
+_LINK = 7
+"""Colour of what the link offered."""
 
 
 def table(runs: Sequence[Run], width: int) -> Table:
@@ -122,7 +130,7 @@ def _mean(values: Sequence[float]) -> str:
 def page(runs: Sequence[Run], link: str, command: str) -> str:
     """Return the report as HTML; `link` says what the link was, `command` is what repeats the report."""
     commands = list(dict.fromkeys(_command(run) for run in runs if run.command))
-    title = one_line(commands[0]) if len(commands) == 1 else "Commands behind a link"
+    title = _title(one_line(commands[0])) if len(commands) == 1 else "Commands behind a link"
     about = "Real packets of a real program: another run gives somewhat different figures."
     drawn = [figure for figure in (_over_time(runs), _distribution(runs)) if figure is not None]
     if not any(_has_series(run) for run in runs):
@@ -142,6 +150,10 @@ def _command(run: Run) -> str:
     return shlex.join(map(str, run.command.get("words", ())))
 
 
+def _title(command: str) -> str:
+    return command if len(command) <= _LONGEST_TITLE else f"{command[: _LONGEST_TITLE - 1]}…"
+
+
 def _note(run: Run) -> str:
     """Say in a sentence how the command fared."""
     told = run.command
@@ -149,9 +161,9 @@ def _note(run: Run) -> str:
     ways = [
         f"{way} {r['goodput_mbps']:.2f} Mbit/s of goodput, p95 of the wait {r['sojourn_ms']['p95']:.3g} ms"
         for way, r in zip(WAYS, run.records, strict=True)
-        if r["goodput_mbps"]
+        if r["goodput_mbps"] >= _SHOWN_MBPS
     ]
-    return f"{run.name}{ended}; {'; '.join(ways) or 'no data crossed the link'}."
+    return f"{run.name}{ended}; {'; '.join(ways) or 'hardly any data crossed the link'}."
 
 
 def _has_series(run: Run) -> bool:
@@ -162,19 +174,34 @@ def _over_time(runs: Sequence[Run]) -> Figure | None:
     told = [(k, run) for k, run in enumerate(runs) if _has_series(run)]
     if not told:
         return None
-    time = Axis("time, s")
     panels = []
     for title, key, unit in (("Rate", "throughput_mbps", "Mbit/s"), ("Wait in the queue", "sojourn_ms", "ms")):
         for w, way in enumerate(WAYS):
+            if key == "sojourn_ms" and not _waited(runs, w):
+                continue
             lines = [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in told]
-            panels.append(Panel(f"{title}, {way}", time, Axis(unit), lines))
-    return Figure("time", "Over time", "From the start of the command. Means over bins.", panels)
+            offered = told[0][1].records[w]["series"]
+            if key == "throughput_mbps" and len(set(offered["capacity_mbps"])) > 1:
+                lines.append(Line("offered by the link", _binned(offered, "capacity_mbps"), "line", _LINK))
+            panels.append(Panel(f"{title}, {way}", Axis("time, s"), Axis(unit), lines))
+    bin_ms = max(1000 * run.records[0]["series"]["bin_s"] * _joined(run.records[0]["series"]) for _, run in told)
+    note = f"From the start of the command, means over {bin_ms:g} ms. {_NOT_DRAWN}"
+    return Figure("time", "Over time", note, panels)
+
+
+def _waited(runs: Sequence[Run], way: int) -> bool:
+    return any(run.records[way]["sojourn_ms"]["p99"] >= _SHOWN_MS for run in runs)
+
+
+def _joined(series: Mapping[str, Any]) -> int:
+    """Give how many bins become one point of a line."""
+    return -(-len(series["throughput_mbps"]) // _POINTS) or 1
 
 
 def _binned(series: Mapping[str, Any], key: str) -> list[tuple[float, float | None]]:
     """Give the middles of the bins and their values, several bins in one where there are many."""
     values: Sequence[float | None] = series[key]
-    size = -(-len(values) // _POINTS) or 1
+    size = _joined(series)
     out: list[tuple[float, float | None]] = []
     for first in range(0, len(values), size):
         known = [v for v in values[first : first + size] if v is not None]
@@ -187,13 +214,17 @@ def _distribution(runs: Sequence[Run]) -> Figure | None:
     panels = []
     for w, way in enumerate(WAYS):
         lines = []
+        if not _waited(runs, w):
+            continue
         for k, run in enumerate(runs):
             if (cdf := pooled_cdf([c for c in [run.records[w]["sojourn_cdf"]] if c])) is not None:
-                points = [(ms, None if share is None else 100 * share) for ms, share in zip(*cdf, strict=True) if ms]
-                lines.append(Line(run.name, points, "steps", k))
+                points = [(ms, 100 * (share or 0.0)) for ms, share in zip(*cdf, strict=True) if ms]
+                # A logarithmic axis has no place for those that did not wait at all.
+                lines.append(Line(run.name, [(points[0][0], 0.0), *points] if points else [], "steps", k))
         if lines:
             panels.append(Panel(f"Wait in the queue, {way}", Axis("at most, ms", True), Axis("packets, %"), lines))
-    return Figure("wait", "Distribution of the wait", "Share of packets that waited at most so long.", panels)
+    note = f"Share of packets that waited at most so long. {_NOT_DRAWN}"
+    return Figure("wait", "Distribution of the wait", note, panels) if panels else None
 
 
 def _link_table(runs: Sequence[Run]) -> figures.Table:

@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::device::{self, End};
+use super::flows;
 use crate::system::sys;
 
 /// Capabilities that a shell needs, and that a command behind a link keeps for shells of its own.
@@ -118,6 +119,8 @@ pub enum Kind {
     ServerEnded,
     /// The command ended; the value is its status.
     CommandEnded,
+    /// A socket that sees the connections of the other side's namespace (0) or of the command's (1). It comes along.
+    Connections,
 }
 
 /// What it was doing.
@@ -169,6 +172,7 @@ impl Report {
             Kind::NoServer,
             Kind::ServerEnded,
             Kind::CommandEnded,
+            Kind::Connections,
         ];
         let steps = [
             Step::None,
@@ -349,6 +353,11 @@ impl Init<'_> {
         );
         let six = self.need(Step::Address, device::configure(&self.plan.device, end));
         self.tell(kind, six.into(), Some(file.as_raw_fd()));
+        // Without it the record has no flows.
+        if let Ok(socket) = flows::socket() {
+            let near = c_int::from(kind == Kind::Inner);
+            self.tell(Kind::Connections, near, Some(socket.as_raw_fd()));
+        }
         // Ours is closed here: the device must die with the engine.
     }
 

@@ -3,6 +3,7 @@
 mod address;
 mod device;
 mod engine;
+mod flows;
 mod init;
 
 use std::ffi::{CString, OsString, c_int};
@@ -24,6 +25,7 @@ use crate::serve::source::{QueueStatus, StatusSource};
 use crate::shell::address::{Block, Route};
 use crate::shell::device::End;
 use crate::shell::engine::Engine;
+use crate::shell::flows::Watcher;
 use crate::shell::init::{Kind, Plan, Program, Report, Step};
 use crate::system::sys;
 
@@ -103,6 +105,8 @@ pub struct Shell {
     dashboard: Server,
     init: Init,
     engines: Option<(Engine, Engine)>,
+    /// None where the kernel cannot be asked.
+    connections: Option<Watcher>,
     /// A device was deleted.
     gone: Arc<AtomicBool>,
     gone_told: bool,
@@ -224,7 +228,7 @@ impl Shell {
             command: program(config.command)?,
             output: config.output,
         };
-        let (init, outer, inner, inner_six) = match set_up(&plan) {
+        let made = match set_up(&plan) {
             // Where /proc is restricted (containers) no other can be mounted: do without a process namespace.
             Err(Failure {
                 step: Step::Proc, ..
@@ -235,9 +239,19 @@ impl Shell {
             done => done,
         }
         .map_err(|f| failure(f.step, f.errno))?;
-        let Some((outer, inner)) = ours.or(outer).zip(inner) else {
+        let is_caller = ours.is_some();
+        let Some((outer, inner)) = ours.or(made.outer).zip(made.inner) else {
             return Err(failure(Step::Device, 0));
         };
+        let far = match is_caller {
+            true => flows::socket().ok(),
+            false => made.far,
+        };
+        let command = (block.address(2), block.address6(2));
+        let connections = made
+            .near
+            .zip(far)
+            .and_then(|(near, far)| Watcher::start(near, far, command).ok());
         let key = random_key();
         let gone = Arc::new(AtomicBool::new(false));
         let talkers = config.dashboard.is_some();
@@ -267,12 +281,13 @@ impl Shell {
         }));
         let shell = Self {
             dashboard,
-            init,
+            init: made.init,
             engines: Some(engines),
+            connections,
             gone,
             gone_told: false,
             outside,
-            server: (server.0, (six && inner_six).then_some(server.1)),
+            server: (server.0, (six && made.six).then_some(server.1)),
             device: block.device.to_string_lossy().into_owned(),
             network: block.network(),
             not_executed: None,
@@ -361,9 +376,15 @@ impl Shell {
     /// # Errors
     /// If the loop of a direction has panicked.
     pub fn finish(mut self) -> Result<(Record, Record), Error> {
+        let watched = self.connections.take();
         let stopped = self.engines.take();
         let records = stopped.and_then(|(d, u)| d.finish().zip(u.finish()));
-        records.ok_or_else(|| Error::new("the loop of a direction has panicked"))
+        let (mut down, mut up) =
+            records.ok_or_else(|| Error::new("the loop of a direction has panicked"))?;
+        if let Some(watched) = watched {
+            (down.run.flows, up.run.flows) = watched.finish(down.run.measured_s);
+        }
+        Ok((down, up))
     }
 }
 
@@ -380,9 +401,20 @@ struct Failure {
     errno: c_int,
 }
 
-type SetUp = (Init, Option<OwnedFd>, Option<OwnedFd>, bool);
+/// What was set up.
+struct SetUp {
+    init: Init,
+    /// The other side's device and the command's.
+    outer: Option<OwnedFd>,
+    inner: Option<OwnedFd>,
+    /// Whether they have IPv6.
+    six: bool,
+    /// Sockets that see the connections of the other side and of the command.
+    far: Option<OwnedFd>,
+    near: Option<OwnedFd>,
+}
 
-/// Starts the first process and waits until all is set up: it, the other side's device, the command's, whether that has IPv6.
+/// Starts the first process and waits until all is set up.
 fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
     let fork = |e: std::io::Error| Failure {
         step: Step::Fork,
@@ -391,20 +423,26 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
     let (ours, theirs) = sys::socket_pair().map_err(fork)?;
     let pid = init::start(plan, &theirs, &ours).map_err(fork)?;
     drop(theirs);
-    let init = Init {
-        pid,
-        socket: ours,
-        end: plan.end(),
+    let mut made = SetUp {
+        init: Init {
+            pid,
+            socket: ours,
+            end: plan.end(),
+        },
+        outer: None,
+        inner: None,
+        six: true,
+        far: None,
+        near: None,
     };
-    let (mut outer, mut inner, mut six) = (None, None, true);
     loop {
-        if !sys::readable(init.socket.as_fd(), SETUP_TIMEOUT) {
+        if !sys::readable(made.init.socket.as_fd(), SETUP_TIMEOUT) {
             return Err(Failure {
                 step: Step::None,
                 errno: libc::ETIMEDOUT,
             });
         }
-        let Some((report, fd)) = receive(&init.socket) else {
+        let Some((report, fd)) = receive(&made.init.socket) else {
             return Err(Failure {
                 step: Step::None,
                 errno: libc::EPIPE,
@@ -412,14 +450,16 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
         };
         match report.kind {
             Kind::Outer => {
-                outer = fd;
-                six &= report.value == 1;
+                made.outer = fd;
+                made.six &= report.value == 1;
             }
             Kind::Inner => {
-                inner = fd;
-                six &= report.value == 1;
+                made.inner = fd;
+                made.six &= report.value == 1;
             }
-            Kind::Ready => return Ok((init, outer, inner, six)),
+            Kind::Connections if report.value == 0 => made.far = fd,
+            Kind::Connections => made.near = fd,
+            Kind::Ready => return Ok(made),
             Kind::Failed => {
                 return Err(Failure {
                     step: report.step,

@@ -1,0 +1,381 @@
+//! TCP connections over the link as their senders see them: the kernel's list of sockets (sock_diag(7)) in both namespaces ten times a
+//! second, and its notice of each socket that is destroyed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quell_link::Hist;
+use quell_link::record::Flow;
+use quell_qdisc::{MS, num};
+
+use crate::rtnetlink::message::{attributes, u32_at, u64_at};
+use crate::system::{host, sys};
+
+// linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h.
+const BY_FAMILY: u16 = 20;
+const DESTROYED: [i32; 2] = [1, 3]; // of TCP over IPv4 and IPv6
+const INFO: u16 = 2;
+const CONG: u16 = 4;
+const FLAGS: u16 = 1 | 0x300; // NLM_F_REQUEST | NLM_F_DUMP
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// struct nlmsghdr; with struct inet_diag_req_v2; with struct inet_diag_msg.
+const HEADER: usize = 16;
+const REQUEST: usize = HEADER + 56;
+const MESSAGE: usize = HEADER + 72;
+/// Connections: neither listening nor without a full socket (SYN_RECV, TIME_WAIT).
+const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+/// The kernel fills at most 32 KiB at once.
+const BUFFER: usize = 64 << 10;
+const EVERY: Duration = Duration::from_millis(100);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Later connections of a command that has more are not listed.
+const MOST: usize = 10_000;
+
+/// A socket that is told of connections in its creator's network namespace.
+///
+/// # Errors
+/// If the system refuses one.
+pub fn socket() -> io::Result<OwnedFd> {
+    sys::notifications(libc::NETLINK_SOCK_DIAG, &DESTROYED)
+}
+
+/// Looks at connections until it is finished.
+pub struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+impl Watcher {
+    /// Begins to look at connections of `command`, the address of the command's side, through sockets ([`socket`]) of both sides.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn start(near: OwnedFd, far: OwnedFd, command: (Ipv4Addr, Ipv6Addr)) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let mut seen = Seen::new(command);
+        let thread = host::thread("quell-flows").spawn(move || {
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                let last = stopped.load(Ordering::Relaxed);
+                for (side, fd) in [(Side::Near, &near), (Side::Far, &far)] {
+                    // Without a list (a kernel without tcp_diag) no connection is known.
+                    let _ = look(fd, &mut buffer, |message| seen.take(side, message));
+                }
+                if last {
+                    return seen;
+                }
+                std::thread::park_timeout(EVERY);
+            }
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Looks once more; what both ends of all connections sent, down and up, in the order in which they were seen. The goodput is over
+    /// so many seconds.
+    pub fn finish(self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        let flows = self.thread.join().map(|seen| seen.flows(span_s));
+        flows
+            .unwrap_or_default()
+            .into_iter()
+            .partition(|flow| flow.direction == "down")
+    }
+}
+
+/// Lists the connections of a namespace, and those destroyed since.
+fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut request = [0; REQUEST];
+        request[..4].copy_from_slice(&num::count(REQUEST).to_ne_bytes());
+        request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+        request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
+        request[8] = 1; // its number: notices have 0
+        request[16] = family.to_le_bytes()[0];
+        request[17] = libc::IPPROTO_TCP.to_le_bytes()[0];
+        request[18] = 1 << (INFO - 1) | 1 << (CONG - 1);
+        request[20..24].copy_from_slice(&STATES.to_ne_bytes());
+        sys::send_bytes(fd.as_fd(), &request)?;
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        'answer: loop {
+            if !sys::readable(fd.as_fd(), until.saturating_duration_since(Instant::now())) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let length = match sys::receive_bytes(fd.as_fd(), buffer) {
+                // Notices were lost.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => continue,
+                received => received?,
+            };
+            let mut rest = &buffer[..length];
+            while rest.len() >= HEADER {
+                let length = u32_at(rest, 0) as usize;
+                let Some(message) = rest.get(..length).filter(|_| length >= HEADER) else {
+                    break;
+                };
+                match (u16::from_ne_bytes([message[4], message[5]]), message[8]) {
+                    (DONE | ERROR, 1) => break 'answer,
+                    (BY_FAMILY, _) if length >= MESSAGE => each(message),
+                    _ => {}
+                }
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// The command's.
+    Near,
+    /// The other one.
+    Far,
+}
+
+/// The command's port and the other side's address and port.
+type Name = (u16, IpAddr, u16);
+
+#[derive(Default)]
+struct Sender {
+    cc: String,
+    acked: u64,
+    received: u64,
+    retransmits: u32,
+    lowest: Option<u32>,
+    rtts: Hist,
+    windows: (u64, u32),
+}
+
+/// Connections of the command's address, in the order in which they were seen.
+struct Seen {
+    command: (Ipv4Addr, Ipv6Addr),
+    numbers: BTreeMap<(Side, u64), usize>,
+    senders: Vec<(Side, Name, Sender)>,
+}
+
+impl Seen {
+    fn new(command: (Ipv4Addr, Ipv6Addr)) -> Self {
+        Self {
+            command,
+            numbers: BTreeMap::new(),
+            senders: Vec::new(),
+        }
+    }
+
+    fn is_command(&self, address: IpAddr) -> bool {
+        address == self.command.0 || address == self.command.1
+    }
+
+    /// Takes in a message about a socket (struct inet_diag_msg and attributes).
+    fn take(&mut self, side: Side, message: &[u8]) {
+        let body = &message[HEADER..];
+        let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+        let address = |at: usize| address(i32::from(body[0]), &body[at..at + 16]);
+        let (here, there) = ((address(8), port(4)), (address(24), port(6)));
+        let (ours, other) = match side {
+            Side::Near => (here, there),
+            Side::Far => (there, here),
+        };
+        if !self.is_command(ours.0) || self.is_command(other.0) {
+            return;
+        }
+        let name = (ours.1, other.0, other.1);
+        // The cookie tells sockets of the same addresses apart.
+        let key = (side, u64_at(body, 44));
+        let known = self.numbers.get(&key).copied();
+        let number = match known {
+            Some(number) => number,
+            None if self.senders.len() >= MOST => return,
+            None => {
+                self.senders.push((side, name, Sender::default()));
+                self.numbers.insert(key, self.senders.len() - 1);
+                self.senders.len() - 1
+            }
+        };
+        let sender = &mut self.senders[number].2;
+        for (kind, value) in attributes(&message[MESSAGE..]) {
+            match kind {
+                INFO => sender.take(value),
+                CONG => {
+                    let name = value.split(|b| *b == 0).next().unwrap_or_default();
+                    sender.cc = String::from_utf8_lossy(name).into_owned();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn flows(self, span_s: f64) -> Vec<Flow> {
+        let at_far = |name: &Name| {
+            let mut there = self.senders.iter();
+            there.any(|(side, other, _)| *side == Side::Far && other == name)
+        };
+        let mut flows = Vec::new();
+        for (side, name, sender) in &self.senders {
+            if *side == Side::Near && sender.received > 0 && !at_far(name) {
+                let afar = Sender {
+                    acked: sender.received,
+                    ..Sender::default()
+                };
+                flows.push(afar.flow("down", span_s));
+            }
+            // One byte is the SYN.
+            if sender.acked > 1 {
+                let direction = if *side == Side::Near { "up" } else { "down" };
+                flows.push(sender.flow(direction, span_s));
+            }
+        }
+        flows
+    }
+}
+
+/// An address of a family; one of IPv4 within IPv6 is one of IPv4.
+fn address(family: i32, bytes: &[u8]) -> IpAddr {
+    match (family, bytes.first_chunk(), bytes.first_chunk()) {
+        (libc::AF_INET6, _, Some(six)) => Ipv6Addr::from(*six).to_canonical(),
+        (_, Some(four), _) => Ipv4Addr::from(*four).into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
+impl Sender {
+    /// Takes in a struct tcp_info; fields that an older kernel does not have are 0.
+    fn take(&mut self, info: &[u8]) {
+        const RTT: usize = 68;
+        const WINDOW: usize = 80;
+        const RESENT: usize = 100;
+        const ACKED: usize = 120;
+        const RECEIVED: usize = 128;
+        const LOWEST: usize = 148;
+        let before = self.acked;
+        self.acked = self.acked.max(u64_at(info, ACKED));
+        self.received = self.received.max(u64_at(info, RECEIVED));
+        self.retransmits = self.retransmits.max(u32_at(info, RESENT));
+        let (rtt, lowest) = (u32_at(info, RTT), u32_at(info, LOWEST));
+        // An idle sender's round trip is an old one.
+        if self.acked == before || rtt == 0 {
+            return;
+        }
+        self.rtts.record(u64::from(rtt) * 1000);
+        self.windows.0 += u64::from(u32_at(info, WINDOW));
+        self.windows.1 += 1;
+        if lowest > 0 && lowest < u32::MAX {
+            self.lowest = Some(self.lowest.map_or(lowest, |known| known.min(lowest)));
+        }
+    }
+
+    /// What it sent; without round trips where the sender is not on this machine.
+    fn flow(&self, direction: &str, span_s: f64) -> Flow {
+        let (windows, looks) = self.windows;
+        let goodput_mbps = self.acked as f64 * 8e-6 / span_s.max(1e-9);
+        Flow {
+            kind: "tcp".into(),
+            cc: self.cc.clone(),
+            direction: direction.into(),
+            base_rtt_ms: f64::from(self.lowest.unwrap_or(0)) / 1000.0,
+            goodput_mbps,
+            delivered_in_order_mbps: goodput_mbps,
+            retransmits: self.retransmits.into(),
+            cwnd_packets: windows as f64 / f64::from(looks.max(1)),
+            rtt_ms: (looks > 0).then(|| self.rtts.summary(1.0 / MS as f64)),
+            ..Flow::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMAND: (Ipv4Addr, Ipv6Addr) = (
+        Ipv4Addr::new(100, 64, 0, 2),
+        Ipv6Addr::new(0xfd71, 0, 0, 0, 0, 0, 0, 2),
+    );
+
+    /// A message about a socket of IPv6 with these addresses of IPv4 in it.
+    fn message(here: ([u8; 4], u16), there: ([u8; 4], u16), cookie: u8, info: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; MESSAGE];
+        bytes[HEADER] = libc::AF_INET6.to_le_bytes()[0];
+        for (at, port_at, (address, port)) in [(24, 20, here), (40, 22, there)] {
+            bytes[at + 10..at + 12].fill(0xff);
+            bytes[at + 12..at + 16].copy_from_slice(&address);
+            bytes[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
+        }
+        bytes[HEADER + 44] = cookie;
+        for (kind, value) in [(CONG, b"cubic\0".as_slice()), (INFO, info)] {
+            bytes.extend(num::low_u16(4 + value.len() as u64).to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    /// A struct tcp_info.
+    fn info(acked: u64, received: u64, rtt_us: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 240];
+        bytes[68..72].copy_from_slice(&rtt_us.to_ne_bytes());
+        bytes[80..84].copy_from_slice(&10_u32.to_ne_bytes());
+        bytes[100..104].copy_from_slice(&7_u32.to_ne_bytes());
+        bytes[120..128].copy_from_slice(&acked.to_ne_bytes());
+        bytes[128..136].copy_from_slice(&received.to_ne_bytes());
+        bytes[148..152].copy_from_slice(&20_000_u32.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn each_end_of_a_connection_is_a_flow_and_others_are_none() {
+        let (command, server, other) = ([100, 64, 0, 2], [100, 64, 0, 1], [127, 0, 0, 1]);
+        let mut seen = Seen::new(COMMAND);
+        for (acked, rtt) in [(1000, 30_000), (1000, 90_000), (2000, 50_000)] {
+            let far = message((server, 80), (command, 4000), 1, &info(acked, 100, rtt));
+            seen.take(Side::Far, &far);
+        }
+        let near = message((command, 4000), (server, 80), 9, &info(101, 2000, 20_000));
+        seen.take(Side::Near, &near);
+        seen.take(
+            Side::Near,
+            &message((other, 1), (other, 2), 2, &info(5, 5, 5)),
+        );
+        // Its other end is not on this machine.
+        let afar = message((command, 4001), ([192, 0, 2, 1], 443), 3, &info(1, 5000, 1));
+        seen.take(Side::Near, &afar);
+        let flows = seen.flows(8e-3);
+        let told = |flow: &Flow| {
+            (
+                flow.direction.clone(),
+                flow.cc.clone(),
+                flow.goodput_mbps.round(),
+                flow.rtt_ms.map(|rtt| rtt.mean.round()),
+            )
+        };
+        assert_eq!(
+            flows.iter().map(told).collect::<Vec<_>>(),
+            [
+                ("down".into(), "cubic".into(), 2.0, Some(40.0)),
+                ("up".into(), "cubic".into(), 0.0, Some(20.0)),
+                ("down".into(), String::new(), 5.0, None),
+            ]
+        );
+        assert_eq!(flows[0].retransmits, 7);
+        assert!((flows[0].base_rtt_ms - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cut_messages_are_taken() {
+        let whole = message(([1; 4], 1), ([100, 64, 0, 2], 2), 1, &info(9, 9, 9));
+        for length in MESSAGE..whole.len() {
+            let mut seen = Seen::new(COMMAND);
+            seen.take(Side::Far, &whole[..length]);
+            assert!(seen.flows(1.0).len() <= 1);
+        }
+    }
+}
