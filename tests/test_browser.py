@@ -17,9 +17,12 @@ from quell.papers import page as papers_page
 from quell.papers.claim import Claim
 from quell.papers.paper import Paper, rows
 from quell.papers.study import Study
+from quell.results import commands
 from quell.results.stats import Estimate
+from quell.views import commands as commands_page
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 from quell.views.report import page
+from test_shell_queues import record
 
 
 @pytest.fixture
@@ -317,3 +320,22 @@ def test_a_measured_rate_is_drawn_where_it_has_samples(
     drawn = report.js("return document.querySelector('#ride path.measured').getAttribute('d')")
     assert (drawn.count("M"), drawn.count("L")) == (2, 1), "two samples are a line; the gap is none"
     assert report.errors() == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_report_of_a_command_draws_each_queue_without_errors(browser: Any, tmp_path: Path, width: int) -> None:
+    keys = ("throughput_mbps", "capacity_mbps", "sojourn_ms")
+    series = {"bin_s": 0.1} | {key: [float(k % 7 + 1) for k in range(1500)] for key in keys}
+    told = [record(way, queue, series=series) for queue in ("pfifo limit 200", "hush") for way in ("down", "up")]
+    path = tmp_path / "shell.html"
+    page = commands_page.page(commands.runs(told), "10mbit, 20 ms each way", "quell shell -- ./measure")
+    path.write_text(page, encoding="utf-8")
+    shown = Page(browser, path)
+    shown.open(width)
+    assert shown.errors() == []
+    assert shown.js("return document.documentElement.scrollWidth") <= width
+    assert shown.count("figure svg") == 6
+    # Both queues in each, and what the link offered beside the rates.
+    assert shown.count("figure path.mark") == 6 * 2 + 2
+    drawn = shown.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
+    assert "NaN" not in drawn and "undefined" not in drawn

@@ -19,6 +19,7 @@ from conftest import QUELL, Quell
 from quell._core import InputError
 from quell.results.commands import are_commands, runs
 from quell.results.limits import NAMES, STATUS, Limit
+from quell.views import commands as view
 from test_shell import FETCH, SERVE, missing, python
 
 in_namespaces = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
@@ -52,7 +53,7 @@ def test_the_command_runs_once_behind_each_queue(quell: Quell, tmp_path: Path) -
     ]  # fmt: skip
     for r in records:
         assert r["command"]["words"] == [sys.executable, fetch, "QUELL_SERVER"]
-        assert r["command"]["status"] == 0 and r["command"]["wall_s"] > 0.15
+        assert r["command"]["status"] == 0 and 0.15 < r["command"]["wall_s"] < 20
         # A TCP connection: the file goes down, the request up.
         [flow] = r["flows"]
         assert flow["direction"] == r["scenario"] and flow["cc"] and flow["rtt_ms"]["mean"] >= flow["base_rtt_ms"] > 0
@@ -226,6 +227,14 @@ def test_records_of_several_files_are_shown_side_by_side(quell: Quell, tmp_path:
     assert "--series 0.1" in (tmp_path / "both.html").read_text()
     again = quell("show", "both.json")
     assert "codel #2" in again.stdout
+
+
+@pytest.mark.parametrize("told", [None, 3, {"words": "ls"}, {"words": [], "status": "0", "wall_s": None}])
+def test_a_record_that_does_not_tell_how_the_command_ended_is_shown(told: object) -> None:
+    [run] = runs([record("down", "pfifo", command=told), record("up", "pfifo", command=told)])
+    assert run.command == {}
+    assert "pfifo; down 9.00 Mbit/s of goodput" in view.page([run], "10mbit", "quell show old.json")
+    assert not are_commands([record("down", "pfifo", live=told), record("up", "pfifo")]) or isinstance(told, dict)
 
 
 def test_other_records_beside_each_other_are_refused(quell: Quell, tmp_path: Path) -> None:

@@ -153,8 +153,9 @@ def shell(
 ) -> int:
     """Run a command behind an emulated link with any rate or trace, delay, loss and queue.
 
-    The other side of the link is this machine, at the address in QUELL_SERVER. The exit status is the command's. With
-    --json - the command's output goes to standard error.
+    The other side of the link is this machine, at the address in QUELL_SERVER. The exit status is the command's.
+
+    With --json - the command's output goes to standard error.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell shell needs Linux: network namespaces and TUN devices")
@@ -233,7 +234,7 @@ class _Signals:
 
 
 def _run_all(
-    given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int]]
+    given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int, float]]
 ) -> tuple[list[commands.Run], int]:
     """Run the command behind each link; give the runs and the first exit status that is not 0."""
     records: list[dict[str, Any]] = []
@@ -241,9 +242,7 @@ def _run_all(
     with _command_gets_signals() as signals:
         for done, link in enumerate(links):
             turn = f"{done + 1} of {len(links)}: " if len(links) > 1 else ""
-            began = time.monotonic()
-            running, status = run(given, link, signals, turn)
-            wall_s = time.monotonic() - began
+            running, status, wall_s = run(given, link, signals, turn)
             if (why := running.not_executed()) is not None:
                 not_found = status == 127 and "/" not in given.words[0]
                 _say(f"{given.words[0]}: {'command not found' if not_found else why}")
@@ -268,7 +267,8 @@ def _say(text: str) -> None:
 
 def _report(runs: Sequence[commands.Run]) -> None:
     """Print the tables, and warn of what makes their figures worthless."""
-    screen = err if err.is_terminal else Screen(stderr=True, width=100, highlight=False, emoji=False)
+    width = None if err.is_terminal or "COLUMNS" in os.environ else 100
+    screen = Screen(stderr=True, width=width, highlight=False, emoji=False)
     screen.print(view_of.table(runs, screen.width))
     if (flows := view_of.flows(runs)) is not None:
         screen.print(flows)
@@ -418,16 +418,19 @@ def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
     return status
 
 
-def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int]:
+def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
+    """Run the command once; give its exit status and how long it took."""
     running = given.start(link)
     _say_dashboard(running)
     with given.forwarding(running.device, running.network):
         if not given.quiet:
             _announce(running, f"{turn}{_describe(link, given)}")
         running.go()
+        began = time.monotonic()
         while (status := _wait(running, signals, _LOOK_S)) is None:
             pass
-    return running, status
+        wall_s = time.monotonic() - began
+    return running, status, wall_s
 
 
 def _tell(text: str, **how: Any) -> None:
@@ -454,7 +457,7 @@ def _announce(running: Shell, link: str) -> None:
     _tell(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim", markup=False)
 
 
-def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int]:
+def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
     """Run with the command's output above a live view."""
     from rich.live import Live
 
@@ -468,15 +471,17 @@ def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple
     shown = Live(console=err, refresh_per_second=8, transient=True)
     with given.forwarding(running.device, running.network), shown as live:
         running.go()
+        began = time.monotonic()
         # Threads, because a command that is not read from stops.
         printers = [threading.Thread(target=_print_lines, args=(os.fdopen(end, "rb"), live)) for end, _ in pipes]
         for printer in printers:
             printer.start()
         while (status := _wait(running, signals, _LOOK_S)) is None:
             live.update(_view(_json.loads(running.view())))
+        wall_s = time.monotonic() - began
         for printer in printers:
             printer.join(timeout=1)
-    return running, status
+    return running, status, wall_s
 
 
 def _print_lines(pipe: IO[bytes], live: Any) -> None:
@@ -490,12 +495,12 @@ def _print_lines(pipe: IO[bytes], live: Any) -> None:
 
 
 def _view(looks: Sequence[dict[str, Any]]) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     titles = (
         "",
         "rate\nMbit/s",
         "of\nMbit/s",
-        "in queue\nms",
+        "wait\nms",
         "backlog\npackets",
         "drops",
         "marks",
@@ -504,7 +509,7 @@ def _view(looks: Sequence[dict[str, Any]]) -> RenderableType:
         "missed",
     )
     for title in titles:
-        table.add_column(title, justify="right", min_width=6)
+        table.add_column(title, justify="right", min_width=5, no_wrap=True)
     for name, v in zip(("down", "up"), looks, strict=True):
         limit = str(v["limit_packets"] or "–")
         sojourn = "–" if v["sojourn_ms"] is None else f"{v['sojourn_ms']:.1f}"

@@ -27,7 +27,10 @@ class Run:
     def command(self) -> Mapping[str, Any]:
         """The command and how it ended (`words`, `status`, `wall_s`); empty in records of earlier versions."""
         told = self.records[0].get("command")
-        return told if isinstance(told, Mapping) else {}
+        match told:
+            case {"words": list(), "status": int(), "wall_s": int() | float()}:
+                return dict(told)
+        return {}
 
     @property
     def sent_nothing(self) -> bool:
@@ -39,7 +42,7 @@ class Run:
 def are_commands(records: Sequence[Record]) -> bool:
     """Return whether these are records of `quell shell`: of real packets, one down and one up for each run."""
     ways = [record["scenario"] for record in records]
-    return ways == [*WAYS] * (len(ways) // 2) and all("live" in record for record in records)
+    return ways == [*WAYS] * (len(ways) // 2) and all(isinstance(record.get("live"), Mapping) for record in records)
 
 
 def runs(records: Sequence[Record], file: str = "") -> list[Run]:

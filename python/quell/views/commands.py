@@ -179,10 +179,12 @@ def _over_time(runs: Sequence[Run]) -> Figure | None:
         for w, way in enumerate(WAYS):
             if key == "sojourn_ms" and not _waited(runs, w):
                 continue
-            lines = [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in told]
             offered = told[0][1].records[w]["series"]
+            lines = []
             if key == "throughput_mbps" and len(set(offered["capacity_mbps"])) > 1:
-                lines.append(Line("offered by the link", _binned(offered, "capacity_mbps"), "line", _LINK))
+                points = _binned(offered, "capacity_mbps")
+                lines.append(Line("offered by the link", points, "line", _LINK, printed=True))
+            lines += [Line(run.name, _binned(run.records[w]["series"], key), "line", k) for k, run in told]
             panels.append(Panel(f"{title}, {way}", Axis("time, s"), Axis(unit), lines))
     bin_ms = max(1000 * run.records[0]["series"]["bin_s"] * _joined(run.records[0]["series"]) for _, run in told)
     note = f"From the start of the command, means over {bin_ms:g} ms. {_NOT_DRAWN}"

@@ -36,7 +36,7 @@ const BUFFER: usize = 64 << 10;
 const EVERY: Duration = Duration::from_millis(100);
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Later connections of a command that has more are not listed.
-const MOST: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 
 /// A socket that is told of connections in its creator's network namespace.
 ///
@@ -188,12 +188,12 @@ impl Seen {
             return;
         }
         let name = (ours.1, other.0, other.1);
-        // The cookie tells sockets of the same addresses apart.
+        // The cookie distinguishes sockets of the same addresses.
         let key = (side, u64_at(body, 44));
         let known = self.numbers.get(&key).copied();
         let number = match known {
             Some(number) => number,
-            None if self.senders.len() >= MOST => return,
+            None if self.senders.len() >= MAX_CONNECTIONS => return,
             None => {
                 self.senders.push((side, name, Sender::default()));
                 self.numbers.insert(key, self.senders.len() - 1);
