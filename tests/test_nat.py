@@ -13,6 +13,7 @@ import pytest
 from conftest import QUELL
 from quell import InputError
 from quell.linux import nat
+from quell.linux.spaces import has_ipv6
 from test_shell import missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
@@ -31,6 +32,9 @@ neighbour() {{  # its name, our interface, its number
   ip link set $2 up
   nsenter --net=/proc/$!/ns/net sh -c "ip link set lo up; ip link set e0 up; ip addr add 10.$3.$3.2/24 dev e0
     ip route add default via 10.$3.$3.1"
+  {six} || return 0
+  ip addr add fd00:$3::1/64 dev $2 nodad
+  nsenter --net=/proc/$!/ns/net sh -c "ip addr add fd00:$3::2/64 dev e0 nodad; ip route add default via fd00:$3::1"
 }}
 neighbour stranger v0 9
 neighbour far w0 8
@@ -39,13 +43,17 @@ ip route add 100.100.6.6/32 dev v0
 # As Tailscale has them: in a table of their own.
 ip route add 100.64.65.7/32 dev v0 table 52
 nsenter --net=/proc/$far/ns/net {python} -m http.server 8000 --bind 10.8.8.2 >/dev/null 2>requests & server=$!
+{six} && nsenter --net=/proc/$far/ns/net {python} -m http.server 8000 --bind fd00:8::2 >/dev/null 2>&1 & server6=$!
 reaches() {{ nsenter --net=/proc/$stranger/ns/net curl --silent --max-time 2 --output /dev/null "$@"; }}
 echo {forwarding} >/proc/sys/net/ipv4/ip_forward
+# A router of IPv6, whatever it is of IPv4.
+{six} && echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 {refuse}
 cat >command <<'EOF'
 echo $QUELL_SERVER
 curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.8.8.2:8000/file
-{python} -m http.server 8001 >/dev/null 2>&1 &
+curl --silent --max-time 2 --output /dev/null 'http://[fd00:8::2]:8000/file' && echo "out by IPv6"
+{python} -m http.server 8001 --bind {any} >/dev/null 2>&1 &
 while ! curl --silent --output /dev/null http://127.0.0.1:8001/; do sleep 0.1; done
 touch up
 while ! [ -e tried ]; do sleep 0.1; done
@@ -56,6 +64,7 @@ try() {{ if "$@"; then echo yes; else echo no; fi; }}
 try reaches http://10.8.8.2:8000/stranger
 try reaches --interface 100.100.6.6 http://10.8.8.2:8000/spoofed
 try reaches http://100.64.128.2:8001/
+try reaches 'http://[fd71:7565:6c6c::6440:8002]:8001/'
 touch tried
 wait $quell
 iptables-save | grep quell || true
@@ -63,7 +72,8 @@ iptables-save | grep quell || true
 iptables -P FORWARD ACCEPT
 echo 1 >/proc/sys/net/ipv4/ip_forward
 try reaches http://10.8.8.2:8000/stranger
-kill $server $stranger $far
+{six} && try reaches 'http://[fd00:8::2]:8000/stranger' || echo yes
+kill $server $server6 $stranger $far
 """
 
 
@@ -78,18 +88,19 @@ def test_the_start_lists_the_rules_once(monkeypatch: pytest.MonkeyPatch) -> None
     blocks = "-A FORWARD ! -i quell+ ! -o quell+ -m comment --comment quell-7 -j DROP"
     calls: list[tuple[str, ...]] = []
 
-    def iptables(*arguments: str) -> str:
-        calls.append(arguments)
-        return f"-P CHAIN ACCEPT\n{blocks}\n" if "FORWARD" in arguments else "-P CHAIN ACCEPT\n"
+    def ran(*words: str) -> str:
+        calls.append(words)
+        return f"-P CHAIN ACCEPT\n{blocks}\n" if "FORWARD" in words else "-P CHAIN ACCEPT\n"
 
-    monkeypatch.setattr(nat, "_iptables", iptables)
+    monkeypatch.setattr(nat, "_ran", ran)
+    monkeypatch.setattr(nat, "has_ipv6", lambda: True)
     monkeypatch.setattr(nat, "_lives", lambda index: True)
     monkeypatch.setattr(nat, "interface_name", lambda index: f"quell{index}")
     file: Any = NoFile()
     _, others = nat._settle(file)
     with pytest.raises(InputError, match="the quell shell of quell7 has another /run"):
         nat._check_alone(file, 3, others)
-    assert calls == [("-t", table, "-S", chain) for table, chain in nat._CHAINS]
+    assert calls == [(program, "-t", table, "-S", chain) for program, table, chain in nat._CHAINS]
 
 
 @pytest.mark.real_time
@@ -101,13 +112,15 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
     (tmp_path / "file").write_text("from afar\n")
     # A machine that forwards keeps its own rules for other hosts; here they drop all packets.
     script = SCRIPT.format(
-        python=sys.executable, quell=QUELL, forwarding=int(forwarding),
+        python=sys.executable, quell=QUELL, forwarding=int(forwarding), six=str(has_ipv6()).lower(),
+        any="::" if has_ipv6() else "0.0.0.0",
         refuse="iptables -P FORWARD DROP" if forwarding else "",
     )  # fmt: skip
     command = ["unshare", "-n", "sh", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
     requests = (tmp_path / "requests").read_text()
-    assert done.stdout.split("\n") == ["100.64.128.1", "from afar", "no", "no", "no", "yes", ""], done.stderr + requests
+    tried = ["no", "no", "no", "no", "yes", "yes", ""]
+    assert done.stdout.split("\n") == ["100.64.128.1", "from afar", *tried], done.stderr + requests
     assert "10.8.8.1 " in requests, "the command has this machine's address out there"
     assert "spoofed" not in requests
 
@@ -265,6 +278,9 @@ def test_packets_within_a_bridge_pass(tmp_path: Path, before: str, meanwhile: st
     assert done.stdout.split() == ["before", "meanwhile", "6", "1"], done.stderr
 
 
+RULES = 9 if has_ipv6() else 7
+"""Those of a shell that blocks others."""
+
 # /run of its own, and functions for what follows. A folder `shim` may have an iptables that comes before the real one.
 APART = """
 mount -t tmpfs none /run
@@ -273,12 +289,12 @@ cd /proc/sys/net/ipv4
 echo 0 >ip_forward
 export PATH=$folder/shim:$PATH
 quell() {{ {quell} shell --rate 5mbit --nat --quiet -- "$@"; }}
-rules() {{ iptables-save | grep -c " quell-" || true; }}
+rules() {{ {{ iptables-save; ip6tables-save; }} | grep -c " quell-" || true; }}
 within() {{ for _ in $(seq 200); do if "$@"; then return; fi; sleep 0.05; done; echo "not within 10 s: $*"; exit 1; }}
 forwards() {{ [ "$(cat ip_forward)" = 1 ]; }}
-complete() {{ [ "$(rules)" = $((7 * ${{1:-1}})) ]; }}
+complete() {{ [ "$(rules)" = $(({rules} * ${{1:-1}})) ]; }}
 gone() {{ ! kill -0 $1 2>/dev/null; }}
-flush() {{ iptables -F; iptables -t nat -F; }}
+flush() {{ iptables -F; iptables -t nat -F; ip6tables -F; }}
 # Starts a shell that ends with the file $folder/$1; its processes are $pid and $guard.
 begin() {{
   {quell} shell --rate 5mbit --nat --quiet -- sh -c "until [ -e $folder/$1 ]; do sleep 0.05; done" & pid=$!
@@ -291,7 +307,7 @@ guarded() {{ guard=$(pgrep -P $pid -f natguard); }}
 
 def said(folder: Path, script: str, shim: str = "") -> str:
     """Run a script in namespaces of its own; what it printed."""
-    for needed in ("iptables", "pgrep"):
+    for needed in ("iptables", "ip6tables", "pgrep"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     if shim:
@@ -299,7 +315,7 @@ def said(folder: Path, script: str, shim: str = "") -> str:
         file = folder / "shim/iptables"
         file.write_text(f'#!/bin/sh\ncd {folder}\n{shim}\nexec {shutil.which("iptables")} "$@"\n')
         file.chmod(0o755)
-    text = f"set -e\nfolder={folder}\n" + APART.format(quell=QUELL) + script
+    text = f"set -e\nfolder={folder}\n" + APART.format(quell=QUELL, rules=RULES) + script
     done = subprocess.run([*UNSHARED, "sh", "-c", text], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -330,7 +346,7 @@ cat ip_forward
 rules
 """
     left, *after = said(tmp_path, script, NTH_REMOVAL % (nth, "kill -9 $PPID; exit 1")).split()
-    assert int(left) == 8 - nth
+    assert int(left) == RULES + 1 - nth
     assert after == ["0", "0"]
 
 
@@ -483,7 +499,7 @@ rules
 """
     refused, *shown = said(tmp_path, script.replace("QUELL", str(QUELL))).splitlines()
     assert refused.startswith("quell: --nat: the quell shell of quell0 has another /run ") and "end it first" in refused
-    assert shown == ["2", "7", "1", "7", "1", "0"]
+    assert shown == ["2", str(RULES), "1", str(RULES), "1", "0"]
 
 
 @pytest.mark.real_time

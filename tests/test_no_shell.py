@@ -16,6 +16,7 @@ import live_net
 from conftest import QUELL, QUELL_LIVE
 from kernel_vm import in_kernel, need
 from oracle import in_guest
+from quell.linux.spaces import has_ipv6
 
 HERE = Path(__file__).parent
 ALLOWED = {"tc", "ip", "nft", "iptables", "iptables-save", "ip6tables", "ip6tables-save", "nsenter"}
@@ -153,7 +154,7 @@ def test_shell_with_nat_runs_iptables_and_its_command(folder: Path) -> None:
     assert run(folder, SHELL) == "no rules\n"
     command = {str(shutil.which("true"))}
     text = traced(folder, "shell")
-    assert programs(text, OWN | command) == {"iptables"}
+    assert programs(text, OWN | command) == {"iptables", *(["ip6tables"] if has_ipv6() else [])}
     assert len(re.findall(r'execve\("[^"]+/true", .* = 0$', text, re.MULTILINE)) == 1
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quell import _core
 from quell._core import InputError
-from quell.linux.spaces import interface_name
+from quell.linux.spaces import has_ipv6, interface_name
 
 if TYPE_CHECKING:
     from quell._core import StateFile
@@ -30,7 +30,7 @@ _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Pattern of the devices of all shells, for iptables."""
-_CHAINS = (("nat", "POSTROUTING"), ("filter", "FORWARD"))
+_CHAINS = (("iptables", "nat", "POSTROUTING"), ("iptables", "filter", "FORWARD"), ("ip6tables", "filter", "FORWARD"))
 _TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: |$)', re.MULTILINE)
 """Comment of a shell's rules: the index of its device."""
 _DEVICE = re.compile(r"quell\d+")
@@ -84,20 +84,21 @@ class _State:
 
 def check() -> None:
     """Check what --nat needs on this machine. Raises InputError, which names what is missing."""
-    if shutil.which("iptables") is None:
-        raise InputError("--nat: needs iptables; on Debian: apt-get install iptables")
+    for program in _programs():
+        if shutil.which(program) is None:
+            raise InputError(f"--nat: needs {program}; on Debian: apt-get install iptables")
     if os.geteuid() != 0:
         raise InputError(f"--nat: {_FORWARDING}: only root may forward packets; run it as root")
 
 
 @contextmanager
 def translated(device: str, network: str) -> Iterator[None]:
-    """Forward packets of a shell's network, with this machine's address as source, and the answers.
+    """Forward packets of a shell's network, with this machine's address as source, and the answers; in IPv6 none.
 
     Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    shown, index = _iptables("-S", "FORWARD"), socket.if_nametoindex(device)
+    shown, index = _ran("iptables", "-S", "FORWARD"), socket.if_nametoindex(device)
     file, guarding, told = _core.StateFile.nat(), None, ""
     try:
         with file:
@@ -116,7 +117,7 @@ def translated(device: str, network: str) -> Iterator[None]:
                 start_new_session=True,
             )  # fmt: skip
             for rule in rules:
-                _iptables(*rule)
+                _ran(*rule)
             if not forwards:
                 _set(_FORWARDING, 1)
                 told = told or "--nat"
@@ -149,11 +150,11 @@ def guard(device: str, network: str, index: int, block: bool) -> None:
                 if len(found) != len(rules):
                     _remove(index.__eq__)
                     for rule in rules:
-                        _iptables(*rule)
+                        _ran(*rule)
                 else:
                     for rule in _outdated(found):
-                        _iptables(*rules[0])  # before the old one goes, since others are not to pass meanwhile
-                        _iptables(*rule)
+                        _ran(*rules[0])  # before the old one goes, since others are not to pass meanwhile
+                        _ran(*rule)
         except InputError:
             break  # without rules, other machines could send through this one
     end(index)
@@ -185,7 +186,7 @@ def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
     state = _State.read(file)
     known = [index, *(state.shells if state else [])]
     for rule in others:
-        if _blocks(rule.arguments) and rule.shell not in known:
+        if _blocks(rule.removal) and rule.shell not in known:
             raise InputError(
                 f"--nat: the quell shell of {interface_name(rule.shell)} has another /run and will turn forwarding "
                 "off when it ends; end it first, or give both the same /run/quell"
@@ -229,7 +230,7 @@ def _set(setting: Path, value: int) -> bool:
 
 
 def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[str]]:
-    """Return the arguments that insert a shell's rules, in order; `block` if the machine did not forward before."""
+    """Return the commands that insert a shell's rules, in order; `block` if the machine did not forward before."""
     tag = ["-m", "comment", "--comment", f"quell-{index}"]
     # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
     # they are inserted first and end below the others.
@@ -245,33 +246,40 @@ def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[s
         # What a bridge forwards does not depend on ip_forward.
         routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _BRIDGED.exists() else []  # it loads br_netfilter
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, *routed, "-j", "DROP"])
-    rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
-    return [*rules, ["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"]]
+    # Where the machine forwards IPv6, others could reach the shell by its address, and it them with any source.
+    six = [["-o", device, "!", "-i", _SHELLS, "-j", "DROP"], ["-i", device, "!", "-o", _SHELLS, "-j", "DROP"]]
+    return [
+        *(["iptables", "-I", "FORWARD", *tag, *rule] for rule in forward),
+        *(["ip6tables", "-I", "FORWARD", *tag, *rule] for rule in six if has_ipv6()),
+        ["iptables", "-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"],
+    ]
 
 
 class _Rule(NamedTuple):
     shell: int
     """Its index."""
-    arguments: list[str]
-    """Those that remove it."""
+    removal: list[str]
+    """The command that removes it."""
 
 
 def _listed() -> list[_Rule]:
     """Return the rules of all shells."""
     found = []
-    for table, chain in _CHAINS:
-        shown = _iptables("-t", table, "-S", chain)
+    for program, table, chain in _CHAINS:
+        if program not in _programs():
+            continue
+        shown = _ran(program, "-t", table, "-S", chain)
         if not shown:
-            raise InputError(f"--nat: iptables does not list {chain}")
+            raise InputError(f"--nat: {program} does not list {chain}")
         for line in shown.splitlines():
             if tag := _TAG.search(line):
-                found.append(_Rule(int(tag[1]), ["-t", table, "-D", *shlex.split(line)[1:]]))
+                found.append(_Rule(int(tag[1]), [program, "-t", table, "-D", *shlex.split(line)[1:]]))
     return found
 
 
 def _of(index: int) -> list[list[str]]:
-    """Return the arguments that remove a shell's rules."""
-    return [rule.arguments for rule in _listed() if rule.shell == index]
+    """Return the commands that remove a shell's rules."""
+    return [rule.removal for rule in _listed() if rule.shell == index]
 
 
 def _outdated(listed: Sequence[list[str]]) -> list[list[str]]:
@@ -299,7 +307,7 @@ def _remove(of: Callable[[int], bool]) -> list[_Rule]:
                 return listed
             for rule in listed:
                 if wanted[rule.shell]:
-                    _iptables(*rule.arguments)
+                    _ran(*rule.removal)
         except InputError as why:
             error = why
             time.sleep(_RETRY_S)
@@ -311,7 +319,7 @@ def _tell(before: str, shell: str) -> None:
     if _FORWARDING.read_text().strip() != "0":
         return
     try:
-        now = {line for line in _iptables("-S", "FORWARD").splitlines() if not _TAG.search(line)}
+        now = {line for line in _ran("iptables", "-S", "FORWARD").splitlines() if not _TAG.search(line)}
     except InputError:
         now = set()
     changed = "; other programs have changed the chain FORWARD meanwhile" if now - set(before.splitlines()) else ""
@@ -329,11 +337,15 @@ def _forwarding() -> list[str]:
     return [path.name for path in each if (path / "forwarding").read_text().strip() != "0"]
 
 
-def _iptables(*arguments: str) -> str:
-    done = subprocess.run(["iptables", "-w", *arguments], capture_output=True, text=True)
+def _programs() -> tuple[str, ...]:
+    return ("iptables", "ip6tables") if has_ipv6() else ("iptables",)
+
+
+def _ran(program: str, *arguments: str) -> str:
+    """Run iptables or ip6tables; return what it printed. Raises InputError where it fails."""
+    done = subprocess.run([program, "-w", *arguments], capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]
-        raise InputError(
-            f"--nat: {why}; it needs root and the kernel's NAT (modules iptable_nat, xt_MASQUERADE, xt_conntrack)"
-        )
+        modules = "iptable_nat, ip6table_filter, xt_MASQUERADE, xt_conntrack"
+        raise InputError(f"--nat: {why}; it needs root and the kernel's NAT (modules {modules})")
     return done.stdout
