@@ -337,6 +337,22 @@ def test_a_class_gets_no_more_than_what_is_above_it_passes(line: Line) -> None:
 
 
 @pytest.mark.real_time
+def test_a_tbf_with_a_peak_rate_gets_less_than_that(line: Line) -> None:
+    """The kernel refuses more, which would end the steering."""
+    options = "rate 1mbit burst 5k limit 60000 peakrate 2mbit mtu 1600"
+    made = f"ip link add d0 type veth peer name d1; tc qdisc add dev d0 root handle 1: tbf {options}"
+    done = line.run("sh", "-ec", made)
+    assert done.returncode == 0, done.stderr
+    before = line.run("tc", "qdisc", "show", "dev", "d0").stdout
+    done = line.steer("d0", "50mbit", "--with", "rate", "--duration", "1s")
+    assert done.returncode == 0, done.stderr
+    assert "d0 tbf 1: at root: at most 1999.992kbit, as tbf 1: at root passes no more" in done.stderr
+    assert "changes: 1" in done.stderr
+    assert line.run("tc", "qdisc", "show", "dev", "d0").stdout == before
+    assert line.run("ip", "link", "del", "d0").returncode == 0
+
+
+@pytest.mark.real_time
 def test_the_smallest_rate_is_a_byte_per_second_and_is_known_again(line: Line) -> None:
     before = line.run("tc", "qdisc", "show", "dev", "v1").stdout
     done = line.steer("v1", "4bit", "--with", "rate", "--min", "1bit", "--duration", "700ms")

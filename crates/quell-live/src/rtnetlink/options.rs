@@ -417,6 +417,12 @@ pub fn ceil_of_htb(options: &[u8]) -> Option<u64> {
     Some(rate(options, parms, SPEC, HTB_CEIL64))
 }
 
+/// The largest rate that the kernel takes for a tbf, bytes per second: below its peak rate, if it has one.
+pub fn most_of_tbf(options: &[u8]) -> Option<u64> {
+    let parms = attribute(options, PARMS).filter(|parms| parms.len() >= TBF)?;
+    rate(options, parms, SPEC, TBF_PEAK64).checked_sub(1)
+}
+
 /// The structure of a class without its level, which depends on the classes below it, and its rates, bytes per second.
 fn class_of_htb(options: &[u8]) -> Option<([u8; HTB], u64, u64)> {
     let mut parms = structure::<HTB>(options)?;
@@ -546,6 +552,17 @@ mod tests {
         }
         assert!(!kind("tbf").hides_bucket(&[]), "of which nothing is known");
         assert!(!kind("cake").hides_bucket(&attrs(&[(2, &1u64.to_ne_bytes())])));
+    }
+
+    #[test]
+    fn a_tbf_takes_no_rate_of_its_peak_rate_or_more() {
+        assert_eq!(most_of_tbf(&tbf()), None);
+        let mut parms = structure::<TBF>(&tbf()).expect("parameters");
+        write_u32(&mut parms, SPEC + RATE, 250_000);
+        assert_eq!(most_of_tbf(&attrs(&[(PARMS, &parms)])), Some(249_999));
+        let long = 5_000_000_000_u64.to_ne_bytes();
+        let long = attrs(&[(PARMS, &parms), (TBF_PEAK64, &long)]);
+        assert_eq!(most_of_tbf(&long), Some(4_999_999_999));
     }
 
     #[test]

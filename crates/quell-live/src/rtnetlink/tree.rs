@@ -6,7 +6,7 @@ use quell_link::Error;
 
 use crate::rtnetlink::dump::{self, Dump};
 use crate::rtnetlink::message::{Handle, Key, Queue, ROOT, u32_at};
-use crate::rtnetlink::options::{ANY, Kind, Knob, ceil_of_htb, why_not};
+use crate::rtnetlink::options::{ANY, Kind, Knob, ceil_of_htb, most_of_tbf, why_not};
 use crate::rtnetlink::request::QdiscState;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
@@ -273,8 +273,9 @@ fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState>
         .or_else(|| others().find(discipline))
 }
 
-/// The most that what is above a queue lets through, bit/s, and which that is: a `ceil` of htb, the rate of a tbf.
-pub fn cap<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<(u64, &'a QdiscState)> {
+/// The most that a queue, or what is above it, lets through, bit/s, and which that is: a `ceil` of htb, the rate of a tbf, the peak
+/// rate of a tbf that is steered.
+pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'a QdiscState)> {
     let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
         ("htb", true) => ceil_of_htb(&row.options),
         ("tbf", false) => Kind::find("tbf", false)?.read(&row.options, Knob::Rate),
@@ -282,11 +283,14 @@ pub fn cap<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<(u64, &'a Q
     };
     let all = std::iter::successors(above(rows, found), |row| above(rows, row));
     // What the kernel lists is a tree, but not all of it need be of one instant.
-    let each = all.take(rows.len()).filter_map(|row| {
-        let bytes = passes(row).filter(|bytes| *bytes > 0)?;
-        Some((bytes.saturating_mul(8), row))
-    });
-    each.min_by_key(|(bits, _)| *bits)
+    let each = all
+        .take(rows.len())
+        .filter_map(|row| Some((passes(row)?, row)));
+    let own = most_of_tbf(&found.options).filter(|_| found.kind == "tbf");
+    let each = own.map(|most| (most, found)).into_iter().chain(each);
+    each.filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, row)| (bytes.saturating_mul(8), row))
+        .min_by_key(|(bits, _)| *bits)
 }
 
 /// A class and all classes below it, by their handles; none of a discipline.
@@ -330,7 +334,7 @@ mod tests {
 
     fn row(class: bool, handle: u32, parent: u32, kind: &str, ceil: u32) -> QdiscState {
         let mut parms = [0; 44];
-        // The rate of tbf, and htb's ceil.
+        // The rate of tbf, its peak rate, and htb's ceil.
         for at in [8, 20] {
             parms[at..at + 4].copy_from_slice(&ceil.to_ne_bytes());
         }
@@ -371,7 +375,8 @@ mod tests {
         assert_eq!(cap(6), Some((4_000_000, 0x10002)));
         assert_eq!(cap(7), Some((8_000_000, 0x70000)), "below the 16 of 1:1");
         assert_eq!(cap(2), Some((4_000_000, 0x10002)), "a queue below a class");
-        assert_eq!(cap(0), None);
+        assert_eq!(cap(0), Some((7_999_992, 0x70000)), "below its peak rate");
+        assert_eq!(cap(4), Some((8_000_000, 0x70000)));
         let mut ring = tree();
         ring[4].key.parent = 0x10010;
         assert!(super::cap(&ring, &ring[6]).is_some());
