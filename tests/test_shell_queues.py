@@ -76,6 +76,16 @@ def test_a_queue_s_failure_is_the_exit_status_and_the_others_still_run(quell: Qu
 
 @pytest.mark.real_time
 @in_namespaces
+def test_flent_gets_a_file_for_each_run(quell: Quell, tmp_path: Path) -> None:
+    aqm = ["--aqm", "pfifo", "--aqm", "pfifo", "--aqm", "codel"]
+    done = quell("shell", "--rate", "5mbit", *aqm, "--flent", "a.flent.gz", "--", "sleep", "0.7")
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["a.codel.1.flent.gz", "a.pfifo__1.1.flent.gz", "a.pfifo__2.1.flent.gz"]
+
+
+@pytest.mark.real_time
+@in_namespaces
 def test_a_signal_ends_the_turns(tmp_path: Path) -> None:
     words = [str(QUELL), "shell", "--rate", "5mbit", "--aqm", "pfifo", "--aqm", "hush", "--json", "run.json", "--"]
     process = subprocess.Popen(

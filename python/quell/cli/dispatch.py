@@ -107,8 +107,14 @@ SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
 
 
 def with_port(arguments: Sequence[str]) -> list[str]:
-    """Write a `--dashboard` without a port as one with port 0: typer knows no option whose value can be left out."""
+    """Write a `--dashboard` without a port as one with port 0: typer knows no option whose value can be left out.
+
+    The interface of `quell live eth0` gets its `--dev`.
+    """
     words = list(arguments)
+    # As watch, steer and attach take the interface.
+    if words[:1] == ["live"] and words[1:] and not words[1].startswith("-"):
+        words.insert(1, "--dev")
     if not words or words[0] not in ("live", "shell", "watch"):
         return words
     k = 1

@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 CONTEXT = {"allow_interspersed_args": False}
 EXAMPLES = (
     "Examples:\n\n"
-    "  quell shell --rate 15mbit --delay 20ms --aqm fq_codel -- curl http://example.org/\n\n"
+    "  quell shell --rate 15mbit --delay 20ms --aqm fq_codel --nat -- curl http://example.org/\n\n"
     "  quell shell --rate 15mbit --delay 20ms --aqm pfifo --aqm hush --html both.html -- ./measure.sh\n\n"
     "  quell shell --rate 15mbit --fail-if 'down.p95>100ms' --json run.json -- ./measure.sh\n\n"
-    "  quell shell --trace builtin:lte --up-trace builtin:lte-up --aqm codel --html run.html -- iperf3 -c 192.0.2.1\n\n"
+    "  quell shell --scenario lte --aqm codel --html run.html -- sh -c 'iperf3 -c $QUELL_SERVER'\n\n"
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
@@ -277,7 +277,7 @@ def _report(runs: Sequence[commands.Run]) -> None:
     if all(run.sent_nothing for run in runs):
         err.print(
             "quell: no data of TCP or UDP crossed the link. To reach a server, connect to $QUELL_SERVER; a server on "
-            "this machine must listen on 0.0.0.0 or ::, not only on 127.0.0.1",
+            "this machine must listen on 0.0.0.0 or ::, not only on 127.0.0.1. The Internet needs --nat",
             style="yellow", soft_wrap=True, markup=False,
         )  # fmt: skip
 
@@ -292,12 +292,14 @@ def _exceeded(limits: Sequence[Limit], runs: Sequence[commands.Run]) -> int:
 
 def _flents(path: Path | None, given: _Given, found: Sequence[tuple[Scenario, commands.Run]]) -> list[dict[str, Any]]:
     """Make the data files for Flent; a run too short to plot has none."""
-    joined = []
+    joined, several = [], len(found) > 1
     for link, run in found if path is not None else ():
         if min(len(record["series"]["backlog_ms"]) for record in run.records) < _LEAST_BINS:
             _say(f"--flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {path} is not written")
         else:
-            joined.append(flent_file.of_shell(run.records, _base_ms(link, of_flows=given.of_flows)))
+            # A file's name has the queue: two runs behind one have a number.
+            file = flent_file.of_shell(run.records, _base_ms(link, of_flows=given.of_flows))
+            joined.append(file | ({"queue": run.name} if several else {}))
     return joined
 
 

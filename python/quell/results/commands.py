@@ -26,7 +26,7 @@ class Run:
     @property
     def command(self) -> Mapping[str, Any]:
         """The command and how it ended (`words`, `status`, `wall_s`); empty in records of earlier versions."""
-        told = self.records[0].get("command")
+        told: Any = self.records[0].get("command")
         match told:
             case {"words": list(), "status": int(), "wall_s": int() | float()}:
                 return dict(told)

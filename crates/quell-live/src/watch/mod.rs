@@ -212,14 +212,12 @@ impl<'a> Watch<'a> {
             "" => "no interface has a queue discipline".to_owned(),
             devices => format!("{devices}: no queue discipline"),
         };
-        let first = self
-            .devices
-            .split(", ")
-            .next()
-            .filter(|name| !name.is_empty());
-        let first = first.unwrap_or("eth0");
+        let dev = match self.devices.split(", ").next() {
+            None | Some("") => "eth0",
+            Some(first) => first,
+        };
         Err(Error::new(what).remedy(format!(
-            "tc qdisc replace dev {first} root fq_codel makes one"
+            "tc qdisc replace dev {dev} root fq_codel makes one"
         )))
     }
 
