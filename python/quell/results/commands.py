@@ -26,10 +26,10 @@ class Run:
     @property
     def command(self) -> Mapping[str, Any]:
         """The command and how it ended (`words`, `status`, `wall_s`); empty in records of earlier versions."""
-        told: Any = self.records[0].get("command")
+        told: Mapping[str, Any] = self.records[0].get("command") or {}
         match told:
             case {"words": list(), "status": int(), "wall_s": int() | float()}:
-                return dict(told)
+                return told
         return {}
 
     @property
