@@ -63,6 +63,8 @@ const TICK: Nanos = 50 * MS;
 const SPAN: usize = 4;
 /// Time without an answer after which the reflectors count as lost.
 const LOST: Nanos = SEC;
+/// An answer that is later says nothing of the jitter.
+const HELD: Nanos = 2 * SEC;
 /// A reflector's timestamps are in whole milliseconds.
 const STAMP: Nanos = MS;
 /// The shaper is used if it sends more than this share of its rate or more than 3000 bytes wait.
@@ -495,7 +497,6 @@ impl Pace {
     /// Reacts to a measured delay; `begins`: the start continues.
     fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
-        self.jitter.take(evidence);
         self.delays.take(evidence);
         let gap = now.saturating_sub(self.heard) as f64;
         if self.heard > 0 && gap < LOST as f64 {
@@ -670,6 +671,10 @@ impl Control for Pace {
             at: now,
             excess,
         };
+        // Answers that a reflector holds back, to let many go at once, would be most of the last.
+        if trip < HELD {
+            self.jitter.take(evidence);
+        }
         self.take(evidence, begins, gauges)
     }
 
@@ -690,6 +695,7 @@ impl Control for Pace {
             at: now,
             excess,
         };
+        self.jitter.take(evidence);
         self.take(evidence, begins, gauges)
     }
 

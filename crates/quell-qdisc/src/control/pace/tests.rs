@@ -259,6 +259,39 @@ fn a_line_that_falls_to_a_tenth_is_followed() {
 
 /// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second without an answer.
 #[test]
+fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target() {
+    let (mut pace, mut held, mut raised) = (Pace::new(&behind(true)), Vec::new(), 0);
+    for k in 1..=2400 {
+        let now = k * TICK;
+        let mut answer = |sent: Nanos, late: Nanos| {
+            let gauges = Gauges {
+                now,
+                ..Gauges::default()
+            };
+            let echo = Echo {
+                now,
+                reflector: (k % 3) as u32,
+                round_trip: now - sent + 20 * MS,
+                one_way: Some(20 * MS + late),
+            };
+            pace.on_probe(&echo, &gauges);
+        };
+        match k % 3 == 0 && k > 60 {
+            true => held.push(now),
+            false => answer(now, 0),
+        }
+        // Of all that it was asked in 29 s every other answer is said to have been late.
+        if k % 579 == 0 {
+            for (n, sent) in held.drain(..).enumerate() {
+                answer(sent, 300 * MS * (n as Nanos % 2));
+            }
+        }
+        raised += u32::from(pace.jitter.allowance() > 0);
+    }
+    assert_eq!(raised, 0);
+}
+
+#[test]
 fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
     let mut stalled = false;
