@@ -320,7 +320,7 @@ impl World {
                 again: &mut look.again,
             };
             let mut timer = c.pending[End::Sender as usize];
-            let (mut ahead, mut wanted) = (&arrived.packets[..arrived.seen], None);
+            let (mut ahead, mut wanted) = (&arrived.packets[..arrived.seen], None::<&Pkt>);
             if !ahead.is_empty() {
                 wanted = next_measured(c, &mut ahead);
             }
@@ -354,8 +354,10 @@ impl World {
                 self.measures.sample(before, c, sent);
                 wanted = next_measured(c, &mut ahead);
             }
-            arrived.packets.drain(..arrived.seen);
-            arrived.seen = 0;
+            if arrived.seen > 0 {
+                arrived.packets.drain(..arrived.seen);
+                arrived.seen = 0;
+            }
             c.pending[End::Sender as usize] = timer;
             timers.set(timer, timer_source);
         }
@@ -465,7 +467,10 @@ impl World {
                     *pending = at.min(*pending);
                 }
             }
-            packets.drain(..with_sender);
+            match with_sender == packets.len() {
+                true => packets.clear(),
+                false => drop(packets.drain(..with_sender)),
+            }
             *seen = all - with_sender;
             self.events += run_timer(c, acks, &mut chain, known);
             look.acks[slot] = chain;
@@ -495,7 +500,8 @@ fn nth(first: &Pkt, count: u32, k: u32) -> Pkt {
 
 /// The next segment to be measured of those that the receiver has seen ahead of the sender, whose SYNs come first, and what is
 /// behind it.
-fn next_measured(c: &mut Connection, ahead: &mut &[Pkt]) -> Option<Pkt> {
+#[inline(never)]
+fn next_measured<'a>(c: &mut Connection, ahead: &mut &'a [Pkt]) -> Option<&'a Pkt> {
     while let Some((first, others)) = ahead.split_first()
         && first.kind() != Kind::Data
     {
@@ -505,7 +511,7 @@ fn next_measured(c: &mut Connection, ahead: &mut &[Pkt]) -> Option<Pkt> {
     match ahead.split_at_checked(usize::from(left.wrapping_sub(1)) + 1) {
         Some((upto, others)) => {
             *ahead = others;
-            upto.last().copied()
+            upto.last()
         }
         None => {
             *left = left.wrapping_sub(num::low_u16(ahead.len() as u64));
