@@ -21,7 +21,6 @@ _SPARE = ("packets", "missed", "used", "marks", "s")
 """Columns of the table that go first where the terminal is narrow."""
 _POINTS = 600
 """Of a line of the report."""
-_LARGEST_GROUPS = 20
 _LONGEST_TITLE = 60
 _SHOWN_MBPS = 0.005
 """A goodput below it is 0.00 in the notes."""
@@ -96,7 +95,7 @@ def flows(runs: Sequence[Run]) -> Table | None:
     for title in (*(["queue"] if several else ()), "TCP", "", *_FLOW_TITLES):
         words = title in ("queue", "TCP", "")
         laid.add_column(title, justify="left" if words else "right", no_wrap=title != "queue", overflow="fold")
-    for name, *cells in rows[:_LARGEST_GROUPS]:
+    for name, *cells in rows:
         laid.add_row(*([name] if several else ()), *cells)
     return laid
 
