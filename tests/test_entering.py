@@ -161,8 +161,8 @@ SAMPLES = {
                 "            Qdisc::Sample($q) => $body,\n",
             ),
             (QDISC / "lib.rs", "pub use gauges::", "pub use disciplines::sample;\n"),
-            (LINK / "words/single.rs", "const FIFO_LIMIT", DISCIPLINE_ROW.lstrip() + "\n"),
-            (LINK / "words/single.rs", "&COBALT]", "&SAMPLE, "),
+            (LINK / "words/hashed.rs", "/// What was given of `sfb`", DISCIPLINE_ROW.lstrip() + "\n"),
+            (LINK / "words/hashed.rs", "&HHF]", "&SAMPLE, "),
         ],
     ),
     "controller": (
