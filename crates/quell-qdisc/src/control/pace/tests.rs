@@ -257,7 +257,6 @@ fn a_line_that_falls_to_a_tenth_is_followed() {
     }
 }
 
-/// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second without an answer.
 #[test]
 fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target() {
     let (mut pace, mut held, mut raised) = (Pace::new(&behind(true)), Vec::new(), 0);
@@ -291,6 +290,7 @@ fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target(
     assert_eq!(raised, 0);
 }
 
+/// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second without an answer.
 #[test]
 fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
