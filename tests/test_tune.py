@@ -388,6 +388,12 @@ def test_a_search_that_has_converged_still_finds_new_settings(monkeypatch: pytes
     assert proposed < 3 * 3000
 
 
+def test_fewer_trials_than_disciplines_are_the_defaults() -> None:
+    line, bench = home(words="bulk"), Bench(aims.Aims("bulk"))
+    found = search.search(bench, Plan(line, ["sfq", "codel", "pie"], 1, 1), lambda _: None)
+    assert list(found.scores) == [space.default(kind) for kind in ("sfq", "codel", "pie")]
+
+
 def test_a_discipline_with_few_settings_ends_its_search() -> None:
     line, bench = home(words="bulk"), Bench(aims.Aims("bulk"))
     lacks = frozenset({"limit", "quantum", space.RATE_DOWN, space.RATE_UP})

@@ -1,7 +1,7 @@
 """The search: every setting runs once, the better ones again, with the same seeds for all (docs/how-to/tune.md).
 
-An evolution proposes settings: half of them cross two of the best so far, and some options take a step. The disciplines
-share the budget: after each round the better half of them is kept.
+An evolution proposes settings: most of them cross two of the best so far, and some options take a step; the others are
+drawn from the whole space. The disciplines share the budget: after each round the better half of them is kept.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PARENTS = 8
 _ELSEWHERE, _STEPS = 0.15, 0.4
 """Probabilities: that a setting is drawn from the whole space; that an option takes a step from its parent's value."""
 _RUNGS = ((64, 2), (4, 4))
-"""Successive halving after the search: of 2,000 settings 1 in 64, but at least 8, run with 2 further seeds; of these 1
-in 4, again at least 8, with 4 more."""
+"""Successive halving after the search: 1 setting in 64, but at least 8, run with 2 further seeds; of these 1 in 4, at
+least 8 again, with 4 more."""
 _LEAST = 8
 _STALE = 4
 """Batches of nothing but known settings after which a discipline has been searched."""
@@ -139,11 +139,11 @@ class Plan:
     def propose(self, kind: str, parents: Sequence[Setting], rng: Random) -> Setting:
         """Draw a setting from the whole space, or cross two good ones and move some of their options."""
         options = space.options(kind)
-        mothers = [dict(rng.choice(parents).values) for _ in range(2)]
+        crossed = [dict(rng.choice(parents).values) for _ in range(2)]
         anywhere = rng.random() < _ELSEWHERE
         values: dict[str, Any] = {}
         for option in options:
-            value = rng.choice(mothers)[option.name]
+            value = rng.choice(crossed)[option.name]
             if option.name in self.lacks:
                 value = option.default
             elif anywhere:
@@ -183,7 +183,8 @@ def _rounds(bench: Bench, plan: Plan, found: Found, on_best: Callable[[Found], o
         share = left // (rounds - number) // len(alive)
         for kind in alive:
             most = left if number == rounds - 1 and kind == alive[-1] else share
-            _extend(bench, plan, kind, min(most, plan.trials - len(found.scores)), rng, found, on_best)
+            most = max(0, min(most, plan.trials - len(found.scores)))
+            _extend(bench, plan, kind, most, rng, found, on_best)
         alive.sort(key=lambda kind: found.ranked(kind)[0][1], reverse=True)
         alive = alive[: math.ceil(len(alive) / 2)]
 
