@@ -317,8 +317,6 @@ def tune(
     if apply is not None:
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")
-        elif result.judged.leave:
-            err.print(f"quell: nothing was installed on {apply}: what runs now is as good", soft_wrap=True)
         else:
             install.apply(apply, targets.tc_commands(apply, on, *result.ways), replace=replace)
             err.print(f"installed on {apply}; `quell tune --undo {apply}` puts back what was there", soft_wrap=True)
