@@ -139,7 +139,7 @@ def test_a_loop_collapses_in_a_loaded_direction_alone(
 def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
     """Before anything runs."""
     with pytest.raises(InputError, match=message):
-        compare("autorate", **options)
+        compare(["autorate"], **options)
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -183,7 +183,7 @@ def test_a_measured_line_is_compared_with_fixed_rates_too(
 def test_a_trace_that_cannot_be_read_is_one_line(trace: str, message: str) -> None:
     """Before anything runs."""
     with pytest.raises(InputError, match=message):
-        compare("autorate", trace=trace)
+        compare(["autorate"], trace=trace)
 
 
 def test_the_search_of_constants_starts_from_those_that_are_shipped() -> None:
