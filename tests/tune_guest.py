@@ -234,7 +234,7 @@ def searching() -> None:
     done = subprocess.run([sys.executable, "-c", text, *words], capture_output=True, text=True)
     assert done.returncode == 130, done.stderr
     assert "nothing was installed on wan" in done.stderr
-    assert "tc qdisc replace dev wan root cake" in done.stdout
+    assert "tc qdisc add dev wan root cake" in done.stdout
     assert seen() == before
     assert not list(RUN.glob("tune-*.json"))
 
