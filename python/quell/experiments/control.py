@@ -99,10 +99,10 @@ def run_controlled(
     return record
 
 
-def name(controller: object) -> str:
-    """Return what a controller is called: its attribute `name`, or its class."""
-    own = getattr(controller, "name", None)
-    return own if isinstance(own, str) else type(controller).__name__
+def name(own: object) -> str:
+    """Return what a controller or a queue written in Python is called: its attribute `name`, or its class."""
+    given = getattr(own, "name", None)
+    return given if isinstance(given, str) else type(own).__name__
 
 
 @contextmanager

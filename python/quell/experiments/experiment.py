@@ -252,21 +252,20 @@ def stream(
     Queues with a controller run last, one after another in this thread. Raises KeyboardInterrupt on Ctrl-C, after
     `done` had what was finished.
     """
-    places = [index for index, (_, job) in enumerate(runs) if not isinstance(job.queue, Controlled)]
-    work = [
-        (scenario, job.queue, job.seed, job.series_bin_s)
-        for scenario, job in runs
-        if not isinstance(job.queue, Controlled)
-    ]
+    places, work, controlled = [], [], []
+    for index, (scenario, job) in enumerate(runs):
+        if isinstance(job.queue, Controlled):
+            controlled.append((index, scenario, job, job.queue))
+        else:
+            places.append(index)
+            work.append((scenario, job.queue, job.seed, job.series_bin_s))
     if on is HERE:
         _core.run_each(work, lambda k, record: done(places[k], json.loads(record)), threads=threads)
     else:
         for k, record in on.stream(run_one, work, at_once=threads):
             done(places[k], json.loads(record))
-    for index, (scenario, job) in enumerate(runs):
-        if isinstance(job.queue, Controlled):
-            made = job.queue.make()
-            done(index, run_controlled(scenario, job.queue.queue, job.seed, made, job.series_bin_s))
+    for index, scenario, job, own in controlled:
+        done(index, run_controlled(scenario, own.queue, job.seed, own.make(), job.series_bin_s))
 
 
 def run_one(work: tuple[Scenario, _core.Queue | OwnQueue | str, int, float | None]) -> str:

@@ -92,11 +92,11 @@ def parse(aqm: object) -> Parsed:
         made = aqm()
         if not _is_queue(made):
             raise InputError(
-                f"aqm: {_name(made)} has no methods enqueue() and dequeue(); docs/how-to/extending.md shows both"
+                f"aqm: {control.name(made)} has no methods enqueue() and dequeue(); docs/how-to/extending.md shows both"
             )
-        return OwnQueue(_name(made), aqm)
+        return OwnQueue(control.name(made), aqm)
     queue = cast("Queue", aqm)
-    return OwnQueue(_name(queue), lambda: copy.deepcopy(queue))
+    return OwnQueue(control.name(queue), lambda: copy.deepcopy(queue))
 
 
 def _controlled(given: tuple[object, ...]) -> Controlled:
@@ -141,8 +141,3 @@ def parse_all(aqm: Iterable[object]) -> list[Parsed]:
 
 def _is_queue(thing: object) -> bool:
     return all(callable(getattr(thing, method, None)) for method in ("enqueue", "dequeue"))
-
-
-def _name(queue: object) -> str:
-    name = getattr(queue, "name", None)
-    return name if isinstance(name, str) else type(queue).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError
+from quell.common.names import known
 from quell.results.commands import WAYS, Run
 
 STATUS = 117
@@ -63,10 +63,7 @@ class Limit:
         if found is None:
             raise InputError(f"{where}: not a condition; write METRIC>VALUE, as in 'down.p95>100ms' (also >=, <, <=)")
         name, relation, value = found.groups()
-        if name not in NAMES:
-            near = "".join(f"did you mean `{one}`? " for one in difflib.get_close_matches(name, NAMES, 1))
-            known = f"Known: wall, and behind down. or up. {', '.join(METRICS)}"
-            raise InputError(f"{where}: unknown metric `{name}`; {near}{known}")
+        known("metric", name, NAMES, where)
         return cls(text, name, relation, _value(where, _metric(name).unit, value))
 
     def exceeded(self, run: Run) -> str | None:

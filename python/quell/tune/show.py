@@ -143,10 +143,10 @@ def described(setting: Setting) -> str:
     return f"{setting.kind} with {', '.join(changed) if changed else 'its defaults, at 90 % of the rates'}"
 
 
-def progress(found: Found, now: float | None) -> str:
+def progress(found: Found, now: float) -> str:
     """Say what the best so far is, and how much better than what runs today."""
     setting, score = found.best()
-    return f"{setting.kind} {score:.3f}" + ("" if now is None else f", now {now:.3f}")
+    return f"{setting.kind} {score:.3f}, now {now:.3f}"
 
 
 def first(found: Found, now: float, lines: Sequence[str]) -> str | None:

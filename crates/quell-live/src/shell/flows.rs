@@ -1,7 +1,7 @@
 //! TCP connections over the link as their senders see them: the kernel's list of sockets (sock_diag(7)) in both namespaces four times a
 //! second, and its notice of each socket that is destroyed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -211,13 +211,11 @@ impl Seen {
     }
 
     fn flows(self, span_s: f64) -> Vec<Flow> {
-        let at_far = |name: &Name| {
-            let mut there = self.senders.iter();
-            there.any(|(side, other, _)| *side == Side::Far && other == name)
-        };
+        let far = self.senders.iter().filter(|(side, ..)| *side == Side::Far);
+        let at_far: BTreeSet<&Name> = far.map(|(_, name, _)| name).collect();
         let mut flows = Vec::new();
         for (side, name, sender) in &self.senders {
-            if *side == Side::Near && sender.received > 0 && !at_far(name) {
+            if *side == Side::Near && sender.received > 0 && !at_far.contains(name) {
                 let afar = Sender {
                     acked: sender.received,
                     ..Sender::default()
