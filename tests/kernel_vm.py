@@ -116,7 +116,7 @@ def ready() -> Path | None:
 
 
 def in_kernel(
-    script: Path, *arguments: str, limit_s: float = 200, more: Callable[[], Path] | None = None,
+    script: Path, *arguments: str, limit_s: float = 500, more: Callable[[], Path] | None = None,
     files: dict[str, Path] | None = None,
 ) -> str:  # fmt: skip
     """Run a shell script as root of the guest, with tc, ip, quell-live and traffic; what it printed.
