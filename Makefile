@@ -116,8 +116,13 @@ mutants: ## mutation tests of quell-qdisc: a random sample in one build, N=200 S
 coverage: ## the lines that Rust tests run, CRATES=quell-qdisc (needs llvm-tools of rustup, or llvm-22 of Debian)
 	$(PYTHON) tools/coverage.py $(CRATES)
 
+ATTACK = $(BIN)/python tests/by-file --processes 1
+ATTACKS = $(wildcard tests/attack/*/test_*.py)
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## attacks on quell, in network namespaces, as root; tables at the end; LONG=1: longer and more often
-	$(BIN)/pytest tests/attack $(if $(LONG),--long)
+	export FORCE=1; failed=0; \
+	nice $(ATTACK) --name attack $(ATTACKS) -- -m "not real_time" $(if $(LONG),--long) & \
+	$(ATTACK) --name attack-real-time $(ATTACKS) -- -m real_time $(if $(LONG),--long) || failed=1; \
+	wait $$! || failed=1; exit $$failed
 
 bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
 	benches/run

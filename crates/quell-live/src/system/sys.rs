@@ -83,6 +83,7 @@ pub fn socket(family: c_int) -> io::Result<OwnedFd> {
 /// # Safety
 /// `argument` must be the type that `request` is defined with.
 pub unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<()> {
+    #[allow(clippy::cast_possible_truncation, reason = "requests have 32 bits")]
     let request = request as libc::Ioctl;
     // SAFETY: the caller vouches for the type; the pointer is valid for the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) })?;
@@ -433,7 +434,9 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Room for one descriptor's control message.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; CONTROL as usize]);
+
+const CONTROL: u8 = 64;
 
 /// Sends a message, and with it a descriptor.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Result<()> {
@@ -441,7 +444,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Re
         iov_base: message.as_ptr().cast_mut().cast(),
         iov_len: message.len(),
     };
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; CONTROL as usize]);
     // SAFETY: zero is a valid msghdr. The control buffer is aligned, outlives the call, and holds one descriptor
     // (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
     unsafe {
@@ -470,7 +473,7 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
         iov_base: message.as_mut_ptr().cast(),
         iov_len: message.len(),
     };
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; CONTROL as usize]);
     // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a descriptor that it hands over has no
     // other owner.
     unsafe {
@@ -478,7 +481,7 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
         header.msg_iov = &mut part;
         header.msg_iovlen = 1;
         header.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_controllen = control.0.len() as _;
+        header.msg_controllen = CONTROL.into();
         let n = libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC);
         if n < 0 {
             return Err(io::Error::last_os_error());
@@ -537,7 +540,7 @@ fn polled(fd: BorrowedFd<'_>, write: bool) -> libc::pollfd {
 
 fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> bool {
     let time = libc::timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i32::MAX.into()),
         tv_nsec: timeout.subsec_nanos() as _,
     };
     let count = polls.len() as libc::nfds_t;
