@@ -179,11 +179,11 @@ $(BIN)/quell-live: .venv/quell.built
 	cargo build --release --features quell-py/inputs --locked --quiet --package quell-py --package quell-live --bin quell-live
 	ln -f target/release/quell-live $@ 2>/dev/null || cp target/release/quell-live $@
 
-# musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
+# With musl's C library, which rustup installs, or with glibc's where it cannot: both are linked in.
 # The linker that comes with the toolchain keeps identical functions once, and relocations in a compact form.
 dist/quell-live: $(RUST_SOURCES)
 	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; rustlib=$$(rustc --print sysroot)/lib/rustlib; \
-	[ -d "$$rustlib/$$target" ] || target=$$host; lld=$$rustlib/$$host/bin/gcc-ld; \
+	[ -d "$$rustlib/$$target" ] || timeout 60 rustup --quiet target add "$$target" 2>/dev/null || target=$$host; lld=$$rustlib/$$host/bin/gcc-ld; \
 	[ ! -d "$$lld" ] || small="-C link-arg=-B$$lld -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all,-z,pack-relative-relocs"; \
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols $${small:-}" cargo build --profile $(STATIC_PROFILE) --locked --quiet --package quell-live \
 	  --bin quell-live --target $$target --target-dir target/static; \
