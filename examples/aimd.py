@@ -37,7 +37,7 @@ def main() -> None:
             quell.run("home", aqm="codel"),
         ]
     )
-    p95 = pl.col("sojourn_ms").struct.field("p95").alias("sojourn p95, ms")
+    p95 = pl.col("sojourn_ms.p95").alias("sojourn p95, ms")
     print(runs.select("queue", "goodput_mbps", p95, "loss_rate"))
 
 

@@ -93,11 +93,13 @@ class OwnCoDel(TailDrop):
 def main() -> None:
     """Print one row per queue."""
     queues: list[Aqm] = ["pfifo", TailDrop(), "codel", OwnCoDel()]
-    runs = quell.compare(aqm=queues, rate="100mbit", rtt="20ms", flows=["cubic:10"], duration="30s", seeds=3)
-    p95 = pl.col("sojourn_ms").struct.field("p95").mean().round(1).alias("sojourn p95, ms")
+    runs = quell.compare(
+        aqm=queues, rate="100mbit", rtt="20ms", flows=["cubic:10"], duration="30s", seeds=3, nested=True
+    )
+    p95 = pl.col("sojourn_ms.p95").mean().round(1).alias("sojourn p95, ms")
     goodput = pl.col("goodput_mbps").mean().round(2).alias("goodput, Mbit/s")
     speed = (pl.col("packets_per_cpu_s").median() / 1e6).round(2).alias("million packets per CPU-second")
-    print(runs.group_by("queue", maintain_order=True).agg(goodput, p95, speed))
+    print(quell.flatten(runs).group_by("queue", maintain_order=True).agg(goodput, p95, speed))
     if len(sys.argv) > 1:
         runs.write_json(sys.argv[1])
 

@@ -133,7 +133,7 @@ def test_a_slip_of_a_caller_gets_the_command_lines_hint(call: Callable[[], objec
 
 
 def test_one_queue_and_one_flow_need_no_list() -> None:
-    frame = quell.compare(aqm="codel", seeds=1, rate="5mbit", flows="cubic:2", duration="2s")
+    frame = quell.compare(aqm="codel", seeds=1, rate="5mbit", flows="cubic:2", duration="2s", nested=True)
     assert frame["queue"].to_list() == ["codel"]
     assert len(frame["flows"][0]) == 2
 
@@ -208,7 +208,7 @@ def test_a_controller_in_python_reads_gauges_on_its_cadence_and_turns_knobs() ->
     assert max(g["backlog_packets"] for g in controller.seen[5:]) <= 5
     assert controller.seen[-1]["departures"] > 1000
     free = quell.run(aqm="fifo limit 1000", **LINK)
-    assert frame["sojourn_ms"][0]["p95"] < free["sojourn_ms"][0]["p95"]
+    assert frame["sojourn_ms.p95"][0] < free["sojourn_ms.p95"][0]
 
 
 def test_a_controller_that_holds_still_is_the_constant_knob() -> None:
@@ -311,6 +311,9 @@ def test_the_record_names_the_controller(tmp_path: Path, capsys: pytest.CaptureF
     assert pl.read_parquet(tmp_path / "run.parquet")["controller"].to_list() == ["Still"]
     run, again, page = (tmp_path / name for name in ("run.json", "again.json", "page.html"))
     held.write_json(run)
+    assert cli.call(["show", str(run)]) == 2
+    assert "or the write_json() of a frame with nested=True has written" in capsys.readouterr().err
+    quell.run(aqm="fifo", controller=Still({}), nested=True, **LINK).write_json(run)
     assert cli.call(["show", str(run), "--json", str(again), "--html", str(page)]) == 0
     assert "fifo + Still" in capsys.readouterr().out
     assert "fifo + Still" in page.read_text("utf-8")
@@ -409,7 +412,7 @@ def test_the_command_compares_as_the_function_does(tmp_path: Path, rpm: bool | N
     flags = {None: [], True: ["--rpm"], False: ["--no-rpm"]}[rpm]
     words = ["--aqm", aqm[0], "--aqm", aqm[1], "--seeds", "2", "--duration", "6s", "--json", str(file), *flags]
     assert cli.call(["compare", "home", *words]) == 0
-    frame = quell.compare("home", aqm, seeds=2, duration="6s", rpm=rpm)
+    frame = quell.compare("home", aqm, seeds=2, duration="6s", rpm=rpm, nested=True)
     printed = runs(json.loads(file.read_text("utf-8")))
     varies = ("cpu_s", "packets_per_cpu_s")
     assert_frame_equal(frame.drop(varies), printed.drop(varies), check_exact=True)

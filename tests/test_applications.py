@@ -147,9 +147,9 @@ def test_a_video_call_has_its_results_and_each_direction_its_grade(quell: Quell)
 
 
 def test_frames_have_applications_as_a_column() -> None:
-    frame = library.run(rate="20mbit", flows=["call:2", "cubic"], duration="10s")
+    frame = library.run(rate="20mbit", flows=["call:2", "cubic"], duration="10s", nested=True)
     assert frame["applications"][0].struct.field("kind").to_list() == ["call", "call"]
-    assert library.run(rate="20mbit", duration="2s")["applications"][0] is None
+    assert library.run(rate="20mbit", duration="2s", nested=True)["applications"][0] is None
 
 
 def test_a_household_is_better_off_with_a_fair_queue() -> None:
@@ -249,7 +249,7 @@ def test_applications_and_flows_have_the_names_and_hosts_of_the_scenario(tmp_pat
         {"kind": "backup", "name": "photos", "host": "nas", "bytes": "1MB"},
     ]
     scenario = library.Scenario.from_keys(link={"rate": "20mbit"}, duration="15s", flow=tables)
-    runs = library.run(scenario)
+    runs = library.run(scenario, nested=True)
     applications = runs["applications"][0].to_list()
     assert [(a["kind"], a["name"], a["host"]) for a in applications] == [
         ("call", "to the office", "laptop"), ("page", None, "laptop"), ("backup", "photos", "nas"),
@@ -333,7 +333,7 @@ def test_what_never_came_to_be_is_a_red_card(tmp_path: Path) -> None:
     with console.capture() as captured:
         console.print(table.felt(outcome.records, 80))
     assert "page p50" in captured.get()
-    frame = library.run(rate="1kbit", flows=["page"], duration="20s")
+    frame = library.run(rate="1kbit", flows=["page"], duration="20s", nested=True)
     assert frame["applications"][0].struct.field("page_load_ms").to_list() == [None]
 
 

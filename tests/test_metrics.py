@@ -18,7 +18,7 @@ UPWARDS: Flow = {**BURST, "count": 5, "direction": "up"}
 def record(limit: int, flows: list[Flow], more: Link | None = None, **keys: Any) -> dict[str, Any]:
     link: Link = {"rate": "10mbit", "overhead": 0, **(more or {})}
     scenario = quell.Scenario.from_keys(link=link, duration="20s", warmup="2s", flow=flows, **keys)
-    return quell.run(scenario, aqm=f"pfifo limit {limit}").to_dicts()[0]
+    return quell.run(scenario, aqm=f"pfifo limit {limit}", nested=True).to_dicts()[0]
 
 
 def test_a_bursts_grade_follows_its_mean_sojourn_and_its_scores_follow_percentiles() -> None:

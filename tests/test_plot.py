@@ -65,6 +65,19 @@ def test_series_are_those_of_the_seed(runs: pl.DataFrame) -> None:
         plot.series(runs.with_columns(series=pl.lit(None)))
 
 
+def test_a_flat_frame_gives_the_front_and_the_table(runs: pl.DataFrame, tmp_path: Path) -> None:
+    flat = quell.flatten(runs)
+    dots = [[line.get_xydata().tolist() for line in plot.front(each).axes[0].lines] for each in (flat, runs)]  # type: ignore[union-attr]
+    assert dots[0] == dots[1]
+    assert plot.latex(flat) == plot.latex(runs)
+    assert [path.name for path in plot.save(flat, tmp_path, ["svg"])] == ["front.svg", "table.tex"]
+    for draw in (plot.sojourn, plot.flows):
+        with pytest.raises(quell.InputError, match=r"no lists; write quell.compare\(..., nested=True\)"):
+            draw(flat)
+    with pytest.raises(quell.InputError, match="no time series"):
+        plot.series(flat)
+
+
 def test_a_table_is_the_terminals_with_what_latex_needs() -> None:
     records = [make_record("pie ecn", seed, goodput=10.0 + seed, p95=20.0) for seed in (1, 2)]
     records += [make_record("a_b & 50%", seed, goodput=5.0, p95=2.0) for seed in (1, 2)]

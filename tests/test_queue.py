@@ -43,7 +43,7 @@ class Fifo:
 
 def run(queue: Any, source: str | None = None, **more: Any) -> dict[str, Any]:
     link = LINK if source is None else {"duration": LINK["duration"]}
-    return quell.run(source, aqm=queue, **{**link, **more}).to_dicts()[0]
+    return quell.run(source, aqm=queue, nested=True, **{**link, **more}).to_dicts()[0]
 
 
 def measured(record: dict[str, Any]) -> dict[str, Any]:

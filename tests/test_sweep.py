@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import quell as library
 from conftest import Quell
@@ -16,7 +21,7 @@ OVER = {"link.rate": ["5mbit", "50mbit"], "flow.rtt": ["20ms", "80ms"]}
 
 
 def test_a_sweep_runs_every_combination_with_every_queue_and_seed() -> None:
-    runs = library.sweep("home", OVER, ["pfifo", "fq_codel"], seeds=2, duration="2s")
+    runs = library.sweep("home", OVER, ["pfifo", "fq_codel"], seeds=2, duration="2s", nested=True)
     assert runs.height == 2 * 2 * 2 * 2
     assert runs.columns[:2] == ["link.rate", "flow.rtt"]
     for (rate, rtt), part in runs.group_by("link.rate", "flow.rtt"):
@@ -75,7 +80,7 @@ def test_wrong_keys_and_values_get_one_line(quell: Quell, over: str) -> None:
 
 
 def test_a_flat_frame_has_numbers_and_text_alone() -> None:
-    runs = library.run(rate="20mbit", flows=["call", "cubic:2"], duration="4s")
+    runs = library.run(rate="20mbit", flows=["call", "cubic:2"], duration="4s", nested=True)
     flat = library.flatten(runs)
     assert flat.height == 1
     assert flat["sojourn_ms.p95"][0] == runs["sojourn_ms"].struct.field("p95")[0]
@@ -89,6 +94,34 @@ def test_a_flat_frame_has_numbers_and_text_alone() -> None:
     assert "fq_codel" in flows.write_csv()
     with pytest.raises(InputError, match="each"):
         library.flatten(runs, each="flow")
+    assert library.flatten(flat).equals(flat)
+    with pytest.raises(InputError, match="each: the frame has no lists; make it with nested=True"):
+        library.flatten(flat, each="flows")
+
+
+def test_runs_are_flat_and_summarised_as_nested_ones() -> None:
+    link: dict[str, Any] = {"rate": "20mbit", "flows": ["call", "cubic:2"], "duration": "4s"}
+    queues = ["pfifo", "fq_codel"]
+    nested = library.compare(aqm=queues, seeds=2, nested=True, **link)
+    flat = library.compare(aqm=queues, seeds=2, **link)
+    varies = ("cpu_s", "packets_per_cpu_s")
+    assert_frame_equal(flat.drop(varies), library.flatten(nested).drop(varies), check_exact=True)
+    assert pl.read_csv(io.StringIO(flat.write_csv())).height == 4
+    assert_frame_equal(library.summary(flat), library.summary(nested), check_exact=True)
+    swept = library.sweep(over={"link.rate": ["5mbit", "9mbit"]}, aqm=["pfifo"], seeds=1, **link)
+    assert swept["link.rate"].to_list() == ["5mbit", "9mbit"]
+    assert library.summary(swept)["sojourn_ms.p95"].to_list() == swept["sojourn_ms.p95"].to_list()
+    assert "series" in library.run(series=0.1, **link).columns
+
+
+def test_pandas_gets_numbers_and_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in: Any = types.ModuleType("pandas")
+    stand_in.DataFrame = dict
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    runs = library.run(rate="20mbit", duration="4s", nested=True)
+    columns = library.to_pandas(runs)
+    assert columns["sojourn_ms.p95"] == [runs["sojourn_ms"][0]["p95"]]
+    assert columns["queue"] == ["fq_codel"] and "flows" not in columns
 
 
 def test_a_sweep_of_nothing_is_refused(quell: Quell) -> None:

@@ -15,7 +15,19 @@ from quell._moved import install as _install
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
-    from quell.api import compare, evaluate, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
+    from quell.api import (
+        compare,
+        evaluate,
+        flatten,
+        optimum,
+        queues,
+        run,
+        scenario,
+        scenarios,
+        summary,
+        sweep,
+        to_pandas,
+    )
     from quell.envs import baseline, env, vector_env
     from quell.envs.parallel import parallel_env
     from quell.envs.policy import Policy
@@ -39,6 +51,7 @@ __all__ = [
     "scenarios",
     "summary",
     "sweep",
+    "to_pandas",
     "vector_env",
 ]
 

@@ -45,6 +45,7 @@ def run(
     controller: Controller | None = None,
     series: float | None = None,
     pcap: str | Path | None = None,
+    nested: bool = False,
     **overrides: Unpack[Overrides],
 ) -> pl.DataFrame:
     """Simulate one scenario with one queue and one seed.
@@ -54,8 +55,9 @@ def run(
     `decide(gauges) -> knobs`, see quell.experiments.control. `series` is the width in seconds of a time series' bins,
     `pcap` a file for the bottleneck's packets (pcapng). For the rest see `quell.scenario`.
 
-    Returns a frame of one row, the result record's keys as columns (docs/reference/records.md). Rates are in Mbit/s,
-    times in ms.
+    Returns a frame of one row: the numbers and texts of the result record (docs/reference/records.md), each in a column
+    named by its path, such as `sojourn_ms.p95`. With `nested` there are the record's keys instead, with structs and
+    lists (`flows`, `applications`, `sojourn_cdf`), and so there are with `series`. Rates are in Mbit/s, times in ms.
 
     Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
     """
@@ -63,11 +65,11 @@ def run(
     checked = scenario(source, **overrides)
     queue, seed = parse(checked.queue if aqm is None else aqm), checked.run_seed(0)
     if pcap is None:
-        return _run(checked, queue, seed, controller, series, None)
+        return _shaped(_run(checked, queue, seed, controller, series, None), nested, series)
     files.check_target("pcap", Path(pcap))
     kept: list[pl.DataFrame] = []
     files.write_whole(Path(pcap), lambda part: kept.append(_run(checked, queue, seed, controller, series, part)))
-    return kept[0]
+    return _shaped(kept[0], nested, series)
 
 
 def _run(
@@ -94,6 +96,7 @@ def compare(
     jobs: int = 0,
     series: float | None = None,
     rpm: bool | None = False,
+    nested: bool = False,
     **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
@@ -104,15 +107,16 @@ def compare(
     Python runs one after another on the calling thread. `rpm` measures responsiveness, too, in a second run of each
     seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
 
-    Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
-    any number of cores (`cpu_s` and what follows from it excepted).
+    Returns a frame as `quell.run` does, with one row per run; `quell.summary` reduces it to one row per queue. Same
+    input, same figures on any number of cores (`cpu_s` and what follows from it excepted).
     Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue raises.
     """
     check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
     queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     simulate = partial(experiment.run_jobs, threads=jobs)
-    return _frame(responsiveness.compare(checked, queues, simulate, rpm=rpm, series_bin_s=series))
+    found = _frame(responsiveness.compare(checked, queues, simulate, rpm=rpm, series_bin_s=series))
+    return _shaped(found, nested, series)
 
 
 def optimum(
@@ -146,6 +150,7 @@ def sweep(
     *,
     seeds: int | None = None,
     jobs: int = 0,
+    nested: bool = False,
     **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Simulate a scenario with all combinations of some keys' values, each queue with each seed, on `jobs` cores.
@@ -153,8 +158,8 @@ def sweep(
     `over` maps keys to lists of values: `{"link.rate": ["10mbit", "50mbit"], "flow.rtt": ["20ms", "80ms"]}`. A dot goes
     into a table; keys of `flow` and `hop` change in every such table. `aqm` lists queues (None: the scenario's own).
 
-    Returns a frame with one row per run: a column for each key of `over`, then the record's. Raises InputError;
-    KeyboardInterrupt on Ctrl-C.
+    Returns a frame with one row per run: a column for each key of `over`, then those of `quell.run` (`nested`, too).
+    Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
     check_keywords(sweep, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
@@ -162,7 +167,7 @@ def sweep(
     swept = grid.run(checked, over or {}, queues, threads=jobs)
     if swept.interrupted:
         raise KeyboardInterrupt
-    return frame.swept(swept.runs)
+    return _shaped(frame.swept(swept.runs), nested)
 
 
 def evaluate(
@@ -200,18 +205,29 @@ def evaluate(
 
 
 def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:
-    """Spread a frame of runs into columns of numbers and text: what CSV files and pandas hold.
+    """Spread a nested frame of runs into columns of numbers and text: what CSV files hold.
 
     A struct's fields become columns named with a dot (`sojourn_ms.p95`); lists are left out. With `each="flows"` or
     `"applications"` there is a row for each element of that list, its fields being `flows.goodput_mbps` and so on.
-    `quell.flatten(runs).to_pandas()` gives a pandas frame where pandas and pyarrow are installed.
 
     Raises InputError if there is no such list.
     """
     if each is None:
         return frame.flat(runs)
+    if frame.is_flat(runs):
+        raise InputError("each: the frame has no lists; make it with nested=True")
     known("list", each, [name for name, kind in runs.schema.items() if kind == pl.List(pl.Struct)], "each")
     return frame.each(runs, each)
+
+
+def to_pandas(runs: pl.DataFrame) -> Any:
+    """Give the numbers and texts of a frame as a `pandas.DataFrame`. Needs pandas, but not pyarrow.
+
+    Raises ImportError without pandas.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(frame.flat(runs).to_dict(as_series=False))
 
 
 def queues() -> pl.DataFrame:
@@ -230,6 +246,10 @@ def _is_list(aqm: Sequence[Aqm] | Aqm) -> TypeGuard[Sequence[Aqm]]:
 
 def _frame(outcome: experiment.Outcome) -> pl.DataFrame:
     return frame.runs(_finished(outcome))
+
+
+def _shaped(runs: pl.DataFrame, nested: bool, series: float | None = None) -> pl.DataFrame:
+    return runs if nested or series is not None else frame.flat(runs)
 
 
 def _finished(outcome: experiment.Outcome) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ fn run_all(
 pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     let fail = |e: &dyn std::fmt::Display| {
         let remedy =
-            "name a file that `quell compare --json` or a data frame's write_json() has written";
+            "name a file that `quell compare --json` or the write_json() of a frame with nested=True has written";
         input_error(
             Error::new(format!("no result records: {e}"))
                 .remedy(remedy)

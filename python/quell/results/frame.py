@@ -279,6 +279,26 @@ def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([dict(r) for r in records], schema=SCHEMA)
 
 
+def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Give the result records of a frame's rows. What `flat` spread is put together again; its lists are missing."""
+    rows = frame.to_dicts()
+    if not is_flat(frame):
+        return rows
+    found: list[dict[str, Any]] = [{} for _ in rows]
+    for column in frame.columns:
+        *tables, last = column.split(".")
+        for row, record in zip(rows, found, strict=True):
+            for table in tables:
+                record = record.setdefault(table, {})
+            record[last] = row[column]
+    return found
+
+
+def is_flat(frame: pl.DataFrame) -> bool:
+    """Tell whether a frame of runs holds numbers and texts alone."""
+    return not any(kind.is_nested() for kind in frame.dtypes)
+
+
 def summary(frame: pl.DataFrame) -> pl.DataFrame:
     """Reduce a frame of runs to one row per scenario, controller and queue.
 
@@ -288,7 +308,7 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     goodput and p95 sojourn.
     """
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
-    for record in frame.to_dicts():
+    for record in records(frame):
         scenarios.setdefault(tuple(record.get(key) for key in _SCENARIO), []).append(record)
     rows: list[dict[str, Any]] = [
         {

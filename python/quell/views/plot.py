@@ -21,6 +21,8 @@ from quell._core import InputError
 from quell.common import files
 from quell.common.extras import install
 from quell.results import experience as felt
+from quell.results.frame import is_flat
+from quell.results.frame import records as records_of
 from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise
 from quell.views.report import pooled_cdf
 
@@ -99,8 +101,11 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
 
 def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
-    """Draw the distribution of the sojourn time, the mean of the runs' distributions. Raises InputError as `front`."""
-    records = _records(runs)
+    """Draw the distribution of the sojourn time, the mean of the runs' distributions.
+
+    Raises InputError as `front`, and of a flat frame.
+    """
+    records = _lists(runs)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -117,8 +122,11 @@ def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
 
 def flows(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
-    """Draw the goodput of each flow, a row per queue, the mean over its runs. Raises InputError as `front`."""
-    records = _records(runs)
+    """Draw the goodput of each flow, a row per queue, the mean over its runs.
+
+    Raises InputError as `front`, and of a flat frame.
+    """
+    records = _lists(runs)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -183,7 +191,7 @@ def latex(runs: pl.DataFrame, *, people: bool = False) -> str:
     """
     records = _records(runs)
     rows = summarise(records)
-    head, body = _people(rows, records) if people else _measures(rows)
+    head, body = _people(rows, _lists(runs)) if people else _measures(rows)
     lines = [
         r"% needs \usepackage{booktabs}",
         rf"\begin{{tabular}}{{l{'r' * len(head)}}}",
@@ -208,7 +216,9 @@ def save(runs: pl.DataFrame, folder: str | Path, formats: Sequence[str] = ("pdf"
         if name not in known:
             raise InputError(f"formats: {_core.unknown('format', name, sorted(known))}")
     records = _records(runs)
-    figures: dict[str, Callable[[pl.DataFrame], Figure]] = {"front": front, "sojourn": sojourn, "flows": flows}
+    figures: dict[str, Callable[[pl.DataFrame], Figure]] = {"front": front}
+    if not is_flat(runs):
+        figures |= {"sojourn": sojourn, "flows": flows}
     if any(r.get("series") is not None for r in records):
         figures["series"] = series
     texts = {"table": latex(runs)}
@@ -236,7 +246,14 @@ def _records(runs: pl.DataFrame) -> list[Record]:
     if scenarios.height > 1:
         names = ", ".join(sorted({str(name) for name in scenarios["scenario"]}))
         raise InputError(f"plot: runs of {scenarios.height} scenarios ({names}); filter those of one")
-    return list(runs.to_dicts())
+    return list(records_of(runs))
+
+
+def _lists(runs: pl.DataFrame) -> list[Record]:
+    """Give the records with their lists."""
+    if is_flat(runs):
+        raise InputError("plot: the runs have no lists; write quell.compare(..., nested=True)")
+    return _records(runs)
 
 
 def _by_queue(records: Sequence[Record]) -> dict[str, list[Record]]:
