@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import types
 from pathlib import Path
@@ -120,7 +121,8 @@ def test_pandas_gets_numbers_and_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", stand_in)
     runs = library.run(rate="20mbit", duration="4s", nested=True)
     columns = library.to_pandas(runs)
-    assert columns["sojourn_ms.p95"] == [runs["sojourn_ms"][0]["p95"]]
+    assert columns["sojourn_ms.p95"].tolist() == [runs["sojourn_ms"][0]["p95"]]
+    assert math.isnan(columns["rpm"].tolist()[0])
     assert columns["queue"] == ["fq_codel"] and "flows" not in columns
 
 

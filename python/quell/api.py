@@ -221,13 +221,14 @@ def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:
 
 
 def to_pandas(runs: pl.DataFrame) -> Any:
-    """Give the numbers and texts of a frame as a `pandas.DataFrame`. Needs pandas, but not pyarrow.
+    """Give the numbers and texts of a frame as a `pandas.DataFrame`, missing numbers as NaN.
 
-    Raises ImportError without pandas.
+    Needs pandas, but not pyarrow; raises ImportError without.
     """
     import pandas as pd
 
-    return pd.DataFrame(frame.flat(runs).to_dict(as_series=False))
+    columns = frame.flat(runs).iter_columns()
+    return pd.DataFrame({c.name: c.to_numpy() if c.dtype.is_numeric() else c.to_list() for c in columns})
 
 
 def queues() -> pl.DataFrame:
