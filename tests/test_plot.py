@@ -34,6 +34,12 @@ def test_the_front_has_a_dot_for_each_queue_where_the_summary_says(runs: pl.Data
     assert axes.get_xscale() == "log"
 
 
+def test_goodputs_that_are_equal_look_equal() -> None:
+    records = [make_record(name, seed, goodput=10 + seed / 1000, p95=20.0) for name in ("a", "b") for seed in (1, 2)]
+    low, high = plot.front(frame_of(records)).axes[0].get_ylim()
+    assert low < 9.6 and high > 10.4
+
+
 def test_distributions_end_at_100_percent_and_differ_without_color(runs: pl.DataFrame) -> None:
     [axes] = plot.sojourn(runs).axes
     assert [line.get_label() for line in axes.lines] == QUEUES
@@ -105,7 +111,7 @@ def test_what_people_experience_is_a_table_too(runs: pl.DataFrame) -> None:
 @pytest.mark.slow
 def test_saving_writes_every_figure_the_same_each_time(runs: pl.DataFrame, tmp_path: Path) -> None:
     paths = plot.save(runs, tmp_path / "new" / "figures")
-    names = [f"{name}.{kind}" for name in ("front", "sojourn", "flows", "series") for kind in ("pdf", "svg")]
+    names = [f"{name}.{kind}" for name in ("front", "sojourn", "flows", "series") for kind in ("pdf", "svg", "png")]
     assert [path.name for path in paths] == [*names, "table.tex", "people.tex"]
     assert paths[0].read_bytes().startswith(b"%PDF-")
     assert b"/Type3" not in paths[0].read_bytes()

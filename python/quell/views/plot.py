@@ -45,6 +45,8 @@ DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1
 DOTS = ("o", "s", "^", "D", "v", "P")
 MIN_MS = 0.01
 """Shorter times are drawn here: an axis of logarithms has no 0."""
+MIN_SPAN = 0.1
+"""Of the goodputs in `front`, as a share of the largest."""
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -59,6 +61,7 @@ STYLE: Any = {
     "legend.fontsize": 7,
     "legend.handlelength": 3,
     "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
+    "savefig.dpi": 300,  # of PNG
     "svg.hashsalt": "quell",  # else a file's names differ each time
 }
 
@@ -95,6 +98,10 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         axes.set_xscale("log")
         axes.set(xlabel="sojourn time, 95th percentile, ms", ylabel="goodput, Mbit/s")
         axes.margins(0.15)
+        low, high = axes.get_ylim()
+        # Differences below a hundredth are ties and should look so.
+        if (least := MIN_SPAN * high) > high - low:
+            axes.set_ylim((low + high - least) / 2, (low + high + least) / 2)
         figure.legend(loc="outside right upper", handlelength=1)
 
     return _figure(width, 0.66, draw)
@@ -205,7 +212,7 @@ def latex(runs: pl.DataFrame, *, people: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save(runs: pl.DataFrame, folder: str | Path, formats: Sequence[str] = ("pdf", "svg")) -> list[Path]:
+def save(runs: pl.DataFrame, folder: str | Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
     """Write every figure that the runs have data for, and `table.tex` and `people.tex`, into a folder.
 
     The folder is made if it does not exist. Returns the paths. Raises InputError as `front`, for an unknown format, and
