@@ -44,6 +44,12 @@ def test_words_of_users_are_text_never_markup(outcome: Outcome) -> None:
     assert "& <b>" not in text
 
 
+def test_the_page_ends_with_what_to_cite() -> None:
+    found = run_jobs(scenario := load("home", duration="2s"), plan(scenario, ["codel", "codel target 9ms", "pie"]))
+    [foot] = re.findall("<footer>(.*)</footer>", page(found, "x"))
+    assert foot.endswith("(CITATION.cff); codel: RFC 8289, Linux sch_codel; pie: RFC 8033, Linux sch_pie.")
+
+
 def test_knobs_that_stand_still_are_left_out(outcome: Outcome) -> None:
     series = {q["name"]: q["series"] for q in data(page(outcome, "x"))["queues"]}  # type: ignore[attr-defined]
     assert series["learnqueue"]["limit"] is not None

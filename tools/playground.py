@@ -90,6 +90,7 @@ def page(module):
         "table": f'<table id="figures"><thead><tr><th>queue</th>{head}</tr></thead><tbody></tbody></table>',
         "again": again("", f'\n  <p class="note">{note}</p>', report.TOML.format("", "")),
         "made": '<span id="made">no packets yet</span>',
+        "cite": "",
     }  # fmt: skip
     return report.framed(
         "Playground",

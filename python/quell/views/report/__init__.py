@@ -15,7 +15,7 @@ from typing import Any
 
 from quell import _core
 from quell.common.text import counted
-from quell.experiments.experiment import Outcome
+from quell.experiments.experiment import Outcome, known_queues
 from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 from quell.views.page import again, part
 from quell.views.page import page as frame
@@ -59,6 +59,7 @@ def page(outcome: Outcome, command: str) -> str:
         "shares": shares.section([row.queue for row in rows], records),
         "again": again(command, f'\n  <p class="note">{note}</p>', toml),
         "made": _made(outcome),
+        "cite": _cite(rows),
     }
     title = records[0]["scenario"] if scenario is None else scenario.name
     finding = _finding(rows)
@@ -206,6 +207,14 @@ def _warmup(outcome: Outcome) -> float:
 def _made(outcome: Outcome) -> str:
     packets = f"{outcome.packets:,.0f} simulated packets"
     return packets if outcome.scenario is None else f"{packets} in {outcome.wall_s:.1f} s"
+
+
+def _cite(rows: Sequence[Row]) -> str:
+    """Name what a paper with these figures should cite."""
+    sources = {kind["name"]: kind["source"] for kind in known_queues()}
+    kinds = dict.fromkeys(kind for row in rows if (kind := row.queue.split()[0]) in sources)
+    cited = "".join(f"; {escape(kind)}: {escape(sources[kind])}" for kind in kinds)
+    return f"To cite: quell {escape(_core.__version__)} (CITATION.cff){cited}."
 
 
 def _traffic(record: Record) -> str:
