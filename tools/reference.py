@@ -7,7 +7,7 @@ import re
 import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RECORDS = "crates/quell-link/src/record.rs"
+RECORDS = ("crates/quell-link/src/record.rs", "crates/quell-link/src/summary.rs")
 METRICS = ("crates/quell-live/src/serve/mod.rs", "crates/quell-live/src/watch/metrics.rs")
 MODULES = {
     "quell": None,
@@ -66,8 +66,8 @@ def json_type(kind):
 
 def records():
     """The keys of result records."""
-    text = "# Every key of result records\n\nRead from `crates/quell-link/src/record.rs`. [Result records](records.md) says more of each, with units.\n"
-    for name, about, rows in structs(RECORDS):
+    text = "# Every key of result records\n\nRead from `record.rs` and `summary.rs` in `crates/quell-link/src`. [Result records](records.md) says more of each, with units.\n"
+    for name, about, rows in (struct for source in RECORDS for struct in structs(source)):
         if name == "Run":  # which Python adds to it (quell/experiments/experiment.py)
             rows.append(
                 (

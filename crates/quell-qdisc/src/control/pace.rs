@@ -16,7 +16,7 @@
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
 //! - **Jitter**: answers by a path whose delay varies are late without a queue. What neighbouring
-//!   answers differ by is added to the target (see [`jitter`]), and a smallest delay counts only if
+//!   answers differ by is added to the target (see `jitter.rs`), and a smallest delay counts only if
 //!   two answers in a row were about as fast.
 //! - **Longer path**: if the delay neither falls nor rises although half as much is sent as before
 //!   and a queue would have emptied, the path has become longer. Until the smallest delays have
