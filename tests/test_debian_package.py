@@ -96,7 +96,8 @@ def test_lintian_has_no_error_but_for_the_contact_that_is_not_given(tmp_path: Pa
         pytest.skip("lintian is missing: apt-get install lintian")
     tree = tmp_path / "tree"
     patterns = ("packaging/debian/*", "docs/how-to/*.md", "crates/*/Cargo.toml", "*.toml", "*.md", "*.cff", "Makefile")
-    for path in (path for one in (*patterns, "examples/*.service", "tools/address.py") for path in ROOT.glob(one)):
+    read = (*patterns, "crates/quell-link/models/*", "examples/*.service", "tools/address.py")
+    for path in (path for one in read for path in ROOT.glob(one)):
         to = tree / path.relative_to(ROOT)
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to)
