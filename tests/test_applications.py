@@ -17,7 +17,7 @@ from quell.experiments.experiment import load, plan, run_jobs
 from quell.inputs.keys import Flow
 from quell.results import experience as felt
 from quell.views import table
-from quell.views.report import page
+from quell.views.report import page, people
 
 SHORT = [
     "--rate",
@@ -52,6 +52,20 @@ def test_a_figure_is_the_mean_over_applications_and_runs() -> None:
 def test_verdicts_have_their_bounds(mos: float, verdict: str) -> None:
     [figure] = felt.shown([make_record("a", applications=[call(mos)])])
     assert figure.verdict(mos) == verdict
+
+
+def test_the_report_begins_with_the_applications_that_are_bad() -> None:
+    game = {"kind": "game", "round_trip_ms": {"p99": 300.0}}
+    runs = [
+        make_record("pfifo", applications=[call(2.0), game]),
+        make_record("codel", applications=[call(4.4), {**game, "round_trip_ms": {"p99": 20.0}}]),
+        make_record("hush", applications=[call(4.4), {**game, "round_trip_ms": None}]),
+    ]
+    said = people.finding(["pfifo", "codel", "hush"], runs)
+    assert said == (
+        "Behind <b>pfifo</b> call and game are bad; behind <b>hush</b> game is bad; behind <b>codel</b> nothing is bad."
+    )
+    assert people.finding(["a"], [make_record("a")]) == ""
 
 
 def test_less_is_better_of_times_and_a_transfer_has_no_verdict() -> None:

@@ -219,7 +219,10 @@ def test_the_list_of_commands_version_and_completion_exist(quell: Quell) -> None
     # Which shell to complete for is known from the parent process; the second command keeps bash from becoming quell.
     words = ["bash", "-c", '"$0" --show-completion; exit', str(QUELL)]
     assert "complete" in subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
-    assert quell("--version").stdout.startswith("quell ")
+    first, second = quell("--version").stdout.splitlines()
+    assert first.startswith("quell ")
+    built = r"built from commit (unknown|[0-9a-f]{12}( with changes)?); profile: [\w-]+; features: [\w ]+"
+    assert re.fullmatch(built, second)
 
 
 @pytest.mark.skipif(not QUELL_LIVE.exists(), reason="quell-live is not built")

@@ -395,7 +395,7 @@ def test_once_it_runs_it_has_one_right_and_no_bpf(line: Line) -> None:
         (["v0", "1.5", "--with", "clsact"], "unknown queue `1.5`"),
         (["v0", "0.1", "--with", "limit", "--ecn"], "--ecn: needs --with clsact"),
         (["lo", "0.1", "--with", "clsact"], "lo: no queue discipline at root"),
-        (["v1", "0.1", "--with", "clsact"], "v1 noqueue 0: at root: cannot be steered: it has no such option; "),
+        (["v1", "0.1", "--with", "clsact"], "v1 noqueue 0: at root: cannot be steered: it holds no packets; "),
         (["v0", "1:10", "0.1", "--with", "drop"], "--with: unknown knob `drop`; known: limit, target, rate, clsact"),
     ],
 )

@@ -15,8 +15,9 @@ import pytest
 
 from namespace import Space, space_with
 from quell import _core
+from quell._core import InputError
 from quell.cli import doctor
-from quell.linux import kernel, spaces
+from quell.linux import kernel, nat, programs, spaces
 
 QUELL = Path(sys.executable).parent / "quell"
 QUEUES = """
@@ -132,9 +133,31 @@ def test_only_a_kernel_without_the_addresses_has_no_ipv6(
 
 def test_ip6tables_is_tested_where_proc_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda *_, **__: False)
-    monkeypatch.setattr("quell.cli.doctor.shutil.which", lambda _: "/sbin/ip6tables")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(doctor, "has_ipv6", lambda: True)
     assert doctor._rule("ip6tables").state == "unknown", "it is to be tested as root"
     monkeypatch.setattr(doctor, "has_ipv6", lambda: False)
     assert doctor._rule("ip6tables").found == "not needed: the kernel has no IPv6"
+
+
+def test_programs_are_found_in_folders_that_a_users_path_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda name, path=None: f"/sbin/{name}" if "/sbin" in (path or "") else None)
+    assert programs.find("iptables") == "/sbin/iptables"
+
+
+def test_a_user_is_told_of_root_and_not_that_iptables_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert doctor._rule("iptables").remedy == "sudo quell doctor"
+    with pytest.raises(InputError, match="run it as root"):
+        nat.check()
+
+
+@pytest.mark.parametrize(("error", "remedy"), [(errno.EACCES, "chmod 666"), (errno.ENOENT, "modprobe tun")])
+def test_the_remedy_for_tun_follows_the_error(monkeypatch: pytest.MonkeyPatch, error: int, remedy: str) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "open", refused)
+    assert remedy in doctor._tun().remedy

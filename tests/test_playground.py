@@ -96,6 +96,35 @@ def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> Non
         assert records[-1]["queue"] == "codel target 1ms"
         told = playground.js("const e = document.getElementById('wrong'); return e.hidden ? '' : e.textContent")
         assert named in told and bool(named) == bool(told)
+    # What is no queue is no choice; it can be corrected where it was written, and then the message goes.
+    assert "codl" not in playground.js("return document.getElementById('command').textContent")
+    assert playground.js("return document.getElementById('words').value") == "codl"
+    turn(playground, "rtt", 20)
+    settled(playground)
+    assert playground.js("return document.getElementById('wrong').hidden")
+
+
+@pytest.mark.slow
+def test_the_address_leads_to_the_same_line_and_queues(playground: Page) -> None:
+    command = "return document.getElementById('command').textContent"
+    playground.open(1280)
+    settled(playground)
+    go = "delete document.documentElement.dataset.done; location.hash = arguments[0]"
+    playground.js(go, "#rate=20&rtt=20&count=6&duration=10&cc=bbr&seed=7&ecn=&aqm=cake&aqm=codel+target+20ms")
+    settled(playground)
+    shown = playground.js(command)
+    assert shown == (
+        "quell compare --rate 10mbit --rtt 10ms --flow bbr:2 --ecn --duration 10s --seed 7 --seeds 1 "
+        "--aqm cake --aqm 'codel target 20ms'"
+    )
+    turn(playground, "seed", 9)
+    settled(playground)
+    address = playground.js("return location.hash")
+    turn(playground, "seed", 1)
+    settled(playground)
+    playground.js(go, address)
+    settled(playground)
+    assert playground.js(command) == shown.replace("--seed 7", "--seed 9")
 
 
 @pytest.mark.slow

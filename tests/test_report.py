@@ -91,6 +91,14 @@ def test_finding_compares_the_scenarios_queue_with_a_plain_fifo(outcome: Outcome
     assert "carries 10.3 % less" in text
 
 
+def test_a_queue_within_a_hundredth_of_the_most_is_not_said_to_carry_the_most(outcome: Outcome) -> None:
+    for record in outcome.by_job.values():
+        record["goodput_mbps"] = 13.05 if record["queue"] == "pfifo" else 13.0
+    text = page(outcome, "x")
+    assert "carries within 1 % of the most" in text
+    assert "carries the most" not in text
+
+
 def test_an_interrupted_experiment_says_so(outcome: Outcome) -> None:
     outcome.interrupted = True
     del outcome.by_job[26]

@@ -663,3 +663,32 @@ def test_a_command_too_short_for_flent_keeps_its_status_and_writes_no_file(quell
     assert (
         done.stderr == "quell: --flent: nothing to plot: the command ended within 2 bins; s.flent.gz is not written\n"
     )
+
+
+@pytest.mark.real_time
+def test_a_shell_that_is_not_finished_leaves_nothing() -> None:
+    script = """
+import socket
+from pathlib import Path
+from quell import InputError, Scenario, _core
+
+def there() -> int:
+    return sum(len([*Path(path).iterdir()]) for path in ("/proc/self/fd", "/proc/self/task", "/sys/class/net"))
+
+def start(**more: object) -> None:
+    _core.Shell(link, ["sleep", "60"], base_rtt=False, bin_s=0.1, **more)
+
+link = Scenario.from_keys(link={"rate": "5mbit"})
+start()
+before = there()
+start(hold=True)
+start()
+taken = socket.create_server(("127.0.0.1", 0))
+try:
+    start(dashboard=taken.getsockname()[1])
+except InputError:
+    taken.close()
+print(there() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n", done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -17,6 +18,8 @@ import pytest
 
 from conftest import QUELL, Quell
 from quell._core import InputError
+from quell.common.console import Screen
+from quell.common.status import INTERRUPTED
 from quell.results.commands import are_commands, runs
 from quell.results.limits import NAMES, STATUS, Limit
 from quell.views import commands as view
@@ -87,19 +90,56 @@ def test_flent_gets_a_file_for_each_run(quell: Quell, tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 @in_namespaces
-def test_a_signal_ends_the_turns(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("echo ready; exec sleep 60", 128 + signal.SIGTERM),
+        ("trap 'exit 0' TERM; echo ready; while sleep 0.1; do :; done", INTERRUPTED),
+    ],
+)
+def test_a_signal_ends_the_turns_and_an_earlier_file_stays(tmp_path: Path, script: str, status: int) -> None:
     words = [str(QUELL), "shell", "--rate", "5mbit", "--aqm", "pfifo", "--aqm", "hush", "--json", "run.json", "--"]
+    (tmp_path / "run.json").write_text("both queues")
     process = subprocess.Popen(
-        [*words, "sh", "-c", "echo ready; exec sleep 60"], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [*words, "sh", "-c", script], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == status
     assert "quell: stopped after 1 of 2 queues\n" in errors
-    assert len(json.loads((tmp_path / "run.json").read_text())) == 2
+    assert (tmp_path / "run.json").read_text() == "both queues"
+    assert len(json.loads((tmp_path / "run.interrupted.json").read_text())) == 2
+
+
+@pytest.mark.real_time
+@in_namespaces
+def test_a_command_that_can_no_longer_be_executed_takes_no_earlier_run_along(quell: Quell, tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    once.write_text("#!/bin/sh\nrm once\n")
+    once.chmod(0o755)
+    done = quell("shell", "--rate", "5mbit", "--aqm", "pfifo", "--aqm", "hush", "--json", "run.json", "--", "./once")
+    assert done.returncode == 127
+    assert "quell: ./once: No such file or directory\nquell: stopped after 1 of 2 queues\n" in done.stderr
+    assert [r["queue"] for r in json.loads((tmp_path / "run.json").read_text())] == ["pfifo", "pfifo"]
+
+
+def test_names_in_records_are_no_markup() -> None:
+    flow = {
+        "kind": "tcp", "cc": "[/cc]", "goodput_mbps": 1.0, "rtt_ms": {"mean": 2.0}, "base_rtt_ms": 1.0,
+        "retransmits": 0,
+    }  # fmt: skip
+    name = "[/b] [link=http://example.org]pfifo[/link]"
+    other = {key: value for key, value in flow.items() if key != "rtt_ms"}
+    found = runs([record(way, name, flows=[flow, other], live={"missed": "[/m]"}) for way in ("down", "up")])
+    screen = Screen(file=io.StringIO(), width=150, force_terminal=True)
+    screen.print(view.table(found, screen.width))
+    screen.print(view.flows(found))
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert text.count(name) == 2 and text.count("[/m]") == 2 and text.count("[/cc]") == 2
+    assert "\x1b]8" not in text
 
 
 @in_namespaces

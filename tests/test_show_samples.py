@@ -63,6 +63,15 @@ def test_the_page_draws_what_the_policy_of_an_attached_queue_set(quell: Quell, t
     assert "fq_codel target" not in page and "drop probability, steered" not in page
 
 
+def test_equal_lines_are_drawn_once_and_a_sample_is_not_called_a_mean(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in _samples()))
+    assert quell("show", "s.jsonl", "--html", "page.html").returncode == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "va 8001: quell_hush, vb 8002: fq_codel" in page
+    assert "A sample each 1000 ms." in page and "Means over" not in page
+    assert "up to 64 kB, as one packet" in page
+
+
 def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_path: Path) -> None:
     plain = [sample for sample in _samples() if sample["kind"] == "fq_codel"]
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in plain))

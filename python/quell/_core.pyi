@@ -10,6 +10,7 @@ from quell.experiments.queue import OwnQueue
 from quell.inputs.keys import Keys
 
 __version__: str
+__build__: str
 
 Buffer: TypeAlias = Any
 """A contiguous array of the type that is named; numpy's, but nothing here needs numpy."""

@@ -15,6 +15,29 @@ const line = () => {
 };
 const chosen = () => [...document.querySelectorAll("[name=aqm]:checked")].map(box => box.value);
 const quoted = word => /[^\w.:=-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word;
+// In the address, so that a link leads to the same line and queues.
+const KEPT = ["rate", "rtt", "count", "duration", "cc", "seed"];
+const keep = () => {
+  const state = new URLSearchParams(KEPT.map(id => [id, $(id).value]));
+  if ($("ecn").checked) state.set("ecn", "");
+  for (const words of chosen()) state.append("aqm", words);
+  try { history.replaceState(null, "", "#" + state); } catch { /* a page that may not change its address */ }
+};
+const own = words => {
+  const box = html("input", { type: "checkbox", name: "aqm", value: words });
+  box.checked = true;
+  $("words").closest("label").before(html("label", { "data-own": "" }, box, words));
+};
+const restore = () => {
+  const state = new URLSearchParams(location.hash.slice(1));
+  if (!state.size) return;
+  for (const id of KEPT) if (state.has(id) && (id !== "cc" || [...$("cc").options].some(o => o.value === state.get(id)))) $(id).value = state.get(id);
+  $("ecn").checked = state.has("ecn");
+  document.querySelectorAll("[data-own]").forEach(label => label.remove());
+  const boxes = [...document.querySelectorAll("[name=aqm]")], wanted = new Set(state.getAll("aqm"));
+  for (const box of boxes) box.checked = wanted.delete(box.value);
+  wanted.forEach(own);
+};
 const command = (l, queues) => `quell compare --rate ${l.rate} --rtt ${l.rtt} --flow ${l.flow[0]}${l.ecn ? " --ecn" : ""} --duration ${l.duration}`
   + ` --seed ${l.seed} --seeds 1 ${queues.map(q => "--aqm " + quoted(q)).join(" ")}`;
 
@@ -74,8 +97,9 @@ const finding = queues => {
   const quick = least(queues, "sojourn_ms.p95"), most = Math.max(...queues.map(q => q.m.goodput_mbps[0]));
   const full = least(queues.filter(q => q.m.goodput_mbps[0] >= (1 - tie) * most), "sojourn_ms.p95");
   const said = [html("b", {}, quick.name), ` keeps the queue shortest: 95 % of packets are through within ${wait(quick)}, at ${carries(quick)} of goodput.`];
-  if (full === quick) said.push(" It carries the most as well.");
-  else said.push(" ", html("b", {}, full.name), ` carries the most, ${carries(full)}, at ${wait(full)}.`);
+  const much = short(full.m.goodput_mbps[0]) === short(most) ? "carries the most" : "carries within 1 % of the most";
+  if (full === quick) said.push(` It ${much} as well.`);
+  else said.push(" ", html("b", {}, full.name), ` ${much}, ${carries(full)}, at ${wait(full)}.`);
   $("finding").replaceChildren(...said);
 };
 const wrong = what => { $("wrong").hidden = !what; $("wrong").textContent = what; };
@@ -92,20 +116,29 @@ const started = take => {
   one.onerror = e => { wrong(`the simulator stopped: ${e.message}`); simulator = null; };
   return one;
 };
-const go = () => {
+const go = (error = "") => {
   const asked = line(), queues = chosen(), records = [], mine = ++turn;
   let packets = 0, ms = 0;
   $("rate-text").textContent = asked.rate; $("rtt-text").textContent = asked.rtt;
   $("flows-text").textContent = asked.flow[0].split(":")[1]; $("duration-text").textContent = asked.duration;
   $("command").textContent = command(asked, queues);
   delete document.documentElement.dataset.done;
-  wrong(queues.length ? "" : "Choose a queue.");
+  wrong(error || (queues.length ? "" : "Choose a queue."));
+  keep();
   $("speed").textContent = queues.length ? "simulating…" : "";
   seen.queues.forEach((q, i) => seen.shown.has(i) ? hidden.delete(q.name) : hidden.add(q.name));
   if (simulator?.busy) { simulator.terminate(); simulator = null; }
   const take = ({ data }) => {
     if (data.turn !== mine) return;
     if (data.answer.error) {
+      const box = document.querySelector(`[data-own] [value="${CSS.escape(queues[records.length])}"]`);
+      if (box) {
+        // Words that are no queue's go back into their field, and the others run.
+        box.closest("label").remove();
+        $("words").value = box.value;
+        go(data.answer.error);
+        return;
+      }
       simulator.busy = false;
       wrong(data.answer.error);
       $("speed").textContent = "";
@@ -144,11 +177,18 @@ $("queues").addEventListener("submit", e => {
   e.preventDefault();
   const words = $("words").value.trim();
   if (!words) return;
-  const box = html("input", { type: "checkbox", name: "aqm", value: words });
-  box.checked = true;
-  $("words").closest("label").before(html("label", {}, box, words));
+  own(words);
   $("words").value = "";
   go();
 });
+on("words", () => { if (chosen().length) wrong(""); });
+$("link").addEventListener("click", async () => {
+  if (!navigator.clipboard) return prompt("The address:", location.href);
+  await navigator.clipboard.writeText(location.href);
+  $("link").textContent = "copied";
+  setTimeout(() => { $("link").textContent = "copy link"; }, 1500);
+});
+addEventListener("hashchange", () => { restore(); go(); });
+restore();
 go();
 })();

@@ -85,6 +85,10 @@ mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __build__: &str = env!("QUELL_BUILD");
 }
 
 /// Any error of the simulator as Python's.

@@ -149,8 +149,7 @@ fn run_all(
 #[pyfunction]
 pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     let fail = |e: &dyn std::fmt::Display| {
-        let remedy =
-            "name a file that `quell compare --json` or the write_json() of a frame with nested=True has written";
+        let remedy = "name a file that `quell compare --json` or the write_json() of a frame with nested=True has written";
         input_error(
             Error::new(format!("no result records: {e}"))
                 .remedy(remedy)

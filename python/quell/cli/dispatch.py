@@ -42,6 +42,7 @@ class _Commands(typer.core.TyperGroup):
 def _version(wanted: bool) -> None:
     if wanted:
         out.print(f"quell {_core.__version__}")
+        out.print(_core.__build__, soft_wrap=True)
         raise typer.Exit
 
 
@@ -94,7 +95,7 @@ def call(arguments: Sequence[str]) -> int:
 
         def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, Note):
-                err.print(f"quell: {error_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
+                err.print(f"quell: {error_line(str(message))}", style="yellow", soft_wrap=True)
             else:
                 others(message, category, *where, **more)
 
@@ -141,13 +142,13 @@ def _call(arguments: Sequence[str]) -> int:
         if out.failure is not None:
             raise out.failure
     except InputError as error:
-        err.print(f"quell: {error_line(str(error))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(error))}", soft_wrap=True)
         return BAD_INPUT
     except Stopped as stop:
-        err.print(f"quell: {error_line(str(stop))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(stop))}", soft_wrap=True)
         return stop.status
     except typer.TyperException as error:
-        err.print(f"quell: {_usage(error, named)}", markup=False, soft_wrap=True)
+        err.print(f"quell: {_usage(error, named)}", soft_wrap=True)
         return BAD_INPUT
     except (typer.Abort, KeyboardInterrupt):
         err.print("quell: interrupted")
@@ -156,16 +157,16 @@ def _call(arguments: Sequence[str]) -> int:
         raise
     except OSError as error:
         if error.errno in _FEW:
-            err.print(f"quell: {error.strerror}; raise the limit (`ulimit -n` shows it)", markup=False, soft_wrap=True)
+            err.print(f"quell: {error.strerror}; raise the limit (`ulimit -n` shows it)", soft_wrap=True)
             return FAILED
         if error.errno not in _FULL:
             return _bug(error)
         where = error.filename or "standard output"
-        err.print(f"quell: {error_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
+        err.print(f"quell: {error_line(str(where))}: cannot be written: {error.strerror}", soft_wrap=True)
         return FAILED
     except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
         near = error.object[max(error.start - 40, 0) : error.end + 40]
-        err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
+        err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8")
         return BAD_INPUT
     except Exception as error:
         return _bug(error)
@@ -176,5 +177,5 @@ def _bug(error: Exception) -> int:
     if "QUELL_TRACEBACK" in os.environ:
         raise error
     message = error_line(f"{type(error).__name__}: {error}")
-    err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
+    err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", soft_wrap=True)
     return FAILED

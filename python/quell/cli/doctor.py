@@ -6,7 +6,6 @@ import ctypes
 import os
 import platform
 import re
-import shutil
 import socket
 import struct
 import subprocess
@@ -26,6 +25,7 @@ from quell.cli.options import ShownJson
 from quell.common.console import out
 from quell.linux import kernel
 from quell.linux.finding import Finding
+from quell.linux.programs import find
 from quell.linux.spaces import Away, has_ipv6
 from quell.views.targets import Targets
 
@@ -110,12 +110,12 @@ def _nfqueue() -> Finding:
 
 def _rule(program: str) -> Finding:
     """Test quell live's rule in a temporary network namespace, where it has no effect."""
-    if shutil.which(program) is None:
-        return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
     if program == "ip6tables" and not has_ipv6():
         return Finding(program, "ok", "not needed: the kernel has no IPv6")
     if os.geteuid() != 0:
         return Finding(program, "unknown", "its rules can be tested as root only", "sudo quell doctor")
+    if find(program) is None:
+        return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
     words = [program, "-w", "-t", "mangle"]
     apart = True
     try:
@@ -133,12 +133,15 @@ def _rule(program: str) -> Finding:
 
 
 def _ended(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True)
+    return subprocess.run((find(words[0]) or words[0], *words[1:]), capture_output=True, text=True)
 
 
 def _tun() -> Finding:
     try:
         os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except PermissionError as error:
+        remedy = "run it as root, or let users open it: sudo chmod 666 /dev/net/tun"
+        return Finding("/dev/net/tun", "fail", f"quell shell needs it: {error.strerror}", remedy)
     except OSError as error:
         remedy = "modprobe tun; in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200"
         return Finding("/dev/net/tun", "fail", f"quell shell needs it: {error.strerror}", remedy)
@@ -219,7 +222,7 @@ def _offloads(dev: str) -> list[Finding]:
 
 def _qdisc(dev: str) -> Finding:
     check = f"{dev} qdisc"
-    if shutil.which("tc") is None:
+    if find("tc") is None:
         return Finding(check, "unknown", "tc is missing", "on Debian: apt-get install iproute2")
     done = _ended("tc", "qdisc", "show", "dev", dev)
     kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)

@@ -31,7 +31,7 @@ from quell._core import InputError, Scenario
 from quell.cli import complete, prompt
 from quell.cli.options import Dashboard, Flent, Html, Json, Series
 from quell.common.console import Screen, err
-from quell.common.status import OK
+from quell.common.status import BAD_INPUT, INTERRUPTED, OK
 from quell.common.text import error_line
 from quell.experiments import experiment
 from quell.inputs import flent as flent_file
@@ -181,6 +181,8 @@ def shell(
     runs, status = _run_all(given, links, _watch if view else _run)
     if not runs:
         return status
+    if len(runs) < len(links):
+        targets.keep_earlier()
     if not quiet:
         _report(runs)
     flents = _flents(flent, given, list(zip(links, runs, strict=False)))
@@ -236,39 +238,56 @@ class _Signals:
 def _run_all(
     given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int, float]]
 ) -> tuple[list[commands.Run], int]:
-    """Run the command behind each link; give the runs and the first exit status that is not 0."""
+    """Run the command behind each link; give the runs and the first exit status that is not 0.
+
+    What keeps one turn from being a run ends the turns; the earlier ones stay.
+    """
     records: list[dict[str, Any]] = []
     statuses = []
     with _command_gets_signals() as signals:
         for done, link in enumerate(links):
             turn = f"{done + 1} of {len(links)}: " if len(links) > 1 else ""
-            running, status, wall_s = run(given, link, signals, turn)
-            if (why := running.not_executed()) is not None:
-                not_found = status == 127 and "/" not in given.words[0]
-                _say(f"{given.words[0]}: {'command not found' if not_found else why}")
-                return [], status
-            if given.serve and (ended := running.server_ended()) is not None:
-                why = ended[1] or f"it ended before the command did, with status {ended[0]}"
-                _say(f"--server {given.serve[0]}: {why}")
-                # Nothing was there for the command to reach.
-                status = status or (ended[0] if ended[1] else 0)
-            told = {"words": given.words, "status": status, "wall_s": wall_s}
-            records += [record | {"command": told} for record in _json.loads(running.finish())]
+            try:
+                found, status = _turn(given, partial(run, given, link, signals, turn))
+            except InputError as error:
+                if not records:
+                    raise
+                _say(str(error))
+                found, status = [], BAD_INPUT
+            records += found
             statuses.append(status)
-            if signals.stop and done + 1 < len(links):
-                _say(f"stopped after {done + 1} of {len(links)} queues")
+            if not found or signals.stop:
                 break
-    return commands.runs(records), next((status for status in statuses if status), OK)
+    whole = len(records) == 2 * len(links)
+    if records and not whole:
+        _say(f"stopped after {len(records) // 2} of {len(links)} queues")
+    return commands.runs(records), next((status for status in statuses if status), OK if whole else INTERRUPTED)
+
+
+def _turn(given: _Given, run: Callable[[], tuple[Shell, int, float]]) -> tuple[list[dict[str, Any]], int]:
+    """Run the command once; give its records, none if it could not be executed, and the exit status."""
+    running, status, wall_s = run()
+    if (why := running.not_executed()) is not None:
+        not_found = status == 127 and "/" not in given.words[0]
+        _say(f"{given.words[0]}: {'command not found' if not_found else why}")
+        return [], status
+    if given.serve and (ended := running.server_ended()) is not None:
+        why = ended[1] or f"it ended before the command did, with status {ended[0]}"
+        _say(f"--server {given.serve[0]}: {why}")
+        # Nothing was there for the command to reach.
+        status = status or (ended[0] if ended[1] else 0)
+    told = {"words": given.words, "status": status, "wall_s": wall_s}
+    return [record | {"command": told} for record in _json.loads(running.finish())], status
 
 
 def _say(text: str) -> None:
-    err.print(f"quell: {error_line(text)}", markup=False, soft_wrap=True)
+    err.print(f"quell: {error_line(text)}", soft_wrap=True)
 
 
 def _report(runs: Sequence[commands.Run]) -> None:
     """Print the tables, and warn of what makes their figures worthless."""
     width = None if err.is_terminal or "COLUMNS" in os.environ else 100
-    screen = Screen(stderr=True, width=width, highlight=False, emoji=False)
+    screen = Screen(stderr=True, width=width)
     screen.print(view_of.table(runs, screen.width))
     if (flows := view_of.flows(runs)) is not None:
         screen.print(flows)
@@ -278,7 +297,7 @@ def _report(runs: Sequence[commands.Run]) -> None:
         err.print(
             "quell: no data of TCP or UDP crossed the link. To reach a server, connect to $QUELL_SERVER; a server on "
             "this machine must listen on 0.0.0.0 or ::, not only on 127.0.0.1. The Internet needs --nat",
-            style="yellow", soft_wrap=True, markup=False,
+            style="yellow", soft_wrap=True,
         )  # fmt: skip
 
 
@@ -414,7 +433,7 @@ def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
     status = running.wait(timeout_s)
     if running.link_lost():
         lost = f"quell: the link is gone: its device {running.device} was deleted; the command continues without it"
-        _tell(lost, markup=False)
+        _tell(lost)
     while signals.for_command:
         running.signal(signals.for_command.pop(0))
     return status
@@ -444,7 +463,7 @@ def _tell(text: str, **how: Any) -> None:
 def _say_dashboard(running: Shell) -> None:
     """Print the dashboard's address, also where nothing else is printed: its port cannot be guessed."""
     if running.dashboard:
-        _tell(f"quell: dashboard: {running.dashboard}", markup=False)
+        _tell(f"quell: dashboard: {running.dashboard}")
 
 
 def _announce(running: Shell, link: str) -> None:
@@ -456,7 +475,7 @@ def _announce(running: Shell, link: str) -> None:
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
-    _tell(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim", markup=False)
+    _tell(f"quell: {link}; {where}: QUELL_SERVER={both}", style="dim")
 
 
 def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
@@ -469,7 +488,7 @@ def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple
         os.close(end)
     _say_dashboard(running)
     if turn:
-        _tell(f"quell: {turn}{_describe(link, given)}", style="dim", markup=False)
+        _tell(f"quell: {turn}{_describe(link, given)}", style="dim")
     shown = Live(console=err, refresh_per_second=8, transient=True)
     with given.forwarding(running.device, running.network), shown as live:
         running.go()

@@ -171,7 +171,7 @@ def _show_flent(measured: flent.Measured, targets: Targets) -> int:
     series = {name: values for name, values in measured.results.items() if any(v is not None for v in values)}
     loaded = {name: [v for i in measured.loaded() if (v := values[i]) is not None] for name, values in series.items()}
     if not targets.quiet:
-        out.print(one_line(measured.summary()), markup=False, soft_wrap=True)
+        out.print(one_line(measured.summary()), soft_wrap=True)
         shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
         shown.add_column("series")
         for title in ("samples", "mean", "p5", "p50", "p95"):
@@ -246,12 +246,12 @@ def _print_card(card: dict[str, Any], *, checked: bool) -> None:
     lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
     lines += origin.lines(card, checked=checked)
     for line in lines:
-        out.print(one_line(line), markup=False, soft_wrap=True)
+        out.print(one_line(line), soft_wrap=True)
 
 
 def _print_table(table: QTable) -> None:
     for line in (_about(table), f"learned in {table.card['trained_on']}"):
-        out.print(one_line(line), markup=False, soft_wrap=True)
+        out.print(one_line(line), soft_wrap=True)
     out.print("".join(map(table.greedy, range(table.top))), soft_wrap=False)
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in ("limit\npackets", "greedy", "Q less\nms", "Q more\nms", "visits\nless", "visits\nmore"):
@@ -295,11 +295,11 @@ def _print_behaviour(does: Sequence[dict[str, Any]]) -> None:
             answers = f"{least:.3g} to {greatest:.3g}, mean {mean:.3g}"
         constant = "constant: " if head["constant"] else ""
         where = f"{head['head']} over {head['over']} ({head['points']} points)"
-        out.print(one_line(f"{where}: {constant}{answers}"), markup=False, soft_wrap=True)
+        out.print(one_line(f"{where}: {constant}{answers}"), soft_wrap=True)
         if not head["constant"]:
             ordered = sorted(head["sensitivity"].items(), key=lambda item: -item[1])[:MAX_INPUTS]
             listed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in ordered)
-            out.print(one_line(f"  changed by another value of {listed}"), markup=False, soft_wrap=True)
+            out.print(one_line(f"  changed by another value of {listed}"), soft_wrap=True)
 
 
 def _groups(top: int) -> list[range]:

@@ -216,7 +216,7 @@ def tune(
         if refused := _given(FILE=file, __ask=ask or None, __fleet=fleet):
             raise InputError(f"--speedtest {speedtest_}: leave out {refused}; the test is the line")
         measured = speedtest.load(speedtest_)
-        err.print(f"quell: {measured.summary()}; --rate and --rtt override it", markup=False, soft_wrap=True)
+        err.print(f"quell: {measured.summary()}; --rate and --rtt override it", soft_wrap=True)
         rate, rtt = rate or measured.rate, rtt or measured.rtt
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
@@ -258,7 +258,7 @@ def tune(
             return _fleet(columns, rows, lines, target, lambda on: tuned(on, cluster))
     if file is not None and capture.is_capture(file):
         seen = capture.Seen.load(file)
-        err.print(f"quell: {seen.summary()}; --rate and --rtt correct it", markup=False, soft_wrap=True)
+        err.print(f"quell: {seen.summary()}; --rate and --rtt correct it", soft_wrap=True)
         shown = experiment.load(seen.scenario(rate, rtt), duration=duration, seed=seed)
         on = line.of_scenario(shown, framing, buffer)
     elif file is not None:
@@ -287,11 +287,11 @@ def tune(
             out.print(verify.agreement(result.verified), soft_wrap=True)
         use = chosen.filled(chosen.use, dev)
         for text in (f"{chosen.about}: {show.described(result.judged.setting)}", *use):
-            out.print(f"# {text}", style="dim", markup=False, soft_wrap=True)
+            out.print(f"# {text}", style="dim", soft_wrap=True)
         for text in result.lines:
-            out.print(text, markup=False, highlight=False, soft_wrap=True)
+            out.print(text, soft_wrap=True)
         for text in to_undo:
-            out.print(f"# to undo it: {text}", style="dim", markup=False, soft_wrap=True)
+            out.print(f"# to undo it: {text}", style="dim", soft_wrap=True)
         err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
     if result.interrupted or not result.whole:
         output.keep_earlier()
@@ -373,7 +373,7 @@ def _tuned(
                 announce = False
                 best, _ = found.best()
                 if text := show.first(found, now_, lines(search.shapes(best, plan.line))):
-                    err.print(text, markup=False, soft_wrap=True)
+                    err.print(text, soft_wrap=True)
             update(len(found.scores), show.progress(found, now_))
 
         found = search.search(bench, plan, seen)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 class Screen(Console):
-    """A console that shows control characters of texts (names of scenarios, flows, devices) instead of obeying them."""
+    """A console that shows control characters and markup of texts (names of scenarios, flows, devices) as they are."""
+
+    def __init__(self, **how: Any) -> None:
+        """Take the arguments of rich's console but those about texts."""
+        super().__init__(markup=False, highlight=False, emoji=False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Render; called for each part of what is printed."""
@@ -55,9 +59,9 @@ class Output(Screen):
         raise
 
 
-err = Screen(stderr=True, highlight=False, emoji=False)
+err = Screen(stderr=True)
 # Piped output has no width of its own; the widest table needs 100 columns.
-out = Output(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+out = Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
 
 # One character each, so that tables keep their columns.

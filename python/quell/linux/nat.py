@@ -7,7 +7,6 @@ import os
 import re
 import select
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quell import _core
 from quell._core import InputError
+from quell.linux.programs import find
 from quell.linux.spaces import has_ipv6, interface_name
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class _State:
 
 def check() -> None:
     """Check what --nat needs on this machine. Raises InputError, which names what is missing."""
-    for program in _programs():
-        if shutil.which(program) is None:
-            raise InputError(f"--nat: needs {program}; on Debian: apt-get install iptables")
     if os.geteuid() != 0:
         raise InputError(f"--nat: {_FORWARDING}: only root may forward packets; run it as root")
+    for program in _programs():
+        if find(program) is None:
+            raise InputError(f"--nat: needs {program}; on Debian: apt-get install iptables")
 
 
 @contextmanager
@@ -343,7 +343,7 @@ def _programs() -> tuple[str, ...]:
 
 def _ran(program: str, *arguments: str) -> str:
     """Run iptables or ip6tables; return what it printed. Raises InputError where it fails."""
-    done = subprocess.run([program, "-w", *arguments], capture_output=True, text=True)
+    done = subprocess.run([find(program) or program, "-w", *arguments], capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]
         modules = "iptable_nat, ip6table_filter, xt_MASQUERADE, xt_conntrack"

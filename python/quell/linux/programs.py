@@ -1,13 +1,20 @@
-"""Commands that `quell tune` runs: argument vectors, and the lines to paste, which are derived from them."""
+"""Programs of the system, and commands that `quell tune` runs: their words, and the lines to paste."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 from quell._core import InputError
+
+
+def find(name: str) -> str | None:
+    """Return where a program of the system is, also where a user's PATH leaves out its folders, as on Debian."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
 @dataclass(frozen=True)

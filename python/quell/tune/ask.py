@@ -69,4 +69,4 @@ def _answer(question: str, default: str, check: Callable[[str], str]) -> str:
         try:
             return check(text)
         except InputError as error:
-            err.print(one_line(str(error)), markup=False, soft_wrap=True)
+            err.print(one_line(str(error)), soft_wrap=True)

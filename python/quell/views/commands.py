@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from quell.common.console import Screen
 from quell.common.text import one_line
 from quell.results.commands import WAYS, Run
 from quell.views import figures
@@ -47,9 +48,7 @@ def table(runs: Sequence[Run], width: int) -> Table:
 
 
 def _width(laid: Table) -> int:
-    from rich.console import Console
-
-    console = Console(width=1000, emoji=False)
+    console = Screen(width=1000)
     return laid.__rich_measure__(console, console.options).maximum
 
 
@@ -109,7 +108,7 @@ def _flows(run: Run) -> Iterator[list[str]]:
         for flow in run.records[k]["flows"]:
             kinds.setdefault(flow["cc"] or flow["kind"], []).append(flow)
         for cc, alike in kinds.items():
-            known = [flow for flow in alike if flow["rtt_ms"]]
+            known = [flow for flow in alike if flow.get("rtt_ms")]
             rtt = _mean([flow["rtt_ms"]["mean"] for flow in known])
             added = _mean([flow["rtt_ms"]["mean"] - flow["base_rtt_ms"] for flow in known])
             yield [

@@ -152,7 +152,7 @@ def show(path: Path, targets: Targets) -> int:
     begin, end = _span(samples)
     about = f"{samples['time'].n_unique()} samples of {len(rows)} queues in {end - begin:.1f} s"
     if not targets.quiet:
-        out.print(one_line(f"{path}: {about}"), markup=False, soft_wrap=True)
+        out.print(one_line(f"{path}: {about}"), soft_wrap=True)
         shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
         shown.add_column("queue")
         for title in ("Mbit/s", "packets\nmax", "sojourn\nmean ms", "sojourn\np50 ms", "sojourn\np95 ms", "drops"):
@@ -181,9 +181,16 @@ def _number(value: float | None, decimals: int) -> str:
     return "–" if value is None else f"{value:.{decimals}f}"
 
 
+def _ms(seconds: float) -> str:
+    return f"{float(f'{seconds * 1000:.3g}'):.12g} ms"
+
+
 def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
     begin, end = _span(samples)
     bin_s = max((end - begin) / _POINTS, 1e-6)
+    every_s = (end - begin) / max(samples["time"].n_unique() - 1, 1)
+    means = f"Means over {_ms(bin_s)}"
+    shown = f"{means}, of the backlog the maximum." if bin_s > every_s else f"A sample each {_ms(every_s)}."
     binned = samples.group_by(
         "queue", ((pl.col("time") - begin) / bin_s).floor().alias("bin"), maintain_order=True
     ).agg(
@@ -198,20 +205,26 @@ def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
 
     def panel(title: str, unit: str, columns: dict[str, str]) -> Panel:
         drawn = [
-            (f"{name} {called}".strip(), list(zip(part["time"], part[column], strict=True)))
+            (f"{name} {called}".strip(), tuple(zip(part["time"], part[column], strict=True)))
             for name, part in parts
             for column, called in columns.items()
             if called == "" or part[column].is_not_null().any()
         ]
-        lines = [Line(name, points, "line", k) for k, (name, points) in enumerate(drawn)]
+        # Of equal lines, as of htb and its only leaf, the last would cover the others.
+        equal: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        for k, (name, points) in enumerate(drawn):
+            equal.setdefault(points, []).append((k, name))
+        lines = [
+            Line(", ".join(name for _, name in same), points, "line", same[0][0]) for points, same in equal.items()
+        ]
         return Panel(title, Axis("time, s"), Axis(unit), lines)
 
     figures = [
         Figure(
             "watched",
             "The queues",
-            f"Means over {bin_s * 1000:.3g} ms, of the backlog the maximum. The sojourn time is the backlog divided by "
-            "the rate that was seen while there was backlog.",
+            f"{shown} The sojourn time is the backlog divided by the rate that was seen while there was backlog. The "
+            "kernel counts a large segment, up to 64 kB, as one packet, so few packets can take long.",
             [
                 panel("Sojourn time", "ms", {"sojourn_ms": ""}),
                 panel("Backlog", "packets", {"backlog_packets": ""}),
@@ -221,7 +234,8 @@ def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
     ]
     attached = [panel("Set by the policy", "ms", _LAW), panel("Idle share, drop probability", "%", _SHARES)]
     if told := [one for one in attached if one.lines]:
-        about_them = f"Means over {bin_s * 1000:.3g} ms of the gauges of queues that quell attach put into the kernel."
+        what = means if bin_s > every_s else "Samples"
+        about_them = f"{what} of the gauges of queues that quell attach put into the kernel."
         figures.append(Figure("attached", "Attached queues", about_them, told))
     title = f"{path.name}: queues of this kernel"
     return page(title, "quell watch", about, figures, command=command(), tab=path.name)

@@ -7,11 +7,12 @@ from typing import Any
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from quell.common.console import Screen
 from quell.common.text import one_line
 from quell.results import experience as _felt
 from quell.results.frontier import Point
@@ -239,7 +240,7 @@ def felt(records: Sequence[Record], width: int) -> Table | None:
 
 
 def _width(table: Table) -> int:
-    console = Console(width=1000, emoji=False)
+    console = Screen(width=1000)
     return table.__rich_measure__(console, console.options).maximum
 
 

@@ -12,7 +12,8 @@ pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// What it has in there with CONFIG_NET_SCH_BPF: the value of the map that registers a discipline.
 pub const VALUE: &str = "bpf_struct_ops_Qdisc_ops";
 /// What to use elsewhere.
-pub const INSTEAD: &str = "quell live --aqm hush works there, as does the kernel's own: tc qdisc replace dev DEV root fq_codel";
+pub const INSTEAD: &str =
+    "quell live --aqm hush works there, as does the kernel's own fq_codel (tc qdisc replace)";
 
 /// CAP_PERFMON and CAP_BPF, which CAP_SYS_ADMIN includes (linux/capability.h).
 const SYS_ADMIN: u32 = 21;

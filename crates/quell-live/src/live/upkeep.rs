@@ -249,7 +249,7 @@ impl Progress {
             self.refusing = true;
             tell(&format!(
                 "{dev}: a frame of many packets was refused, since they could not be separated; \
-                 ethtool -K DEV gro off, or tso off where the frame is sent, makes them single packets"
+                 ethtool -K {dev} gro off, or tso off where the frame is sent, makes them single packets"
             ));
         }
     }

@@ -176,7 +176,8 @@ pub fn why_not(kind: &str) -> &'static str {
     match kind {
         "red" => "each change empties the queue",
         "sfq" => "the kernel refuses to change it while it runs",
-        "pfifo_fast" | "noqueue" | "mq" | "prio" | "ingress" | "clsact" => "it has no such option",
+        "noqueue" | "ingress" | "clsact" => "it holds no packets",
+        "pfifo_fast" | "mq" | "prio" => "it has no such option",
         "htb" => "its classes have the rates, and queues below them the limits",
         _ => "what a change does to it has not been measured",
     }

@@ -177,11 +177,15 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
             "packets were refused: no memory, or large frames",
         ),
         (snapshot.unsent, "packets were not taken by the device"),
-        (snapshot.link.missed, "packets left more than 1 ms late"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let counts = counts.map(|(count, what)| format!("{count} {what}"));
-    failure.into_iter().chain(counts).collect()
+    let (late, packets) = (snapshot.link.missed, snapshot.link.packets);
+    let late = (late > 0).then(|| {
+        let share = 100.0 * late as f64 / packets.max(late) as f64;
+        format!("{late} packets left more than 1 ms late, {share:.2} % of all")
+    });
+    failure.into_iter().chain(counts).chain(late).collect()
 }
 
 /// What a socket serves.

@@ -34,7 +34,7 @@ pub struct Engine {
     stop: Arc<AtomicBool>,
     ask: Arc<AtomicU8>,
     view: Arc<Mutex<View>>,
-    thread: JoinHandle<Record>,
+    thread: Option<JoinHandle<Record>>,
 }
 
 impl Engine {
@@ -80,7 +80,7 @@ impl Engine {
             stop,
             ask,
             view,
-            thread,
+            thread: Some(thread),
         })
     }
 
@@ -101,9 +101,20 @@ impl Engine {
     }
 
     /// Ends the loop; its record, unless it has panicked.
-    pub fn finish(self) -> Option<Record> {
+    pub fn finish(mut self) -> Option<Record> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Record> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().ok()
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Engine {
+    /// The loop holds both devices.
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

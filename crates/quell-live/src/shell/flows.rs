@@ -51,7 +51,7 @@ pub fn socket() -> io::Result<OwnedFd> {
 /// Looks at connections until it is finished.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Seen>,
+    thread: Option<JoinHandle<Seen>>,
 }
 
 impl Watcher {
@@ -77,19 +77,34 @@ impl Watcher {
                 std::thread::park_timeout(EVERY);
             }
         })?;
-        Ok(Self { stop, thread })
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Looks once more; what both ends of all connections sent, down and up, in the order in which they were seen. The goodput is over
     /// so many seconds.
-    pub fn finish(self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        let flows = self.thread.join().map(|seen| seen.flows(span_s));
+    pub fn finish(mut self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
+        let flows = self.end().map(|seen| seen.flows(span_s));
         flows
             .unwrap_or_default()
             .into_iter()
             .partition(|flow| flow.direction == "down")
+    }
+
+    fn end(&mut self) -> Option<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take()?;
+        thread.thread().unpark();
+        thread.join().ok()
+    }
+}
+
+impl Drop for Watcher {
+    /// The sockets keep their namespaces.
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -105,7 +120,9 @@ fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Res
     sys::send_bytes(fd.as_fd(), &request)?;
     let until = Instant::now() + ANSWER_TIMEOUT;
     loop {
-        if !sys::readable(fd.as_fd(), until.saturating_duration_since(Instant::now())) {
+        let left = until.saturating_duration_since(Instant::now());
+        // Notices may come faster than they are read.
+        if left.is_zero() || !sys::readable(fd.as_fd(), left) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let length = match sys::receive_bytes(fd.as_fd(), buffer) {
@@ -362,6 +379,22 @@ mod tests {
         );
         assert_eq!(flows[0].retransmits, 7);
         assert!((flows[0].base_rtt_ms - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn notices_that_never_end_do_not_hold_up_a_look() {
+        let (near, far) = sys::socket_pair().expect("sockets");
+        let mut notice = vec![0; HEADER];
+        notice[..4].copy_from_slice(&num::count(HEADER).to_ne_bytes());
+        notice[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+        std::thread::scope(|scope| {
+            scope.spawn(move || while sys::send_bytes(far.as_fd(), &notice).is_ok() {});
+            let began = Instant::now();
+            let looked = look(&near, &mut vec![0; BUFFER], |_| {});
+            assert_eq!(looked.map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));
+            assert!(began.elapsed() < 4 * ANSWER_TIMEOUT);
+            drop(near);
+        });
     }
 
     #[test]

@@ -62,7 +62,7 @@ def page(outcome: Outcome, command: str) -> str:
         "cite": _cite(rows),
     }
     title = records[0]["scenario"] if scenario is None else scenario.name
-    finding = _finding(rows)
+    finding = " ".join(filter(None, (people.finding([row.queue for row in rows], records), _finding(rows))))
     js = page_script() + '\nreport(JSON.parse($("data").textContent));'
     return framed(title, escape(_facts(outcome, rows)), _notice(outcome), finding, parts, data=data, js=js)
 
@@ -256,10 +256,11 @@ def _finding(rows: Sequence[Row]) -> str:
         f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
         f"at {_rate(quick[2])} of goodput."
     )
+    carries = "carries the most" if _rate(full[2]) == _rate(most) else "carries within 1 % of the most"
     if full[0] == quick[0]:
-        text += " It carries the most as well."
+        text += f" It {carries} as well."
     else:
-        text += f" <b>{escape(full[0])}</b> carries the most, {_rate(full[2])}, at {_ms(full[1])}."
+        text += f" <b>{escape(full[0])}</b> {carries}, {_rate(full[2])}, at {_ms(full[1])}."
     plain = next((p for p in points if p[0].split()[0] == "pfifo"), None)
     own = points[0]
     if plain is not None and own[0] != plain[0] and 0 < own[1] < plain[1]:

@@ -39,11 +39,38 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
     )
 
 
-def _figure(figure: Figure, value: Estimate | None) -> str:
-    """Return a figure's card. With bounds, a missing value is bad, as in a call that never showed a picture."""
+def finding(queues: Sequence[str], records: Sequence[Record]) -> str:
+    """Say behind which queues users' applications are bad, as HTML; empty where none can be judged."""
+    judged = [figure for figure in shown(records) if figure.bounds]
+    if not judged:
+        return ""
+    behind: dict[tuple[str, ...], list[str]] = {}
+    for queue in queues:
+        runs = [r for r in records if r["queue"] == queue]
+        bad = dict.fromkeys(f.kind.replace("_", " ") for f in judged if _verdict(f, mean(runs, f)) == "bad")
+        behind.setdefault(tuple(bad), []).append(f"<b>{escape(one_line(queue))}</b>")
+    said = []
+    for bad_kinds, names in sorted(behind.items(), key=lambda item: -len(item[0])):
+        what = f"{_joined(bad_kinds)} {'is' if len(bad_kinds) == 1 else 'are'} bad" if bad_kinds else "nothing is bad"
+        said.append(f"behind {_joined(names)} {what}")
+    text = f"{'; '.join(said)}."
+    return text[0].upper() + text[1:]
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _verdict(figure: Figure, value: Estimate | None) -> str:
+    """Judge a figure. With bounds, a missing value is bad, as in a call that never showed a picture."""
     if value is None:
-        return _card(figure.title, "–", "bad" if figure.bounds else "")
-    return _card(figure.title, figure.text(value.mean), figure.verdict(value.mean))
+        return "bad" if figure.bounds else ""
+    return figure.verdict(value.mean)
+
+
+def _figure(figure: Figure, value: Estimate | None) -> str:
+    """Return a figure's card."""
+    return _card(figure.title, "–" if value is None else figure.text(value.mean), _verdict(figure, value))
 
 
 def _card(title: str, value: str, verdict: str) -> str:
