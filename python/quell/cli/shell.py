@@ -248,7 +248,7 @@ def _run_all(
         for done, link in enumerate(links):
             turn = f"{done + 1} of {len(links)}: " if len(links) > 1 else ""
             try:
-                found, status = _turn(given, partial(run, given, link, signals, turn))
+                found, status = _records(given, *run(given, link, signals, turn))
             except InputError as error:
                 if not records:
                     raise
@@ -264,9 +264,8 @@ def _run_all(
     return commands.runs(records), next((status for status in statuses if status), OK if whole else INTERRUPTED)
 
 
-def _turn(given: _Given, run: Callable[[], tuple[Shell, int, float]]) -> tuple[list[dict[str, Any]], int]:
-    """Run the command once; give its records, none if it could not be executed, and the exit status."""
-    running, status, wall_s = run()
+def _records(given: _Given, running: Shell, status: int, wall_s: float) -> tuple[list[dict[str, Any]], int]:
+    """Give the records of a command that has ended, none if it could not be executed, and the exit status."""
     if (why := running.not_executed()) is not None:
         not_found = status == 127 and "/" not in given.words[0]
         _say(f"{given.words[0]}: {'command not found' if not_found else why}")

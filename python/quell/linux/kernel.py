@@ -7,14 +7,13 @@ import mmap
 import os
 import platform
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 from quell import _core
 from quell._core import InputError
 from quell.linux.finding import Finding
-from quell.linux.programs import find
+from quell.linux.programs import ended, find
 from quell.linux.spaces import Away
 
 _BTF = Path("/sys/kernel/btf/vmlinux")
@@ -95,12 +94,11 @@ def _clsact() -> Finding:
     """Test it in a temporary network namespace, where it has no effect."""
     if _release() < _CLSACT_BPF:
         return Finding("clsact", "warn", "needs Linux 5.10", "a newer kernel")
-    if (tc := find("tc")) is None or os.geteuid() != 0:
+    if find("tc") is None or os.geteuid() != 0:
         return Finding("clsact", "unknown", "can be tested as root only, with tc", "sudo quell doctor")
-    words = (tc, "qdisc", "add", "dev", "lo", "clsact")
     try:
         with Away():
-            refused = subprocess.run(words, capture_output=True).returncode
+            refused = ended("tc", "qdisc", "add", "dev", "lo", "clsact").returncode
     except InputError:
         return Finding("clsact", "unknown", "no network namespace can be made to test it", "sudo quell doctor")
     if refused:
@@ -180,7 +178,7 @@ def _marks(saved: Path) -> bool:
 
 def _filtered(dev: str) -> bool:
     """Whether the filter is there; without tc that is unknown, and it is taken to be."""
-    if (tc := find("tc")) is None:
+    if find("tc") is None:
         return True
-    done = subprocess.run([tc, "filter", "show", "dev", dev, "egress"], capture_output=True, text=True)
+    done = ended("tc", "filter", "show", "dev", dev, "egress")
     return done.returncode != 0 or " quell " in done.stdout

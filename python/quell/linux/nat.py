@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quell import _core
 from quell._core import InputError
-from quell.linux.programs import find
+from quell.linux.programs import ended, find
 from quell.linux.spaces import has_ipv6, interface_name
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def _programs() -> tuple[str, ...]:
 
 def _ran(program: str, *arguments: str) -> str:
     """Run iptables or ip6tables; return what it printed. Raises InputError where it fails."""
-    done = subprocess.run([find(program) or program, "-w", *arguments], capture_output=True, text=True)
+    done = ended(program, "-w", *arguments)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]
         modules = "iptable_nat, ip6table_filter, xt_MASQUERADE, xt_conntrack"

@@ -17,6 +17,14 @@ def find(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
+def ended(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the system, wherever `find` finds it, to its end."""
+    program = find(words[0]) or words[0]
+    return subprocess.run(
+        (program, *words[1:]), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+    )
+
+
 @dataclass(frozen=True)
 class Command:
     """A program and its arguments. No shell reads them."""
@@ -50,14 +58,10 @@ class Command:
 def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
     """Run commands, each behind the words `before`. Raises InputError at the first that fails and may not."""
     for command in commands:
-        if command.unless and _ended((*before, *command.unless)).returncode == 0:
+        if command.unless and ended(*before, *command.unless).returncode == 0:
             continue
-        done = _ended((*before, *command.words))
+        done = ended(*before, *command.words)
         if done.returncode and not command.may_fail:
             why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
             what = shlex.join(command.words)
             raise InputError(f"this kernel refuses `{what}`: {why.removeprefix('Error: ').rstrip('.')}")
-
-
-def _ended(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

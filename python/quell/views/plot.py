@@ -196,9 +196,9 @@ def latex(runs: pl.DataFrame, *, people: bool = False) -> str:
 
     It needs `\usepackage{booktabs}`. Raises InputError as `front`, and with `people` if there are no applications.
     """
-    records = _records(runs)
+    records = _lists(runs) if people else _records(runs)
     rows = summarise(records)
-    head, body = _people(rows, _lists(runs)) if people else _measures(rows)
+    head, body = _people(rows, records) if people else _measures(rows)
     lines = [
         r"% needs \usepackage{booktabs}",
         rf"\begin{{tabular}}{{l{'r' * len(head)}}}",
