@@ -172,7 +172,8 @@ def test_optimum_sweeps_a_knob_and_names_the_best(quell: Quell) -> None:
     assert [p["best"] for p in points] == [False, True, False]
     drops = json.loads(quell("optimum", *link, "--knob", "drop", "--values", "0,0.3", "--json", "-").stdout)
     assert drops[0]["goodput_mbps"] > 2 * drops[1]["goodput_mbps"]
-    assert "▶" in quell("optimum", *link, "--values", "1,32").stdout
+    shown = quell("optimum", *link, "--values", "1,32").stdout
+    assert "▶" in shown and "\nreward power: " in shown
 
 
 def test_lists_of_queues_and_scenarios(quell: Quell) -> None:

@@ -16,8 +16,9 @@ import pytest
 from namespace import Space, space_with
 from quell import _core
 from quell._core import InputError
-from quell.cli import doctor
+from quell.cli import dispatch, doctor
 from quell.linux import kernel, nat, programs, spaces
+from quell.linux.finding import Finding
 
 QUELL = Path(sys.executable).parent / "quell"
 QUEUES = """
@@ -138,6 +139,13 @@ def test_ip6tables_is_tested_where_proc_is_missing(monkeypatch: pytest.MonkeyPat
     assert doctor._rule("ip6tables").state == "unknown", "it is to be tested as root"
     monkeypatch.setattr(doctor, "has_ipv6", lambda: False)
     assert doctor._rule("ip6tables").found == "not needed: the kernel has no IPv6"
+
+
+def test_the_table_has_texts_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor, "_kernel", lambda: Finding("kernel", "warn", "[old]", ""))
+    assert dispatch.call(["doctor"]) in (0, 1)
+    [line] = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["kernel"]]
+    assert line == ["kernel", "note", "[old]"]
 
 
 def test_programs_are_found_in_folders_that_a_users_path_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

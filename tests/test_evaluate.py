@@ -256,6 +256,7 @@ def test_some_sections_run_and_say_what_they_found(quell: Quell, tmp_path: Path)
     done = quell("evaluate", *QUICK, "--json", "cells.json", "--html", "page.html", columns=80)
     assert done.returncode == 0, done.stderr
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert done.stdout.startswith("RFC 7928  10 Mbit/s, 100 ms; tail drop is pfifo limit 83; 2 seeds\n")
     assert "unresponsive alone" in done.stdout and "MUST" in done.stdout
     cells = json.loads((tmp_path / "cells.json").read_text())
     scenarios, queues = ("unresponsive alone", "unresponsive, TCP"), ("pfifo limit 83", "codel")

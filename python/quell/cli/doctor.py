@@ -8,7 +8,6 @@ import platform
 import re
 import socket
 import struct
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from quell import _core
 from quell._core import InputError
@@ -25,12 +25,12 @@ from quell.cli.options import ShownJson
 from quell.common.console import out
 from quell.linux import kernel
 from quell.linux.finding import Finding
-from quell.linux.programs import find
+from quell.linux.programs import ended, find
 from quell.linux.spaces import Away, has_ipv6
 from quell.views.targets import Targets
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
-_MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]note[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
+_MARKS = {"ok": ("works", "green"), "warn": ("note", "yellow"), "fail": ("fails", "red"), "unknown": ("?", "")}
 _CAPABILITIES = {
     "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23,
     "CAP_PERFMON": 38, "CAP_BPF": 39,
@@ -69,7 +69,7 @@ def doctor(
         for title in ("", "", "found", "remedy"):
             table.add_column(title, overflow="fold")
         for f in found:
-            table.add_row(f.check, _MARKS[f.state], f.found, f.remedy)
+            table.add_row(f.check, Text(*_MARKS[f.state]), f.found, f.remedy)
         out.print(table)
     return 1 if any(f.state == "fail" for f in found) else 0
 
@@ -120,20 +120,16 @@ def _rule(program: str) -> Finding:
     apart = True
     try:
         with Away():
-            done = _ended(*words, "-A", *_core.live_rules("lo")[0][1:])
+            done = ended(*words, "-A", *_core.live_rules("lo")[0][1:])
     except InputError:
         # Without the right to create a namespace, existing rules can still be listed.
-        apart, done = False, _ended(*words, "-S")
+        apart, done = False, ended(*words, "-S")
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
         return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
     return Finding(
         program, "ok", "accepts the rules of quell live" if apart else "lists its rules; quell live's were not tested"
     )
-
-
-def _ended(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run((find(words[0]) or words[0], *words[1:]), capture_output=True, text=True)
 
 
 def _tun() -> Finding:
@@ -224,7 +220,7 @@ def _qdisc(dev: str) -> Finding:
     check = f"{dev} qdisc"
     if find("tc") is None:
         return Finding(check, "unknown", "tc is missing", "on Debian: apt-get install iproute2")
-    done = _ended("tc", "qdisc", "show", "dev", dev)
+    done = ended("tc", "qdisc", "show", "dev", dev)
     kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)
     if holding := sorted(_HOLDS & set(kinds)):
         remedy = f"two shapers in a row: give the lower rate to quell, or tc qdisc del dev {dev} root"

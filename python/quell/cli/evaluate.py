@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from quell._core import InputError
 from quell.cli import complete
@@ -106,7 +107,8 @@ def _deliver(plan: run.Plan, targets: Targets, cells: Sequence[run.Cell]) -> Non
     """Print and write the results."""
     if not targets.quiet:
         seeds = counted(plan.seeds, "seed")
-        out.print(f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds}[/dim]")
+        about = f"{plan.link}; tail drop is {plan.candidates[0].name}; {seeds}"
+        out.print(Text.assemble(("RFC 7928", "bold"), "  ", (about, "dim")))
         out.print(show.matrix(plan, cells, out.width))
         out.print(show.tally(plan, cells))
         for text in (*show.failures(cells), *show.reasons(cells)):

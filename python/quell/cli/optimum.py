@@ -73,6 +73,7 @@ def optimum(
     if not targets.quiet:
         heading(scenario, max((p.row.runs for p in points), default=0))
         out.print(table.frontier(points, reward))
-        out.print(f"[dim]reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best, ◆ others on the front[/dim]")
+        about = f"reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best, ◆ others on the front"
+        out.print(about, style="dim")
     targets.write(outcome, json=[p.plain() for p in points])
     return status(outcome)

@@ -6,6 +6,7 @@ import codecs
 import os
 import sys
 from contextlib import contextmanager
+from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -99,9 +100,11 @@ def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], objec
         TimeRemainingColumn,
     )
 
+    plain = partial(TextColumn, markup=False)
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn(unit),
-        TextColumn("[dim]{task.fields[note]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
+        plain("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), plain(unit),
+        plain("{task.fields[note]}", style="dim"), TimeElapsedColumn(), plain("left", style="dim"),
+        TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True) as shown:
         task = shown.add_task(what, total=total, note="")
