@@ -6,6 +6,7 @@ mod knobs;
 mod learn;
 mod limits;
 mod linux;
+mod no_alloc;
 mod outside;
 mod policy;
 mod properties;

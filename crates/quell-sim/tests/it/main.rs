@@ -11,6 +11,7 @@ mod determinism;
 mod goodput;
 mod guard;
 mod linux;
+mod no_alloc;
 mod theory_tests;
 mod wifi_tests;
 

@@ -1,17 +1,10 @@
-//! No discipline allocates per packet once its buffers have grown to the backlog's peak.
+//! No discipline allocates per packet once its buffers have grown to the backlog's peak, and no policy allocates for an answer.
 
-#[path = "it/every/mod.rs"]
-mod every;
-
-use std::alloc::System;
-
-use every::every;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::policy::Policy;
 use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, MS, Nanos, Qdisc, Rng};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::every::every;
 
 /// Counts what is dropped.
 struct Count(u64);
@@ -53,14 +46,32 @@ fn steady_state_allocates_nothing() {
     for (name, mut q, _) in every() {
         let (mut now, mut rng, mut drops) = (0, Rng::new(1, name), Count(0));
         traffic(&mut q, &mut now, &mut rng, &mut drops);
-        let region = Region::new(GLOBAL);
-        let out = traffic(&mut q, &mut now, &mut rng, &mut drops);
-        let change = region.change();
-        assert_eq!(change.allocations + change.reallocations, 0, "{name}");
+        let mut out = 0;
+        let made = allocation_counter::measure(|| {
+            out = traffic(&mut q, &mut now, &mut rng, &mut drops);
+        });
+        assert_eq!(made.count_total, 0, "{name}");
         assert!(
             out > 1000 && drops.0 > 100,
             "{name}: {out} out, {} dropped",
             drops.0
         );
+    }
+}
+
+#[test]
+fn asking_a_policy_allocates_nothing() {
+    let bytes = include_bytes!("../data/policy/torch.safetensors");
+    let policy = Policy::load("torch.safetensors", bytes).unwrap();
+    for policy in [policy.to_integers(), policy] {
+        let (x, mut y) = ([0.5; 17 * 5], vec![0.0; 17 * policy.outputs()]);
+        let mut scratch = policy.scratch();
+        // The CPU's features are looked up once.
+        policy.forward(&x[..5], &mut scratch);
+        let made = allocation_counter::measure(|| {
+            policy.forward(&x[..5], &mut scratch);
+            policy.forward_batch(&x, &mut scratch, &mut y);
+        });
+        assert_eq!(made.count_total, 0);
     }
 }
