@@ -1,5 +1,5 @@
-//! Says of which commit, profile and features the module is, for `quell --version`. It runs again where a crate has changed, not
-//! at each commit.
+//! Says of which commit, profile and features the module is, for `quell --version`. It runs again
+//! where a crate has changed, not at each commit.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ fn git(root: &Path, words: &[&str]) -> Option<String> {
     done.status.success().then(|| text.trim().to_owned())
 }
 
-/// The name of the profile, which only the output's folder tells: `target/PROFILE/build/quell-py-HASH/out`.
+/// The name of the profile, which only the output's folder tells:
+/// `target/PROFILE/build/quell-py-HASH/out`.
 fn profile() -> Option<String> {
     let out = PathBuf::from(env::var_os("OUT_DIR")?);
     Some(out.ancestors().nth(3)?.file_name()?.to_str()?.to_owned())

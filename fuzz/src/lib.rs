@@ -185,8 +185,9 @@ fn rtnetlink(data: &[u8]) {
     }
 }
 
-/// A discipline against a model of it: the bytes' first line is its words, each further pair of bytes an operation. No packet is
-/// made, lost or returned twice; counts are right; nothing that waits waits for the past.
+/// A discipline against a model of it: the bytes' first line is its words, each further pair of
+/// bytes an operation. No packet is made, lost or returned twice; counts are right; nothing that
+/// waits waits for the past.
 pub fn discipline(data: &[u8]) {
     let end = data.iter().position(|b| *b == b'\n').unwrap_or(data.len());
     let words = text(&data[..end]);

@@ -1,7 +1,8 @@
 //! How many of LFQ's experiments a CPU-second runs: `cargo bench -p quell-lab --bench lfq`.
 //!
-//! Offline ones (two clones of a world each) with the paper's draws, under a network of random weights as torch initialises them.
-//! A training of 250,000 flows in 6 minutes on two cores leaves 2.88 ms of CPU time to each, the learner's share included.
+//! Offline ones (two clones of a world each) with the paper's draws, under a network of random
+//! weights as torch initialises them. A training of 250,000 flows in 6 minutes on two cores leaves
+//! 2.88 ms of CPU time to each, the learner's share included.
 
 use cpu_time::ProcessTime;
 use quell_lab::lfq::{Lab, Settings};

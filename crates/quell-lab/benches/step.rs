@@ -1,5 +1,6 @@
-//! Steps of RL-AQM's environment for `benches/instructions`: `cargo bench -p quell-lab --bench step -- --only step/rl-aqm --until 2`
-//! runs one environment for so many simulated seconds and prints how many steps that were.
+//! Steps of RL-AQM's environment for `benches/instructions`:
+//! `cargo bench -p quell-lab --bench step -- --only step/rl-aqm --until 2` runs one environment for
+//! so many simulated seconds and prints how many steps that were.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Many queues on one scenario, side by side: what `quell compare` does, for crates that bring a queue or a controller.
+//! Many queues on one scenario, side by side: what `quell compare` does, for crates that bring a
+//! queue or a controller.
 //!
 //! ```
 //! use quell_lab::compare::{Comparison, table};
@@ -8,8 +9,10 @@
 //! use quell_sim::scenario::{Overrides, Scenario};
 //!
 //! # fn main() -> Result<(), quell_link::Error> {
-//! let scenario = Scenario::parse("duration = \"2s\"\nwarmup = \"1s\"\n[link]\nrate = \"10mbit\"\n", "mine", &Overrides::default())?;
-//! let own = Queue::outside("mine", |_| Fifo::<Handle>::new(Params { limit_packets: 20, ..Params::default() }))?;
+//! let text = "duration = \"2s\"\nwarmup = \"1s\"\n[link]\nrate = \"10mbit\"\n";
+//! let scenario = Scenario::parse(text, "mine", &Overrides::default())?;
+//! let params = Params { limit_packets: 20, ..Params::default() };
+//! let own = Queue::outside("mine", move |_| Fifo::<Handle>::new(params.clone()))?;
 //! let records = Comparison::of(scenario).words("fq_codel")?.queue(own).seeds(2).run()?;
 //! print!("{}", table(&records));
 //! # assert_eq!((records.len(), records[3].queue.as_str()), (4, "mine"));
@@ -84,10 +87,12 @@ impl Comparison {
         self
     }
 
-    /// Runs everything on all cores. Records come queue by queue in the order given, seeds in theirs.
+    /// Runs everything on all cores. Records come queue by queue in the order given, seeds in
+    /// theirs.
     ///
     /// # Errors
-    /// If two entries would share a row, a controller sets a knob that its queue lacks, or a queue fails.
+    /// If two entries would share a row, a controller sets a knob that its queue lacks, or a queue
+    /// fails.
     pub fn run(&self) -> Result<Vec<Run>, Error> {
         for (i, entry) in self.entries.iter().enumerate() {
             let row = entry.row();
@@ -174,7 +179,8 @@ pub fn table(records: &[Run]) -> String {
     text
 }
 
-/// Writes records as the JSON array that `quell compare --json` writes and `quell show` reads, whole or not at all.
+/// Writes records as the JSON array that `quell compare --json` writes and `quell show` reads,
+/// whole or not at all.
 ///
 /// # Errors
 /// If the file cannot be written.

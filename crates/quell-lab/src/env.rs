@@ -1,9 +1,11 @@
-//! A queue as an environment for learners: a world that stops every period, shows readings, takes an action that turns one
-//! knob, and says what the period was worth. Where every queue of a path has an agent, each gets its own of all three.
+//! A queue as an environment for learners: a world that stops every period, shows readings, takes
+//! an action that turns one knob, and says what the period was worth. Where every queue of a path
+//! has an agent, each gets its own of all three.
 //!
-//! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are drawn from the environment's
-//! seed, so that equal seeds and actions give equal trajectories however many environments run beside. The first reading is
-//! that of the empty queue at time 0; a scenario of 120 s with a period of 20 ms has 6000 steps.
+//! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are
+//! drawn from the environment's seed, so that equal seeds and actions give equal trajectories
+//! however many environments run beside. The first reading is that of the empty queue at time 0; a
+//! scenario of 120 s with a period of 20 ms has 6000 steps.
 
 mod reward;
 mod vary;
@@ -43,13 +45,15 @@ pub enum Knob {
 pub enum Cadence {
     /// Every so many nanoseconds; the knob is the queue's.
     Every(Nanos),
-    /// Wherever the queue's own controller would ask its network at a packet; the knob is that of the packet's flow, the packet
-    /// waits for it, and an observation is what the network would read.
+    /// Wherever the queue's own controller would ask its network at a packet; the knob is that of
+    /// the packet's flow, the packet waits for it, and an observation is what the network would
+    /// read.
     AtPackets,
 }
 
 impl Knob {
-    /// A knob and its cadence by name; `flow_limit` is a flow's limit, set at packets whatever the period.
+    /// A knob and its cadence by name; `flow_limit` is a flow's limit, set at packets whatever the
+    /// period.
     ///
     /// # Errors
     /// If there is no such knob, or the period does not suit it.
@@ -123,10 +127,11 @@ pub enum Actions {
         /// Places.
         steps: Vec<f64>,
     },
-    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
-    /// factors (limits).
+    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion
+    /// (probabilities), or by equal factors (limits).
     Share,
-    /// The queue is left to its own law, and actions are ignored: what a classic queue reaches in the same environment.
+    /// The queue is left to its own law, and actions are ignored: what a classic queue reaches in
+    /// the same environment.
     None,
 }
 
@@ -391,7 +396,8 @@ impl Agent {
     /// Takes in what the queue shows when the next action is due.
     #[inline]
     fn see(&mut self, task: &Task, overhead: u32, gauges: Gauges) {
-        // In an outage the last rate stays: the delay then says how long the backlog would have taken.
+        // In an outage the last rate stays: the delay then says how long the backlog would have
+        // taken.
         let rate_bps = match gauges.rate_bps {
             0 => self.last.rate_bps,
             rate => rate,
@@ -460,7 +466,8 @@ impl Env {
         Ok(())
     }
 
-    /// Runs to the next action, that of agent `index`, or to the end; gives the queue's readings there.
+    /// Runs to the next action, that of agent `index`, or to the end; gives the queue's readings
+    /// there.
     fn go_on(&mut self, index: usize) -> Gauges {
         match self.world.run_until(NEVER) {
             Status::Decide {
@@ -479,8 +486,9 @@ impl Env {
         }
     }
 
-    /// Every agent acts, in order, and the world runs on to the next decision. After the last step of an episode actions are
-    /// ignored and the next episode begins (Gymnasium's next-step autoreset).
+    /// Every agent acts, in order, and the world runs on to the next decision. After the last step
+    /// of an episode actions are ignored and the next episode begins (Gymnasium's next-step
+    /// autoreset).
     ///
     /// # Errors
     /// If a knob cannot be set, or the next episode's world cannot be built.

@@ -1,5 +1,5 @@
-//! Training episodes for queues that learn. An episode is one run: it starts from earlier learning and
-//! returns the decisions of one queue and what that queue has learned by the end.
+//! Training episodes for queues that learn. An episode is one run: it starts from earlier learning
+//! and returns the decisions of one queue and what that queue has learned by the end.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub struct Episode {
 /// counted from 0. `go_on` is called about once per second of simulated time.
 ///
 /// # Errors
-/// If `start.policy`, `start.table` or `start.explore` does not fit `words`, if there is no such queue,
-/// or the error of `go_on`.
+/// If `start.policy`, `start.table` or `start.explore` does not fit `words`, if there is no such
+/// queue, or the error of `go_on`.
 pub fn episode(
     scenario: &Arc<Scenario>,
     words: &str,

@@ -1,9 +1,11 @@
-//! LFQ's experiments: what a limit of one packet more or less is worth, told by two clones of one world.
+//! LFQ's experiments: what a limit of one packet more or less is worth, told by two clones of one
+//! world.
 //!
-//! Source: the LFQ paper's §III.C and its authors' `rl.cc`. One flow of drawn bandwidth, round trip, length and congestion control
-//! runs under the network. At the first tenth packet after a drawn time its limit goes one up in one clone and one down in the
-//! other, and stays there to the end; the better side is the label. Online there is no second clone: one side by chance.
-//! The link, the sender and the device queue of one packet are those of the built-in scenario `lfq`.
+//! Source: the LFQ paper's §III.C and its authors' `rl.cc`. One flow of drawn bandwidth, round
+//! trip, length and congestion control runs under the network. At the first tenth packet after a
+//! drawn time its limit goes one up in one clone and one down in the other, and stays there to the
+//! end; the better side is the label. Online there is no second clone: one side by chance. The
+//! link, the sender and the device queue of one packet are those of the built-in scenario `lfq`.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -35,9 +37,11 @@ pub struct Settings {
     pub alpha: f64,
     /// One side by chance, instead of both.
     pub online: bool,
-    /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths differ by a quarter of it at most.
+    /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths differ by a quarter of
+    /// it at most.
     pub duration: Nanos,
-    /// The decision comes within this share of a flow's length (0.5; the authors' online code: 0.75).
+    /// The decision comes within this share of a flow's length (0.5; the authors' online code:
+    /// 0.75).
     pub act_within: f64,
     /// The controller's parameters.
     pub control: Params,
@@ -122,7 +126,8 @@ pub struct Outcome {
     pub features: [f32; FEATURES],
     /// The limit before.
     pub before: u32,
-    /// Offline the lower and the upper side; online the side taken, and the other one with a reward that is not a number.
+    /// Offline the lower and the upper side; online the side taken, and the other one with a reward
+    /// that is not a number.
     pub sides: [Arm; 2],
     /// The limit that turned out better, the larger of equals; online the limit taken.
     pub label: u32,
@@ -137,7 +142,8 @@ pub struct Lab {
     base: &'static Scenario,
 }
 
-/// A flow up to the point where its sides part: at the packet at which the decision falls, which waits for its limit.
+/// A flow up to the point where its sides part: at the packet at which the decision falls, which
+/// waits for its limit.
 #[derive(Clone, Debug)]
 pub struct Fork {
     draws: Draws,
@@ -172,7 +178,8 @@ pub struct Sent {
     packet_ns: u128,
 }
 
-/// The two limits that an experiment compares, one below and one above, moved into the range where an end is met.
+/// The two limits that an experiment compares, one below and one above, moved into the range where
+/// an end is met.
 fn window(limit: u32) -> (u32, u32) {
     let low = limit.saturating_sub(1).clamp(LIMITS.0, LIMITS.1 - 2);
     (low, low + 2)
@@ -234,10 +241,11 @@ impl Lab {
         })
     }
 
-    /// Runs the flow of each seed until its two sides diverge, and passes it to `ready` with the index of its seed.
+    /// Runs the flow of each seed until its two sides diverge, and passes it to `ready` with the
+    /// index of its seed.
     ///
-    /// Eight flows run at a time, from question to question, so that the network's weights are read once for all of them. The
-    /// result of a flow does not depend on the others.
+    /// Eight flows run at a time, from question to question, so that the network's weights are read
+    /// once for all of them. The result of a flow does not depend on the others.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -287,7 +295,8 @@ impl Lab {
         }
     }
 
-    /// What came of a fork's sides, each run by [`Fork::side`]; None if the flow ended without a decision.
+    /// What came of a fork's sides, each run by [`Fork::side`]; None if the flow ended without a
+    /// decision.
     pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
@@ -339,8 +348,8 @@ impl Lab {
         failed.map_or(Ok(out), Err)
     }
 
-    /// The same on all threads of the pool that it is called in. Each leads a share of the flows to where their sides part;
-    /// sides are for whichever thread has time.
+    /// The same on all threads of the pool that it is called in. Each leads a share of the flows to
+    /// where their sides part; sides are for whichever thread has time.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -394,8 +403,8 @@ impl Fork {
         &self.draws
     }
 
-    /// Runs on, with the network's answer to what was asked, to its next question: true. False where the sides part, or at the
-    /// flow's end.
+    /// Runs on, with the network's answer to what was asked, to its next question: true. False
+    /// where the sides part, or at the flow's end.
     fn go_on(&mut self, answer: Option<u32>) -> Result<bool, Error> {
         if let (Some(limit), Status::Decide { sub_queue, .. }) = (answer, self.run()) {
             self.world.set_knobs(0, sub_queue, &limited(limit))?;
@@ -441,8 +450,8 @@ impl Fork {
         Ok([down?, up?])
     }
 
-    /// Runs one side to the end: the limit up by one, or down, and held there. None if chance took the other side, or no
-    /// decision fell.
+    /// Runs one side to the end: the limit up by one, or down, and held there. None if chance took
+    /// the other side, or no decision fell.
     ///
     /// # Errors
     /// If the limit cannot be set.

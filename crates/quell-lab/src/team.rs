@@ -1,5 +1,6 @@
-//! Threads that share short pieces of work, round after round. A thread that has finished polls for the next round for a
-//! while before it sleeps, because waking it takes as long as stepping about 20 environments.
+//! Threads that share short pieces of work, round after round. A thread that has finished polls for
+//! the next round for a while before it sleeps, because waking it takes as long as stepping about
+//! 20 environments.
 //!
 //! `tests/team.rs` compiles this file again, with a `sync` whose threads meet in every order.
 
@@ -11,8 +12,9 @@ use crate::sync::{
     spin_loop, thread,
 };
 
-/// How long a thread polls for the next round before it sleeps. A program needs about 10 us between two steps of a vector. One
-/// that learns needs longer; the cost of sleeping is then small in comparison.
+/// How long a thread polls for the next round before it sleeps. A program needs about 10 us between
+/// two steps of a vector. One that learns needs longer; the cost of sleeping is then small in
+/// comparison.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Pieces of work, and the threads that help with them.
@@ -83,7 +85,8 @@ impl<W: Send + 'static> Team<W> {
         let shared = &*self.shared;
         shared.left.store(shared.pieces.len(), Ordering::Relaxed);
         let round = {
-            // Incremented under the lock, so that no thread goes to sleep between its check of the round and the call.
+            // Incremented under the lock, so that no thread goes to sleep between its check of the
+            // round and the call.
             let asleep = lock(&shared.asleep);
             let before = shared.round.fetch_add(1, Ordering::Release);
             if *asleep > 0 {
@@ -114,8 +117,8 @@ impl<W> Drop for Team<W> {
 }
 
 impl<W> Shared<W> {
-    /// Takes pieces until there are none: first a share that is the same in each round, so that it stays in the cache of the thread's
-    /// core, then what the other threads have not taken.
+    /// Takes pieces until there are none: first a share that is the same in each round, so that it
+    /// stays in the cache of the thread's core, then what the other threads have not taken.
     fn take_part(&self, thread: usize, round: usize) {
         let first = thread * self.pieces.len() / self.threads;
         let (others, own) = self.pieces.split_at(first);
@@ -170,7 +173,8 @@ impl<W> Piece<W> {
         }
     }
 
-    /// True for the first thread that asks in a round. One that is late, in a round that is over, gets nothing.
+    /// True for the first thread that asks in a round. One that is late, in a round that is over,
+    /// gets nothing.
     fn take(&self, round: usize) -> bool {
         self.taken.load(Ordering::Relaxed) < round
             && self.taken.fetch_max(round, Ordering::AcqRel) < round
@@ -185,7 +189,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Looks again soon; now and then leaves the core to others, who may have the work that is waited for.
+/// Looks again soon; now and then leaves the core to others, who may have the work that is waited
+/// for.
 fn pause(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(32) {

@@ -1,5 +1,6 @@
-//! The threads of a team in thousands of orders: shuttle runs one thread at a time and chooses the next at each atomic, lock and
-//! wake-up. A wait that never ends fails the test. Memory is sequentially consistent; `make miri` has weaker orderings.
+//! The threads of a team in thousands of orders: shuttle runs one thread at a time and chooses the
+//! next at each atomic, lock and wake-up. A wait that never ends fails the test. Memory is
+//! sequentially consistent; `make miri` has weaker orderings.
 
 #[path = "../src/team.rs"]
 mod team;

@@ -1,7 +1,8 @@
-//! Cloudflare's Aggregated Internet Measurement (AIM): points for what a speed test measures, and words for their sums.
+//! Cloudflare's Aggregated Internet Measurement (AIM): points for what a speed test measures, and
+//! words for their sums.
 //!
-//! Points and thresholds are those of github.com/cloudflare/speedtest, `src/config/internalConfig.ts` of 2025 and
-//! `src/Results/ScoresCalculations.ts`.
+//! Points and thresholds are those of github.com/cloudflare/speedtest,
+//! `src/config/internalConfig.ts` of 2025 and `src/Results/ScoresCalculations.ts`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
 //! A queue and the link behind it, used by the simulator's ports and by live links.
 //!
-//! Its owner passes the time. It calls [`Bottleneck::enqueue`] for what arrives, [`Bottleneck::event`] when `next` is due,
-//! and [`Bottleneck::decide`] when the controller is; a live link adds a delay in front, the simulator the network around it.
+//! Its owner passes the time. It calls [`Bottleneck::enqueue`] for what arrives,
+//! [`Bottleneck::event`] when `next` is due, and [`Bottleneck::decide`] when the controller is; a
+//! live link adds a delay in front, the simulator the network around it.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,8 @@ use crate::words::Queue;
 /// Points of the sojourn's cumulative distribution.
 const CDF_POINTS: usize = 200;
 
-/// When the line of a queue is due whose owner takes the packets: not idle, so that no arrival starts it.
+/// When the line of a queue is due whose owner takes the packets: not idle, so that no arrival
+/// starts it.
 const TAKEN_BY_OWNER: Nanos = NEVER - 1;
 
 /// How packets leave a queue.
@@ -32,7 +34,8 @@ const TAKEN_BY_OWNER: Nanos = NEVER - 1;
 pub enum Shaper {
     /// A packet leaves the queue, takes bytes*8/rate, then the delay.
     Line,
-    /// Token bucket of `burst` bytes as Linux's HTB: a packet leaves when tokens >= 0 and arrives after the delay alone.
+    /// Token bucket of `burst` bytes as Linux's HTB: a packet leaves when tokens >= 0 and arrives
+    /// after the delay alone.
     Htb {
         /// Bytes (default 1600).
         burst: u32,
@@ -84,7 +87,8 @@ pub struct Bottleneck<P, O> {
     in_service: Option<P>,
     nic: VecDeque<P>,
     nic_limit: usize,
-    /// An arrival concerns a busy link, too: there is a device to fill, or the discipline has let the link wait.
+    /// An arrival concerns a busy link, too: there is a device to fill, or the discipline has let
+    /// the link wait.
     attends: bool,
     loss: f64,
     // Token bucket: what it holds (in time) when it was last charged, and when it is out of debt.
@@ -141,8 +145,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.shaper == Shaper::Line && self.server.is_constant() && self.mean_bps <= FASTEST
     }
 
-    /// The queue, if nothing that comes after a packet was taken in changes when it arrives behind the link: a plain FIFO without
-    /// controller in front of a link that is even and loses nothing.
+    /// The queue, if nothing that comes after a packet was taken in changes when it arrives behind
+    /// the link: a plain FIFO without controller in front of a link that is even and loses nothing.
     fn plain(&self) -> Option<&Fifo<P>> {
         let link = self.is_even() && self.nic_limit == 0 && self.loss <= 0.0;
         match self.queue.discipline() {
@@ -159,7 +163,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.plain().is_some()
     }
 
-    /// Takes the queue and the link out where departures are foreseeable; `each` gets those of the packets inside.
+    /// Takes the queue and the link out where departures are foreseeable; `each` gets those of the
+    /// packets inside.
     pub fn take_ahead(&mut self, mut each: impl FnMut(Nanos, &P)) -> Option<Foresight<P>> {
         let fifo = self.plain()?;
         let mut foresight = Foresight {
@@ -187,8 +192,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         Some(foresight)
     }
 
-    /// Puts back what [`Bottleneck::take_ahead`] took out, or takes it out again. In between nothing may arrive, and no time may
-    /// pass.
+    /// Puts back what [`Bottleneck::take_ahead`] took out, or takes it out again. In between
+    /// nothing may arrive, and no time may pass.
     pub fn exchange(&mut self, foresight: &mut Foresight<P>) {
         let state = &mut foresight.state;
         if let Qdisc::Fifo(fifo) = self.queue.discipline_mut() {
@@ -221,8 +226,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// As `enqueue` of `count` packets of `len` bytes, made by their number; false, and nothing happens, where they have to come one
-    /// by one.
+    /// As `enqueue` of `count` packets of `len` bytes, made by their number; false, and nothing
+    /// happens, where they have to come one by one.
     #[inline(always)]
     pub fn enqueue_run(
         &mut self,
@@ -247,7 +252,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// An arrival at a link that is not idle: what fits goes into the device, and a discipline that let the link wait is asked again.
+    /// An arrival at a link that is not idle: what fits goes into the device, and a discipline that
+    /// let the link wait is asked again.
     #[cold]
     fn attend(&mut self, now: Nanos) {
         self.attends = self.nic_limit > 0;
@@ -258,7 +264,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    // Out of line: an arrival seldom finds the link idle, and a second copy of `serve` would keep the first from being inlined.
+    // Out of line: an arrival seldom finds the link idle, and a second copy of `serve` would keep
+    // the first from being inlined.
     #[inline(never)]
     fn kick(&mut self, now: Nanos) {
         match self.shaper {
@@ -321,7 +328,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         };
     }
 
-    /// The discipline sends nothing before `t`, unless a packet arrives first: when the link is due.
+    /// The discipline sends nothing before `t`, unless a packet arrives first: when the link is
+    /// due.
     #[cold]
     fn wait(&mut self, now: Nanos, t: Nanos) -> Nanos {
         self.attends = true;
@@ -392,8 +400,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.queue.gauges(now, self.server.rate_bps(now))
     }
 
-    /// The controller's turn at the queue's `decide_at`; `read` adds to the readings what only the owner knows. True if
-    /// an outside controller decides.
+    /// The controller's turn at the queue's `decide_at`; `read` adds to the readings what only the
+    /// owner knows. True if an outside controller decides.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         let server = &self.server;
         self.queue.decide(now, |queue| {
@@ -417,7 +425,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.queue.on_delay(now, delay, read);
     }
 
-    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it continue.
+    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it
+    /// continue.
     pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
         self.queue.set_knobs(now, sub_queue, knobs);
         while let Some(backlog) = self.queue.go_on(now) {
@@ -448,7 +457,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.bin = (self.queue.counters(now), self.offered_bytes(now));
     }
 
-    /// Ends a bin of `width`: appends the queue's columns to a series. Columns about flows are the owner's.
+    /// Ends a bin of `width`: appends the queue's columns to a series. Columns about flows are the
+    /// owner's.
     pub fn close_bin(&mut self, now: Nanos, width: Nanos, series: &mut Series) {
         let was = self.bin;
         self.begin_bin(now);
@@ -473,8 +483,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// What a result record says of this queue since the warm-up, `others` being queues whose packets count too (those of the
-    /// same node in a cell). What a queue cannot know (goodput, flows, cost) is left at its default.
+    /// What a result record says of this queue since the warm-up, `others` being queues whose
+    /// packets count too (those of the same node in a cell). What a queue cannot know (goodput,
+    /// flows, cost) is left at its default.
     pub fn record<'a>(&'a mut self, now: Nanos, others: impl Iterator<Item = &'a mut Self>) -> Run
     where
         P: 'a,

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Bad input. Its one-line display reads `home.toml:3: link.rate: "15 parsecs" is not a rate; write it as 15mbit`.
+/// Bad input. Its one-line display reads
+/// `home.toml:3: link.rate: "15 parsecs" is not a rate; write it as 15mbit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Error {
     /// The file, as the user named it.
@@ -90,7 +91,8 @@ impl fmt::Display for Error {
         if let Some(remedy) = &self.remedy {
             write!(text, "; {remedy}")?;
         }
-        // What users wrote is part of the text: it must neither break the line, fill the screen nor speak to the terminal.
+        // What users wrote is part of the text: it must neither break the line, fill the screen nor
+        // speak to the terminal.
         for c in shortened(&text).chars() {
             match c {
                 c if c.is_control() => write!(f, "{}", c.escape_default())?,
@@ -119,8 +121,8 @@ impl From<quell_qdisc::policy::Error> for Error {
 const WORD: usize = 300;
 const TEXT: usize = 1500;
 
-/// The text with its middle left out where it, or a word in it, is too long to print. `shortened` in python/quell/common/text.py
-/// does the same to errors that Python writes.
+/// The text with its middle left out where it, or a word in it, is too long to print. `shortened`
+/// in python/quell/common/text.py does the same to errors that Python writes.
 fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= WORD {
         return Cow::Borrowed(text);
@@ -134,7 +136,8 @@ fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(without_middle(&words, TEXT).into_owned())
 }
 
-/// At most so many characters and an ellipsis: three quarters of them from the start, the rest from the end.
+/// At most so many characters and an ellipsis: three quarters of them from the start, the rest from
+/// the end.
 fn without_middle(text: &str, most: usize) -> Cow<'_, str> {
     let Some((cut, _)) = text.char_indices().nth(most * 3 / 4) else {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! One parameter: how its value is read from text, checked, kept and written. The options of queue words and the
-//! keys of scenario files are tables of these.
+//! One parameter: how its value is read from text, checked, kept and written. The options of queue
+//! words and the keys of scenario files are tables of these.
 
 use quell_qdisc::{NEVER, Nanos, num};
 
@@ -78,7 +78,8 @@ pub enum Field<T: 'static> {
     },
     /// Anything else.
     Other {
-        /// How it is written: alternatives separated by `|`, words as they are, sorts of values in capitals (`N`, `TIME` ...).
+        /// How it is written: alternatives separated by `|`, words as they are, sorts of values in
+        /// capitals (`N`, `TIME` ...).
         syntax: &'static str,
         /// Reads it.
         set: fn(&mut T, &str) -> Result<(), Error>,
@@ -231,8 +232,8 @@ impl<T: Clone> Field<T> {
     }
 }
 
-/// Where a value of a usual type is kept, with its range. What reads and writes values is compiled once for this type,
-/// not for each type of parameters.
+/// Where a value of a usual type is kept, with its range. What reads and writes values is compiled
+/// once for this type, not for each type of parameters.
 enum Place<'a> {
     Count(&'a mut u32, u32, u32),
     Count64(&'a mut u64, u64, u64),

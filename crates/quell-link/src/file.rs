@@ -1,4 +1,5 @@
-//! Reading what a user names: plain files and pipes, never more than their kind can be long, and never for ever.
+//! Reading what a user names: plain files and pipes, never more than their kind can be long, and
+//! never for ever.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -20,12 +21,14 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Reads the file at `path`, if it holds at most so many bytes.
 ///
 /// # Errors
-/// If it cannot be read, is longer, is neither a plain file nor a pipe, or a pipe from which nothing comes.
+/// If it cannot be read, is longer, is neither a plain file nor a pipe, or a pipe from which
+/// nothing comes.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     read_patiently(path, most, PIPE_TIMEOUT)
 }
 
-/// Reads the file at `path` as [`read`] does, but no pipe: a loop over packets reads it, which cannot wait.
+/// Reads the file at `path` as [`read`] does, but no pipe: a loop over packets reads it, which
+/// cannot wait.
 ///
 /// # Errors
 /// If it cannot be read, is longer or is no plain file.

@@ -1,5 +1,5 @@
-//! A plain FIFO and its link, taken out of their [`crate::Bottleneck`]. When a packet is through is known as soon as it is taken
-//! in, because nothing that comes later changes it.
+//! A plain FIFO and its link, taken out of their [`crate::Bottleneck`]. When a packet is through is
+//! known as soon as it is taken in, because nothing that comes later changes it.
 
 use quell_qdisc::parts::ring::Ring;
 use quell_qdisc::{Backlog, DropCause, Drops, NEVER, Nanos, Packet};
@@ -42,8 +42,8 @@ impl<P: Packet> Foresight<P> {
         departed
     }
 
-    /// `count` packets as long as `first` arrive, made by their number; `taken` gets those that are taken in and when they are
-    /// through.
+    /// `count` packets as long as `first` arrive, made by their number; `taken` gets those that are
+    /// taken in and when they are through.
     #[inline(always)]
     pub fn arrive<O: Observer<P>>(
         &mut self,

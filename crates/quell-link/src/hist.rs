@@ -1,8 +1,10 @@
-//! A log-linear histogram: 128 sub-buckets in every octave, so that a bucket is less than 0.8 % wide.
+//! A log-linear histogram: 128 sub-buckets in every octave, so that a bucket is less than 0.8 %
+//! wide.
 //!
-//! Written here because it records several times per packet: an index by counting leading zeros, one addition, no search.
-//! Values are integers, mostly nanoseconds; below 1,024 buckets are 8 wide, so what is counted in small units (packets) is
-//! recorded shifted up and scaled back in [`Hist::summary`].
+//! Written here because it records several times per packet: an index by counting leading zeros,
+//! one addition, no search. Values are integers, mostly nanoseconds; below 1,024 buckets are 8
+//! wide, so what is counted in small units (packets) is recorded shifted up and scaled back in
+//! [`Hist::summary`].
 
 use quell_qdisc::num;
 
@@ -15,7 +17,8 @@ const FIRST_BITS: u32 = 10;
 /// Room made at once: up to 2^33 (8.6 s). Larger values are rare and grow the array.
 const OCTAVES: usize = 24;
 
-/// Counts (or weights) of values, with exact sum and maximum. A clone copies only the octaves that were reached.
+/// Counts (or weights) of values, with exact sum and maximum. A clone copies only the octaves that
+/// were reached.
 #[derive(Clone, Debug)]
 pub struct Hist {
     counts: Vec<u64>,
@@ -135,7 +138,8 @@ impl Hist {
         sum / keep.max(1) as f64
     }
 
-    /// The value that a share `q` (0..1) of the values does not exceed, to within half a bucket; 0 if empty.
+    /// The value that a share `q` (0..1) of the values does not exceed, to within half a bucket; 0
+    /// if empty.
     pub fn quantile(&self, q: f64) -> f64 {
         let total = self.count();
         let rank = num::whole_u64(libm::ceil(q * total as f64)).clamp(1, total.max(1));
@@ -151,8 +155,9 @@ impl Hist {
         self.max as f64
     }
 
-    /// Counts the values up to each of these bounds, which ascend, and beyond the one before; what is beyond all bounds goes into
-    /// the last count. A bucket that a bound divides counts where its least value is.
+    /// Counts the values up to each of these bounds, which ascend, and beyond the one before; what
+    /// is beyond all bounds goes into the last count. A bucket that a bound divides counts where
+    /// its least value is.
     pub fn count_between(&self, bounds: &[u64], counts: &mut [u64]) {
         counts.fill(0);
         let mut k = 0;
@@ -166,7 +171,8 @@ impl Hist {
         }
     }
 
-    /// Mean, percentiles and maximum, each times `scale` (1e-6 turns nanoseconds into milliseconds).
+    /// Mean, percentiles and maximum, each times `scale` (1e-6 turns nanoseconds into
+    /// milliseconds).
     pub fn summary(&self, scale: f64) -> Summary {
         Summary {
             mean: self.mean() * scale,
@@ -177,15 +183,16 @@ impl Hist {
         }
     }
 
-    /// The cumulative distribution: (value times `scale`, share of values at or below it), ascending, at most `max_points`
-    /// (at least 2) of them, ending in (maximum, 1). Thinned evenly both along the shares and along the values, so that the
-    /// tail keeps its shape.
+    /// The cumulative distribution: (value times `scale`, share of values at or below it),
+    /// ascending, at most `max_points` (at least 2) of them, ending in (maximum, 1). Thinned evenly
+    /// both along the shares and along the values, so that the tail keeps its shape.
     pub fn cdf(&self, max_points: usize, scale: f64) -> Vec<(f64, f64)> {
         let filled = self.counts.iter().filter(|c| **c > 0).count();
         let total = self.count();
         let max_points = max_points.max(2);
         let half = (max_points - 1) as f64 / 2.0;
-        // Each rule alone emits at most half of the points; both steps are nothing where all points fit.
+        // Each rule alone emits at most half of the points; both steps are nothing where all points
+        // fit.
         let (share_step, bucket_step) = if filled <= max_points {
             (0.0, 0.0)
         } else {

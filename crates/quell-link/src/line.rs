@@ -1,8 +1,10 @@
-//! One line that several queues send on, each from a thread of its own: together they get exactly its rate.
+//! One line that several queues send on, each from a thread of its own: together they get exactly
+//! its rate.
 //!
-//! A queue books line time for the packet that it sends next, so at most one packet per queue waits for its turn, and queues that
-//! have packets take turns, packet by packet. Queues run late: a thread wakes some time after its packet was through. Line time that
-//! passed unused meanwhile, because another queue booked later time, is remembered and given to the queue that was late.
+//! A queue books line time for the packet that it sends next, so at most one packet per queue waits
+//! for its turn, and queues that have packets take turns, packet by packet. Queues run late: a
+//! thread wakes some time after its packet was through. Line time that passed unused meanwhile,
+//! because another queue booked later time, is remembered and given to the queue that was late.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +13,8 @@ use quell_qdisc::{MS, Nanos, SEC, num};
 /// Fixed point of the time per byte.
 pub(crate) const SHIFT: u32 = 24;
 
-/// Unused line time that is remembered at most, hence the longest time for which the line may exceed its rate after a late
-/// queue.
+/// Unused line time that is remembered at most, hence the longest time for which the line may
+/// exceed its rate after a late queue.
 const MAX_UNUSED: Nanos = 250 * MS;
 
 /// A line of constant rate.
@@ -116,7 +118,8 @@ mod tests {
     use proptest::prelude::*;
     use quell_qdisc::US;
 
-    /// A queue that always has packets, and is through with one at `next`; it notices `lateness` later.
+    /// A queue that always has packets, and is through with one at `next`; it notices `lateness`
+    /// later.
     struct Busy {
         next: Nanos,
         bytes: u32,
@@ -124,7 +127,8 @@ mod tests {
         sent: u64,
     }
 
-    /// Bytes that queues with packets send until `end`, each waking late; `sparse` sends one packet every so often.
+    /// Bytes that queues with packets send until `end`, each waking late; `sparse` sends one packet
+    /// every so often.
     fn sent_until(
         end: Nanos,
         line: &Line,
@@ -183,9 +187,11 @@ mod tests {
             let bits = 8 * sent_until(end, &line, &mut queues, sparse);
             let rate = mbps * 1_000_000;
             let due = rate * end / SEC;
-            // At its end, each queue has at most a packet on the line that is not counted, and has not yet seen what it is late by.
+            // At its end, each queue has at most a packet on the line that is not counted, and has
+            // not yet seen what it is late by.
             let under_way = 8 * 1514 * 4 + rate * 300 / 1_000_000;
-            // Times are whole nanoseconds, 10 bits at 10 Gbit/s: one packet more can have just ended.
+            // Times are whole nanoseconds, 10 bits at 10 Gbit/s: one packet more can have just
+            // ended.
             prop_assert!(bits <= due + 8 * 1514, "{bits} of {due}");
             prop_assert!(bits + under_way + due / 1000 >= due, "{bits} of {due}");
         }

@@ -7,13 +7,15 @@ use quell_qdisc::{Backlog, DropCause, MS, Nanos, SEC, US};
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
 
-/// Quantiles of the backlog come from samples every 16 packet times, within these bounds; its mean and maximum are exact.
+/// Quantiles of the backlog come from samples every 16 packet times, within these bounds; its mean
+/// and maximum are exact.
 const GRID: (Nanos, Nanos) = (10 * US, 16 * MS);
 
 /// The histogram is linear below 1024: packets are counted in units of 1/1024.
 const PACKET_SHIFT: u32 = 10;
 
-/// What happened at a queue since it was made. A difference of two is what happened between; a sum is what happened at both.
+/// What happened at a queue since it was made. A difference of two is what happened between; a sum
+/// is what happened at both.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Packets offered.

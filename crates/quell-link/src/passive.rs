@@ -54,7 +54,8 @@ const FRESH: Nanos = SEC;
 /// Longest time that a new connection waits for others to show no delay: one that stays although
 /// the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
-/// Hosts whose timestamps must distinguish the directions, beside a third of all hosts: one alone may lie about its clock.
+/// Hosts whose timestamps must distinguish the directions, beside a third of all hosts: one alone
+/// may lie about its clock.
 const MIN_SHOWING: usize = 2;
 const SHARE: usize = 3;
 /// Interval at which the far side's clock is checked, and the deviation that a change of the delay
@@ -188,7 +189,8 @@ impl Connection {
         last.filter(|stamp| stamp.value == echo)
     }
 
-    /// How much longer than at best the far side's segment was under way, where its clock tells; `calm`: there is no delay now.
+    /// How much longer than at best the far side's segment was under way, where its clock tells;
+    /// `calm`: there is no delay now.
     fn down(&mut self, now: Nanos, value: u32, calm: bool) -> Option<Nanos> {
         let clock = self.clock.get_or_insert(FarClock {
             since: now,
@@ -298,8 +300,8 @@ impl Host {
         })
     }
 
-    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a new connection; `apart`: this host or
-    /// enough others distinguish the directions.
+    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a
+    /// new connection; `apart`: this host or enough others distinguish the directions.
     fn delay(
         &mut self,
         now: Nanos,
@@ -399,7 +401,8 @@ impl Passive {
     /// A segment has left the shaper for the line, which it entered then.
     pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
         let place = self.place(segment.host).unwrap_or_else(|| {
-            // Who has shown a delay stays longer: a flood of new hosts takes the places of each other.
+            // Who has shown a delay stays longer: a flood of new hosts takes the places of each
+            // other.
             let quiet = |at: &usize| {
                 let host = self.hosts[*at].as_ref();
                 host.map_or((false, 0), |host| {
@@ -419,7 +422,8 @@ impl Passive {
         }
     }
 
-    /// The delay of both directions together that two hosts have shown lately, or a lone one: no one else keeps others from being judged.
+    /// The delay of both directions together that two hosts have shown lately, or a lone one: no
+    /// one else keeps others from being judged.
     fn shown(&self, now: Nanos) -> Nanos {
         let both = [self.told, self.other].into_iter().flatten();
         let fresh = both.filter(|(at, _)| now < at + FRESH);
@@ -427,7 +431,8 @@ impl Passive {
         delays.min().unwrap_or(0)
     }
 
-    /// Whether so many hosts distinguish the directions that others' delays, of both directions together, are not needed.
+    /// Whether so many hosts distinguish the directions that others' delays, of both directions
+    /// together, are not needed.
     fn apart(&self, now: Nanos) -> bool {
         let hosts = self.hosts.iter().flatten();
         let heard = hosts.filter(|host| host.showed_since(now, FRESH));

@@ -1,8 +1,10 @@
-//! Quality of Outcome: how far a network is from what an application needs at best, and from where it is useless.
+//! Quality of Outcome: how far a network is from what an application needs at best, and from where
+//! it is useless.
 //!
-//! The formula is that of draft-ietf-ippm-qoo, sections "Describing Network Performance Requirements" and "Calculating QoO" (its
-//! editors' copy, which calls the two ends ROP and CPUP). The draft defines no requirements of applications. Those of `video_call`
-//! are the draft's example without its 99.9th percentile; the others are quell's choice.
+//! The formula is that of draft-ietf-ippm-qoo, sections "Describing Network Performance
+//! Requirements" and "Calculating QoO" (its editors' copy, which calls the two ends ROP and CPUP).
+//! The draft defines no requirements of applications. Those of `video_call` are the draft's example
+//! without its 99.9th percentile; the others are quell's choice.
 
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_drafts_example_scores_50() {
-        // p50 and p99 hold the example's 99th and 99.9th percentiles: 1 - 150/300 and 1 - 75/300; loss 1 - 1/4.
+        // p50 and p99 hold the example's 99th and 99.9th percentiles: 1 - 150/300 and 1 - 75/300;
+        // loss 1 - 1/4.
         const PROFILE: Profile = Profile {
             latency: &[
                 (|s| s.p50, Range::new(200.0, 500.0)),

@@ -1,5 +1,5 @@
-//! A queue with its discipline, controller and meter, as it runs in every driver. A [`crate::Bottleneck`] or the channel of a
-//! wireless cell sends its packets.
+//! A queue with its discipline, controller and meter, as it runs in every driver. A
+//! [`crate::Bottleneck`] or the channel of a wireless cell sends its packets.
 
 use std::collections::VecDeque;
 
@@ -110,7 +110,8 @@ pub struct ManagedQueue<P, O> {
     qdisc: Qdisc<P>,
     rng: Rng,
     controller: Option<Box<dyn Control>>,
-    /// Packets that came while an answer from outside was awaited, the one that raised the question first.
+    /// Packets that came while an answer from outside was awaited, the one that raised the question
+    /// first.
     waiting: VecDeque<P>,
     question: Option<Question>,
     /// The first of `waiting` has its answer.
@@ -235,8 +236,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         Offered::Done(backlog)
     }
 
-    /// `count` packets of `len` bytes arrive at once, made by their number; false, and nothing happens, where they have to come one
-    /// by one.
+    /// `count` packets of `len` bytes arrive at once, made by their number; false, and nothing
+    /// happens, where they have to come one by one.
     #[inline(always)]
     pub fn offer_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> P) -> bool {
         if self.probe.watched.is_some() {
@@ -343,7 +344,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when it is through.
+    /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when
+    /// it is through.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -440,7 +442,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         (g.limit_packets, g.probability)
     }
 
-    /// The controller's turn at `decide_at`, with gauges that are read only if it decides here: true if an outside controller does.
+    /// The controller's turn at `decide_at`, with gauges that are read only if it decides here:
+    /// true if an outside controller does.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&Self) -> Gauges) -> bool {
         self.qdisc.run_timers(now);
         let Some(mut controller) = self.controller.take() else {
@@ -472,7 +475,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         outside
     }
 
-    /// A probe has come back: the controller's turn, with gauges that are read only if there is one.
+    /// A probe has come back: the controller's turn, with gauges that are read only if there is
+    /// one.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;
@@ -516,8 +520,9 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.question
     }
 
-    /// Sets knobs from outside: of the queue, or of a sub-queue. Where a question about it is open, this is the answer; packets
-    /// that waited are then to be taken in with [`ManagedQueue::go_on`].
+    /// Sets knobs from outside: of the queue, or of a sub-queue. Where a question about it is open,
+    /// this is the answer; packets that waited are then to be taken in with
+    /// [`ManagedQueue::go_on`].
     pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
         if self.question.is_none_or(|q| q.sub_queue != sub_queue) {
             return self.apply(now, sub_queue, knobs);
@@ -534,7 +539,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// Takes in the next packet that waited for an answer; `None` if none does, or another answer is needed first.
+    /// Takes in the next packet that waited for an answer; `None` if none does, or another answer
+    /// is needed first.
     pub fn go_on(&mut self, now: Nanos) -> Option<Backlog> {
         if self.question.is_some() {
             return None;
@@ -550,7 +556,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// Gives the queue to a controller outside, which decides every `period`, the first time at the next multiple of it.
+    /// Gives the queue to a controller outside, which decides every `period`, the first time at the
+    /// next multiple of it.
     pub fn set_outside(&mut self, now: Nanos, period: Nanos) {
         let period = period.max(1);
         self.employ(Box::new(Outside { period }));
@@ -565,7 +572,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.employ(controller);
     }
 
-    /// Takes the controller away: knobs stay as they are. A question that is open still wants its answer.
+    /// Takes the controller away: knobs stay as they are. A question that is open still wants its
+    /// answer.
     pub fn release(&mut self) {
         (self.controller, self.decide_at) = (None, NEVER);
         self.probe.watched = None;
@@ -614,7 +622,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         })
     }
 
-    /// Time-weighted mean of the limit since `restart`, where a controller moves it or sub-queues have limits of their own.
+    /// Time-weighted mean of the limit since `restart`, where a controller moves it or sub-queues
+    /// have limits of their own.
     pub fn mean_limit(&mut self, now: Nanos) -> Option<f64> {
         if self.qdisc.sub_knobs().limit {
             let ((sum, time), (start_sum, start_time)) = (self.sub_limits(now), self.limit.start);

@@ -1,4 +1,5 @@
-//! The result record: one object per run, as JSON, Parquet columns or a data frame. Programs rely on its keys.
+//! The result record: one object per run, as JSON, Parquet columns or a data frame. Programs rely
+//! on its keys.
 
 use std::ops::{Add, Sub};
 
@@ -85,10 +86,11 @@ pub struct Flow {
     pub direction: String,
     /// Base round trip, ms.
     pub base_rtt_ms: f64,
-    /// Application bytes that reached the receiver, each counted once, when its first copy arrived, in order or not; Mbit/s over
-    /// the part of the measured time in which the flow ran.
+    /// Application bytes that reached the receiver, each counted once, when its first copy arrived,
+    /// in order or not; Mbit/s over the part of the measured time in which the flow ran.
     pub goodput_mbps: f64,
-    /// Those with nothing missing before them, counted when the last hole before them was filled: what an application can read.
+    /// Those with nothing missing before them, counted when the last hole before them was filled:
+    /// what an application can read.
     #[serde(default)]
     pub delivered_in_order_mbps: f64,
     /// Segments sent again.
@@ -97,7 +99,8 @@ pub struct Flow {
     pub cwnd_packets: f64,
     /// Smoothed RTT as the sender sees it.
     pub rtt_ms: Option<Summary>,
-    /// Completion times of finite transfers, from the start (SYN included) to the last byte's acknowledgement.
+    /// Completion times of finite transfers, from the start (SYN included) to the last byte's
+    /// acknowledgement.
     pub fct_ms: Option<Summary>,
     /// Finite transfers completed.
     pub completed: u64,
@@ -107,14 +110,16 @@ pub struct Flow {
     /// The host behind the bottleneck, where the scenario names it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row, none of those sent
-    /// again; null in a table of more than 100 flows, and for TCP in a scenario of more.
+    /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row,
+    /// none of those sent again; null in a table of more than 100 flows, and for TCP in a scenario
+    /// of more.
     #[serde(default)]
     pub delay_ms: Option<Summary>,
     /// Mean difference between the delays of successive packets (D in RFC 3550, section 6.4.1).
     #[serde(default)]
     pub jitter_ms: Option<f64>,
-    /// Its packets that were dropped or lost anywhere, over those sent, retransmissions included; null without a packet.
+    /// Its packets that were dropped or lost anywhere, over those sent, retransmissions included;
+    /// null without a packet.
     #[serde(default)]
     pub loss_rate: Option<f64>,
 }
@@ -171,16 +176,19 @@ pub struct Application {
     /// Changes of a stream's quality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
-    /// From the capture of a video call's picture to its showing, without coding, ms, of the end that sees worse, like the rest.
+    /// From the capture of a video call's picture to its showing, without coding, ms, of the end
+    /// that sees worse, like the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_delay_ms: Option<Summary>,
-    /// Distances between pictures of three times the usual, and at least 150 ms above it, per minute.
+    /// Distances between pictures of three times the usual, and at least 150 ms above it, per
+    /// minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freezes_per_minute: Option<f64>,
     /// Share of the seconds in which fewer than 24 pictures were shown, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub below_24fps: Option<f64>,
-    /// Mean rate of a stream's segments or of a video call's pictures, or goodput of a transfer, Mbit/s.
+    /// Mean rate of a stream's segments or of a video call's pictures, or goodput of a transfer,
+    /// Mbit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<f64>,
     /// Round trips per minute under load (draft-ietf-ippm-responsiveness-09).
@@ -191,7 +199,8 @@ pub struct Application {
 /// One time series per column, each value the mean (or the rate) over a bin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Width of a bin, seconds. Bin i covers [i, i + 1) times this, from time 0 (the warm-up is in the series).
+    /// Width of a bin, seconds. Bin i covers [i, i + 1) times this, from time 0 (the warm-up is in
+    /// the series).
     pub bin_s: f64,
     /// Time-weighted mean backlog, ms of the link's mean rate.
     pub backlog_ms: Vec<f64>,
@@ -217,7 +226,8 @@ pub struct Series {
     /// What each flow delivered in order, Mbit/s (outer index: flow); empty where it is unknown.
     #[serde(default)]
     pub delivered_in_order_mbps: Vec<Vec<f64>>,
-    /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer index: flow).
+    /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer
+    /// index: flow).
     #[serde(default)]
     pub rtt_ms: Vec<Vec<Option<f64>>>,
     /// Its congestion window then, packets.
@@ -225,7 +235,8 @@ pub struct Series {
     pub cwnd_packets: Vec<Vec<Option<f64>>>,
 }
 
-/// What the policy inside a queue reads and sets at the end of each bin; null before its first turn.
+/// What the policy inside a queue reads and sets at the end of each bin; null before its first
+/// turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicySeries {
     /// The time to drain above which the law acts.
@@ -265,11 +276,12 @@ impl PolicySeries {
     }
 }
 
-/// A tin of `cake`, as `tc -s qdisc` shows it. Delays, flows and the largest packet are those at the end; the rest counts the
-/// measured time.
+/// A tin of `cake`, as `tc -s qdisc` shows it. Delays, flows and the largest packet are those at
+/// the end; the rest counts the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tin {
-    /// Its name: Bulk, Best Effort, Video, Voice, Tin or Band and a number, or the number of a class, as 1:10.
+    /// Its name: Bulk, Best Effort, Video, Voice, Tin or Band and a number, or the number of a
+    /// class, as 1:10.
     pub name: String,
     /// Below this rate it has its priority; 0 without a limit. Mbit/s.
     pub threshold_mbps: f64,
@@ -314,7 +326,8 @@ pub struct Tin {
 }
 
 impl Tin {
-    /// What a tin did since an earlier reading in this time; `all` are the bytes that all tins sent.
+    /// What a tin did since an earlier reading in this time; `all` are the bytes that all tins
+    /// sent.
     pub fn since(tin: &TinGauges, earlier: &TinGauges, span: Nanos, all: u64) -> Self {
         let ms = |time: Nanos| time as f64 / MS as f64;
         let sent = tin.sent_bytes - earlier.sent_bytes;
@@ -347,7 +360,8 @@ impl Tin {
     }
 }
 
-/// What the flows of one host got (only where the scenario names hosts; flows without a name are left out).
+/// What the flows of one host got (only where the scenario names hosts; flows without a name are
+/// left out).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Its name.
@@ -379,7 +393,8 @@ pub struct Hop {
     pub marks: u64,
 }
 
-/// The queue of the other direction (only where the scenario has `[link.up]`); the keys are those of [`Run`].
+/// The queue of the other direction (only where the scenario has `[link.up]`); the keys are those
+/// of [`Run`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Up {
     /// Queue words.
@@ -395,7 +410,8 @@ pub struct Up {
     pub utilisation: f64,
     /// Time each delivered packet spent in the queue.
     pub sojourn_ms: Summary,
-    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200 points.
+    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200
+    /// points.
     #[serde(default)]
     pub sojourn_cdf: Vec<(f64, f64)>,
     /// Time-weighted backlog.
@@ -470,8 +486,8 @@ impl Up {
     }
 }
 
-/// The letter of bufferbloat tests for a mean increase of latency under load, ms: A+ below 5, A below 30, B below 60, C below
-/// 200, D below 400 (the thresholds of Waveform's test).
+/// The letter of bufferbloat tests for a mean increase of latency under load, ms: A+ below 5, A
+/// below 30, B below 60, C below 200, D below 400 (the thresholds of Waveform's test).
 ///
 /// ```
 /// assert_eq!(quell_link::record::grade(4.9), "A+");
@@ -545,7 +561,8 @@ pub struct WifiQueue {
     pub throughput_mbps: f64,
     /// Time in this queue.
     pub sojourn_ms: Summary,
-    /// Mean time from the arrival at this queue to the arrival at the neighbour, in order; null without any.
+    /// Mean time from the arrival at this queue to the arrival at the neighbour, in order; null
+    /// without any.
     pub delay_ms: Option<f64>,
     /// Mean backlog, packets.
     pub backlog_packets: f64,
@@ -581,11 +598,13 @@ pub struct Run {
     pub seed: u64,
     /// Measured time: duration less warm-up, seconds.
     pub measured_s: f64,
-    /// Application bytes that reached their receivers in the measured time, Mbit/s, all flows in the bottleneck's direction. Each
-    /// byte counts once, when its first copy arrives, in order or not: on a path of one link never more than it carried.
+    /// Application bytes that reached their receivers in the measured time, Mbit/s, all flows in
+    /// the bottleneck's direction. Each byte counts once, when its first copy arrives, in order or
+    /// not: on a path of one link never more than it carried.
     pub goodput_mbps: f64,
-    /// Application bytes that their receivers could read, Mbit/s: those behind a hole count when it is filled. May exceed what
-    /// the link carried in the measured time. Null where the receivers are not observed.
+    /// Application bytes that their receivers could read, Mbit/s: those behind a hole count when it
+    /// is filled. May exceed what the link carried in the measured time. Null where the receivers
+    /// are not observed.
     #[serde(default)]
     pub delivered_in_order_mbps: Option<f64>,
     /// Wire bytes through the bottleneck, Mbit/s.
@@ -596,7 +615,8 @@ pub struct Run {
     pub utilisation: f64,
     /// Time each delivered packet spent in the queue.
     pub sojourn_ms: Summary,
-    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200 points.
+    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200
+    /// points.
     pub sojourn_cdf: Vec<(f64, f64)>,
     /// Time-weighted backlog.
     pub backlog_packets: Summary,
@@ -624,7 +644,8 @@ pub struct Run {
     pub fct_ms: Option<Summary>,
     /// Per flow.
     pub flows: Vec<Flow>,
-    /// What the users of applications experienced, in the order of the flows (only where the scenario has any).
+    /// What the users of applications experienced, in the order of the flows (only where the
+    /// scenario has any).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<Application>,
     /// Per host.
@@ -648,7 +669,8 @@ pub struct Run {
     /// [`grade()`] of `grade_ms`; null without a packet.
     #[serde(default)]
     pub grade: Option<String>,
-    /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of the worse direction.
+    /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of
+    /// the worse direction.
     #[serde(default)]
     pub grade_ms: Option<f64>,
     /// [`grade()`] of `grade_down_ms`; only where the scenario has `[link.up]`.
@@ -666,7 +688,8 @@ pub struct Run {
     /// Quality of Outcome by profile, 0 to 100; null where `aim` is.
     #[serde(default)]
     pub qoo: Option<Qoo>,
-    /// Cloudflare's scores for streaming, games and calls; null without a packet, in a cell and for a live link.
+    /// Cloudflare's scores for streaming, games and calls; null without a packet, in a cell and for
+    /// a live link.
     #[serde(default)]
     pub aim: Option<Aim>,
     /// What happened on the air.

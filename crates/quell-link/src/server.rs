@@ -19,7 +19,8 @@ pub enum Rate {
     Constant(u64),
     /// (from, bit/s), ascending, the first at 0.
     Schedule(Arc<[(Nanos, u64)]>),
-    /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave, repeated every `period`.
+    /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave,
+    /// repeated every `period`.
     Trace(Arc<Trace>),
     /// A share of a line that other queues send on, too.
     Shared(Share),
@@ -121,7 +122,8 @@ impl Server {
         Self { kind }
     }
 
-    /// The same on a link that makes frames of the IP packets, `header` being what a packet's length has beside them.
+    /// The same on a link that makes frames of the IP packets, `header` being what a packet's
+    /// length has beside them.
     pub fn framed(self, framing: Framing, header: u32) -> Self {
         Self {
             kind: Kind::Framed(Box::new(Framed {
@@ -138,7 +140,8 @@ impl Server {
         matches!(self.kind, Kind::Constant { .. })
     }
 
-    /// Bytes that framing has added to the packets' lengths so far; negative where it has left some out.
+    /// Bytes that framing has added to the packets' lengths so far; negative where it has left some
+    /// out.
     pub fn framing_bytes(&self) -> i64 {
         match &self.kind {
             Kind::Framed(framed) => framed.more,
@@ -153,8 +156,8 @@ impl Server {
         framed.server.finish(now, bytes)
     }
 
-    /// Starts to send `bytes` at `now`: when they are through. A constant rate's few instructions are inlined; what varies is
-    /// out of line.
+    /// Starts to send `bytes` at `now`: when they are through. A constant rate's few instructions
+    /// are inlined; what varies is out of line.
     #[inline(always)]
     pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
         if let Kind::Constant { per_byte, rest, .. } = &mut self.kind {
@@ -186,7 +189,8 @@ impl Server {
         }
     }
 
-    /// Time that a packet of so many bytes takes at the present rate: what a token bucket charges for it.
+    /// Time that a packet of so many bytes takes at the present rate: what a token bucket charges
+    /// for it.
     #[inline]
     pub fn charge(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
@@ -199,7 +203,8 @@ impl Server {
         }
     }
 
-    /// Time that `bytes` of the link take at the present rate (what a token bucket holds; a trace has none).
+    /// Time that `bytes` of the link take at the present rate (what a token bucket holds; a trace
+    /// has none).
     #[inline]
     pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
@@ -267,7 +272,8 @@ fn offered(trace: &Trace, now: Nanos) -> u64 {
     (rounds * trace.opportunities.len() as u64 + within) * OPPORTUNITY_BYTES
 }
 
-/// Opportunities taken from a trace, from the place `at` of its round that began at `start`, with `credit` bytes left there.
+/// Opportunities taken from a trace, from the place `at` of its round that began at `start`, with
+/// `credit` bytes left there.
 #[inline(never)]
 fn finish_trace(
     trace: &Trace,
@@ -314,7 +320,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a trace means, one opportunity after the other: (period of the trace, place in it, bytes left).
+    /// What a trace means, one opportunity after the other: (period of the trace, place in it,
+    /// bytes left).
     #[derive(Default)]
     struct Walk {
         round: u64,
@@ -360,7 +367,8 @@ mod tests {
         fn a_link_that_idled_is_where_a_walk_over_its_trace_leads(
             gaps in proptest::collection::vec(0..4u64, 0..12),
             last in 1..4u64,
-            // Pauses of a fraction of a period to many of them, some that end exactly at an opportunity.
+            // Pauses of a fraction of a period to many of them, some that end exactly at an
+            // opportunity.
             packets in proptest::collection::vec((0..120u64, prop_oneof![Just(0), 0..MS], 1..6000u32), 1..40),
         ) {
             let trace = trace(&[gaps, vec![last]].concat());

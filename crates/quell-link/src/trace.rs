@@ -1,5 +1,6 @@
-//! Rate traces of links in Mahimahi's packet-delivery format: one line per opportunity to send 1,504 bytes, its time in milliseconds,
-//! ascending; several lines may name the same millisecond. After the last line the trace repeats.
+//! Rate traces of links in Mahimahi's packet-delivery format: one line per opportunity to send
+//! 1,504 bytes, its time in milliseconds, ascending; several lines may name the same millisecond.
+//! After the last line the trace repeats.
 
 pub mod generated;
 
@@ -89,7 +90,8 @@ impl Trace {
         generated::line(name)
     }
 
-    /// The first opportunity at `now` or later: when its period began, and its place within the period.
+    /// The first opportunity at `now` or later: when its period began, and its place within the
+    /// period.
     pub fn first_from(&self, now: Nanos) -> (Nanos, usize) {
         // A period ends with an opportunity, so one that ends at `now` still counts.
         let start = now.saturating_sub(1) / self.period * self.period;

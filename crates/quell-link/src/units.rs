@@ -1,8 +1,10 @@
-//! Rates, times, sizes and probabilities as `tc` writes them: `15mbit`, `1.5gbit`, `20ms`, `500us`, `32mb`, `10%`.
+//! Rates, times, sizes and probabilities as `tc` writes them: `15mbit`, `1.5gbit`, `20ms`, `500us`,
+//! `32mb`, `10%`.
 //!
-//! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of 1024, as in `tc`:
-//! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time or a rate without a unit is refused,
-//! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s which is never what is meant.
+//! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of
+//! 1024, as in `tc`: `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from
+//! `tc`: a time or a rate without a unit is refused, because `tc` reads `target 5` as 5 us and
+//! `rate 15` as 15 bit/s which is never what is meant.
 
 use quell_qdisc::{Nanos, num};
 
@@ -72,7 +74,8 @@ struct Quantity {
     most: &'static str,
 }
 
-/// 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
+/// 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that
+/// large.
 const LARGEST: u64 = 1 << 53;
 
 const RATE: Quantity = Quantity {
@@ -112,8 +115,8 @@ pub fn parse_rate(text: &str) -> Result<u64, Error> {
     }
 }
 
-/// What to say about a rate in bytes per second, `50mbps` for instance, whose writer probably meant bits; `None` for all else.
-/// It is read as `tc` reads it.
+/// What to say about a rate in bytes per second, `50mbps` for instance, whose writer probably meant
+/// bits; `None` for all else. It is read as `tc` reads it.
 pub fn note_on_rate(text: &str) -> Option<String> {
     let (number, unit) = split(text);
     let prefix = unit.get(..unit.len().checked_sub(3)?)?;
@@ -251,8 +254,8 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
     Ok(scaled)
 }
 
-/// A plain decimal number times an integral scale, rounded. A product of doubles is off by one near 2^53, and what
-/// [`format_rate`] and [`format_time`] write has to read back as it was.
+/// A plain decimal number times an integral scale, rounded. A product of doubles is off by one near
+/// 2^53, and what [`format_rate`] and [`format_time`] write has to read back as it was.
 fn exactly(number: &str, scale: f64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{part}");

@@ -1,5 +1,6 @@
-//! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
-//! `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser, the canonical spelling and the catalogue.
+//! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and
+//! defaults, as in `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser,
+//! the canonical spelling and the catalogue.
 
 mod a3c;
 mod autorate;
@@ -223,7 +224,8 @@ impl Queue {
     /// Reads words of a queue for real packets.
     ///
     /// # Errors
-    /// As [`Queue::parse`]; and if its controller is to continue learning, which takes place in simulations only.
+    /// As [`Queue::parse`]; and if its controller is to continue learning, which takes place in
+    /// simulations only.
     pub fn parse_live(words: &str) -> Result<Self, Error> {
         let queue = Self::parse(words)?;
         let controller = queue.build(1_000_000).controller;
@@ -247,7 +249,8 @@ impl Queue {
         downcast(&*self.spec)
     }
 
-    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
+    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from
+    /// which some kinds take defaults.
     pub fn build(&self, rate_bps: u64) -> Built {
         let built = self.spec.build(rate_bps);
         match (self.guard, built.controller) {
@@ -295,7 +298,8 @@ impl Queue {
         self.spec.check_on(rate_bps).map_err(|e| e.under(self.kind))
     }
 
-    /// The shortest words that mean this queue: the kind and what differs from its defaults, in the catalogue's order.
+    /// The shortest words that mean this queue: the kind and what differs from its defaults, in the
+    /// catalogue's order.
     pub fn canonical(&self) -> String {
         let mut words = self.kind().to_owned();
         if let Some(kind) = find(self.kind) {
@@ -328,15 +332,16 @@ pub fn catalogue() -> Vec<KindInfo> {
     alone.map(|k| k.info()).collect()
 }
 
-/// Every kind that needs no more than its name, and variants that take paths of their own: what tests of all queues draw from.
+/// Every kind that needs no more than its name, and variants that take paths of their own: what
+/// tests of all queues draw from.
 pub fn every() -> Vec<String> {
     let bare = catalogue().into_iter().map(|kind| kind.name.to_owned());
     bare.chain(VARIANTS.iter().map(ToString::to_string))
         .collect()
 }
 
-/// What serves a link whose `hush` names a model that cannot be read: the same words without it, fq_codel's law in charge. `None`
-/// where the model is not what is wrong with the words.
+/// What serves a link whose `hush` names a model that cannot be read: the same words without it,
+/// fq_codel's law in charge. `None` where the model is not what is wrong with the words.
 pub fn hush_without_model(words: &str) -> Option<Queue> {
     note("hush");
     hush::without_model(words)
@@ -348,9 +353,10 @@ pub fn hush_model() -> &'static str {
     quell_qdisc::hush::model::TEXT
 }
 
-/// In a checkout's builds (the feature `inputs`): records the kind as an input of the running test, in the folder that the
-/// environment names, as tests/recorder/sitecustomize.py does. Must be called before a discipline of the kind is used, as it is
-/// where words are read. A file that calls it for a kind may use the kind's discipline without words (tests/kinds.py).
+/// In a checkout's builds (the feature `inputs`): records the kind as an input of the running test,
+/// in the folder that the environment names, as tests/recorder/sitecustomize.py does. Must be
+/// called before a discipline of the kind is used, as it is where words are read. A file that calls
+/// it for a kind may use the kind's discipline without words (tests/kinds.py).
 pub fn note(kind: &str) {
     #[cfg(unix)]
     if cfg!(feature = "inputs")

@@ -1,14 +1,17 @@
 //! Each packet's fate in Linux's disciplines, and in ours after the same arrivals and dequeues.
 //!
-//! `benches/fuzz/run` makes such sequences and has Linux 7.2 write them down; those in `tests/data/fates` stay.
-//! A file has for each sequence a line `queue WORDS`, then events in order of time: `+ NS BYTES FLOW ECN NUMBER` when a packet
-//! arrived (for `cake` also ` SOURCE DESTINATION DSCP MARK`, and in TCP what it acknowledges, plus 2^32 for ECE), `- NS NUMBER ECN`
-//! when it left, and `! NS WORDS` when the options changed. A packet that never leaves was dropped. What Linux sorts into classes
-//! by SO_PRIORITY, quell sorts by the mark: the flow's number and one.
+//! `benches/fuzz/run` makes such sequences and has Linux 7.2 write them down; those in
+//! `tests/data/fates` stay. A file has for each sequence a line `queue WORDS`, then events in order
+//! of time: `+ NS BYTES FLOW ECN NUMBER` when a packet arrived (for `cake` also
+//! ` SOURCE DESTINATION DSCP MARK`, and in TCP what it acknowledges, plus 2^32 for ECE),
+//! `- NS NUMBER ECN` when it left, and `! NS WORDS` when the options changed. A packet that never
+//! leaves was dropped. What Linux sorts into classes by SO_PRIORITY, quell sorts by the mark: the
+//! flow's number and one.
 //!
-//! CAKE rounds quanta at random, and stamps lie beside the times at which Linux looked at its clock. So a queue that does the one or
-//! the other runs in many copies that draw differently, random numbers and times; those that differ from Linux are replaced by copies
-//! of those that do not. A sequence agrees if at its end some are left: quell's rules allow what Linux did.
+//! CAKE rounds quanta at random, and stamps lie beside the times at which Linux looked at its
+//! clock. So a queue that does the one or the other runs in many copies that draw differently,
+//! random numbers and times; those that differ from Linux are replaced by copies of those that do
+//! not. A sequence agrees if at its end some are left: quell's rules allow what Linux did.
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +80,8 @@ fn address(number: u64) -> u32 {
     (number as u32 + 1).wrapping_mul(0x9e37_79b1)
 }
 
-/// A hash of which a flow queue takes this bucket of so many; of none: CAKE, which takes the remainder.
+/// A hash of which a flow queue takes this bucket of so many; of none: CAKE, which takes the
+/// remainder.
 fn hash_of(bucket: u64, buckets: u64) -> u32 {
     if buckets == 0 {
         return bucket as u32;
@@ -85,7 +89,8 @@ fn hash_of(bucket: u64, buckets: u64) -> u32 {
     u32::try_from((bucket << 32).div_ceil(buckets)).expect("a bucket that there is")
 }
 
-/// Linux's CoDel counts time in units of 1024 ns, ours in nanoseconds. With such units in their place both calculate alike.
+/// Linux's CoDel counts time in units of 1024 ns, ours in nanoseconds. With such units in their
+/// place both calculate alike.
 fn in_units(params: &mut codel::Params) -> Nanos {
     params.target >>= 10;
     params.interval >>= 10;
@@ -107,7 +112,8 @@ struct Copy {
 }
 
 impl Copy {
-    /// Makes the calls up to this time that Linux made, too, but got no packet from: they have effects on classes.
+    /// Makes the calls up to this time that Linux made, too, but got no packet from: they have
+    /// effects on classes.
     fn call(&mut self, until: Nanos, owner: &mut Owner) {
         while self.due <= until {
             let mut called = self.clone();
@@ -134,7 +140,8 @@ impl Copy {
         }
     }
 
-    /// What it sends, which is what Linux sent if it sends that at this time or as much later or earlier as the stamp may lie beside it.
+    /// What it sends, which is what Linux sent if it sends that at this time or as much later or
+    /// earlier as the stamp may lie beside it.
     fn sends(
         &mut self,
         linux: Option<(u64, Ecn)>,
@@ -205,7 +212,8 @@ impl Replay {
         }
     }
 
-    /// Linux changed the options. A running queue here can change its limit in packets only, CAKE its bandwidth.
+    /// Linux changed the options. A running queue here can change its limit in packets only, CAKE
+    /// its bandwidth.
     fn change(&mut self, words: &str) {
         let params = Queue::parse(words).expect(words).build(10_000_000).queue;
         for copy in &mut self.copies {

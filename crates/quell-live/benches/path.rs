@@ -1,6 +1,7 @@
-//! The path of a packet through the live plane without system calls, for `benches/instructions`: parse its headers, find it a place,
-//! queue it, send it on, give the place back. `cargo bench -p quell-live --bench path -- --only live/fq_codel --until 2` runs
-//! 1.2 times 100 Mbit/s of eight flows for so many seconds of virtual time and prints how many packets came in.
+//! The path of a packet through the live plane without system calls, for `benches/instructions`:
+//! parse its headers, find it a place, queue it, send it on, give the place back.
+//! `cargo bench -p quell-live --bench path -- --only live/fq_codel --until 2` runs 1.2 times 100
+//! Mbit/s of eight flows for so many seconds of virtual time and prints how many packets came in.
 
 use std::hint::black_box;
 

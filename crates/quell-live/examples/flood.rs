@@ -1,9 +1,10 @@
 //! UDP frames out of an interface, for `benches/live/speed` and `benches/live/cores`.
 //!
-//! `flood DEV SECONDS BYTES FLOWS`: as many as this machine can send; prints how many that were. `flood DEV SECONDS BYTES FLOWS BURST
-//! COUNTERS`: on each processor at once a burst of so many with a priority above quell's, so that nothing else runs meanwhile; then
-//! nothing until all have arrived where `COUNTERS` (a `/proc/PID/net/dev`) counts them. Prints how many that were, and in how many seconds
-//! they passed beside the sending.
+//! `flood DEV SECONDS BYTES FLOWS`: as many as this machine can send; prints how many that were.
+//! `flood DEV SECONDS BYTES FLOWS BURST COUNTERS`: on each processor at once a burst of so many
+//! with a priority above quell's, so that nothing else runs meanwhile; then nothing until all have
+//! arrived where `COUNTERS` (a `/proc/PID/net/dev`) counts them. Prints how many that were, and in
+//! how many seconds they passed beside the sending.
 #![allow(unsafe_code)]
 
 #[cfg(target_os = "linux")]
@@ -55,7 +56,8 @@ mod linux {
 
     impl Source {
         fn new(flood: &Flood, number: usize) -> Self {
-            // An Ethernet frame to a host that does not exist, from addresses of the block for benchmarks (RFC 2544).
+            // An Ethernet frame to a host that does not exist, from addresses of the block for
+            // benchmarks (RFC 2544).
             let mut frame = vec![0u8; 14 + flood.bytes];
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 8, 0]);
@@ -64,7 +66,8 @@ mod linux {
             frame[14..24].copy_from_slice(&head);
             frame[26..34].copy_from_slice(&[198, 18, 0, 1, 198, 19, 0, number as u8 + 1]);
             frame[38..40].copy_from_slice(&((flood.bytes - 20) as u16).to_be_bytes());
-            // SAFETY: zero is a valid sockaddr_ll, which outlives the call, as the option's value does.
+            // SAFETY: zero is a valid sockaddr_ll, which outlives the call, as the option's value
+            // does.
             let fd = unsafe {
                 let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
                 let mut address: libc::sockaddr_ll = zeroed();
@@ -87,7 +90,8 @@ mod linux {
 
         /// Sends a batch, each frame of the next flow: another address and port.
         fn send(&mut self) -> u64 {
-            // SAFETY: zero is valid for these structures; their pointers lead to memory that outlives the call.
+            // SAFETY: zero is valid for these structures; their pointers lead to memory that
+            // outlives the call.
             unsafe {
                 let mut parts: [libc::iovec; BATCH] = zeroed();
                 let mut messages: [libc::mmsghdr; BATCH] = zeroed();

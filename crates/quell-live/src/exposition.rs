@@ -1,4 +1,5 @@
-//! Metrics as text: Prometheus' own format (0.0.4), and OpenMetrics 1.0.0 for whoever asks for it in the header `Accept`.
+//! Metrics as text: Prometheus' own format (0.0.4), and OpenMetrics 1.0.0 for whoever asks for it
+//! in the header `Accept`.
 //!
 //! Source: OpenMetrics 1.0.0, "Text format"; Prometheus' documentation, "Exposition formats".
 
@@ -19,7 +20,8 @@ pub enum Format {
 const OPEN: &str = "application/openmetrics-text";
 
 impl Format {
-    /// The format for a client with this header `Accept`: OpenMetrics where it is named and not refused.
+    /// The format for a client with this header `Accept`: OpenMetrics where it is named and not
+    /// refused.
     pub fn accepted(accept: &str) -> Self {
         let open = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);

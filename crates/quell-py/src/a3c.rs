@@ -9,8 +9,9 @@ use quell_qdisc::control::a3c::{self, Observation};
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// What a period shows, float32, world by world: what an actor reads of each sub-queue; of each sub-queue whether it was in use, its
-/// delay in ms and its share of losses; of the whole queue utilisation, backlog in ms, and whether the scenario is over.
+/// What a period shows, float32, world by world: what an actor reads of each sub-queue; of each
+/// sub-queue whether it was in use, its delay in ms and its share of losses; of the whole queue
+/// utilisation, backlog in ms, and whether the scenario is over.
 type Seen<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
@@ -67,7 +68,8 @@ impl CoupledQueues {
             .map_err(input_error)
     }
 
-    /// How many sub-queues a world has: the classic ones, then their L4S partners in the same order.
+    /// How many sub-queues a world has: the classic ones, then their L4S partners in the same
+    /// order.
     #[getter]
     fn sub_queues(&self) -> usize {
         self.0.sub_queues()

@@ -1,4 +1,5 @@
-//! `quell._core.Environments`: worlds that wait for actions, stepped over all cores with the interpreter's lock released.
+//! `quell._core.Environments`: worlds that wait for actions, stepped over all cores with the
+//! interpreter's lock released.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -14,7 +15,8 @@ use quell_link::Error;
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// Pieces of a vector for each thread, so that one whose environments have less to do takes more of them.
+/// Pieces of a vector for each thread, so that one whose environments have less to do takes more of
+/// them.
 const PIECES: usize = 4;
 
 /// Environments of one task, numbered from 0.
@@ -108,7 +110,8 @@ impl Environments {
         Self::around(py, task, envs, threads)
     }
 
-    /// Copies all environments in the middle of their episodes: equal actions then bring equal steps in both.
+    /// Copies all environments in the middle of their episodes: equal actions then bring equal
+    /// steps in both.
     #[pyo3(name = "clone", signature = (threads = 0))]
     fn copy(&self, py: Python<'_>, threads: usize) -> PyResult<Self> {
         let pieces = (0..self.team.pieces()).map(|i| self.team.piece(i));
@@ -116,7 +119,8 @@ impl Environments {
         Self::around(py, self.task.clone(), envs, threads)
     }
 
-    /// How many agents an environment has; what they do and see stands row after row, environment by environment.
+    /// How many agents an environment has; what they do and see stands row after row, environment
+    /// by environment.
     #[getter]
     fn agents(&self) -> usize {
         self.task.agents()
@@ -179,8 +183,9 @@ impl Environments {
         observations.copy_from_slice(py, &self.observations)
     }
 
-    /// Takes an action in every environment, the index of a step (int64), and runs to the next decisions; writes observations
-    /// (float32), rewards (float64) and whether episodes ended (uint8).
+    /// Takes an action in every environment, the index of a step (int64), and runs to the next
+    /// decisions; writes observations (float32), rewards (float64) and whether episodes ended
+    /// (uint8).
     fn step(
         &mut self,
         py: Python<'_>,

@@ -1,4 +1,5 @@
-//! `quell._core.episode`: runs of queues that learn; `quell._core.LearnQueueTable`: what LearnQueue has learned.
+//! `quell._core.episode`: runs of queues that learn; `quell._core.LearnQueueTable`: what LearnQueue
+//! has learned.
 
 use std::sync::Arc;
 
@@ -59,8 +60,8 @@ impl LearnQueueTable {
     }
 }
 
-/// What an episode gives: the record as JSON; what the network read at each decision and what it chose (float32); what
-/// LearnQueue has learned.
+/// What an episode gives: the record as JSON; what the network read at each decision and what it
+/// chose (float32); what LearnQueue has learned.
 type Given<'py> = (
     String,
     Bound<'py, PyBytes>,
@@ -68,9 +69,9 @@ type Given<'py> = (
     Option<LearnQueueTable>,
 );
 
-/// Runs one world. Its queues start from the network in `model` (the bytes of a policy file) and from `table`, where they are
-/// given; `explore` is the seed of random steps. Decisions and table are those of the queue number `which`. The
-/// interpreter's lock is released; Ctrl-C ends it.
+/// Runs one world. Its queues start from the network in `model` (the bytes of a policy file) and
+/// from `table`, where they are given; `explore` is the seed of random steps. Decisions and table
+/// are those of the queue number `which`. The interpreter's lock is released; Ctrl-C ends it.
 #[pyfunction]
 #[pyo3(signature = (scenario, queue, seed, *, which = 0, model = None, explore = None, table = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.

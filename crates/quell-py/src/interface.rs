@@ -1,4 +1,5 @@
-//! `quell._core.live`, what `quell doctor` asks about it, `quell._core.watch` and `quell._core.steer`. Linux only.
+//! `quell._core.live`, what `quell doctor` asks about it, `quell._core.watch` and
+//! `quell._core.steer`. Linux only.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,8 @@ pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     py.detach(|| system::command(&options)).map_err(input_error)
 }
 
-/// Keywords as options: None and False are those that are not given, a list gives one several times.
+/// Keywords as options: None and False are those that are not given, a list gives one several
+/// times.
 fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     let mut options = T::default();
     for (name, value) in given.into_iter().flatten() {
@@ -47,7 +49,8 @@ fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     Ok(options)
 }
 
-/// The rules of `quell live` on an interface with iptables: each a program and what follows its verb.
+/// The rules of `quell live` on an interface with iptables: each a program and what follows its
+/// verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
     let changes = Changes::iptables(dev, Some(1..=1), None).map_err(input_error)?;
@@ -73,7 +76,8 @@ pub fn steered(dev: &str) -> PyResult<bool> {
     steering::is_changed(dev).map_err(input_error)
 }
 
-/// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least milliseconds between two changes.
+/// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least
+/// milliseconds between two changes.
 #[pyfunction]
 pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {
     let kinds = steering::kinds::KINDS.iter();
@@ -91,7 +95,8 @@ pub fn steer_why_not(kind: &str) -> &'static str {
     steering::kinds::why_not(kind)
 }
 
-/// All disciplines of this network namespace: the device's name, the kind, handle and parent as `tc` writes them.
+/// All disciplines of this network namespace: the device's name, the kind, handle and parent as
+/// `tc` writes them.
 #[pyfunction]
 pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
     sampling::disciplines().map_err(input_error)
@@ -146,8 +151,8 @@ pub fn detach(devices: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyRe
     attaching::detach(&options).map_err(input_error)
 }
 
-/// Samples the queues of these devices as `quell watch` with these options; `finished` receives the path of each file that is
-/// complete. To be called by the main thread.
+/// Samples the queues of these devices as `quell watch` with these options; `finished` receives the
+/// path of each file that is complete. To be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (devices, finished = None, **options))]
 pub fn watch(

@@ -1,8 +1,10 @@
-//! The extension module `quell._core`: what Python sees of the simulator. Conversion only; every rule lives in the crates below.
+//! The extension module `quell._core`: what Python sees of the simulator. Conversion only; every
+//! rule lives in the crates below.
 //!
 //! Its types are written down in `python/quell/_core.pyi`.
 
-// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what becomes of the rest.
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what
+// becomes of the rest.
 #![cfg_attr(
     not(test),
     deny(

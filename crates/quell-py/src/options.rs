@@ -5,7 +5,8 @@ use quell_live::options::{Row, Table, attach, live, steer, watch};
 
 use crate::input_error;
 
-/// A row: name, former name, value, what it does with the default, the default, whether it repeats, where it can be given.
+/// A row: name, former name, value, what it does with the default, the default, whether it repeats,
+/// where it can be given.
 type Fields = (
     &'static str,
     Option<&'static str>,

@@ -13,8 +13,8 @@ pub struct Policy(policy::Policy);
 
 #[pymethods]
 impl Policy {
-    /// Reads a policy file's bytes; `file` is its name, for errors. With `integers` the weights of wide hidden layers are
-    /// rounded to about 12 bits.
+    /// Reads a policy file's bytes; `file` is its name, for errors. With `integers` the weights of
+    /// wide hidden layers are rounded to about 12 bits.
     #[new]
     #[pyo3(signature = (file, data, *, integers = false))]
     fn new(file: &str, data: &[u8], integers: bool) -> PyResult<Self> {
@@ -74,8 +74,8 @@ impl Policy {
     }
 }
 
-/// The bytes of a policy file: its card as JSON, and for each hidden layer, then each head, the matrix `[outputs][inputs]` and the
-/// bias, float32.
+/// The bytes of a policy file: its card as JSON, and for each hidden layer, then each head, the
+/// matrix `[outputs][inputs]` and the bias, float32.
 #[pyfunction]
 pub fn policy_bytes(
     py: Python<'_>,

@@ -1,7 +1,8 @@
-//! Queues written in Python: `quell._core.Packet`, and a discipline that asks a Python object about each packet.
+//! Queues written in Python: `quell._core.Packet`, and a discipline that asks a Python object about
+//! each packet.
 //!
-//! A packet of Python's holds a handle of the simulator's. The object that keeps and returns packets is called with the
-//! interpreter's lock held, by the thread that runs its world.
+//! A packet of Python's holds a handle of the simulator's. The object that keeps and returns
+//! packets is called with the interpreter's lock held, by the thread that runs its world.
 
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};

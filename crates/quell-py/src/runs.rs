@@ -1,5 +1,6 @@
-//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C answered. Worlds whose queue is
-//! written in Python run one after another on the calling thread, which holds the lock.
+//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C
+//! answered. Worlds whose queue is written in Python run one after another on the calling thread,
+//! which holds the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -45,9 +46,10 @@ impl AnyQueue {
     }
 }
 
-/// Runs every job `(queue, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from this
-/// thread as runs finish, in no fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished is
-/// still handed over, and the exception is raised.
+/// Runs every job `(queue, seed, width of the series' bins in seconds)` and calls
+/// `on_done(index, record as JSON)` from this thread as runs finish, in no fixed order. On Ctrl-C,
+/// or when `on_done` raises, running worlds stop, what had finished is still handed over, and the
+/// exception is raised.
 #[pyfunction]
 #[pyo3(signature = (scenario, jobs, on_done, *, threads = 0, pcap = None))]
 pub fn run_many(
@@ -62,7 +64,8 @@ pub fn run_many(
     run_all(py, jobs.into_iter().map(job), on_done, threads, pcap)
 }
 
-/// As `run_many`, each job with a scenario of its own: `(scenario, queue, seed, width of the series' bins)`.
+/// As `run_many`, each job with a scenario of its own:
+/// `(scenario, queue, seed, width of the series' bins)`.
 #[pyfunction]
 #[pyo3(signature = (jobs, on_done, *, threads = 0))]
 pub fn run_each(
@@ -145,7 +148,8 @@ fn run_all(
     results.first_error.map_or(Ok(()), Err)
 }
 
-/// Refuses what is no result record as JSON, nor an array of at least one; `file` is named in errors.
+/// Refuses what is no result record as JSON, nor an array of at least one; `file` is named in
+/// errors.
 #[pyfunction]
 pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     let fail = |e: &dyn std::fmt::Display| {
@@ -202,7 +206,8 @@ struct Results<'a, 'py> {
 }
 
 impl Results<'_, '_> {
-    /// Hands a record to Python. A stopped world reports that it was stopped: the reason is already kept.
+    /// Hands a record to Python. A stopped world reports that it was stopped: the reason is already
+    /// kept.
     fn take(&mut self, py: Python<'_>, (index, record): Message) {
         let handed = record.and_then(|json| self.on_done.call1((index, json)).map(drop));
         self.check(handed.and_then(|()| py.check_signals()));
@@ -269,7 +274,8 @@ impl Job {
         serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)
     }
 
-    /// The record of a run with a queue that is written in Python; what others finish in between is handed over.
+    /// The record of a run with a queue that is written in Python; what others finish in between is
+    /// handed over.
     fn run_own(
         &self,
         py: Python<'_>,
@@ -308,7 +314,8 @@ pub fn grade(increase_ms: f64) -> &'static str {
     quell_link::record::grade(increase_ms)
 }
 
-/// What the listener of a real call experienced, as the JSON of an application; `None` if nothing was said.
+/// What the listener of a real call experienced, as the JSON of an application; `None` if nothing
+/// was said.
 #[pyfunction]
 pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
     let result = quell_sim::heard(&arrivals, sent);

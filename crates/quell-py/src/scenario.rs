@@ -25,8 +25,9 @@ impl Scenario {
 
 #[pymethods]
 impl Scenario {
-    /// Reads a scenario file or a built-in one, or takes another scenario, or reads `text`, which `name` names in errors. The
-    /// rest are the command line's strings, which override the file or take its place.
+    /// Reads a scenario file or a built-in one, or takes another scenario, or reads `text`, which
+    /// `name` names in errors. The rest are the command line's strings, which override the file or
+    /// take its place.
     #[new]
     #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
         ecn = false, duration = None, warmup = None, seeds = None, seed = None))]
@@ -306,7 +307,8 @@ impl Hash for Queue {
     }
 }
 
-/// The bytes of a plain file or a pipe, if it is not longer than its kind ("scenario", "model", "records") can be.
+/// The bytes of a plain file or a pipe, if it is not longer than its kind ("scenario", "model",
+/// "records") can be.
 #[pyfunction]
 pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>> {
     let most = match kind {
@@ -319,7 +321,8 @@ pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>>
     })
 }
 
-/// What to say about a rate that is probably not what was meant: bytes per second where bits were; None for all other text.
+/// What to say about a rate that is probably not what was meant: bytes per second where bits were;
+/// None for all other text.
 #[pyfunction]
 pub fn note_on_rate(text: &str) -> Option<String> {
     units::note_on_rate(text)

@@ -24,9 +24,9 @@ pub struct Shell {
 
 #[pymethods]
 impl Shell {
-    /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`. Each way takes the
-    /// link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round trip. With `hold` the
-    /// command waits for `go`.
+    /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like
+    /// `[link]`. Each way takes the link's delay, or with `base_rtt`, where a link has none, half
+    /// of the first flow's base round trip. With `hold` the command waits for `go`.
     #[new]
     #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, offload = true,
         output = None, hold = false, dashboard = None))]
@@ -75,7 +75,8 @@ impl Shell {
         self.running()?.go().map_err(input_error)
     }
 
-    /// Waits for the command's end, at most so many seconds: the exit status that a shell has for it, or None.
+    /// Waits for the command's end, at most so many seconds: the exit status that a shell has for
+    /// it, or None.
     fn wait(&mut self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<i32>> {
         let running = self.running()?;
         let timeout = Duration::from_secs_f64(timeout_s.clamp(0.0, 3600.0));
@@ -92,7 +93,8 @@ impl Shell {
         }
     }
 
-    /// The exit status of a server that has ended before the command, and why if it could not be executed.
+    /// The exit status of a server that has ended before the command, and why if it could not be
+    /// executed.
     fn server_ended(&mut self) -> PyResult<Option<(i32, Option<String>)>> {
         Ok(self.running()?.server_ended.map(|ended| match ended {
             ExitStatus::NotExecuted(error) => (ended.status(), Some(reason(error))),

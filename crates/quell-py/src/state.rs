@@ -1,4 +1,5 @@
-//! `quell._core.StateFile`: the state files of `quell tune --apply` and `quell shell --nat`. Linux only.
+//! `quell._core.StateFile`: the state files of `quell tune --apply` and `quell shell --nat`. Linux
+//! only.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -26,7 +27,8 @@ impl StateFile {
         Ok(Self(Some(file.ok_or_else(taken)?)))
     }
 
-    /// Takes the one that all `quell shell --nat` of this network namespace share, once no other process has it.
+    /// Takes the one that all `quell shell --nat` of this network namespace share, once no other
+    /// process has it.
     #[staticmethod]
     fn nat(py: Python<'_>) -> PyResult<Self> {
         let until = Instant::now() + LOCK_TIMEOUT;

@@ -11,7 +11,8 @@ use crate::runs::AnyQueue;
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// What is to be decided: of which queue, of which of its sub-queues (None: of the queue), and the queue's gauges.
+/// What is to be decided: of which queue, of which of its sub-queues (None: of the queue), and the
+/// queue's gauges.
 type Question<'py> = (usize, Option<usize>, Bound<'py, PyDict>);
 
 /// One world, and the run of it.
@@ -20,8 +21,8 @@ pub struct World(Option<Session>);
 
 #[pymethods]
 impl World {
-    /// The world of a scenario with this queue at the bottleneck. `series_bin_s` asks for time series, `pcap` names a file for
-    /// the bottleneck's packets.
+    /// The world of a scenario with this queue at the bottleneck. `series_bin_s` asks for time
+    /// series, `pcap` names a file for the bottleneck's packets.
     #[new]
     #[pyo3(signature = (scenario, queue, seed, *, series_bin_s = None, pcap = None))]
     fn new(
@@ -43,8 +44,8 @@ impl World {
         Ok(Self(Some(session.map_err(input_error)?)))
     }
 
-    /// Gives a queue (0: the bottleneck, then the hops, then the queue upwards) to whoever runs the world: `run` then stops
-    /// every `period_s` seconds.
+    /// Gives a queue (0: the bottleneck, then the hops, then the queue upwards) to whoever runs the
+    /// world: `run` then stops every `period_s` seconds.
     #[pyo3(signature = (period_s, queue = 0))]
     fn control(&mut self, period_s: f64, queue: usize) -> PyResult<()> {
         let period = nanos(period_s)?;
@@ -59,7 +60,8 @@ impl World {
         Ok(known.map_err(input_error)?.names().collect())
     }
 
-    /// Runs on to the next decision; None at the scenario's end. The interpreter's lock is released; Ctrl-C ends it.
+    /// Runs on to the next decision; None at the scenario's end. The interpreter's lock is
+    /// released; Ctrl-C ends it.
     fn run<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Question<'py>>> {
         let session = self.session()?;
         let mut signal = None;
@@ -86,7 +88,8 @@ impl World {
         }
     }
 
-    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision about just that, this is it.
+    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision
+    /// about just that, this is it.
     #[pyo3(signature = (knobs, queue = 0, sub_queue = None))]
     fn set(
         &mut self,

@@ -1,5 +1,6 @@
-//! What one packet costs in each discipline: enqueue plus dequeue at a standing backlog, in nanoseconds of process CPU time.
-//! Then what a decision of LearnQueue costs, the median of five repeats.
+//! What one packet costs in each discipline: enqueue plus dequeue at a standing backlog, in
+//! nanoseconds of process CPU time. Then what a decision of LearnQueue costs, the median of five
+//! repeats.
 //!
 //! `cargo bench -p quell-qdisc --bench ops [-- WORD]`: only the rows whose name contains WORD.
 
@@ -15,7 +16,8 @@ use quell_qdisc::{
 };
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
 
-/// Counts what is dropped. Each flow has a source and a destination of its own, unless all have the same.
+/// Counts what is dropped. Each flow has a source and a destination of its own, unless all have the
+/// same.
 #[derive(Default)]
 struct Count {
     dropped: u64,
@@ -39,7 +41,8 @@ impl Drops<TestPacket> for Count {
     }
 }
 
-/// What is offered: a packet leaves per `gap`, one comes for it (two, each tenth time, on `overload`), of each flow in turn.
+/// What is offered: a packet leaves per `gap`, one comes for it (two, each tenth time, on
+/// `overload`), of each flow in turn.
 struct Load {
     /// Packets queued at the start; what stands throughout, without overload.
     backlog: usize,
@@ -57,7 +60,8 @@ struct Cost {
     dropped: f64,
 }
 
-/// Nanoseconds to stay below, where there is a bar: at a standing backlog, the discipline's type known to the compiler.
+/// Nanoseconds to stay below, where there is a bar: at a standing backlog, the discipline's type
+/// known to the compiler.
 fn bar(name: &str, what: &str) -> Option<f64> {
     match (name, what) {
         ("pfifo", "100 queued") => Some(5.0),
@@ -199,7 +203,8 @@ fn decision(params: Params) -> f64 {
     ns[2]
 }
 
-/// A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose queue is in hand.
+/// A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose
+/// queue is in hand.
 fn standing(backlog: usize, flows: u32, ecn: Ecn) -> Load {
     Load {
         backlog,
@@ -223,8 +228,8 @@ fn overload(flows: u32) -> Load {
     }
 }
 
-/// A cell of `benches/instructions`, `ops/DISCIPLINE/FLOWS`, or `110%` for the flows of an overload: the packets of so many
-/// seconds, 100,000 each.
+/// A cell of `benches/instructions`, `ops/DISCIPLINE/FLOWS`, or `110%` for the flows of an
+/// overload: the packets of so many seconds, 100,000 each.
 fn cell(cell: &str, seconds: f64) -> Option<u64> {
     let mut words = cell.strip_prefix("ops/")?.split('/');
     let (name, flows) = (words.next()?, words.next()?);

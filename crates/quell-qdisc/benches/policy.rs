@@ -1,5 +1,5 @@
-//! What one answer of LFQ's network (60-256-256-256-1, leaky ReLU) and one decision of RL-AQM's controller (3-32-32-5) cost, in
-//! microseconds of process CPU time: the best of many runs.
+//! What one answer of LFQ's network (60-256-256-256-1, leaky ReLU) and one decision of RL-AQM's
+//! controller (3-32-32-5) cost, in microseconds of process CPU time: the best of many runs.
 //!
 //! `cargo bench -p quell-qdisc --bench policy`
 

@@ -16,7 +16,8 @@ pub struct Backlog {
     pub bytes: u64,
 }
 
-/// What a discipline asks of its packets' owner ([`Drops`]), and what it has done to those that leave.
+/// What a discipline asks of its packets' owner ([`Drops`]), and what it has done to those that
+/// leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// [`Drops::labels`].
@@ -39,7 +40,8 @@ impl Wants {
     };
 }
 
-/// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
+/// A queue discipline. The driver runs due timers, each with its own time, before any other call;
+/// state changes only in calls.
 pub trait Discipline<P: Packet> {
     /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
@@ -50,7 +52,8 @@ pub trait Discipline<P: Packet> {
     fn next_timer(&self) -> Nanos {
         NEVER
     }
-    /// Periodic work (PIE's update of its probability, say), called with the time `next_timer` gave.
+    /// Periodic work (PIE's update of its probability, say), called with the time `next_timer`
+    /// gave.
     #[inline]
     fn on_timer(&mut self, _now: Nanos) {}
     /// Packets queued.
@@ -66,13 +69,14 @@ pub trait Discipline<P: Packet> {
     fn marks(&self) -> u64 {
         0
     }
-    /// Why the queue can work no more, in one line; it is empty then and stays so. Only a discipline from outside fails
-    /// ([`crate::outside`]): whoever drives it ends the run, or lets the traffic pass by.
+    /// Why the queue can work no more, in one line; it is empty then and stays so. Only a
+    /// discipline from outside fails ([`crate::outside`]): whoever drives it ends the run, or lets
+    /// the traffic pass by.
     fn failure(&self) -> Option<&str> {
         None
     }
-    /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from `now`), `marks`.
-    /// Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
+    /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from
+    /// `now`), `marks`. Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
     fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
     /// The knobs that the queue as a whole has.
     fn knobs(&self) -> KnobSet {
@@ -85,8 +89,8 @@ pub trait Discipline<P: Packet> {
     fn flows(&self) -> Option<&Flows<P>> {
         None
     }
-    /// How many sub-queues there are: flows that were ever used, or halves of coupled pairs. They are numbered from 0, and a
-    /// number never changes.
+    /// How many sub-queues there are: flows that were ever used, or halves of coupled pairs. They
+    /// are numbered from 0, and a number never changes.
     #[inline]
     fn sub_queues(&self) -> usize {
         self.flows().map_or(0, Flows::count)
@@ -95,15 +99,16 @@ pub trait Discipline<P: Packet> {
     fn sub_knobs(&self) -> KnobSet {
         KnobSet::NONE
     }
-    /// The sub-queue of a packet that was taken in. A discipline with flows whose buckets are not the scaled hash says which.
+    /// The sub-queue of a packet that was taken in. A discipline with flows whose buckets are not
+    /// the scaled hash says which.
     #[inline]
     fn sub_queue_of(&self, packet: &P) -> Option<usize> {
         let flows = self.flows()?;
         let flow = flows.used(flows.scale(packet.flow_hash()))?;
         Some(flow as usize)
     }
-    /// The sub-queue that an arriving packet will join. Called before `enqueue` where a controller watches packets; doing it
-    /// twice at the same time is doing it once.
+    /// The sub-queue that an arriving packet will join. Called before `enqueue` where a controller
+    /// watches packets; doing it twice at the same time is doing it once.
     fn admit(&mut self, _now: Nanos, _packet: &P) -> Option<Admission> {
         None
     }
@@ -119,7 +124,8 @@ pub trait Discipline<P: Packet> {
     /// Sets knobs of a sub-queue; those that it does not have are ignored.
     fn set_sub_knobs(&mut self, _sub_queue: usize, _knobs: &Knobs) {}
 
-    /// The priorities that it sorts packets into, where it does: CAKE's tins, the bands of `prio` and its kin.
+    /// The priorities that it sorts packets into, where it does: CAKE's tins, the bands of `prio`
+    /// and its kin.
     fn tins(&self) -> Vec<TinGauges> {
         Vec::new()
     }
@@ -155,8 +161,8 @@ pub trait Discipline<P: Packet> {
             self.on_timer(due);
         }
     }
-    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet only where it will lie saves a copy of what was
-    /// just written in small pieces, which would stall the processor.
+    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet only where it will
+    /// lie saves a copy of what was just written in small pieces, which would stall the processor.
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
@@ -168,7 +174,8 @@ pub trait Discipline<P: Packet> {
     ) {
         self.enqueue(now, make(), rng, drops);
     }
-    /// `dequeue` of a packet that goes to `line`. A discipline that puts it there itself saves a copy.
+    /// `dequeue` of a packet that goes to `line`. A discipline that puts it there itself saves a
+    /// copy.
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
@@ -180,7 +187,8 @@ pub trait Discipline<P: Packet> {
         let got = self.dequeue(now, rng, drops);
         got.map(|packet| *line = Some(packet))
     }
-    /// All that a driver does with an arriving packet: due timers, `enqueue_with`, and a look at what is queued then.
+    /// All that a driver does with an arriving packet: due timers, `enqueue_with`, and a look at
+    /// what is queued then.
     #[inline(always)]
     fn offer_with<D: Drops<P>>(
         &mut self,
@@ -205,8 +213,9 @@ pub trait Discipline<P: Packet> {
     ) -> Backlog {
         self.offer_with(now, packet.len(), || packet, rng, drops)
     }
-    /// `offer_with` of `count` packets of `len` bytes, made by their number, one after the other: what is queued then. `None`, and
-    /// nothing happens, where they have to come one by one, because what is queued might shrink in between.
+    /// `offer_with` of `count` packets of `len` bytes, made by their number, one after the other:
+    /// what is queued then. `None`, and nothing happens, where they have to come one by one,
+    /// because what is queued might shrink in between.
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,

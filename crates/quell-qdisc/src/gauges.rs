@@ -1,8 +1,10 @@
-//! The readings (gauges) and settings (knobs) through which a discipline and a controller communicate.
+//! The readings (gauges) and settings (knobs) through which a discipline and a controller
+//! communicate.
 
 use crate::Nanos;
 
-/// Readings of one queue. Counters run from the queue's creation; a controller that wants a period's share keeps the last reading.
+/// Readings of one queue. Counters run from the queue's creation; a controller that wants a
+/// period's share keeps the last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
     /// When it was read.
@@ -21,9 +23,11 @@ pub struct Gauges {
     pub rate_bps: u64,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
-    /// Where the air is shared: bits that arrive per second of the air that the queue's frames take; 0 on a wire.
+    /// Where the air is shared: bits that arrive per second of the air that the queue's frames
+    /// take; 0 on a wire.
     pub achieved_bps: u64,
-    /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0 on a wire.
+    /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0
+    /// on a wire.
     pub busy: f64,
     /// Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire.
     pub contenders: u32,
@@ -45,8 +49,8 @@ pub struct Gauges {
     pub marks: u64,
     /// The drop or mark probability in force, where the discipline has one.
     pub probability: f64,
-    /// Packets queued, integrated over time, packet-nanoseconds: the difference of two readings over the time between them is
-    /// the mean backlog.
+    /// Packets queued, integrated over time, packet-nanoseconds: the difference of two readings
+    /// over the time between them is the mean backlog.
     pub backlog_ns: u128,
 }
 
@@ -60,11 +64,13 @@ pub struct Knobs {
     pub limit_packets: Option<u32>,
     /// Drop probability, 0..1.
     pub drop: Option<f64>,
-    /// Base probability p' of coupled queues, 0..1. From then on the discipline's own law leaves it alone.
+    /// Base probability p' of coupled queues, 0..1. From then on the discipline's own law leaves it
+    /// alone.
     pub base_probability: Option<f64>,
     /// Rate of the discipline's own shaper, bit/s.
     pub rate_bps: Option<u64>,
-    /// Hands the base probability back to the discipline's own law (before `base_probability`, if both are given).
+    /// Hands the base probability back to the discipline's own law (before `base_probability`, if
+    /// both are given).
     pub release: bool,
 }
 
@@ -78,7 +84,8 @@ impl Knobs {
         release: false,
     };
 
-    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1, a rate at least 512 bit/s.
+    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1,
+    /// a rate at least 512 bit/s.
     pub fn fault(&self) -> Option<String> {
         let share = |name: &str, p: Option<f64>| {
             let p = p.filter(|p| !(0.0..=1.0).contains(p))?;
@@ -154,7 +161,8 @@ impl KnobSet {
     }
 }
 
-/// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. What a discipline does not have is 0.
+/// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. What a
+/// discipline does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SubGauges {
     /// Packets queued.
@@ -165,8 +173,8 @@ pub struct SubGauges {
     pub head_age: Nanos,
     /// The limit in force, packets, where the sub-queue has one of its own.
     pub limit_packets: u32,
-    /// Time in which a sub-queue with a limit of its own was active, and the integral of its limit over that time,
-    /// packet-nanoseconds.
+    /// Time in which a sub-queue with a limit of its own was active, and the integral of its limit
+    /// over that time, packet-nanoseconds.
     pub active_ns: u128,
     /// See `active_ns`.
     pub limit_ns: u128,
@@ -184,8 +192,8 @@ pub struct SubGauges {
     pub law: LawGauges,
 }
 
-/// Readings of one priority, as `tc -s qdisc` shows them: a tin of `cake`, a band of `prio` and similar, or a class. Counters
-/// run from the queue's creation.
+/// Readings of one priority, as `tc -s qdisc` shows them: a tin of `cake`, a band of `prio` and
+/// similar, or a class. Counters run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
     /// Its name as `tc` prints it; a class has a number.

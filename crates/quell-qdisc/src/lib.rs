@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
-// Integers are converted by `From`, `try_from` or a function of `num`, which says what becomes of the rest.
+// Integers are converted by `From`, `try_from` or a function of `num`, which says what becomes of
+// the rest.
 #![cfg_attr(
     not(test),
     deny(
@@ -40,5 +41,6 @@ pub const US: Nanos = 1_000;
 pub const MS: Nanos = 1_000_000;
 /// One second.
 pub const SEC: Nanos = 1_000_000_000;
-/// The largest Ethernet frame without VLAN tag or checksum, in bytes: `psched_mtu()` of Linux for an MTU of 1500.
+/// The largest Ethernet frame without VLAN tag or checksum, in bytes: `psched_mtu()` of Linux for
+/// an MTU of 1500.
 pub const MTU: u32 = 1514;

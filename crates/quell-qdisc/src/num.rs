@@ -1,4 +1,5 @@
-//! Conversions between numbers that `From` does not have. Each says what becomes of a value that does not fit.
+//! Conversions between numbers that `From` does not have. Each says what becomes of a value that
+//! does not fit.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

@@ -4,8 +4,9 @@ use crate::Nanos;
 
 /// The ECN field of the IP header (RFC 3168, section 5).
 ///
-/// As wide as its neighbours in a packet: for an odd tail of bytes the compiler emits two moves that overlap, which stall the
-/// processor for about 10 ns. A packet that packs its fields keeps [`Ecn::bits`].
+/// As wide as its neighbours in a packet: for an odd tail of bytes the compiler emits two moves
+/// that overlap, which stall the processor for about 10 ns. A packet that packs its fields keeps
+/// [`Ecn::bits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Ecn {
@@ -55,7 +56,8 @@ pub trait Packet: Copy {
     /// Notes when the packet entered the discipline.
     fn set_enqueued(&mut self, now: Nanos);
 
-    /// Marks an ECN-capable packet; false (and untouched) if it is not (`INET_ECN_set_ce` of Linux).
+    /// Marks an ECN-capable packet; false (and untouched) if it is not (`INET_ECN_set_ce` of
+    /// Linux).
     #[inline]
     fn mark(&mut self) -> bool {
         if self.ecn() == Ecn::NotEct {
@@ -99,7 +101,8 @@ pub const SACK_BLOCKS: usize = 4;
 pub struct Acknowledgment {
     /// A keyed hash of the connection and the direction.
     pub connection: u64,
-    /// Nothing but an acknowledgement: no data, no flags but ACK, ECE and CWR, no options but timestamps and SACK.
+    /// Nothing but an acknowledgement: no data, no flags but ACK, ECE and CWR, no options but
+    /// timestamps and SACK.
     pub pure: bool,
     /// The flags ECE and CWR, in bits of their owner's choice.
     pub echo: u32,
@@ -115,7 +118,8 @@ pub struct Acknowledgment {
     pub blocks: u8,
 }
 
-/// The owner of a discipline's packets: receives every one that is given up, and knows what their descriptors leave out.
+/// The owner of a discipline's packets: receives every one that is given up, and knows what their
+/// descriptors leave out.
 pub trait Drops<P> {
     /// `packet` leaves the discipline at `now`.
     fn drop(&mut self, now: Nanos, packet: P, cause: DropCause);
@@ -124,8 +128,8 @@ pub trait Drops<P> {
     fn labels(&self, _packet: &P) -> Labels {
         Labels::default()
     }
-    /// What the packet acknowledges; `None` if it is no TCP segment with the ACK flag, or a SYN. Asked where a discipline
-    /// filters ACKs.
+    /// What the packet acknowledges; `None` if it is no TCP segment with the ACK flag, or a SYN.
+    /// Asked where a discipline filters ACKs.
     #[inline]
     fn acknowledgment(&self, _packet: &P) -> Option<Acknowledgment> {
         None
@@ -164,8 +168,8 @@ pub enum Dequeued<P> {
 }
 
 impl<P> From<Option<P>> for Dequeued<P> {
-    /// The packet, or that there is none. Not `map_or`, which puts the packet together in memory and waits for it: that took CoDel's
-    /// operation from 7 to 14 ns.
+    /// The packet, or that there is none. Not `map_or`, which puts the packet together in memory
+    /// and waits for it: that took CoDel's operation from 7 to 14 ns.
     #[inline(always)]
     fn from(packet: Option<P>) -> Self {
         match packet {

@@ -1,5 +1,6 @@
-//! The seeded generator that disciplines and simulations draw from: xoshiro256++ (Blackman and Vigna), seeded by SplitMix64.
-//! Written here because it is twenty lines and its stream is part of every result: no version of a library may change it.
+//! The seeded generator that disciplines and simulations draw from: xoshiro256++ (Blackman and
+//! Vigna), seeded by SplitMix64. Written here because it is twenty lines and its stream is part of
+//! every result: no version of a library may change it.
 
 /// A stream of random numbers; plain data, so a clone continues alike.
 #[derive(Clone, Debug)]

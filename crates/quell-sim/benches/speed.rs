@@ -1,10 +1,13 @@
-//! How many bottleneck packets a CPU-second simulates, and what else simulating costs: `cargo bench -p quell-sim --bench speed`.
+//! How many bottleneck packets a CPU-second simulates, and what else simulating costs:
+//! `cargo bench -p quell-sim --bench speed`.
 //!
-//! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
-//! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
-//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (once: the first
-//! cell up to so many simulated seconds, and its packets, for `benches/instructions`, hash and CPU seconds), `--slice 20` (with
-//! `--until`, stopping every so many ms), `--worlds` (worlds of 1,000 to 65,000 flows alone).
+//! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s
+//! warm-up, five repeats of at least 0.1 s of CPU time each, of which the median counts. Options:
+//! `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by congestion control, Mbit/s,
+//! flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (once: the first
+//! cell up to so many simulated seconds, and its packets, for `benches/instructions`, hash and CPU
+//! seconds), `--slice 20` (with `--until`, stopping every so many ms), `--worlds` (worlds of 1,000
+//! to 65,000 flows alone).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -105,7 +108,8 @@ fn cells(quick: bool) -> Vec<Cell> {
         for queue in ["cake bandwidth 100mbit", "hush", htb, "l4s", "lfq"] {
             cells.push(Cell::new("cubic", 100, 10, queue, None));
         }
-        // Reported without a bar; the last three show that cost per packet does not grow with the rate.
+        // Reported without a bar; the last three show that cost per packet does not grow with the
+        // rate.
         cells.push(Cell::new("bbr", 100, 10, PFIFO, None));
         cells.push(Cell::new("prague", 100, 10, PFIFO, None));
         cells.extend([1, 100, 10_000].map(|r| Cell::new("newreno", r, 1, PFIFO, None)));
@@ -234,8 +238,9 @@ fn built_in(name: &str) -> f64 {
     speeds[REPEATS / 2]
 }
 
-/// A world of so many flows, each with 1 Mbit/s of the link and room for one packet in the queue: with more flows nothing changes
-/// for a flow, so that what a packet costs shows what the size of a world does.
+/// A world of so many flows, each with 1 Mbit/s of the link and room for one packet in the queue:
+/// with more flows nothing changes for a flow, so that what a packet costs shows what the size of a
+/// world does.
 struct Size {
     /// Million packets per CPU-second.
     speed: f64,

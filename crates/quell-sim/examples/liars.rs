@@ -1,9 +1,11 @@
-//! What far hosts that hold their answers back do to `pace`, and what a stranger's flood does, as SECURITY.md has it:
-//! `cargo run --release -p quell-sim --example liars`.
+//! What far hosts that hold their answers back do to `pace`, and what a stranger's flood does, as
+//! SECURITY.md has it: `cargo run --release -p quell-sim --example liars`.
 //!
-//! Each case runs with and without the lie, from 40 s on for 40 s or as long as it says, and for 40 s after it, on the four lines of
-//! `quell compare autorate` and on one of 20 and 5 Mbit/s. Of several ways to lie the one counts that does most.
-//! The floods are on the latter line alone. `--short`: two lines and one flood, for tests; `--draws N`: of each line; `--floods`: these alone.
+//! Each case runs with and without the lie, from 40 s on for 40 s or as long as it says, and for 40
+//! s after it, on the four lines of `quell compare autorate` and on one of 20 and 5 Mbit/s. Of
+//! several ways to lie the one counts that does most. The floods are on the latter line alone.
+//! `--short`: two lines and one flood, for tests; `--draws N`: of each line; `--floods`: these
+//! alone.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -26,7 +28,8 @@ const BIN: Nanos = 100 * MS;
 const LAST: [usize; 2] = [0, 3];
 /// A rate below this share of the line's mean is at the floor, where it is not without the lie.
 const FLOOR: f64 = 0.15;
-/// The harm is over when this share of what was carried without the lie is carried again, in each of two seconds.
+/// The harm is over when this share of what was carried without the lie is carried again, in each
+/// of two seconds.
 const AGAIN: f64 = 0.8;
 
 /// A line: its keys down and up, and its mean rates, bit/s.
@@ -91,11 +94,14 @@ struct Case {
     hosts: u32,
     lying: u32,
     connections: u32,
-    /// Hosts are 1 ms away and send downloads alone: between an ACK and what it lets come is less than a packet's time.
+    /// Hosts are 1 ms away and send downloads alone: between an ACK and what it lets come is less
+    /// than a packet's time.
     near: bool,
-    /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a second.
+    /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a
+    /// second.
     seldom: bool,
-    /// Hosts that lie leave at the end of the lie; from then on there are datagrams alone, which fill both ways.
+    /// Hosts that lie leave at the end of the lie; from then on there are datagrams alone, which
+    /// fill both ways.
     leaves: bool,
     /// How long the lie lasts.
     lasts: Nanos,
@@ -291,7 +297,8 @@ fn carried(course: &[(f64, u64)], from: Nanos, to: Nanos) -> f64 {
 struct Harm {
     /// Share of the bytes that were not carried.
     cost: f64,
-    /// The longest time at the floor, and from the end of the lie until as much as without is carried again, s.
+    /// The longest time at the floor, and from the end of the lie until as much as without is
+    /// carried again, s.
     floor: f64,
     after: f64,
     /// Share of the bytes of the last 10 s that were not carried.
@@ -378,7 +385,8 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     })
 }
 
-/// A stranger's datagrams, a Poisson process, which does not slow down: for `on` of each `each` seconds.
+/// A stranger's datagrams, a Poisson process, which does not slow down: for `on` of each `each`
+/// seconds.
 struct Flood {
     name: &'static str,
     mbps: u32,
@@ -430,7 +438,8 @@ const FLOODS: &[Flood] = &[
 impl Flood {
     const LASTS: Nanos = 240 * SEC;
 
-    /// The share of the streams' bytes that comes through meanwhile beside a download, and the lowest rate in force, bit/s.
+    /// The share of the streams' bytes that comes through meanwhile beside a download, and the
+    /// lowest rate in force, bit/s.
     fn harm(&self, queue: &str, reflectors: u32) -> [f64; 2] {
         let end = BEGIN + Self::LASTS;
         let (count, kbps) = self.streams;

@@ -1,10 +1,12 @@
-//! The next event: one time per source, and the earliest of all, found by a tournament of groups of eight.
+//! The next event: one time per source, and the earliest of all, found by a tournament of groups of
+//! eight.
 //!
-//! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by time and then by source.
-//! 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of 65,535 flows.
+//! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by
+//! time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of
+//! 65,535 flows.
 //!
-//! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every change replays the
-//! same few matches up to the root.
+//! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every
+//! change replays the same few matches up to the root.
 
 use quell_qdisc::{Nanos, num};
 
@@ -33,7 +35,8 @@ impl Group {
 pub struct Agenda {
     /// The least key of all: read at each event, so it lies here.
     first: u64,
-    /// Level by level: node i is in group i / 8, and group g holds the eight children of node g + 6. Group 1 is the highest level.
+    /// Level by level: node i is in group i / 8, and group g holds the eight children of node g +
+    /// 6. Group 1 is the highest level.
     groups: Vec<Group>,
     /// The node of source 0.
     leaves: usize,

@@ -1,4 +1,5 @@
-//! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's state.
+//! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's
+//! state.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -30,7 +31,8 @@ impl Capture {
         Ok(Self { writer, file })
     }
 
-    /// Writes what happened at the bottleneck at this instant. ACKs are looked up in the store, which keeps them at least so long.
+    /// Writes what happened at the bottleneck at this instant. ACKs are looked up in the store,
+    /// which keeps them at least so long.
     pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
         let capture = &mut world.net.ports[0].trace_mut().capture;
         let mut packets = capture.replace(Vec::new()).unwrap_or_default();
@@ -68,7 +70,8 @@ impl Capture {
         match p.kind() {
             Kind::Syn => {
                 tcp.syn = true;
-                // RFC 3168, section 6.1.1: both flags ask for ECN; with AE, for accurate feedback (RFC 9768).
+                // RFC 3168, section 6.1.1: both flags ask for ECN; with AE, for accurate feedback
+                // (RFC 9768).
                 (tcp.ece, tcp.cwr) = (flow.ecn, flow.ecn);
                 tcp.ae = flow.ecn && flow.accurate;
             }

@@ -9,8 +9,9 @@ const PAIRS: u64 = 500;
 /// Segments from one pair to the next at most.
 const MAX_SPACING: u64 = 1024;
 
-/// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can carry for each flow. Odd,
-/// because receivers acknowledge pairs, and the first of a pair may wait differently from the second.
+/// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can
+/// carry for each flow. Odd, because receivers acknowledge pairs, and the first of a pair may wait
+/// differently from the second.
 pub fn spacing(segments: u64) -> u16 {
     (segments / PAIRS).clamp(2, MAX_SPACING) as u16 | 1
 }
@@ -46,13 +47,15 @@ impl Delays {
         (self.hist.count() > 0).then(|| self.hist.summary(1.0 / MS as f64))
     }
 
-    /// Mean of |D(i - 1, i)|, ms, which the running estimate of RFC 3550, section 6.4.1, smooths; None without two packets.
+    /// Mean of |D(i - 1, i)|, ms, which the running estimate of RFC 3550, section 6.4.1, smooths;
+    /// None without two packets.
     pub fn jitter_ms(&self) -> Option<f64> {
         (self.pairs > 0).then(|| self.differences as f64 / (self.pairs * MS) as f64)
     }
 }
 
-/// Which segments of a connection are measured. The count of those to skip is with the connection's hot fields.
+/// Which segments of a connection are measured. The count of those to skip is with the connection's
+/// hot fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     every: Option<u16>,
@@ -61,7 +64,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Looks at two in a row of every so many, and says which is the first; `None`: it looks at none (0).
+    /// Looks at two in a row of every so many, and says which is the first; `None`: it looks at
+    /// none (0).
     pub fn new(every: Option<u16>) -> (Box<Self>, u16) {
         let sampler = Box::new(Self {
             every,
@@ -70,7 +74,8 @@ impl Sampler {
         (sampler, u16::from(every.is_some()))
     }
 
-    /// The segment that was to be looked at had this delay; `None`: it is unknown. Says how many further the next one is.
+    /// The segment that was to be looked at had this delay; `None`: it is unknown. Says how many
+    /// further the next one is.
     pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) -> u16 {
         let Some(every) = self.every else {
             return 0;

@@ -1,5 +1,6 @@
-//! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets, which are to be small; each queue
-//! that sorts by it has a table of the flows that pass (in its [`crate::trace::Trace`]).
+//! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets,
+//! which are to be small; each queue that sorts by it has a table of the flows that pass (in its
+//! [`crate::trace::Trace`]).
 
 use std::hash::Hasher;
 

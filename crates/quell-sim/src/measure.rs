@@ -10,7 +10,8 @@ use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams};
 
-/// Up to this many flows get quantiles of their own RTT and TCP delay; up to this many of a table of their own delay.
+/// Up to this many flows get quantiles of their own RTT and TCP delay; up to this many of a table
+/// of their own delay.
 const DETAILED: u32 = 100;
 
 /// One flow's results, or one table of short transfers'.
@@ -129,7 +130,8 @@ impl Report {
     }
 }
 
-/// What the ACKs of one report's senders tell; apart from the rest of the report, so that many flows lie close together.
+/// What the ACKs of one report's senders tell; apart from the rest of the report, so that many
+/// flows lie close together.
 #[derive(Clone, Debug, Default)]
 pub struct AckStats {
     count: u64,
@@ -277,7 +279,8 @@ impl Measures {
         Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
 
-    /// A segment has arrived that the connection's sampler wants; `sent`: when, if it was sent once.
+    /// A segment has arrived that the connection's sampler wants; `sent`: when, if it was sent
+    /// once.
     #[cold]
     pub fn sample(&mut self, now: Nanos, c: &mut Connection, sent: Option<Nanos>) {
         let delay = sent.map(|sent| now - sent + u64::from(c.path.outside_us) * US);

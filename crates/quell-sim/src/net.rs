@@ -49,7 +49,8 @@ impl AckStore {
 /// The network.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
-    /// Queues with their links: 0 is the bottleneck, then the hops, then the up link, then the modems.
+    /// Queues with their links: 0 is the bottleneck, then the hops, then the up link, then the
+    /// modems.
     pub ports: Vec<Port>,
     /// The modems' ports of the way down and of the way up.
     pub modems: [Option<u8>; 2],
@@ -75,7 +76,8 @@ pub struct Net {
     pub stamps: Option<Box<Stamps>>,
     /// Reflectors that lie.
     pub lie: Option<DelayAttack>,
-    /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
+    /// The earliest of what the world's `control` handles; 0 if an outside controller has to
+    /// decide.
     pub control_at: Nanos,
 }
 
@@ -217,7 +219,8 @@ impl Net {
         }
     }
 
-    /// A packet passes between a shaper and its modem: controllers get the delay that its timestamps show.
+    /// A packet passes between a shaper and its modem: controllers get the delay that its
+    /// timestamps show.
     #[inline(never)]
     pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
         let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
@@ -301,7 +304,8 @@ mod tests {
 
     #[test]
     fn acks_that_are_dropped_lost_or_late_leave_nothing_in_the_store() {
-        // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is closed by then.
+        // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is closed
+        // by then.
         for queue in [
             "pfifo limit 5",
             "codel limit 40",

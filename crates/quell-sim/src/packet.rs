@@ -2,7 +2,8 @@
 
 use quell_qdisc::{Ecn, Nanos, Packet, US, num};
 
-/// A slot of the flow table with its generation: a packet of a closed connection no longer finds it.
+/// A slot of the flow table with its generation: a packet of a closed connection no longer finds
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FlowId {
     /// Index into the flow table.
@@ -45,7 +46,8 @@ const ECHO_SHIFT: u32 = 6;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
     enqueued: Nanos,
-    /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or place of the ACK.
+    /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or place
+    /// of the ACK.
     pub seq: u32,
     /// The sender's clock when it was sent: ms (RFC 7323's TSval); of a datagram [`micros`].
     pub tsval: u32,
@@ -55,8 +57,9 @@ pub struct Pkt {
     len: u16,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
-    /// Kind (2 bits), ECN field (2), CWR, PSH, the low bits of TSecr: one word. An `Option` marks its absence in a byte that cannot take all values,
-    /// and the odd bytes around that are copied by moves that overlap, which stall the processor.
+    /// Kind (2 bits), ECN field (2), CWR, PSH, the low bits of TSecr: one word. An `Option` marks
+    /// its absence in a byte that cannot take all values, and the odd bytes around that are copied
+    /// by moves that overlap, which stall the processor.
     bits: u32,
 }
 
@@ -107,7 +110,8 @@ impl Pkt {
         self.bits & PUSH != 0
     }
 
-    /// The low 26 bits of the far side's clock that it echoes, ms (RFC 7323's TSecr): 18 hours; 0 for none.
+    /// The low 26 bits of the far side's clock that it echoes, ms (RFC 7323's TSecr): 18 hours; 0
+    /// for none.
     #[inline(always)]
     pub fn tsecr(&self) -> u32 {
         self.bits >> ECHO_SHIFT
@@ -165,7 +169,8 @@ pub fn micros(now: Nanos) -> u32 {
     num::low_u32(now / US)
 }
 
-/// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits, which no flow uses up.
+/// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits,
+/// which no flow uses up.
 #[inline]
 pub fn expand(near: u64, low: u32) -> u64 {
     let ahead = (low.wrapping_sub(num::low_u32(near))).cast_signed();

@@ -8,7 +8,8 @@ pub const NO_PORT: u8 = u8::MAX;
 /// The way of a flow's packets and of the ACKs that come back.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// First and last port of the data; [`NO_PORT`] for datagrams that meet no queue: they take the wire `home`.
+    /// First and last port of the data; [`NO_PORT`] for datagrams that meet no queue: they take the
+    /// wire `home`.
     pub data: (u8, u8),
     /// First and last port of the ACKs; None: they meet no queue.
     pub acks: Option<(u8, u8)>,

@@ -1,9 +1,10 @@
-//! A capture of the bottleneck that Wireshark reads: pcapng (draft-ietf-opsawg-pcapng), headers only, times in nanoseconds of
-//! simulated time.
+//! A capture of the bottleneck that Wireshark reads: pcapng (draft-ietf-opsawg-pcapng), headers
+//! only, times in nanoseconds of simulated time.
 //!
-//! Packets that left the queue are on the interface `bottleneck`, those it gave up on the interface `dropped`, with the cause as
-//! the packet's comment; a packet that the queue marked has the comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to
-//! 172.16.0.0 + i + 1. Payload is not captured but counted, as zeros, in lengths and checksums.
+//! Packets that left the queue are on the interface `bottleneck`, those it gave up on the interface
+//! `dropped`, with the cause as the packet's comment; a packet that the queue marked has the
+//! comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to 172.16.0.0 +
+//! i + 1. Payload is not captured but counted, as zeros, in lengths and checksums.
 
 use std::io::{self, Write};
 
@@ -51,7 +52,8 @@ pub enum Transport<'a> {
 /// The fields of a TCP header; numbers are bytes, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpView<'a> {
-    /// SYN: the connection is asked for, with all of Linux's options (40 bytes of TCP), or, coming back, granted.
+    /// SYN: the connection is asked for, with all of Linux's options (40 bytes of TCP), or, coming
+    /// back, granted.
     pub syn: bool,
     /// PSH: it ends a burst.
     pub push: bool,

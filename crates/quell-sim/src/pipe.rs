@@ -1,5 +1,6 @@
-//! Wires: a packet or ACK arrives after a fixed delay, so each delay class is a queue in order of arrival, and only the
-//! heads of the classes need a heap. Items live in one slab with 32-bit links.
+//! Wires: a packet or ACK arrives after a fixed delay, so each delay class is a queue in order of
+//! arrival, and only the heads of the classes need a heap. Items live in one slab with 32-bit
+//! links.
 
 use quell_qdisc::{Nanos, num};
 
@@ -104,7 +105,8 @@ impl<T: Copy + Default> Pipes<T> {
         c.tail = place;
     }
 
-    /// Sends something off: what is written where this points, which holds something old, arrives after the class's delay.
+    /// Sends something off: what is written where this points, which holds something old, arrives
+    /// after the class's delay.
     #[inline]
     pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
         self.make_room();
@@ -131,8 +133,8 @@ impl<T: Copy + Default> Pipes<T> {
         }
     }
 
-    /// The item that arrives next with its class's target, in place: copy what is needed, then `pop`. Call only while `time`
-    /// says that there is one.
+    /// The item that arrives next with its class's target, in place: copy what is needed, then
+    /// `pop`. Call only while `time` says that there is one.
     #[inline]
     pub fn front(&self) -> (&T, u8) {
         let c = &self.classes[self.heads.source() as usize];

@@ -30,15 +30,18 @@ pub struct RunOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// Simulated time up to the first check of the stop flag, and the most between two: lookahead needs at least two round trips.
+/// Simulated time up to the first check of the stop flag, and the most between two: lookahead needs
+/// at least two round trips.
 const SLICE: (Nanos, Nanos) = (20 * MS, 4 * SEC);
-/// A slice that took less than this, s of CPU time, is followed by one twice as long; one of four times this, by half of it.
+/// A slice that took less than this, s of CPU time, is followed by one twice as long; one of four
+/// times this, by half of it.
 const SLICE_CPU_S: f64 = 0.02;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
 ///
 /// # Errors
-/// If the words do not fit the scenario, the run was stopped, a queue from outside fails or the capture cannot be written.
+/// If the words do not fit the scenario, the run was stopped, a queue from outside fails or the
+/// capture cannot be written.
 pub fn run(
     scenario: &Scenario,
     queue: &str,
@@ -84,7 +87,8 @@ impl Session {
         })
     }
 
-    /// Runs to the end without an outside controller and returns the record. `stop` ends it early with an error that says so.
+    /// Runs to the end without an outside controller and returns the record. `stop` ends it early
+    /// with an error that says so.
     ///
     /// # Errors
     /// If it was stopped, a queue from outside fails or the capture cannot be written.
@@ -97,11 +101,12 @@ impl Session {
         self.finish()
     }
 
-    /// Runs to the next decision of an outside controller, or to the end. `go_on` is asked now and then.
+    /// Runs to the next decision of an outside controller, or to the end. `go_on` is asked now and
+    /// then.
     ///
     /// # Errors
-    /// What `go_on` says; if a packet still waits for the decision that was asked for last, a queue from outside fails or the
-    /// capture cannot be written.
+    /// What `go_on` says; if a packet still waits for the decision that was asked for last, a queue
+    /// from outside fails or the capture cannot be written.
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
         self.check_answered()?;
         let clock = CpuClock::start();
@@ -177,7 +182,8 @@ impl Session {
     }
 }
 
-/// The length of the slice after one of this length that took so long, s of CPU time. Results do not depend on it.
+/// The length of the slice after one of this length that took so long, s of CPU time. Results do
+/// not depend on it.
 fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
     if took_s < SLICE_CPU_S {
         (2 * slice).min(SLICE.1)
@@ -188,7 +194,8 @@ fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
     }
 }
 
-/// The queues of one direction under load, for the grade, AIM and QoO: the first one, its modem and those behind.
+/// The queues of one direction under load, for the grade, AIM and QoO: the first one, its modem and
+/// those behind.
 struct Way {
     sojourns_ms: Vec<Summary>,
     /// The share of packets that neither the first queue nor its modem lost.
@@ -295,7 +302,8 @@ impl World {
         }
     }
 
-    /// What a speed test would say of what was measured: idle, nothing varies. Not of a cell, whose air has delays of its own.
+    /// What a speed test would say of what was measured: idle, nothing varies. Not of a cell, whose
+    /// air has delays of its own.
     fn aim(&self, down: &Way, up: &Way, mbps: f64) -> Option<Aim> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()?;
         self.scenario.wifi.is_none().then(|| {
@@ -309,7 +317,8 @@ impl World {
         })
     }
 
-    /// How far the path under load is from what applications need. Not of a cell, whose air has delays of its own.
+    /// How far the path under load is from what applications need. Not of a cell, whose air has
+    /// delays of its own.
     fn qoo(&self, down: &Way, up: &Way, mbps: f64) -> Option<Qoo> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()? as f64 / MS as f64;
         let both = |of: fn(&Summary) -> f64| base + down.sum(of) + up.sum(of);
@@ -328,7 +337,8 @@ impl World {
         })
     }
 
-    /// What is said of the bottleneck; in a cell packets, drops and sojourns count at all queues of its node.
+    /// What is said of the bottleneck; in a cell packets, drops and sojourns count at all queues of
+    /// its node.
     fn queue_record(&mut self, now: Nanos) -> Run {
         let links = self.net.cell.as_ref().map(|cell| &cell.links);
         let node = links.map(|links| links[0].from);

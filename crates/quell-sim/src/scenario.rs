@@ -1,7 +1,7 @@
 //! The definition of a scenario: TOML in, checked, with defaults filled in.
 //!
-//! A file becomes a tree ([`Table`]), the tree with overrides a [`Source`], and that, checked key by key against the tables in
-//! `keys`, a [`Scenario`]: plain values.
+//! A file becomes a tree ([`Table`]), the tree with overrides a [`Source`], and that, checked key
+//! by key against the tables in `keys`, a [`Scenario`]: plain values.
 
 mod built_in;
 mod catalogue;
@@ -61,8 +61,9 @@ impl Scenario {
         Source::load(name, overrides)?.read()
     }
 
-    /// The scenario as a file that reads back to the same, defaults written out. Traces keep the path they were read from. A
-    /// congestion control from outside ([`Cc::outside`]) has its name there, which no file can bring back.
+    /// The scenario as a file that reads back to the same, defaults written out. Traces keep the
+    /// path they were read from. A congestion control from outside ([`Cc::outside`]) has its name
+    /// there, which no file can bring back.
     pub fn to_toml(&self) -> String {
         toml::write(&write::scenario(self))
     }
@@ -78,8 +79,9 @@ impl Scenario {
     }
 }
 
-/// The seed of run `k` (0 being the first) of a scenario with `seed`. Run 0 has `seed` itself, so that any recorded run can be
-/// repeated alone by giving its seed; the others follow by SplitMix64, cut to the 53 bits that JSON's readers keep.
+/// The seed of run `k` (0 being the first) of a scenario with `seed`. Run 0 has `seed` itself, so
+/// that any recorded run can be repeated alone by giving its seed; the others follow by SplitMix64,
+/// cut to the 53 bits that JSON's readers keep.
 pub fn run_seed(seed: u64, k: u32) -> u64 {
     if k == 0 {
         return seed;
@@ -91,8 +93,9 @@ pub fn run_seed(seed: u64, k: u32) -> u64 {
 }
 
 impl Source {
-    /// What a user named: a file, or else a built-in scenario. Without a name the overrides alone make the scenario if they
-    /// have a rate or a trace; if not, it is the built-in `home`, whatever files there are.
+    /// What a user named: a file, or else a built-in scenario. Without a name the overrides alone
+    /// make the scenario if they have a rate or a trace; if not, it is the built-in `home`,
+    /// whatever files there are.
     ///
     /// # Errors
     /// If there is no such scenario, it cannot be read, or a key or a value is wrong.

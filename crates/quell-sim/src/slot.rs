@@ -15,8 +15,9 @@ use crate::tcp::{Receiver, Sender};
 
 /// One entry of the flow table.
 ///
-/// Connections, of which a world may have thousands, lie in the table itself, so that finding one is no further cache miss. What an
-/// entry holds is noted at its beginning, on the cache line that every packet of a connection needs.
+/// Connections, of which a world may have thousands, lie in the table itself, so that finding one
+/// is no further cache miss. What an entry holds is noted at its beginning, on the cache line that
+/// every packet of a connection needs.
 #[derive(Clone, Debug)]
 #[repr(u8, align(64))]
 #[allow(clippy::large_enum_variant)]
@@ -37,7 +38,8 @@ pub enum Slot {
 
 /// A TCP connection with both its ends.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
+/// are what a packet costs.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
@@ -61,7 +63,8 @@ pub struct Connection {
     pub cc: CongestionControl,
     /// The application goes away; `NEVER` if it stays.
     pub stop: Nanos,
-    /// Which of its segments are measured. Apart, because with it a connection would take another cache line.
+    /// Which of its segments are measured. Apart, because with it a connection would take another
+    /// cache line.
     pub sampler: Box<Sampler>,
     /// The client that has opened it, and which of its connections it is.
     pub owner: Option<(u16, u8)>,
@@ -126,7 +129,8 @@ const MIN_SIZE: u32 = UDP_HEADERS;
 /// The largest: with every overhead, 16 bits hold it.
 const MAX_SIZE: u32 = 64_000;
 
-/// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads, bytes.
+/// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads,
+/// bytes.
 const STATE: (f64, f64) = (120.0, 36.0);
 const COMMAND: (f64, f64) = (45.0, 5.7);
 
@@ -178,7 +182,8 @@ impl Datagrams {
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
-                    // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of 1500).
+                    // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of
+                    // 1500).
                     num::whole_u32(self.rng.exp(bytes as f64)).clamp(MIN_SIZE, MAX_SIZE)
                 } else {
                     num::low_u32(bytes)
@@ -241,8 +246,9 @@ impl Datagrams {
     }
 }
 
-/// How long a Poisson process whose mean gap alternates takes to reach the exponential `draw` (of mean 1). `phase` is where in
-/// its cycle it is; each part of the cycle ends at the first number and has the second as its mean gap.
+/// How long a Poisson process whose mean gap alternates takes to reach the exponential `draw` (of
+/// mean 1). `phase` is where in its cycle it is; each part of the cycle ends at the first number
+/// and has the second as its mean gap.
 fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos {
     let [(on, gap_on), (period, gap_off)] = parts;
     let mut at = phase;
@@ -333,11 +339,13 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_connection_begin_on_a_cache_line_each() {
-        // The entry's kind takes the first 8 bytes. If this fails, move a field that is seldom needed between the ends or away.
+        // The entry's kind takes the first 8 bytes. If this fails, move a field that is seldom
+        // needed between the ends or away.
         let place = |offset| (8 + offset) % 64;
         assert_eq!(place(offset_of!(Connection, receiver)), 0);
         assert_eq!(place(offset_of!(Connection, sender)), 0);
-        // An odd number of lines: an even one would let the same lines of all flows compete for few places in a cache.
+        // An odd number of lines: an even one would let the same lines of all flows compete for few
+        // places in a cache.
         assert_eq!(size_of::<Slot>(), 15 * 64);
     }
 }

@@ -1,4 +1,5 @@
-//! What the controllers of shapers before and behind modems are told of TCP's timestamps, and far hosts that lie.
+//! What the controllers of shapers before and behind modems are told of TCP's timestamps, and far
+//! hosts that lie.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,8 @@ use quell_qdisc::{Nanos, SEC};
 
 use crate::packet::FlowId;
 
-/// Far hosts that hold their answers back: an attack on the loop over the rate (`examples/liars.rs`).
+/// Far hosts that hold their answers back: an attack on the loop over the rate
+/// (`examples/liars.rs`).
 #[derive(Clone, Debug, Default)]
 pub struct DelayAttack {
     /// The first reflectors, so many.

@@ -1,5 +1,5 @@
-//! What the simulator records of packets that leave a queue: a hash over every event, the places of ACKs to be freed, and a
-//! capture.
+//! What the simulator records of packets that leave a queue: a hash over every event, the places of
+//! ACKs to be freed, and a capture.
 
 use quell_link::queue::Observer;
 use quell_qdisc::packet::SACK_BLOCKS;
@@ -20,7 +20,8 @@ pub struct Trace {
     pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
     /// Labels of data and ACKs by slot, where the queue wants them.
     pub labels: Vec<[Labels; 2]>,
-    /// What the ACKs say that came here, by their places in the store; None: the queue does not want it.
+    /// What the ACKs say that came here, by their places in the store; None: the queue does not
+    /// want it.
     pub acks: Option<Vec<Ack>>,
 }
 
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_drop_counts_in_the_hash_at_the_time_when_it_happens() {
-        // A tail drop never entered this queue: what the packet says of its enqueue is 0, or the previous hop's.
+        // A tail drop never entered this queue: what the packet says of its enqueue is 0, or the
+        // previous hop's.
         let hash = |now| {
             let mut trace = Trace::default();
             let p = Pkt::new(Kind::Udp, FlowId::default(), 0, 7, 1500, 1472, Ecn::NotEct);

@@ -1,9 +1,10 @@
-//! quell-sim for a browser: one run per call, text in and text out, through three C functions that JavaScript calls
-//! without generated code.
+//! quell-sim for a browser: one run per call, text in and text out, through three C functions that
+//! JavaScript calls without generated code.
 //!
-//! The caller asks [`request`] for room, writes a [`Request`] as JSON there, calls [`run`] and reads as many bytes as
-//! that returned at [`answer`]: [`Answer`] as JSON.
-// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what becomes of the rest.
+//! The caller asks [`request`] for room, writes a [`Request`] as JSON there, calls [`run`] and
+//! reads as many bytes as that returned at [`answer`]: [`Answer`] as JSON.
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what
+// becomes of the rest.
 #![cfg_attr(
     not(test),
     deny(

@@ -1,5 +1,5 @@
-//! A congestion control that watches delay: it grows by a packet per round trip while few packets queue, and shrinks by one
-//! while many do (the idea of TCP Vegas, Brakmo and Peterson, 1995).
+//! A congestion control that watches delay: it grows by a packet per round trip while few packets
+//! queue, and shrinks by one while many do (the idea of TCP Vegas, Brakmo and Peterson, 1995).
 
 use quell_qdisc::Nanos;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};

@@ -1,5 +1,5 @@
-//! A controller that halves a FIFO's limit when packets wait longer than its target, and raises it by one packet when the link
-//! would otherwise run empty.
+//! A controller that halves a FIFO's limit when packets wait longer than its target, and raises it
+//! by one packet when the link would otherwise run empty.
 
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng};

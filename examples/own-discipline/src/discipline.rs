@@ -1,4 +1,5 @@
-//! A FIFO with a limit on delay: a packet that has waited longer is dropped at the head, when the link asks for the next one.
+//! A FIFO with a limit on delay: a packet that has waited longer is dropped at the head, when the
+//! link asks for the next one.
 
 use std::collections::VecDeque;
 

@@ -249,9 +249,10 @@ impl Reward {
         }
     }
 
-    /// Of the time between two actions at packets, by LFQ's formula (the paper's section III) times that time: so an episode's
-    /// sum is what the formula says of the whole, times its length. Megabytes that left, without `overhead` bytes per packet,
-    /// less alpha times the packet-seconds queued times 1446 bytes.
+    /// Of the time between two actions at packets, by LFQ's formula (the paper's section III) times
+    /// that time: so an episode's sum is what the formula says of the whole, times its length.
+    /// Megabytes that left, without `overhead` bytes per packet, less alpha times the
+    /// packet-seconds queued times 1446 bytes.
     pub(super) fn of_step(&self, overhead: u32, last: &Gauges, now: &Gauges) -> f64 {
         let Reward::Lfq { alpha } = self else {
             return 0.0;

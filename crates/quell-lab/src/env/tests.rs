@@ -123,14 +123,16 @@ fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
         sojourn,
         ..Gauges::default()
     };
-    // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14 with δ = η.
+    // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14
+    // with δ = η.
     let largest = 1500 * 8 * 400 * 1_000_000_000 / 6_500_000;
     let readings = Readings::of(400.0, &g(0, 0, 0), &g(15 * MS, 9, largest));
     assert!(reward.of(&readings, Move::default()).abs() < 1e-6);
 }
 
-/// A learner of LearnQueue's in the environment, greedy from an empty table, against the queue word in the same world: the
-/// table that it fills is the queue's, pair by pair, so that bounds, start, actions, delays and rewards are the same.
+/// A learner of LearnQueue's in the environment, greedy from an empty table, against the queue word
+/// in the same world: the table that it fills is the queue's, pair by pair, so that bounds, start,
+/// actions, delays and rewards are the same.
 #[test]
 fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
     for (words, losses) in [
@@ -170,7 +172,8 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
         let mut q = vec![[0.0f64; 2]; limits.len()];
         let mut visits = vec![[0u32; 2]; limits.len()];
         let mut lost = false;
-        // The environment takes its first action at time 0, the queue word after a period: one that stays at the least limit.
+        // The environment takes its first action at time 0, the queue word after a period: one that
+        // stays at the least limit.
         env.step(&task, &[0.0]).unwrap();
         while !env.over() {
             let row = params

@@ -13,7 +13,8 @@ use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 pub struct Randomization {
     /// The bottleneck's rate, bit/s; drawn by equal factors. It replaces a schedule or a trace.
     pub rate: Option<(u64, u64)>,
-    /// The base round trip of all flows; drawn by equal factors. Links with longer delays get shorter ones.
+    /// The base round trip of all flows; drawn by equal factors. Links with longer delays get
+    /// shorter ones.
     pub rtt: Option<(Nanos, Nanos)>,
     /// `count` of each table of TCP flows.
     pub flows: Option<(u64, u64)>,

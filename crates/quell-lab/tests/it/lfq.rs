@@ -1,4 +1,5 @@
-//! LFQ's experiments: what is drawn, that the two sides part at one point only, and what they are worth.
+//! LFQ's experiments: what is drawn, that the two sides part at one point only, and what they are
+//! worth.
 
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
@@ -82,7 +83,8 @@ fn sides_are_one_below_and_one_above_and_the_label_is_the_better_one() {
         let upper = o.sides[1].reward >= o.sides[0].reward;
         assert_eq!(o.label, o.sides[usize::from(upper)].limit);
         labels[usize::from(upper)] += 1;
-        // Limits were about 12 at every question, so their averages are between 0 and a bit more than that.
+        // Limits were about 12 at every question, so their averages are between 0 and a bit more
+        // than that.
         assert!(
             o.features[20] > 0.0 && o.features[20] < 0.3,
             "{:?}",
@@ -136,7 +138,8 @@ fn flows_advanced_together_come_to_what_each_comes_to_alone_on_any_number_of_thr
             ..Settings::new(0.01)
         };
         let lab = lab(settings, 15.0);
-        // More than run at a time, so that some start late. Compared as text, since the reward of a side not taken is NaN.
+        // More than run at a time, so that some start late. Compared as text, since the reward of a
+        // side not taken is NaN.
         let together: Vec<_> = lab.experiments(0..20).unwrap();
         let alone = (0..20).flat_map(|seed| lab.experiments(seed..seed + 1).unwrap());
         assert_eq!(
@@ -195,7 +198,8 @@ fn settings_out_of_range_are_refused() {
     assert!(refused(|s| s.control.every = 0).contains("every"));
 }
 
-/// Flows of four congestion controls and four round trips, 2 to 64 in all, share a fair queue under one network.
+/// Flows of four congestion controls and four round trips, 2 to 64 in all, share a fair queue under
+/// one network.
 fn mixed(flows: u32) -> World {
     let mut text =
         String::from("duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"100mbit\"\n");
@@ -252,8 +256,8 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
 
 #[test]
 fn experiments_come_out_as_they_did() {
-    // FNV-1a over everything that 32 experiments drew, saw and were worth, from a run of this test: a change of the simulator
-    // that means to leave them alone keeps it.
+    // FNV-1a over everything that 32 experiments drew, saw and were worth, from a run of this test:
+    // a change of the simulator that means to leave them alone keeps it.
     let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
     for online in [false, true] {
         let settings = Settings {

@@ -1,4 +1,5 @@
-//! The simulator and the live plane measure the same: driven by the same arrivals, their records say the same of the queue.
+//! The simulator and the live plane measure the same: driven by the same arrivals, their records
+//! say the same of the queue.
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
@@ -12,13 +13,15 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 /// Of the link, bit/s.
 const RATE: u64 = 10_003_000;
-/// Bytes of IP in each packet, and bit/s of them that arrive: with 14 bytes more each, 4 % too much.
+/// Bytes of IP in each packet, and bit/s of them that arrive: with 14 bytes more each, 4 % too
+/// much.
 const SIZE: u32 = 1473;
 const OFFERED: u64 = 10_307_000;
 const START: Nanos = 1_234_567;
 /// Half of the shortest round trip: the way to the queue.
 const WAY: Nanos = 500;
-/// No decision is due at this time: the simulator stops before a decision at its end, a link does not.
+/// No decision is due at this time: the simulator stops before a decision at its end, a link does
+/// not.
 const DURATION: Nanos = 6001 * MS;
 const WARMUP: Nanos = 500 * MS;
 const BIN: Nanos = 250 * MS;

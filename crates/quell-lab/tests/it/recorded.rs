@@ -1,12 +1,14 @@
-//! Nothing that a simulation computes changes unnoticed: the trace hash and the record of every queue in every kind of
-//! surroundings, held to `data/recorded.csv`.
+//! Nothing that a simulation computes changes unnoticed: the trace hash and the record of every
+//! queue in every kind of surroundings, held to `data/recorded.csv`.
 //!
 //! A commit that means to change behaviour records again and names what changed:
-//! `QUELL_RECORD=1 cargo test --package quell-lab --test it recorded`, then `git diff --stat` on the file.
+//! `QUELL_RECORD=1 cargo test --package quell-lab --test it recorded`, then `git diff --stat` on
+//! the file.
 //!
-//! A row has the packets (hash over every packet event), a digest of the record's keys about queues, one of its keys about
-//! flows, and the goodput for the reader. Keys that a record gains are not in a digest until they are added to the lists below.
-//! What a run cost is in none: `events`, `cpu_s`.
+//! A row has the packets (hash over every packet event), a digest of the record's keys about
+//! queues, one of its keys about flows, and the goodput for the reader. Keys that a record gains
+//! are not in a digest until they are added to the lists below. What a run cost is in none:
+//! `events`, `cpu_s`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A connection between two hosts, whose clocks tick at these rates and begin just before they wrap.
+/// A connection between two hosts, whose clocks tick at these rates and begin just before they
+/// wrap.
 struct Pair {
     passive: Passive,
     ticks: [u64; 2],
@@ -20,7 +21,8 @@ impl Pair {
         (u32::MAX - 1000).wrapping_add(ticks as u32)
     }
 
-    /// Data leaves each 5 ms for `span`, is acknowledged after these delays of the ways up and down; what is told.
+    /// Data leaves each 5 ms for `span`, is acknowledged after these delays of the ways up and
+    /// down; what is told.
     fn run(&mut self, from: Nanos, span: Nanos, ways: [Nanos; 2]) -> Vec<(Nanos, Delay)> {
         let mut told = Vec::new();
         let mut under_way = std::collections::VecDeque::new();
@@ -137,7 +139,8 @@ fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
 
 #[test]
 fn a_timestamp_that_leaves_twice_makes_no_host_late() {
-    // A host of the local network lets each TSval leave, with too few hops to live, long before the segment that is answered.
+    // A host of the local network lets each TSval leave, with too few hops to live, long before the
+    // segment that is answered.
     for twice in [0, 5, 200, 1000] {
         let mut passive = Passive::default();
         let mut told = Vec::new();
@@ -188,7 +191,8 @@ fn unanswered_segments_do_not_replace_answered_connections() {
     let (mut passive, mut answered) = (Passive::default(), 0);
     for round in 1..100_u32 {
         let begin = Nanos::from(round) * 2 * SEC;
-        // Answers to a flood of SYN with forged ports and addresses: those of one of two hosts, and any.
+        // Answers to a flood of SYN with forged ports and addresses: those of one of two hosts, and
+        // any.
         for k in 0..3800 {
             let at = begin + k * MS / 2;
             let forged = Stamped {
@@ -305,7 +309,8 @@ fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
     assert_eq!(least, Some(60 * MS));
 }
 
-/// Round trips of hosts whose clocks tell nothing: host, connection, when it begins, how long it takes; what is told, and when.
+/// Round trips of hosts whose clocks tell nothing: host, connection, when it begins, how long it
+/// takes; what is told, and when.
 fn trips(passive: &mut Passive, all: &[(u64, u64, Nanos, Nanos)]) -> Vec<(Nanos, Delay)> {
     let events = all.iter().flat_map(|&(host, connection, at, takes)| {
         let value = (at / MS) as u32 + 1;

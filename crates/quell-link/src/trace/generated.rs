@@ -1,4 +1,5 @@
-//! Synthetic lines, generated from a seed; equal seeds give equal lines. They have the shape of measured lines, not their numbers.
+//! Synthetic lines, generated from a seed; equal seeds give equal lines. They have the shape of
+//! measured lines, not their numbers.
 
 use std::ops::Range;
 
@@ -23,13 +24,16 @@ pub const NAMES: [&str; 10] = [
 /// The line of a name, with `:SEED` behind it if not that of seed 1; `None` if there is none.
 ///
 /// - `lte`: a phone in a moving car, a minute long; 12 and 6 Mbit/s on average.
-/// - `starlink`: a level for each 15 s between two handovers, and at each handover a pause of 20 to 80 ms (as Mohan et
-///   al., WWW 2024, and Tanveer et al., LEO-NET 2023, measured); 60 and 10 Mbit/s on average, two minutes long.
-/// - `docsis`: a cable shared with neighbours, an evening compressed into two minutes: the rate falls to between 30 and 50 percent
-///   and recovers, and the neighbours' bursts take more; 40 and 10 Mbit/s on average.
-/// - `powerline`: noise in step with the mains' half-waves (50 Hz), appliances that take steps of the rate, short impulses; two minutes
-///   long; 30 and 15 Mbit/s on average.
-/// - `sleepy`: a constant rate with two pauses of two seconds in two minutes, in which the modem sleeps; 20 and 5 Mbit/s on average.
+/// - `starlink`: a level for each 15 s between two handovers, and at each handover a pause of 20 to
+///   80 ms (as Mohan et al., WWW 2024, and Tanveer et al., LEO-NET 2023, measured); 60 and 10
+///   Mbit/s on average, two minutes long.
+/// - `docsis`: a cable shared with neighbours, an evening compressed into two minutes: the rate
+///   falls to between 30 and 50 percent and recovers, and the neighbours' bursts take more; 40 and
+///   10 Mbit/s on average.
+/// - `powerline`: noise in step with the mains' half-waves (50 Hz), appliances that take steps of
+///   the rate, short impulses; two minutes long; 30 and 15 Mbit/s on average.
+/// - `sleepy`: a constant rate with two pauses of two seconds in two minutes, in which the modem
+///   sleeps; 20 and 5 Mbit/s on average.
 pub(super) fn line(name: &str) -> Option<Trace> {
     let (kind, seed) = match name.split_once(':') {
         Some((kind, seed)) => (kind, seed.parse().ok()?),
@@ -94,8 +98,9 @@ impl Draws {
         value - value / time + deviation * libm::sqrt(2.0 / time) * self.normal()
     }
 
-    /// An invented cellular link. Its rate is the exponential of a process that wanders and returns (10 s for the terrain, 300 ms
-    /// for fading), so that it is log-normal as measured traces are; now and then a handover takes all of it for 50 to 300 ms.
+    /// An invented cellular link. Its rate is the exponential of a process that wanders and returns
+    /// (10 s for the terrain, 300 ms for fading), so that it is log-normal as measured traces are;
+    /// now and then a handover takes all of it for 50 to 300 ms.
     fn lte(&mut self, length: u64) -> Vec<f64> {
         let (mut terrain, mut fading) = (0.0, 0.0);
         let mut dark_until = 0;

@@ -1,5 +1,5 @@
-//! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one that quell ships. All that may
-//! follow `l4s` may follow it too.
+//! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one
+//! that quell ships. All that may follow `l4s` may follow it too.
 
 use quell_qdisc::control::{Control, a3c};
 use quell_qdisc::l4s;
@@ -27,7 +27,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
+    /// The controller, or none if the network is no good, which tests rule out for the shipped one
+    /// and `load` for others.
     fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(&SHIPPED))?;
         let controller = a3c::A3c::new(self.control.clone(), policy).ok()?;

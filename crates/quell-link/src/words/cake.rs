@@ -1,4 +1,5 @@
-//! CAKE's words, which mean what they mean to `tc`: of words that contradict each other the last counts.
+//! CAKE's words, which mean what they mean to `tc`: of words that contradict each other the last
+//! counts.
 
 use quell_qdisc::cake::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use quell_qdisc::disciplines;

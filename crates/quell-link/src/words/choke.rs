@@ -38,8 +38,8 @@ impl Default for Words {
 
 impl Words {
     /// The parameters on a link of this rate. Defaults: `min` is `max` / 3, `max` is `limit` / 4
-    /// and `limit` is 4 `max`; without both, `max` is as many packets as the link sends in 30 ms, at
-    /// least 3.
+    /// and `limit` is 4 `max`; without both, `max` is as many packets as the link sends in 30 ms,
+    /// at least 3.
     fn params(&self, rate_bps: u64) -> Params {
         let avpkt = u64::from(self.avpkt.max(1));
         let by_rate = || num::low_u32((red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3));

@@ -1,4 +1,5 @@
-//! Classes: what `htb`, `prio`, `ets` and `drr` have in them, with `tc`'s words. Those of a queue stand behind its other options:
+//! Classes: what `htb`, `prio`, `ets` and `drr` have in them, with `tc`'s words. Those of a queue
+//! stand behind its other options:
 //! `htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit queue fq_codel`.
 
 use std::fmt;
@@ -330,7 +331,8 @@ impl Class {
         self.queue.as_ref().map(|queue| queue.build(rate_bps).queue)
     }
 
-    /// The class as words of a queue with classes of its sort, `class 1:10 rate 5mbit`, and what is wrong with them there.
+    /// The class as words of a queue with classes of its sort, `class 1:10 rate 5mbit`, and what is
+    /// wrong with them there.
     ///
     /// # Errors
     /// If such a queue has no classes, or a word is not one of its classes'.

@@ -29,8 +29,9 @@ impl Words {
         }
     }
 
-    /// The controller under guard. The fallback is a classic controller that sets the same knob: [`classic`] for a whole queue's
-    /// drop probability or limit, a constant for limits of single flows, the queue's own law for a base probability.
+    /// The controller under guard. The fallback is a classic controller that sets the same knob:
+    /// [`classic`] for a whole queue's drop probability or limit, a constant for limits of single
+    /// flows, the queue's own law for a base probability.
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
         let (whole, sub) = learned.knobs();
         let classic: Box<dyn Control> = if whole.drop || whole.limit {
@@ -51,7 +52,8 @@ impl Words {
     }
 }
 
-/// The classic controller that a guard falls back to: PIE for a queue's drop probability, WQM for its limit.
+/// The classic controller that a guard falls back to: PIE for a queue's drop probability, WQM for
+/// its limit.
 pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
     if sets_drop {
         note("pie");

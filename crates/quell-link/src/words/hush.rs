@@ -1,5 +1,5 @@
-//! `hush`: quell's own queue. A trained policy sets the parameters of its law; the policy comes from a
-//! file (`model FILE`) or is the one that quell ships.
+//! `hush`: quell's own queue. A trained policy sets the parameters of its law; the policy comes
+//! from a file (`model FILE`) or is the one that quell ships.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of those that quell ships.
+//! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of
+//! those that quell ships.
 
 use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;

@@ -1,5 +1,5 @@
-//! The network of a learned controller: from a file that the words name, or shipped with quell: in the program, or
-//! without the feature `networks` in a folder.
+//! The network of a learned controller: from a file that the words name, or shipped with quell: in
+//! the program, or without the feature `networks` in a folder.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -121,7 +121,8 @@ impl Own {
     }
 }
 
-/// Where a program without networks in it looks for them, if the environment's `QUELL_MODELS` names no other folder.
+/// Where a program without networks in it looks for them, if the environment's `QUELL_MODELS` names
+/// no other folder.
 const FOLDER: &str = "/usr/share/quell/models";
 
 /// The network in `models/` of this name.

@@ -67,7 +67,8 @@ impl<T> Opt<T> {
         Self { head, field }
     }
 
-    /// The option may be given again and override others: what is said later counts, as `tc` has it.
+    /// The option may be given again and override others: what is said later counts, as `tc` has
+    /// it.
     pub const fn again(mut self) -> Self {
         self.head.again = true;
         self

@@ -1,4 +1,5 @@
-//! Queues that another crate brings. They have a name in place of words, and no file or command line can name them.
+//! Queues that another crate brings. They have a name in place of words, and no file or command
+//! line can name them.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -40,12 +41,13 @@ impl PartialEq for Words {
 }
 
 impl Queue {
-    /// A queue that another crate brings: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s that is `Clone`, `Debug`,
-    /// `Send` and `Sync`. `name` is what records and tables call it. `make` makes an empty queue for a link of this mean rate,
-    /// bit/s; every run gets its own.
+    /// A queue that another crate brings: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s
+    /// that is `Clone`, `Debug`, `Send` and `Sync`. `name` is what records and tables call it.
+    /// `make` makes an empty queue for a link of this mean rate, bit/s; every run gets its own.
     ///
     /// # Errors
-    /// If the name is empty, has characters that cannot be printed, or begins with the name of a built-in kind.
+    /// If the name is empty, has characters that cannot be printed, or begins with the name of a
+    /// built-in kind.
     pub fn outside<D: AnyDiscipline + 'static>(
         name: &str,
         make: impl Fn(u64) -> D + Send + Sync + 'static,

@@ -63,7 +63,8 @@ pub(super) static PIE: Kind<Words> = Kind {
     source: "RFC 8033, Linux sch_pie",
     default: Words::default,
     options: &[
-        // Before the options whose defaults it changes, so that the canonical words put it there too.
+        // Before the options whose defaults it changes, so that the canonical words put it there
+        // too.
         opt(
             "ns3-2018",
             Field::Switch {

@@ -1,4 +1,5 @@
-//! `red`: like `tc`, it derives missing options from the given ones, and finally from the link's rate.
+//! `red`: like `tc`, it derives missing options from the given ones, and finally from the link's
+//! rate.
 
 use quell_qdisc::disciplines;
 use quell_qdisc::red::{Params, default_burst};
@@ -45,8 +46,8 @@ impl Default for Words {
 }
 
 impl Words {
-    /// The parameters on a link of this rate. As in tc-red(8) max is a quarter of limit and min a third of max; a queue of
-    /// 30 ms where neither is given.
+    /// The parameters on a link of this rate. As in tc-red(8) max is a quarter of limit and min a
+    /// third of max; a queue of 30 ms where neither is given.
     pub fn params(&self, rate_bps: u64) -> Params {
         let by_rate = Params::for_rate(rate_bps.max(8));
         let max = self.max.or(self.limit.map(|l| l / 4));

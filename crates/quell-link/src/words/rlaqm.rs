@@ -1,4 +1,5 @@
-//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
+//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell
+//! ships.
 
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;

@@ -24,7 +24,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// The parameters. As in tc-sfq(8) `max` is a quarter of `redflowlimit`, and `min` a third of `max`.
+    /// The parameters. As in tc-sfq(8) `max` is a quarter of `redflowlimit`, and `min` a third of
+    /// `max`.
     fn params(&self) -> Params {
         let red = self.redflowlimit.map(|limit| {
             let max = self.max.unwrap_or(limit / 4);

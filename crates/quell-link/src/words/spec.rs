@@ -12,7 +12,8 @@ use crate::error::Error;
 
 /// A kind's parameters, read and checked, with what they build.
 pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
-    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
+    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from
+    /// which some kinds take defaults.
     fn build(&self, rate_bps: u64) -> Built;
 
     /// What only a link's rate can show to be wrong.
@@ -23,7 +24,8 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes this network in place of the one that the words name; an error where none is asked, or one of another shape.
+    /// Takes this network in place of the one that the words name; an error where none is asked, or
+    /// one of another shape.
     ///
     /// # Errors
     /// If this kind asks no network, or another kind of network.

@@ -1,5 +1,6 @@
-//! A kind of queue as a table of options that reads, prints and lists its words. No word is silently ignored:
-//! a preset (an option that sets other options as well) has to come before the options that it would override.
+//! A kind of queue as a table of options that reads, prints and lists its words. No word is
+//! silently ignored: a preset (an option that sets other options as well) has to come before the
+//! options that it would override.
 
 use std::fmt;
 
@@ -28,8 +29,8 @@ pub(super) struct Kind<T: 'static> {
     pub check: fn(&T) -> Result<(), &'static str>,
 }
 
-/// Parameters with the table of their options. All that reads and prints words works on this trait, so that it is
-/// compiled once and not for each type of parameters.
+/// Parameters with the table of their options. All that reads and prints words works on this trait,
+/// so that it is compiled once and not for each type of parameters.
 trait Row {
     fn len(&self) -> usize;
     fn head(&self, option: usize) -> &Head;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::request::QdiscState;
 
-/// The handle of the first queue, and of the root where there are several; others while these are taken: under a handle the kernel does
-/// not replace one kind by another.
+/// The handle of the first queue, and of the root where there are several; others while these are
+/// taken: under a handle the kernel does not replace one kind by another.
 pub const HANDLES: [(u32, u32); 2] = [(0x9E00 << 16, 0x9DFF << 16), (0x9E10 << 16, 0x9DFE << 16)];
 /// Whether a root of this handle may be ours.
 pub fn is_ours(handle: u32) -> bool {
@@ -19,7 +19,8 @@ pub const RESTORABLE: [&str; 10] = [
     "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
 ];
 
-/// What was on a device: the disciplines that were configured; the kernel creates default ones again by itself.
+/// What was on a device: the disciplines that were configured; the kernel creates default ones
+/// again by itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreviousQdiscs {

@@ -9,7 +9,8 @@ pub struct Discipline {
     pub name: &'static str,
     /// Its object.
     pub object: &'static [u8],
-    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue words; none: its law marks none.
+    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue
+    /// words; none: its law marks none.
     ecn: Option<bool>,
 }
 

@@ -1,7 +1,9 @@
-//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs (docs/how-to/kernel.md).
+//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs
+//! (docs/how-to/kernel.md).
 //!
-//! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
-//! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.
+//! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long
+//! as a queue of it is in use: nothing is pinned, no process stays, and `tc qdisc del` takes all of
+//! it away, too.
 
 mod before;
 pub(crate) mod chosen;
@@ -51,11 +53,12 @@ impl Options {
     }
 }
 
-/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name, reports what is attached.
+/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name,
+/// reports what is attached.
 ///
 /// # Errors
-/// If an option is wrong, the kernel lacks support, a capability is missing, the verifier rejects the program, or another program
-/// configured the present discipline.
+/// If an option is wrong, the kernel lacks support, a capability is missing, the verifier rejects
+/// the program, or another program configured the present discipline.
 pub fn run(options: &Options) -> Result<(), Error> {
     let dev = options.dev.as_str();
     let device = host::existing(dev)?;
@@ -188,7 +191,8 @@ fn attach(
     Ok(())
 }
 
-/// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the user should know.
+/// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the
+/// user should know.
 fn mark(
     object: &Registered,
     saved: &mut Saved,

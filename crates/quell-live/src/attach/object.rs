@@ -1,4 +1,5 @@
-//! Loading of a compiled discipline: its types, maps and programs, then its registration as a discipline of the kernel (struct_ops).
+//! Loading of a compiled discipline: its types, maps and programs, then its registration as a
+//! discipline of the kernel (struct_ops).
 
 use std::collections::HashMap;
 use std::io;
@@ -65,8 +66,8 @@ fn unknown(what: &str) -> LoadError {
 }
 
 impl Registered {
-    /// Loads a discipline with memory for so many queues into the kernel of these types, sets their knobs, and registers it as
-    /// `quell_NAME`.
+    /// Loads a discipline with memory for so many queues into the kernel of these types, sets their
+    /// knobs, and registers it as `quell_NAME`.
     ///
     /// # Errors
     /// If a right is missing or the kernel refuses it: with what its verifier says.
@@ -151,8 +152,8 @@ impl Loader<'_> {
         })
     }
 
-    /// Makes the maps of the object. Each that it declares is a variable of a struct whose members' types say what it is;
-    /// of constants there is one for each section.
+    /// Makes the maps of the object. Each that it declares is a variable of a struct whose members'
+    /// types say what it is; of constants there is one for each section.
     fn maps(&self, slots: u32) -> Result<Vec<(String, OwnedFd)>, LoadError> {
         let mut maps = Vec::new();
         let types = &self.object.types;
@@ -192,7 +193,8 @@ impl Loader<'_> {
         Ok(maps)
     }
 
-    /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of them.
+    /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of
+    /// them.
     fn discipline(&self, name: &str) -> Result<OwnedFd, LoadError> {
         let no = || unknown(REGISTERED);
         let (types, kernel) = (&self.object.types, self.kernel);

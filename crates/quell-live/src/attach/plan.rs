@@ -12,7 +12,8 @@ use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applie
 use crate::rtnetlink::tree::describe;
 use crate::system::host;
 
-/// Queues at most: `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place in memory.
+/// Queues at most: `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
+/// in memory.
 const SLOTS: usize = 16;
 /// What is to be done.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Decides what is replaced: the root, or the queues of `mq` unless a rate is given, which is one for all of a device.
+    /// Decides what is replaced: the root, or the queues of `mq` unless a rate is given, which is
+    /// one for all of a device.
     ///
     /// # Errors
     /// If another program configured the present discipline, or quell could not restore it later.

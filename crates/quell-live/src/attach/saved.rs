@@ -97,8 +97,8 @@ impl Saved {
         }
     }
 
-    /// Whether the root of its device is still one of quell's disciplines. This includes the previous one, in case a process was killed
-    /// while it replaced that.
+    /// Whether the root of its device is still one of quell's disciplines. This includes the
+    /// previous one, in case a process was killed while it replaced that.
     pub fn is_there(&self, rows: &[QdiscState]) -> bool {
         rows.iter().any(|row| self.is_root(row))
     }
@@ -140,7 +140,8 @@ impl Saved {
         let mut dump = Dump::new().map_err(no)?;
         let rows = tree::rows(&mut dump, self.device).map_err(no)?;
         let there = rows.iter().find(|row| self.is_root(row));
-        // All in one message: a process that is killed in between would have taken away what tells that this is to be put back.
+        // All in one message: a process that is killed in between would have taken away what tells
+        // that this is to be put back.
         if let Some(root) = there {
             // The kernel then makes its default one; children of mq come back with theirs.
             rtnl.request(&Request {

@@ -1,4 +1,5 @@
-//! Whether this kernel takes disciplines in BPF, and this process may load them: said before anything is tried.
+//! Whether this kernel takes disciplines in BPF, and this process may load them: said before
+//! anything is tried.
 
 use std::{fs, io};
 

@@ -1,6 +1,8 @@
-//! A compiled object, and programs that are linked from its functions: of what libbpf does, that which quell's own objects need.
+//! A compiled object, and programs that are linked from its functions: of what libbpf does, that
+//! which quell's own objects need.
 //!
-//! The offsets of fields in the kernel's types are left to the kernel, which gets clang's notes of what is read (CO-RE, since Linux 5.17).
+//! The offsets of fields in the kernel's types are left to the kernel, which gets clang's notes of
+//! what is read (CO-RE, since Linux 5.17).
 
 use std::collections::HashMap;
 
@@ -20,7 +22,8 @@ pub const MAPS: &str = ".maps";
 const CONSTANTS: &str = ".rodata";
 /// Bytes of an instruction.
 const EACH: u64 = 8;
-// Second registers that say what a number is (linux/bpf.h): BPF_PSEUDO_MAP_FD, _MAP_VALUE, _CALL, _KFUNC_CALL.
+// Second registers that say what a number is (linux/bpf.h): BPF_PSEUDO_MAP_FD, _MAP_VALUE, _CALL,
+// _KFUNC_CALL.
 const MAP: u8 = 1;
 const MAP_VALUE: u8 = 2;
 const CALL: u8 = 1;
@@ -85,7 +88,8 @@ impl<'a> Object<'a> {
         let types = Btf::new(bytes)?;
         let types = types.finish(|name| Some(num::index(section(name)?.size())))?;
 
-        // struct btf_ext_header: its length, then where each part begins, behind it, and how long it is: functions, lines, accesses.
+        // struct btf_ext_header: its length, then where each part begins, behind it, and how long
+        // it is: functions, lines, accesses.
         let notes = section(".BTF.ext")?.data().ok()?;
         let part = |at| {
             let begin = word(notes, 4)? as usize + word(notes, at)? as usize;
@@ -137,8 +141,9 @@ impl<'a> Object<'a> {
         self.file.symbol_by_index(to).ok()?.name().ok()
     }
 
-    /// Links a program: the function of this name, and behind it all that it calls. `outside` has the numbers of maps, of those with the
-    /// constants of a section, and of the kernel's functions, by name.
+    /// Links a program: the function of this name, and behind it all that it calls. `outside` has
+    /// the numbers of maps, of those with the constants of a section, and of the kernel's
+    /// functions, by name.
     ///
     /// # Errors
     /// The name of what is not known.
@@ -253,7 +258,8 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Has the first of these instructions, which becomes the program's `here`, refer to its target.
+    /// Has the first of these instructions, which becomes the program's `here`, refer to its
+    /// target.
     fn refer(&mut self, code: &mut [u64], target: Target<'_>, here: u64) -> Result<(), String> {
         let number = |name: &str| self.outside.get(name).copied().ok_or(name.to_owned());
         match target {
@@ -297,7 +303,8 @@ fn references(file: &ElfFile64<'_, LittleEndian>, section: SectionIndex) -> Vec<
     section.relocations().filter_map(reference).collect()
 }
 
-/// Reads a part of .BTF.ext: how long a record is; then of each section its name, how many records, and these.
+/// Reads a part of .BTF.ext: how long a record is; then of each section its name, how many records,
+/// and these.
 fn records<const N: usize>(
     part: &[u8],
     mut take: impl FnMut(u32, [u32; N]) -> Option<()>,

@@ -1,5 +1,5 @@
-//! Programs for the kernel's BPF machine: put together here or compiled before, loaded by the system call bpf(2), no compiler and no library
-//! (RFC 9669 has the instructions).
+//! Programs for the kernel's BPF machine: put together here or compiled before, loaded by the
+//! system call bpf(2), no compiler and no library (RFC 9669 has the instructions).
 #![allow(unsafe_code)]
 
 pub mod btf;
@@ -41,7 +41,8 @@ const LOG: usize = 64 << 10;
 const LINES: usize = 3;
 /// Neither helper that quell calls needs a program under the GPL.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
-/// Functions of the kernel that disciplines call do: their sources are under the MIT licence or the GPL.
+/// Functions of the kernel that disciplines call do: their sources are under the MIT licence or the
+/// GPL.
 const DUAL: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// Memory that is mapped.
@@ -63,7 +64,8 @@ impl Map {
         Self::with(libc::PROT_READ | libc::PROT_WRITE, length, fd)
     }
 
-    /// Maps what a descriptor has, for reading alone. Of a map of BPF the descriptor must allow writing all the same (`bpf_map_mmap`).
+    /// Maps what a descriptor has, for reading alone. Of a map of BPF the descriptor must allow
+    /// writing all the same (`bpf_map_mmap`).
     pub fn to_read(length: usize, fd: &OwnedFd) -> io::Result<Self> {
         Self::with(libc::PROT_READ, length, Some((fd, 0)))
     }
@@ -97,7 +99,8 @@ impl Drop for Map {
 
 /// The system call bpf(2), its attributes as words of 32 bits.
 fn bpf(command: c_int, words: &[u32]) -> io::Result<c_int> {
-    // SAFETY: the attributes outlive the call, as does all that addresses in them lead to; what the kernel writes to is meant for that.
+    // SAFETY: the attributes outlive the call, as does all that addresses in them lead to; what the
+    // kernel writes to is meant for that.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), size_of_val(words)) };
     match c_int::try_from(done) {
         Ok(done) if done >= 0 => Ok(done),
@@ -187,8 +190,8 @@ pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(map)
 }
 
-/// A map whose only value, of a type of the kernel and so many bytes, is a struct of programs that [`register`] makes known to the kernel.
-/// It wants the object's types, of which it uses none.
+/// A map whose only value, of a type of the kernel and so many bytes, is a struct of programs that
+/// [`register`] makes known to the kernel. It wants the object's types, of which it uses none.
 pub fn struct_ops(name: &str, types: &OwnedFd, value: u32, bytes: u32) -> io::Result<OwnedFd> {
     let [n0, n1, n2, n3] = called(name);
     let types = number(types);
@@ -233,11 +236,13 @@ pub struct Load<'a> {
     pub place: u32,
     /// The number of the kernel's type that it is a part of.
     pub target: u32,
-    /// The types that the rest refers to; without them it is one of quell's small programs, which call nothing that needs the GPL.
+    /// The types that the rest refers to; without them it is one of quell's small programs, which
+    /// call nothing that needs the GPL.
     pub types: Option<&'a OwnedFd>,
     /// Its functions: the first instruction, and the type.
     pub functions: &'a [[u32; 2]],
-    /// Where it reads the kernel's structs, for the kernel to say at which offset (struct bpf_core_relo).
+    /// Where it reads the kernel's structs, for the kernel to say at which offset (struct
+    /// bpf_core_relo).
     pub accesses: &'a [[u32; 4]],
 }
 
@@ -249,7 +254,8 @@ pub fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
 /// As [`load`], with the reason in words where the kernel refuses it.
 ///
 /// # Errors
-/// If a right is missing, the kernel has no such programs, or its verifier refuses this one: with what it says.
+/// If a right is missing, the kernel has no such programs, or its verifier refuses this one: with
+/// what it says.
 pub fn load_explained(kind: u32, code: &[u64]) -> Result<OwnedFd, Error> {
     load_with_log(&small(kind, code)).map_err(|(error, log)| refused(&error, &log))
 }
@@ -267,7 +273,8 @@ fn small(kind: u32, code: &[u64]) -> Load<'_> {
     }
 }
 
-/// Has the kernel check a program and take it. An error comes with the last lines of the verifier's log.
+/// Has the kernel check a program and take it. An error comes with the last lines of the verifier's
+/// log.
 pub fn load_with_log(load: &Load<'_>) -> Result<OwnedFd, (io::Error, String)> {
     logged(|level, size, log| load_quietly(load, level, size, log))
 }
@@ -340,7 +347,8 @@ pub fn last_lines(log: &[u8]) -> String {
     kept[kept.len().saturating_sub(LINES)..].join(" / ")
 }
 
-/// The number by which the kernel knows a program or a map: unlike its descriptor, it is the same for all.
+/// The number by which the kernel knows a program or a map: unlike its descriptor, it is the same
+/// for all.
 pub fn id(of: &OwnedFd) -> io::Result<u32> {
     // struct bpf_prog_info and bpf_map_info begin with the kind and the number.
     let mut info = [0u32; 2];
@@ -413,7 +421,8 @@ pub(crate) const EXIT: u8 = 0x95;
 pub(crate) const JUMP: u8 = 0x05;
 pub(crate) const JUMP_ZERO: u8 = 0x15;
 pub(crate) const JUMP_AT_LEAST: u8 = 0x3d;
-/// The second register of [`ADDRESS`]: the number is a map's descriptor, and the address that of its first value (BPF_PSEUDO_MAP_VALUE).
+/// The second register of [`ADDRESS`]: the number is a map's descriptor, and the address that of
+/// its first value (BPF_PSEUDO_MAP_VALUE).
 const OF_VALUE: u8 = 2;
 
 impl Assembler {

@@ -1,4 +1,5 @@
-//! The memory that a discipline in the kernel shares with user space: knobs and gauges (crates/quell-qdisc/bpf/page.h).
+//! The memory that a discipline in the kernel shares with user space: knobs and gauges
+//! (crates/quell-qdisc/bpf/page.h).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -292,7 +293,8 @@ pub struct Slot<'a> {
 
 impl Slot<'_> {
     fn long(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: within the part and aligned as in the C structure; this shared memory is only accessed as atomics.
+        // SAFETY: within the part and aligned as in the C structure; this shared memory is only
+        // accessed as atomics.
         unsafe { AtomicU64::from_ptr(self.page.memory.at.add(self.at + at).cast()) }
     }
 
@@ -311,13 +313,15 @@ impl Slot<'_> {
         }
     }
 
-    /// Drops packets on arrival with this probability, in parts of 2^32, as long as what is steered is valid.
+    /// Drops packets on arrival with this probability, in parts of 2^32, as long as what is steered
+    /// is valid.
     pub fn steer(&self, drop: u64) {
         let drop = num::low_u32(drop.min(u32::MAX.into()));
         self.short(STEERED_DROP).store(drop, Ordering::Relaxed);
     }
 
-    /// What is steered is valid until then (CLOCK_MONOTONIC), and the law rests; then it decides again.
+    /// What is steered is valid until then (CLOCK_MONOTONIC), and the law rests; then it decides
+    /// again.
     pub fn valid_until(&self, time: u64) {
         self.long(VALID_UNTIL).store(time, Ordering::Relaxed);
     }

@@ -1,6 +1,8 @@
-//! The firewall's rules that send an interface's packets to packet queues: made, looked at, removed.
+//! The firewall's rules that send an interface's packets to packet queues: made, looked at,
+//! removed.
 //!
-//! Nothing counts as absent because a program failed: only a list of rules that was read to its end and lacks one says so.
+//! Nothing counts as absent because a program failed: only a list of rules that was read to its end
+//! and lacks one says so.
 
 mod nftables;
 mod saved;
@@ -22,10 +24,12 @@ const MAX_PASSES: usize = 3;
 /// Chains of the mangle table, and the option that names a rule's interface in each.
 const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
 
-/// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one of them.
+/// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one
+/// of them.
 pub type Queues = RangeInclusive<u16>;
 
-/// The firewall that has the rules. A state file says no more of them: the interface determines the rules.
+/// The firewall that has the rules. A state file says no more of them: the interface determines the
+/// rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Firewall {
@@ -77,11 +81,12 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables where nft and the kernel take it, else
-    /// (or with `QUELL_FIREWALL=iptables`) with iptables.
+    /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables
+    /// where nft and the kernel take it, else (or with `QUELL_FIREWALL=iptables`) with iptables.
     ///
     /// # Errors
-    /// If neither nftables nor iptables can be used here, or the interface's name does not suit iptables.
+    /// If neither nftables nor iptables can be used here, or the interface's name does not suit
+    /// iptables.
     pub fn new(dev: &str, egress: Option<Queues>, ingress: Option<Queues>) -> Result<Self, Error> {
         let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
         let table = Table::new(dev, egress.as_ref(), ingress.as_ref()).filter(|_| !iptables);
@@ -148,9 +153,9 @@ impl Changes {
         }
     }
 
-    /// Makes what is missing, and removes what an earlier process left on the interface, or another program has put back of it: its rules
-    /// would take the packets of these. A rule of iptables is moved behind rules of others: a packet that was queued skips the rest of its
-    /// chain.
+    /// Makes what is missing, and removes what an earlier process left on the interface, or another
+    /// program has put back of it: its rules would take the packets of these. A rule of iptables is
+    /// moved behind rules of others: a packet that was queued skips the rest of its chain.
     ///
     /// # Errors
     /// What the program said that refused a change; some may be made.
@@ -174,7 +179,8 @@ impl Changes {
         Ok(made)
     }
 
-    /// Whether the kernel sends notifications of changes: nf_tables does, the tables of older iptables do not.
+    /// Whether the kernel sends notifications of changes: nf_tables does, the tables of older
+    /// iptables do not.
     pub fn noticed(&self) -> bool {
         let new = |rule: &Rule| {
             command::run(rule.program, &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
@@ -201,7 +207,8 @@ pub fn led() -> Vec<Queues> {
     led
 }
 
-/// The interfaces that have rules of quell in iptables, whoever made them, as far as they can be listed.
+/// The interfaces that have rules of quell in iptables, whoever made them, as far as they can be
+/// listed.
 pub fn ruled() -> Vec<String> {
     let rules = listed(tables().0.as_deref()).into_iter();
     let mut devs: Vec<_> = rules
@@ -221,8 +228,8 @@ fn tables() -> (Option<String>, Vec<Queues>) {
     }
 }
 
-/// The rules of iptables in the chains, `tables` being those that nft lists. Tables of iptables that are not there are not asked for:
-/// iptables would make them.
+/// The rules of iptables in the chains, `tables` being those that nft lists. Tables of iptables
+/// that are not there are not asked for: iptables would make them.
 fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     let has_mangle = |family: &str| {
         let legacy = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
@@ -241,7 +248,8 @@ fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     rules
 }
 
-/// Removes all of quell's rules on an interface, whatever their queues; returns how many there were.
+/// Removes all of quell's rules on an interface, whatever their queues; returns how many there
+/// were.
 ///
 /// # Errors
 /// What the program said that refused a change; some rules may be left.
@@ -259,7 +267,8 @@ pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     Ok(removed)
 }
 
-/// Removes quell's rules on an interface from a chain, all but one; how many there were, and what the chain has then.
+/// Removes quell's rules on an interface from a chain, all but one; how many there were, and what
+/// the chain has then.
 fn clear(
     program: &'static str,
     (chain, flag): (&'static str, &str),
@@ -302,7 +311,8 @@ fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
     matching.chain(action).map(str::to_owned).collect()
 }
 
-/// Where a rule is among those of its chain. Rules of quell on other interfaces take none of its packets.
+/// Where a rule is among those of its chain. Rules of quell on other interfaces take none of its
+/// packets.
 fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
     match chain.iter().rposition(|listed| listed == rule) {
         None => Place::Missing,

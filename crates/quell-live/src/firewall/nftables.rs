@@ -1,4 +1,5 @@
-//! The rules of `quell live` as a table of nftables: one of its own, made at once and removed whole.
+//! The rules of `quell live` as a table of nftables: one of its own, made at once and removed
+//! whole.
 
 use crate::firewall::{MARK, Made, Queues, range};
 use crate::system::command;
@@ -12,9 +13,10 @@ fn absent(text: &str) -> bool {
 const PREFIX: &str = "quell_live_";
 const FLAGS: &str = " queue flags bypass to ";
 
-/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take. Other characters
-/// than letters and digits are written as `_` and their code, so that no two interfaces have the same table. For letters and digits alone
-/// the name with the sum at its end is that of quell 0.2, so that a table that it left is replaced.
+/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name
+/// that nft does not take. Other characters than letters and digits are written as `_` and their
+/// code, so that no two interfaces have the same table. For letters and digits alone the name with
+/// the sum at its end is that of quell 0.2, so that a table that it left is replaced.
 fn name(dev: &str) -> Option<String> {
     let mut name = PREFIX.to_owned();
     for c in dev.chars() {
@@ -39,8 +41,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// What sends what leaves, or arrives at, an interface to these packet queues. None where an interface has a name that nft cannot
-    /// be told.
+    /// What sends what leaves, or arrives at, an interface to these packet queues. None where an
+    /// interface has a name that nft cannot be told.
     pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
         let name = name(dev)?;
         let ways = [
@@ -157,7 +159,8 @@ fn queues(text: &str) -> Vec<Queues> {
     super::once(text.lines().filter_map(queue).collect())
 }
 
-/// Removes the table of an interface; returns how many rules it had. It is gone when nft says that there is no such table.
+/// Removes the table of an interface; returns how many rules it had. It is gone when nft says that
+/// there is no such table.
 pub fn undo(dev: &str) -> Result<usize, String> {
     let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
     let mut removed = 0;

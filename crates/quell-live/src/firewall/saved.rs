@@ -1,5 +1,5 @@
-//! The packet queues to which rules of iptables lead, in whatever table and chain, as `iptables-save`
-//! writes them.
+//! The packet queues to which rules of iptables lead, in whatever table and chain, as
+//! `iptables-save` writes them.
 
 use crate::firewall::{Queues, range};
 

@@ -1,6 +1,7 @@
-//! What LearnQueue has learned on an interface outlives a restart: a file for each direction and each of its words, which `quell show`
-//! reads, too. A file is only written after it has been read, or was not there: the table of another process, or one that could not be
-//! read, is never replaced.
+//! What LearnQueue has learned on an interface outlives a restart: a file for each direction and
+//! each of its words, which `quell show` reads, too. A file is only written after it has been read,
+//! or was not there: the table of another process, or one that could not be read, is never
+//! replaced.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::system::host;
 use crate::system::messages::tell;
 use crate::system::state::{Command, LEARNED, StateFile};
 
-/// Interval at which the files are written: what is learned in that time is lost if the process is killed.
+/// Interval at which the files are written: what is learned in that time is lost if the process is
+/// killed.
 const PERIOD: Duration = Duration::from_secs(60);
 /// When they are written first: early, so that a folder that cannot be written to is noticed.
 const FIRST: Duration = Duration::from_secs(5);
@@ -212,7 +214,8 @@ impl Kept {
         self.watches.of(0).learned()
     }
 
-    /// What is in the file of these words; an error if that must not be written. What could not be read is tried again: there may be no file.
+    /// What is in the file of these words; an error if that must not be written. What could not be
+    /// read is tried again: there may be no file.
     fn written(&mut self, dev: &str, words: &str) -> Result<Option<&Table>, Error> {
         let known = self.files.iter().position(|(known, _)| known == words);
         if let Some(known) = known {

@@ -1,5 +1,6 @@
-//! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time that it runs, and what it tells; what is
-//! asked for is in `settings`, the packets pass through `worker`.
+//! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time
+//! that it runs, and what it tells; what is asked for is in `settings`, the packets pass through
+//! `worker`.
 
 mod memory;
 pub mod rules;
@@ -38,8 +39,8 @@ pub fn command(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
-/// What still runs is left alone.
+/// Undoes what killed processes left behind, on the interfaces that are named (here or in the
+/// configuration) or on all, and says so. What still runs is left alone.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or something cannot be undone.
@@ -72,7 +73,8 @@ fn print_drop_in(options: &Options) -> Result<(), Error> {
     written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
 }
 
-/// Runs until SIGTERM, Ctrl-C or the end of its time; then sends all held packets and restores the previous state.
+/// Runs until SIGTERM, Ctrl-C or the end of its time; then sends all held packets and restores the
+/// previous state.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used.

@@ -1,4 +1,5 @@
-//! What `quell live` changes in the system is written down before it is done, and the file goes when it is undone.
+//! What `quell live` changes in the system is written down before it is done, and the file goes
+//! when it is undone.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ pub const LIVE: Command = Command {
     location: state::CHANGES,
 };
 
-/// A state file: which firewall has rules. The interface, which the file's name contains, determines the rules.
+/// A state file: which firewall has rules. The interface, which the file's name contains,
+/// determines the rules.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "StateFields")]
 struct State {
@@ -29,7 +31,8 @@ struct State {
     firewall: Firewall,
 }
 
-/// The fields of a state file, of this release or of 0.2.0, which also wrote down rules and their programs; those are ignored.
+/// The fields of a state file, of this release or of 0.2.0, which also wrote down rules and their
+/// programs; those are ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StateFields {
@@ -131,8 +134,8 @@ impl HeldInterface {
     }
 }
 
-/// Removes the rules of a state file's interface, then the file; returns how many rules there were. The file stays until none is listed
-/// any more.
+/// Removes the rules of a state file's interface, then the file; returns how many rules there were.
+/// The file stays until none is listed any more.
 fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
     let Some(state) = file.read::<State>()? else {
         return Ok(0);
@@ -150,9 +153,9 @@ pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
     LIVE.left()
 }
 
-/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all; for root also what the shipped
-/// service left; and what another program has put back of it since, of which there is no state file. One that cannot be undone keeps none
-/// of the others.
+/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all;
+/// for root also what the shipped service left; and what another program has put back of it since,
+/// of which there is no state file. One that cannot be undone keeps none of the others.
 pub fn restore(devs: &[String]) -> Vec<(String, UndoOutcome)> {
     let mut done = LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
         Some(_exclusive) => undo(file, dev).map(UndoOutcome::Undone),

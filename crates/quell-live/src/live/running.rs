@@ -58,8 +58,9 @@ pub struct Running {
     pub reflectors: ReflectorTable,
 }
 
-/// The number of an interface's first packet queue. A rule that a killed process left matches by name: where names have been exchanged
-/// since then, it must not lead to the queues of the interface that has the same index. So the number comes from both (FNV-1a).
+/// The number of an interface's first packet queue. A rule that a killed process left matches by
+/// name: where names have been exchanged since then, it must not lead to the queues of the
+/// interface that has the same index. So the number comes from both (FNV-1a).
 fn first_queue(dev: &Interface) -> u16 {
     let bytes = dev.name.bytes().chain(dev.index.to_le_bytes());
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
@@ -127,7 +128,8 @@ impl Running {
         Ok(())
     }
 
-    /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
+    /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is
+    /// only passed through.
     fn sockets(&self, plan: &Plan, dev: &str) -> Result<Option<Reflectors>, Error> {
         if plan.reflectors.is_empty() {
             return Ok(None);
@@ -174,7 +176,8 @@ impl Running {
         Ok(())
     }
 
-    /// Both directions between two interfaces; packets of an unmanaged one are forwarded immediately.
+    /// Both directions between two interfaces; packets of an unmanaged one are forwarded
+    /// immediately.
     fn between(&mut self, plan: &Plan, dev: &Interface, to: &str) -> Result<(), Error> {
         let other = Interface::find("--to", to)?;
         if other.index == dev.index {
@@ -269,7 +272,8 @@ impl Running {
         Ok(())
     }
 
-    /// Sends all held packets, then removes the rules, so that no packet is lost. Returns the final snapshots.
+    /// Sends all held packets, then removes the rules, so that no packet is lost. Returns the final
+    /// snapshots.
     pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
         self.release()?;
         if let Some(memory) = &mut self.memory {
@@ -320,7 +324,8 @@ impl Running {
         taken
     }
 
-    /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
+    /// Follows the interfaces. An error is the end: one has vanished, or what was there before
+    /// cannot be undone.
     fn follow(&mut self, plan: &Plan, state: &mut DeviceLoss) -> Result<(), Error> {
         let links = upkeep::look(&mut self.interfaces);
         let Some(why) = state.reason(links, Instant::now())? else {

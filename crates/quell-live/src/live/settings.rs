@@ -1,4 +1,5 @@
-//! What `quell live` is asked for: the options, the configuration file, what of them can change while it runs.
+//! What `quell live` is asked for: the options, the configuration file, what of them can change
+//! while it runs.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -147,13 +148,15 @@ impl Plan {
         self.options.autorate
     }
 
-    /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP traffic.
+    /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP
+    /// traffic.
     pub fn reads_traffic(&self) -> bool {
         let words = self.options.aqm.as_deref().unwrap_or("pace");
         words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
-    /// What is managed where loops set the rates: both directions, each on a line that is no limit itself.
+    /// What is managed where loops set the rates: both directions, each on a line that is no limit
+    /// itself.
     fn moved(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
         let aqm = options.aqm.as_deref().unwrap_or("pace");
@@ -234,7 +237,8 @@ impl Plan {
         format!("{}: {each}{dry}", self.dev())
     }
 
-    /// What to say where CAKE asks for what its packets come without: addresses within translation, or marks.
+    /// What to say where CAKE asks for what its packets come without: addresses within translation,
+    /// or marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
         // Any rate will do.
         let queue = direction.params.queue.build(1_000_000).queue;
@@ -257,7 +261,8 @@ impl Plan {
         })
     }
 
-    /// What to say about rates that are probably not what was meant, and about words without effect.
+    /// What to say about rates that are probably not what was meant, and about words without
+    /// effect.
     pub fn notes(&self) -> Vec<String> {
         let notes = |d: &Direction| {
             let rate = d.rate.as_deref().and_then(note_on_rate);

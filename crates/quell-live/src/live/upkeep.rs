@@ -1,4 +1,5 @@
-//! Checks while `quell live` runs: whether its rules still exist, its loops run, and its interfaces are unchanged.
+//! Checks while `quell live` runs: whether its rules still exist, its loops run, and its interfaces
+//! are unchanged.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -118,7 +119,8 @@ pub struct DeviceLoss {
 }
 
 impl DeviceLoss {
-    /// Why interfaces have to be opened again, if they have to. An error if one is missing for too long.
+    /// Why interfaces have to be opened again, if they have to. An error if one is missing for too
+    /// long.
     pub fn reason(&mut self, links: Links, now: Instant) -> Result<Option<String>, Error> {
         if let Links::Missing(name) = links {
             let since = *self.missing.get_or_insert(now);
@@ -140,7 +142,8 @@ impl DeviceLoss {
 pub struct Rules {
     changes: Changes,
     notices: Notices,
-    /// Whether the kernel sends notifications of changes; if not, the rules are checked every second.
+    /// Whether the kernel sends notifications of changes; if not, the rules are checked every
+    /// second.
     noticed: bool,
     /// Why they could not be put back.
     trouble: Option<String>,
@@ -162,8 +165,9 @@ impl Rules {
         self.notices.as_fd()
     }
 
-    /// Puts back rules that another program removed, moves those that it has put rules behind, removes those of an earlier process that it has
-    /// put back, and reports it. Returns how many were put back.
+    /// Puts back rules that another program removed, moves those that it has put rules behind,
+    /// removes those of an earlier process that it has put back, and reports it. Returns how many
+    /// were put back.
     pub fn keep(&mut self, dev: &str) -> usize {
         if !self.notices.came() && self.noticed && self.trouble.is_none() {
             return 0;

@@ -1,5 +1,6 @@
-//! The options of the commands, each written once as a row of a table: what reads the command line, the help, Python's command line, the
-//! configuration file and OpenWrt's start script come from it (tools/keys.py writes what is a file).
+//! The options of the commands, each written once as a row of a table: what reads the command line,
+//! the help, Python's command line, the configuration file and OpenWrt's start script come from it
+//! (tools/keys.py writes what is a file).
 
 pub mod attach;
 pub mod live;
@@ -158,7 +159,8 @@ pub trait Table: Default + 'static {
             .map_err(|what| Error::new(format!("\"{text}\" is not {what}")).key(row.flag()))
     }
 
-    /// Reads the command line of `command`: options, and the words that are none. None: it asks for help.
+    /// Reads the command line of `command`: options, and the words that are none. None: it asks for
+    /// help.
     ///
     /// # Errors
     /// If an option is unknown, lacks its value or has one of another kind.
@@ -222,7 +224,8 @@ pub trait Table: Default + 'static {
     }
 }
 
-/// A struct with a field for each row, and for what is typed as `words`; the rows of `file` are also keys of a configuration file.
+/// A struct with a field for each row, and for what is typed as `words`; the rows of `file` are
+/// also keys of a configuration file.
 macro_rules! options {
     (
         $(#[$about:meta])*

@@ -16,7 +16,8 @@ super::options! {
     /// What the command line says.
     Options
     words {
-        /// The device, a place on it if there is one, and a controller's words; with `restore`, devices.
+        /// The device, a place on it if there is one, and a controller's words; with `restore`,
+        /// devices.
         words: Vec<String> =
             "DEV [PARENT]" "the interface, and where on it: root (default), a class as in 1:10, a handle as in 10:",
             "CONTROLLER" "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or sqm_autorate (rate), \

@@ -1,8 +1,9 @@
 //! Echo requests to reflectors and what their answers say, without sockets or clock.
 //!
-//! A reflector gets ICMP timestamp requests (RFC 792), whose answers give the delay of each direction. After several without an
-//! answer, and for an IPv6 address, it gets echo requests (RFC 792, RFC 4443), which give only the round trip. An answer counts
-//! once, and only if it carries the number of an outstanding request and the random word that was sent with it.
+//! A reflector gets ICMP timestamp requests (RFC 792), whose answers give the delay of each
+//! direction. After several without an answer, and for an IPv6 address, it gets echo requests (RFC
+//! 792, RFC 4443), which give only the round trip. An answer counts once, and only if it carries
+//! the number of an outstanding request and the random word that was sent with it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,20 +15,22 @@ use quell_qdisc::{MS, Nanos, SEC, num};
 /// Time between two requests, and between two to the same reflector.
 const GAP: Nanos = 50 * MS;
 const REST: Nanos = 200 * MS;
-/// An answer that takes longer is none: longer than the queue of any modem, so that a full one shows.
+/// An answer that takes longer is none: longer than the queue of any modem, so that a full one
+/// shows.
 const LATE: Nanos = 30 * SEC;
 /// Requests for timestamps without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
-/// From then on one of this many requests asks for timestamps again: a full modem may have dropped all of the first.
+/// From then on one of this many requests asks for timestamps again: a full modem may have dropped
+/// all of the first.
 const AGAIN: u16 = 16;
-/// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is ignored. This many consecutive
-/// answers show that the clock was set (this machine's is late after a suspension). A clock that is set again within this time is no
-/// longer used.
+/// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is
+/// ignored. This many consecutive answers show that the clock was set (this machine's is late after
+/// a suspension). A clock that is set again within this time is no longer used.
 const WRONG: Nanos = 100 * MS;
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Nanos = 60 * SEC;
-/// A round trip does not show which way is slow: it is no evidence beside this many reflectors whose answers did within this time, the
-/// number that must agree.
+/// A round trip does not show which way is slow: it is no evidence beside this many reflectors
+/// whose answers did within this time, the number that must agree.
 const MIN_AGREEING: usize = 2;
 const LATELY: Nanos = SEC;
 /// Milliseconds of a day, after which timestamps begin again.
@@ -126,9 +129,9 @@ pub struct Prober<W> {
 }
 
 impl<W: FnMut() -> Option<u32>> Prober<W> {
-    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock. `words` must be
-    /// unpredictable: whoever can compute the next one from earlier ones can forge answers without seeing requests. While it gives none,
-    /// no request is sent.
+    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock.
+    /// `words` must be unpredictable: whoever can compute the next one from earlier ones can forge
+    /// answers without seeing requests. While it gives none, no request is sent.
     pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
@@ -225,7 +228,8 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         Some((reflector.address, length))
     }
 
-    /// Takes what came from an address, from the ICMP header on; None if it answers nothing that was asked.
+    /// Takes what came from an address, from the ICMP header on; None if it answers nothing that
+    /// was asked.
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
@@ -308,7 +312,8 @@ impl Reflector {
         Some((request, times))
     }
 
-    /// What an answer says whose times may be wrong: not of the day, or not in keeping with the round trip.
+    /// What an answer says whose times may be wrong: not of the day, or not in keeping with the
+    /// round trip.
     fn checked(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
         let delays = [round_trip, ways[0], ways[1]];
         let least = self
@@ -334,7 +339,8 @@ impl Reflector {
             return AnswerContents::RoundTrip;
         }
         self.set = Some(now);
-        // As if neither way had a delay now; if they have, the least falls as soon as they have less.
+        // As if neither way had a delay now; if they have, the least falls as soon as they have
+        // less.
         let [_, there, back] = &least.0;
         let usual = [there.least(), back.least()];
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
@@ -391,7 +397,8 @@ mod tests {
         (to, out[..length].to_vec())
     }
 
-    /// What Linux answers `up` after the request was sent, by a clock that is `ahead` by so many ms.
+    /// What Linux answers `up` after the request was sent, by a clock that is `ahead` by so many
+    /// ms.
     fn answered(request: &[u8], sent: Nanos, up: Nanos, ahead: i64) -> Vec<u8> {
         let mut answer = request.to_vec();
         answer[0] = match request[0] {
@@ -465,7 +472,8 @@ mod tests {
         assert!(seen.refused > 20);
     }
 
-    /// Whether an answer counts that is forged from the state of `words` before the request, without seeing the request.
+    /// Whether an answer counts that is forged from the state of `words` before the request,
+    /// without seeing the request.
     fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
         let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
         asked(&mut prober, 0);
@@ -555,7 +563,8 @@ mod tests {
         }
     }
 
-    /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so many ms; what each says.
+    /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so
+    /// many ms; what each says.
     fn answers(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let answers = (0..count).map(|k| {

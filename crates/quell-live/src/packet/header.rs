@@ -1,4 +1,5 @@
-//! What the queue needs of a packet's headers: a keyed hash of its flow, its ECN field, its payload.
+//! What the queue needs of a packet's headers: a keyed hash of its flow, its ECN field, its
+//! payload.
 //!
 //! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
 
@@ -27,7 +28,8 @@ pub fn random_key() -> Key {
 /// What a packet's headers say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Keyed hash of addresses, protocol and ports; of addresses and protocol alone where there are no ports.
+    /// Keyed hash of addresses, protocol and ports; of addresses and protocol alone where there are
+    /// no ports.
     pub hash: u32,
     /// The ECN field.
     pub ecn: Ecn,
@@ -76,8 +78,8 @@ impl Tuple {
         (self.version > 0).then(|| both.map(|bytes| Host(address(bytes))))
     }
 
-    /// A name of the TCP connection for both directions, `back` being that of what arrives. It leaves out the near address, which
-    /// address translation changes.
+    /// A name of the TCP connection for both directions, `back` being that of what arrives. It
+    /// leaves out the near address, which address translation changes.
     pub fn connection(&self, back: bool, key: Key) -> u64 {
         let [a, b, c, d] = self.ports;
         let (far, ports) = match back {
@@ -93,8 +95,9 @@ impl Tuple {
         hash64(&one_sided, key)
     }
 
-    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 48 bits are one: as much is given to one
-    /// site (RFC 6177, section 2; tunnel brokers give it to anyone).
+    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 48 bits
+    /// are one: as much is given to one site (RFC 6177, section 2; tunnel brokers give it to
+    /// anyone).
     pub fn far_host(&self, back: bool, key: Key) -> u64 {
         let mut far = if back { self.source } else { self.destination };
         if self.version == 6 {
@@ -166,7 +169,8 @@ const ETHERTYPE_BRIDGED: u16 = 0x6558;
 const VXLAN_PORT: u16 = 4789;
 /// Tunnels nested more deeply are not parsed.
 const MAX_TUNNELS: usize = 4;
-/// Bytes of a tunnel's headers between two IP headers: UDP's 8, Geneve's 260 at most (RFC 8926, section 3.4), Ethernet's with two tags.
+/// Bytes of a tunnel's headers between two IP headers: UDP's 8, Geneve's 260 at most (RFC 8926,
+/// section 3.4), Ethernet's with two tags.
 const TUNNEL_HEADERS: usize = 8 + 260 + 22;
 /// Ports behind longer chains of extension headers are ignored, which bounds the work per packet.
 const MAX_EXTENSIONS: usize = 8;
@@ -191,8 +195,9 @@ pub(crate) struct Ip {
 pub struct Parser {
     /// Of the flow hash.
     pub key: Key,
-    /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The ECN field stays the outer one,
-    /// which whoever takes the tunnel's header off carries inwards (RFC 6040).
+    /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The
+    /// ECN field stays the outer one, which whoever takes the tunnel's header off carries inwards
+    /// (RFC 6040).
     pub tunnels: bool,
     /// The timestamps of TCP segments are wanted.
     pub stamps: bool,
@@ -231,7 +236,8 @@ impl Parser {
         let mut tuple = ip.tuple;
         let mut payload = 0;
         let (mut acknowledgment, mut stamps) = (None, None);
-        // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
+        // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a
+        // datagram stay together.
         if !ip.fragment {
             let rest = ip.rest(packet);
             if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) =
@@ -322,7 +328,8 @@ pub(crate) struct Layer {
     pub(crate) transport: usize,
 }
 
-/// The IP header that begins at a place of a packet; None for fragments, and for jumbograms, whose length is in an option.
+/// The IP header that begins at a place of a packet; None for fragments, and for jumbograms, whose
+/// length is in an option.
 pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     let packet = packet.get(at..)?;
     let ip = parse(packet)?;
@@ -334,8 +341,9 @@ pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     })
 }
 
-/// The first IP header from `from` on that describes a packet up to the end of this one, and ends at `to` at the latest. It is found by
-/// its length and checksum, so that the tunnel's format need not be known.
+/// The first IP header from `from` on that describes a packet up to the end of this one, and ends
+/// at `to` at the latest. It is found by its length and checksum, so that the tunnel's format need
+/// not be known.
 pub(crate) fn inner(packet: &[u8], from: usize, to: usize) -> Option<Layer> {
     let mut places = (from..to.min(from + TUNNEL_HEADERS)).step_by(2);
     places.find_map(|at| {
@@ -359,7 +367,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
     match ip.tuple.protocol {
         IP_IN_IP | IPV6_IN_IP => Some(rest),
         GRE => {
-            // RFC 2784 and 2890: flags, version and kind, then a checksum, a key and a number where the flags say so.
+            // RFC 2784 and 2890: flags, version and kind, then a checksum, a key and a number where
+            // the flags say so.
             let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
             let flags = word(0)?;
             if flags & 0x4007 != 0 {
@@ -373,7 +382,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
                 _ => None,
             }
         }
-        // RFC 7348, section 5: behind UDP's 8 bytes flags (I: the network's number is valid), number, the Ethernet frame.
+        // RFC 7348, section 5: behind UDP's 8 bytes flags (I: the network's number is valid),
+        // number, the Ethernet frame.
         UDP if rest.get(2..4)? == VXLAN_PORT.to_be_bytes() && rest.get(8)? & 8 != 0 => {
             let frame = rest.get(16..)?;
             frame.get(ethernet(frame)?..)
@@ -382,7 +392,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Where the IP packet of an Ethernet frame begins, behind at most two VLAN tags (IEEE 802.1Q); None if it has none.
+/// Where the IP packet of an Ethernet frame begins, behind at most two VLAN tags (IEEE 802.1Q);
+/// None if it has none.
 pub fn ethernet(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..3 {
@@ -559,7 +570,8 @@ fn wash(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
 }
 
-/// Writes Congestion Experienced into an ECN-capable packet; false (and untouched) if it is not one, or is marked already.
+/// Writes Congestion Experienced into an ECN-capable packet; false (and untouched) if it is not
+/// one, or is marked already.
 pub fn set_ce(packet: &mut [u8]) -> bool {
     let Some(ip) = parse(packet) else {
         return false;

@@ -1,8 +1,10 @@
-//! Large frames stay whole while their packets wait one by one, and packets of a frame that leave together leave as one frame, because
-//! a frame costs the system about the same however large it is.
+//! Large frames stay whole while their packets wait one by one, and packets of a frame that leave
+//! together leave as one frame, because a frame costs the system about the same however large it
+//! is.
 //!
-//! Only neighbours of one frame are joined, so what leaves can be taken apart into exactly the packets that the kernel meant. A packet
-//! that was marked here goes alone, so that its receiver counts what was on the wire. The order within a flow stays.
+//! Only neighbours of one frame are joined, so what leaves can be taken apart into exactly the
+//! packets that the kernel meant. A packet that was marked here goes alone, so that its receiver
+//! counts what was on the wire. The order within a flow stays.
 
 use std::io::IoSlice;
 
@@ -15,7 +17,8 @@ use crate::packet::segment::{Frame, HEADER};
 const RUNS: usize = 16;
 /// Room for a frame's header and its packets' headers; frames with longer ones are not kept.
 const HEADERS: usize = 256;
-/// Set in the place of a packet that is part of a kept frame; then 15 bits for the frame and 16 for which packet.
+/// Set in the place of a packet that is part of a kept frame; then 15 bits for the frame and 16 for
+/// which packet.
 const PART: u32 = 1 << 31;
 /// Bytes of a frame at most.
 pub const FRAME: usize = HEADER + 65_535;
@@ -80,7 +83,8 @@ impl Large {
         &self.kept[next].bytes[..length]
     }
 
-    /// Keeps what was read there, if it is several packets of at most `mtu` bytes; gives the first one's place, the others' follow.
+    /// Keeps what was read there, if it is several packets of at most `mtu` bytes; gives the first
+    /// one's place, the others' follow.
     pub fn keep(&mut self, length: usize, mtu: u32) -> Option<u32> {
         let frame = Frame::parse(self.read(length))?;
         let count = num::count(frame.count());
@@ -116,8 +120,9 @@ impl Large {
         }
     }
 
-    /// Takes a packet out, to be marked with `mark`. `out` gets what is ready, as parts, with how many packets it is, and says whether
-    /// it was taken. Whether this packet was marked here, and taken.
+    /// Takes a packet out, to be marked with `mark`. `out` gets what is ready, as parts, with how
+    /// many packets it is, and says whether it was taken. Whether this packet was marked here, and
+    /// taken.
     pub fn push(
         &mut self,
         (place, hash, mark): (u32, u32, bool),
@@ -163,7 +168,8 @@ impl Large {
         }
     }
 
-    /// Writes a run; with `mark` only if that marks it, after what else has gathered of its flow. Whether it was taken, if it was written.
+    /// Writes a run; with `mark` only if that marks it, after what else has gathered of its flow.
+    /// Whether it was taken, if it was written.
     fn write(
         &mut self,
         run: Run,
@@ -200,7 +206,8 @@ mod tests {
     const MTU: u32 = 1500;
     const ACK: u8 = 0x10;
 
-    /// A frame of the kernel: one TCP packet of this flow, from `sequence` on, to be taken apart into pieces of `size` bytes.
+    /// A frame of the kernel: one TCP packet of this flow, from `sequence` on, to be taken apart
+    /// into pieces of `size` bytes.
     fn frame(six: bool, port: u8, sequence: u32, payload: &[u8], size: u16, flags: u8) -> Vec<u8> {
         let transport: u16 = if six { 40 } else { 20 };
         let mut p = vec![0; usize::from(transport) + 32];
@@ -345,7 +352,8 @@ mod tests {
                 let packets = apart(&f);
                 flows.push((keep(&mut large, &f), packets));
             }
-            // Mixed as a fair queue does: frames of one flow do not overtake each other; some packets are dropped.
+            // Mixed as a fair queue does: frames of one flow do not overtake each other; some
+            // packets are dropped.
             let (mut rng, mut left) = (shuffle | 1, flows.len());
             let mut next = vec![0; flows.len()];
             let (mut order, mut expected) = (Vec::new(), Vec::new());

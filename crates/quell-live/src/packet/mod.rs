@@ -1,4 +1,5 @@
-//! Bytes of packets: headers, segments, large packets of the kernel, probes, places in memory. No system calls.
+//! Bytes of packets: headers, segments, large packets of the kernel, probes, places in memory. No
+//! system calls.
 
 pub mod echo;
 pub mod header;

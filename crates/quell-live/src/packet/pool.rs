@@ -14,7 +14,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Places of `size` bytes, at most `most` bytes of them together (at least one piece of 256 places).
+    /// Places of `size` bytes, at most `most` bytes of them together (at least one piece of 256
+    /// places).
     pub fn new(size: usize, most: usize) -> Self {
         Self {
             chunks: Vec::new(),

@@ -1,8 +1,10 @@
-//! What a device with offloads hands over: one large packet for many, checksums left to be completed. The queue must count real
-//! packets, so this takes them apart as a network card does. The checksums stay open: who gets the packets completes them where they
-//! are needed, which on the way to a socket of the same machine is nowhere.
+//! What a device with offloads hands over: one large packet for many, checksums left to be
+//! completed. The queue must count real packets, so this takes them apart as a network card does.
+//! The checksums stay open: who gets the packets completes them where they are needed, which on the
+//! way to a socket of the same machine is nowhere.
 //!
-//! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
+//! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h),
+//! in the machine's byte order.
 
 use std::ops::Range;
 
@@ -12,8 +14,9 @@ use crate::packet::header::{self, Layer};
 
 /// Bytes of the header before each packet, in both directions.
 pub const HEADER: usize = 10;
-/// Packets of a frame, at most: as many as 64 KiB are at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). Not the size of the segments is
-/// limited: the kernel merges any that are equally long. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
+/// Packets of a frame, at most: as many as 64 KiB are at Linux's smallest MSS (TCP_MIN_MSS, 88
+/// bytes). Not the size of the segments is limited: the kernel merges any that are equally long.
+/// UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
 pub const MAX_PACKETS: usize = 65_535 / 88;
 /// IP headers of a packet, at most: its own and those of tunnels.
 const LAYERS: usize = 4;
@@ -44,8 +47,9 @@ enum Kind {
     Whole,
     /// A packet whose transport checksum, from `start`, is to be completed at `at`.
     Checksum { start: usize, at: usize },
-    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`. The last IP header of
-    /// `layers` is theirs; those in front are of tunnels, which a card or the kernel merges segments within.
+    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from
+    /// `start`. The last IP header of `layers` is theirs; those in front are of tunnels, which a
+    /// card or the kernel merges segments within.
     Segments {
         tcp: bool,
         layers: [Option<Layer>; LAYERS],
@@ -124,7 +128,8 @@ impl<'a> Frame<'a> {
         self.packet
     }
 
-    /// How long packet `k` is, and how much of that is behind the headers of segments (all, if the frame is not such).
+    /// How long packet `k` is, and how much of that is behind the headers of segments (all, if the
+    /// frame is not such).
     pub fn length(&self, k: usize) -> (u32, u32) {
         match self.kind {
             Kind::Segments { header, size, .. } => {
@@ -137,8 +142,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the frame's header), or None if it does
-    /// not fit.
+    /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the
+    /// frame's header), or None if it does not fit.
     pub fn write(&self, k: usize, out: &mut [u8]) -> Option<usize> {
         let whole = out;
         let (head, out) = whole.split_at_mut_checked(HEADER)?;
@@ -165,8 +170,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes what goes before the payload of `count` packets from `first` on, as one frame, into `out`: where it ends there, and where
-    /// in this frame's bytes the payload lies. None if there are not so many, or no room.
+    /// Writes what goes before the payload of `count` packets from `first` on, as one frame, into
+    /// `out`: where it ends there, and where in this frame's bytes the payload lies. None if there
+    /// are not so many, or no room.
     pub fn headers(
         &self,
         first: usize,
@@ -243,8 +249,8 @@ fn open(head: &mut [u8], start: usize, at: usize) {
     head[8..10].copy_from_slice(&num::index_u16(at - start).to_ne_bytes());
 }
 
-/// The IP headers in front of the transport header at `start`, the outermost first; None if that cannot be decided, or if a tunnel gives
-/// each packet something of its own.
+/// The IP headers in front of the transport header at `start`, the outermost first; None if that
+/// cannot be decided, or if a tunnel gives each packet something of its own.
 fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
     let mut layers = [None; LAYERS];
     let mut layer = header::layer(packet, 0)?;
@@ -269,7 +275,8 @@ fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
     None
 }
 
-/// Writes the length of packet `k` into its IP header, and what depends on it or differs between packets.
+/// Writes the length of packet `k` into its IP header, and what depends on it or differs between
+/// packets.
 fn set_length(headers: &mut [u8], length: usize, k: usize) {
     if headers[0] >> 4 == 6 {
         headers[4..6].copy_from_slice(&num::index_u16(length - 40).to_be_bytes());
@@ -284,8 +291,9 @@ fn set_length(headers: &mut [u8], length: usize, k: usize) {
     headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-/// Writes the length and the checksum of a tunnel whose packet has so many bytes; all within it is written. With its checksum complete,
-/// what begins at `start` adds up to the complement of the sum that is open there.
+/// Writes the length and the checksum of a tunnel whose packet has so many bytes; all within it is
+/// written. With its checksum complete, what begins at `start` adds up to the complement of the sum
+/// that is open there.
 fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (usize, usize)) {
     let from = layer.transport;
     let (at, pseudo) = match layer.protocol {
@@ -313,8 +321,8 @@ fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (
     headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) of a packet that begins with this IP header, for so many
-/// bytes behind it.
+/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) of a packet that
+/// begins with this IP header, for so many bytes behind it.
 fn pseudo(ip: &[u8], protocol: u8, length: usize) -> u32 {
     let addresses = if ip[0] >> 4 == 4 { 12..20 } else { 8..40 };
     header::sum(&ip[addresses], u32::from(protocol) + num::count(length))
@@ -420,7 +428,8 @@ mod tests {
         assert_eq!(sequence(&all[1]), 0xffff_fff0u32.wrapping_add(1000));
     }
 
-    /// The frame within one of [`TUNNELS`] over IPv4 or IPv6; and the bytes of the tunnel's headers.
+    /// The frame within one of [`TUNNELS`] over IPv4 or IPv6; and the bytes of the tunnel's
+    /// headers.
     fn within_tunnel(f: &[u8], six: bool, tunnel: usize) -> (Vec<u8>, usize) {
         let four = f[HEADER] >> 4 == 4;
         let kind: [u8; 2] = if four { [8, 0] } else { [0x86, 0xdd] };
@@ -466,7 +475,8 @@ mod tests {
         (all, headers.len())
     }
 
-    /// IP in IP, GRE, that with a key, with key and checksum, VXLAN, that on another port with a tag and a checksum, Geneve, FOU.
+    /// IP in IP, GRE, that with a key, with key and checksum, VXLAN, that on another port with a
+    /// tag and a checksum, Geneve, FOU.
     const TUNNELS: usize = 8;
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1; RFC 7323; RFC 2018).
+//! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1;
+//! RFC 7323; RFC 2018).
 
 use quell_qdisc::packet::SACK_BLOCKS;
 use quell_qdisc::{Acknowledgment, num};
@@ -14,8 +15,8 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const MD5: u8 = 19;
 
-/// What a segment acknowledges, `connection` being a hash of its addresses and ports; `None` without the ACK flag, with SYN, or
-/// if the header is cut short.
+/// What a segment acknowledges, `connection` being a hash of its addresses and ports; `None`
+/// without the ACK flag, with SYN, or if the header is cut short.
 pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowledgment> {
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let flags = *segment.get(13)?;
@@ -61,8 +62,8 @@ pub struct Stamps {
     pub asks: bool,
 }
 
-/// The timestamps of a segment that is not `whole` if its end is not there; `None` without the option, or with RST (whose timestamps
-/// may be anything: RFC 7323, section 5.2).
+/// The timestamps of a segment that is not `whole` if its end is not there; `None` without the
+/// option, or with RST (whose timestamps may be anything: RFC 7323, section 5.2).
 pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let flags = *segment.get(13)?;
@@ -79,7 +80,8 @@ pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
     })
 }
 
-/// The options of a header, each with what follows kind and length; what comes after one that is malformed is left out.
+/// The options of a header, each with what follows kind and length; what comes after one that is
+/// malformed is left out.
 fn options(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         while rest.first() == Some(&NOP) {

@@ -1,7 +1,9 @@
-//! One direction of an emulated link, without clock or I/O: delay, queue discipline with its controller, rate, loss.
+//! One direction of an emulated link, without clock or I/O: delay, queue discipline with its
+//! controller, rate, loss.
 //!
-//! Its owner says when packets arrive and what time it is; the link says which packets are through, each with the time at which
-//! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
+//! Its owner says when packets arrive and what time it is; the link says which packets are through,
+//! each with the time at which it should have been. A loop that wakes late is thus late by that
+//! once, and never slower than the rate.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -26,7 +28,8 @@ use crate::plane::talkers::{Talkers, TopTalkers};
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
 
-/// Where a limit is in bytes of memory, three of the smallest packets take no more of it than one of full size.
+/// Where a limit is in bytes of memory, three of the smallest packets take no more of it than one
+/// of full size.
 const SMALL: u32 = 3;
 
 /// 100 ms.
@@ -48,8 +51,8 @@ pub struct Params {
     pub loss: f64,
     /// Link-layer bytes per packet that count at the rate.
     pub overhead: u32,
-    /// A token bucket of this many bytes as Linux's HTB, in place of a line: a packet leaves at once when the bucket is not in
-    /// debt, and is charged for.
+    /// A token bucket of this many bytes as Linux's HTB, in place of a line: a packet leaves at
+    /// once when the bucket is not in debt, and is charged for.
     pub burst: Option<u32>,
     /// Seed of the discipline's and the loss's random numbers.
     pub seed: u64,
@@ -205,7 +208,8 @@ pub struct LiveLink {
     bin_at: Nanos,
     top_talkers: TopTalkers,
     series: Series,
-    /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
+    /// Bytes behind transport headers that were delivered: in all, before the present bin, before
+    /// the record began.
     payload: u64,
     binned_payload: u64,
     warm_payload: u64,
@@ -224,7 +228,8 @@ pub const BOUNDS: [Nanos; 31] = {
 /// Sojourn times of what left since the link's parameters were changed last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sojourns {
-    /// Packets up to each of [`BOUNDS`] and beyond the one before; the last count is of those beyond all.
+    /// Packets up to each of [`BOUNDS`] and beyond the one before; the last count is of those
+    /// beyond all.
     pub counts: [u64; BOUNDS.len() + 1],
     /// The sum of their sojourn times.
     pub sum: Nanos,
@@ -276,10 +281,12 @@ pub struct View {
     pub probability: f64,
     /// Opportunities to send that were missed so far; the loop fills it in.
     pub missed: u64,
-    /// What became of a learned controller's decisions since the last change of the link's parameters.
+    /// What became of a learned controller's decisions since the last change of the link's
+    /// parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
-    /// The policy inside the queue is in charge, else its guard's stand-in; none where there is no policy.
+    /// The policy inside the queue is in charge, else its guard's stand-in; none where there is no
+    /// policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
     /// Times in the queue.
@@ -303,7 +310,8 @@ impl Decisions {
 }
 
 impl View {
-    /// Both of two links that share a line: totals are sums, the sojourn is the mean over what left, the probability the higher one.
+    /// Both of two links that share a line: totals are sums, the sojourn is the mean over what
+    /// left, the probability the higher one.
     pub fn and(self, other: Self) -> Self {
         let weighted = |view: &Self| view.sojourn_ms.map(|ms| (ms, view.throughput_mbps));
         let sojourn_ms = match (weighted(&self), weighted(&other)) {
@@ -378,13 +386,15 @@ impl LiveLink {
         }
     }
 
-    /// Why the queue works no more, where another crate brought it: packets then pass without delay or limit.
+    /// Why the queue works no more, where another crate brought it: packets then pass without delay
+    /// or limit.
     pub fn failure(&self) -> Option<&str> {
         self.bottleneck.queue.discipline().failure()
     }
 
-    /// From now on decisions of a guarded controller are timed on this clock. One that comes later than a period after it was
-    /// due, or takes longer, is not taken: the guard's classic controller decides.
+    /// From now on decisions of a guarded controller are timed on this clock. One that comes later
+    /// than a period after it was due, or takes longer, is not taken: the guard's classic
+    /// controller decides.
     pub fn time_decisions(&mut self, clock: Clock) {
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
             controller.time_decisions(clock);
@@ -458,8 +468,9 @@ impl LiveLink {
         self.bottleneck.on_delay(now, delay);
     }
 
-    /// Does all that is due by `now`, in the order of its times; at the same time in the simulator's order (bins, decisions,
-    /// departures, arrivals). `out` gets each packet that is through, and when it was.
+    /// Does all that is due by `now`, in the order of its times; at the same time in the
+    /// simulator's order (bins, decisions, departures, arrivals). `out` gets each packet that is
+    /// through, and when it was.
     pub fn advance(&mut self, now: Nanos, mut out: impl FnMut(Nanos, Live)) {
         loop {
             let time = self.next();
@@ -520,8 +531,9 @@ impl LiveLink {
         }
     }
 
-    /// The record up to `now`. Goodput counts what is behind the transport headers, retransmissions included: a queue cannot
-    /// distinguish them. What only end points can measure (flows, RTT) is empty, as are the run's name and cost.
+    /// The record up to `now`. Goodput counts what is behind the transport headers, retransmissions
+    /// included: a queue cannot distinguish them. What only end points can measure (flows, RTT) is
+    /// empty, as are the run's name and cost.
     pub fn record(&mut self, now: Nanos) -> Run {
         let run = self.bottleneck.record(now, std::iter::empty());
         let span = now - self.bottleneck.queue.probe.meter.since();
@@ -576,7 +588,8 @@ impl LiveLink {
         }
     }
 
-    /// Discards all bins of the series except the last, so that memory stays bounded on a link that runs for months.
+    /// Discards all bins of the series except the last, so that memory stays bounded on a link that
+    /// runs for months.
     pub fn forget(&mut self) {
         fn last<T>(v: &mut Vec<T>) {
             v.drain(..v.len().saturating_sub(1));
@@ -600,7 +613,8 @@ impl LiveLink {
         self.bottleneck.queue.positions(now).0
     }
 
-    /// Packets that the queue may hold at most. One whose limit is memory holds more packets where they are small.
+    /// Packets that the queue may hold at most. One whose limit is memory holds more packets where
+    /// they are small.
     pub fn most_packets(&self) -> u32 {
         let limit = self.limit_packets();
         match self.bottleneck.queue.discipline().knobs().limit {
@@ -609,8 +623,8 @@ impl LiveLink {
         }
     }
 
-    /// From `now` on, lets the queue hold at most so many packets, where its discipline has a limit in packets: it then chooses what is dropped, not
-    /// the pool that packets lie in.
+    /// From `now` on, lets the queue hold at most so many packets, where its discipline has a limit
+    /// in packets: it then chooses what is dropped, not the pool that packets lie in.
     pub fn hold_at_most(&mut self, now: Nanos, packets: u32) {
         if self.bottleneck.queue.discipline().knobs().limit && self.limit_packets() > packets {
             let knobs = Knobs {

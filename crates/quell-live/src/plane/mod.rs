@@ -1,4 +1,5 @@
-//! Packets through a queue: the link in virtual time, and the loops that drive it on real interfaces.
+//! Packets through a queue: the link in virtual time, and the loops that drive it on real
+//! interfaces.
 
 pub mod link;
 pub mod nfqueue;

@@ -1,5 +1,5 @@
-//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as bytes. No message is trusted:
-//! a truncated or inconsistent one is ignored.
+//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as
+//! bytes. No message is trusted: a truncated or inconsistent one is ignored.
 
 /// NFNL_SUBSYS_QUEUE.
 use quell_qdisc::num;
@@ -136,7 +136,8 @@ fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Source and destination of an arriving packet after translation: the reverse of what its connection's other direction has.
+/// Source and destination of an arriving packet after translation: the reverse of what its
+/// connection's other direction has.
 fn within(connection: &[u8], info: u32) -> Option<(Address, Address)> {
     let other = if info >= IS_REPLY {
         TUPLE_ORIG
@@ -175,8 +176,8 @@ fn be32_at(bytes: &[u8], at: usize) -> Option<u32> {
     u32_at(bytes, at).map(u32::from_be)
 }
 
-/// Makes us the owner of a queue that keeps at most `length` packets and lets further ones pass; `sequence` is the first of the
-/// two requests, each of which is answered.
+/// Makes us the owner of a queue that keeps at most `length` packets and lets further ones pass;
+/// `sequence` is the first of the two requests, each of which is answered.
 pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
     let message = begin(out, CONFIG, ACK, queue, sequence);
     attribute(out, CFG_CMD, &[BIND, 0, 0, 0]);
@@ -209,8 +210,8 @@ pub fn resize(out: &mut Vec<u8>, queue: u16, length: u32) {
     finish(out, message);
 }
 
-/// Lets all packets go that a queue holds up to the one with the number `last`, which ends the message, and those that come pass: a
-/// queue that has no room fails open.
+/// Lets all packets go that a queue holds up to the one with the number `last`, which ends the
+/// message, and those that come pass: a queue that has no room fails open.
 pub fn open(out: &mut Vec<u8>, queue: u16, last: u32) {
     resize(out, queue, 0);
     let message = begin(out, VERDICT_BATCH, 0, queue, 0);
@@ -315,7 +316,8 @@ mod tests {
         );
     }
 
-    /// A connection from 192.168.1.7 to 8.8.8.8 that leaves under 1.2.3.4, as the kernel describes it.
+    /// A connection from 192.168.1.7 to 8.8.8.8 that leaves under 1.2.3.4, as the kernel describes
+    /// it.
     fn translated(info: u32) -> Option<(Address, Address)> {
         let tuple = |out: &mut Vec<u8>, kind, source: [u8; 4], destination: [u8; 4]| {
             let (mut ip, mut inner) = (Vec::new(), Vec::new());
@@ -354,7 +356,8 @@ mod tests {
         // IP_CT_ESTABLISHED_REPLY: the header has 1.2.3.4.
         let answer = Some((ip([8; 4]), ip([192, 168, 1, 7])));
         assert_eq!(translated(IS_REPLY), answer);
-        // IP_CT_ESTABLISHED, as of a port that is forwarded: what the answers come from is what this goes to.
+        // IP_CT_ESTABLISHED, as of a port that is forwarded: what the answers come from is what
+        // this goes to.
         assert_eq!(translated(0), Some((ip([1, 2, 3, 4]), ip([8; 4]))));
     }
 

@@ -10,15 +10,18 @@ use crate::system::sys;
 
 /// The longest sleep: how soon a loop hears that it is to stop.
 const NAP: Nanos = 20 * MS;
-/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most this long.
+/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most
+/// this long.
 const SPIN: Nanos = 60 * US;
-/// A queue on a fast link is emptied in batchs of at most this long: packets that leave together cost much less.
+/// A queue on a fast link is emptied in batchs of at most this long: packets that leave together
+/// cost much less.
 const BATCH: Nanos = 50 * US;
 
 /// When the loop began, and how well it sleeps.
 pub struct Pace {
     began: Instant,
-    /// How much longer sleeps take than they should, lately: so long before a deadline the loop is awake.
+    /// How much longer sleeps take than they should, lately: so long before a deadline the loop is
+    /// awake.
     oversleep: Nanos,
 }
 
@@ -41,7 +44,8 @@ impl Pace {
         num::low_u64(self.began.elapsed().as_nanos())
     }
 
-    /// Sleeps, then looks at the clock, until something is due at the link or `backend` can be read.
+    /// Sleeps, then looks at the clock, until something is due at the link or `backend` can be
+    /// read.
     pub fn rest(&mut self, link: &LiveLink, backend: BorrowedFd<'_>) {
         let first = link.next();
         let now = self.now();

@@ -1,4 +1,5 @@
-//! The TCP timestamps of both directions of an interface: each direction has a loop, and the controllers of both hear what they tell.
+//! The TCP timestamps of both directions of an interface: each direction has a loop, and the
+//! controllers of both hear what they tell.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -29,7 +30,8 @@ impl Passing {
         }
     }
 
-    /// The segment that a packet of a direction is, by the names of its far host and its connection.
+    /// The segment that a packet of a direction is, by the names of its far host and its
+    /// connection.
     pub fn segment(&self, class: &Class, back: bool) -> Option<Stamped> {
         let stamps = class.stamps?;
         Some(Stamped {

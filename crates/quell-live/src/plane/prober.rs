@@ -1,4 +1,5 @@
-//! Sockets for echo requests to the reflectors that the operator names, and the thread that asks them for `quell live`.
+//! Sockets for echo requests to the reflectors that the operator names, and the thread that asks
+//! them for `quell live`.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +17,8 @@ use crate::firewall;
 use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, ReflectorStats};
 use crate::system::{host, sandbox, sys};
 
-/// Most packets that are read at a time, and how long is waited then: who floods us takes a share of one core at most.
+/// Most packets that are read at a time, and how long is waited then: who floods us takes a share
+/// of one core at most.
 const READS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Without an answer for so long, the operator is told.
@@ -67,8 +69,8 @@ pub struct Reflectors {
 }
 
 impl Reflectors {
-    /// Opens sockets whose packets are excluded from quell's queues, and leave by `device` if there is one. At an HTB with this handle they
-    /// pass by all classes. Each reflector is asked once.
+    /// Opens sockets whose packets are excluded from quell's queues, and leave by `device` if there
+    /// is one. At an HTB with this handle they pass by all classes. Each reflector is asked once.
     ///
     /// # Errors
     /// If the kernel refuses, or a filter of this machine denies packets to one of them.
@@ -152,7 +154,8 @@ impl Reflectors {
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
-        // Answers that came while loops were starting waited in the socket, and their delays include that wait.
+        // Answers that came while loops were starting waited in the socket, and their delays
+        // include that wait.
         let stale = std::mem::take(&mut self.fresh);
         let mut packet = [0; 256];
         for socket in self.sockets.iter().flatten() {
@@ -280,7 +283,8 @@ pub struct ProbeThread {
 }
 
 impl ProbeThread {
-    /// Asks the reflectors until it is stopped; the loops are told of answers, each with whether it has the way back.
+    /// Asks the reflectors until it is stopped; the loops are told of answers, each with whether it
+    /// has the way back.
     ///
     /// # Errors
     /// If there can be no thread.

@@ -27,8 +27,8 @@ pub struct MachineReport {
     pub missed: u64,
     /// Time from a packet's due time to its departure, ms.
     pub late_ms: Summary,
-    /// Packets that were discarded before the queue: no free buffer, or a frame that cannot be parsed
-    /// or split into packets.
+    /// Packets that were discarded before the queue: no free buffer, or a frame that cannot be
+    /// parsed or split into packets.
     pub refused: u64,
     /// Packets that could not be written to the other side's device.
     pub unsent: u64,
@@ -38,8 +38,8 @@ pub struct MachineReport {
     pub read: u64,
     /// Packets written to the other side's device.
     pub sent: u64,
-    /// Successful writes. Segments of a connection that leave at the same time may be written as one
-    /// large frame.
+    /// Successful writes. Segments of a connection that leave at the same time may be written as
+    /// one large frame.
     pub frames: u64,
     /// Packets still on the wire, in the queue or on the line at the end.
     pub inside: u64,

@@ -17,7 +17,8 @@ use crate::plane::link::{LiveLink, Params, View};
 
 /// Most answers of reflectors and delays of the traffic that wait for a loop.
 const MAX_FEEDBACK: usize = 64;
-/// What has been learned is kept for so many different words, those used last: in memory and in files.
+/// What has been learned is kept for so many different words, those used last: in memory and in
+/// files.
 pub const MAX_TABLES: usize = 8;
 
 /// A snapshot of a loop, or of all loops of a direction while they run.
@@ -34,7 +35,8 @@ pub struct Snapshot {
     pub dropped: u64,
     /// Packets sent so far with a mark that quell wrote.
     pub marked: u64,
-    /// Packets that bypassed the discipline, because it was being switched off or the loop had stalled.
+    /// Packets that bypassed the discipline, because it was being switched off or the loop had
+    /// stalled.
     pub passed: u64,
     /// Packets held now.
     pub held: u64,
@@ -82,7 +84,8 @@ impl Snapshot {
 #[derive(Clone)]
 pub struct Task {
     pub(super) params: Params,
-    /// The line that all loops of the direction send on, and when its time began; None where there is one loop only.
+    /// The line that all loops of the direction send on, and when its time began; None where there
+    /// is one loop only.
     line: Option<(Arc<Line>, Instant)>,
 }
 
@@ -96,8 +99,8 @@ impl Task {
         Self { params, line }
     }
 
-    /// An idle link whose time begins with `pace`, for a backend that holds so many packets. LearnQueue starts from what it has
-    /// learned on another link.
+    /// An idle link whose time begins with `pace`, for a backend that holds so many packets.
+    /// LearnQueue starts from what it has learned on another link.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
         let mut params = self.params.clone();
         // Words that no longer name LearnQueue have no use for its table.
@@ -136,8 +139,8 @@ pub struct Shared {
     pub snapshot: Mutex<Snapshot>,
     /// Whether `learned` is to be brought up to date.
     pub wanted: AtomicBool,
-    /// What LearnQueue has learned with each of its words: the present ones at the loop's end or when that was last wanted, others when the
-    /// words changed.
+    /// What LearnQueue has learned with each of its words: the present ones at the loop's end or
+    /// when that was last wanted, others when the words changed.
     pub learned: Mutex<Vec<Learned>>,
 }
 
@@ -151,8 +154,8 @@ pub struct Learned {
 }
 
 impl Shared {
-    /// Shows a snapshot. Only the `last` one waits for who reads the one before: a thread that answers questions may be
-    /// kept from its processor for long, and packets must not wait for it.
+    /// Shows a snapshot. Only the `last` one waits for who reads the one before: a thread that
+    /// answers questions may be kept from its processor for long, and packets must not wait for it.
     pub fn show(&self, snapshot: &Snapshot, last: bool) {
         match self.snapshot.try_lock() {
             Ok(mut shown) => shown.clone_from(snapshot),
@@ -171,7 +174,8 @@ impl Shared {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Shows what a queue has learned whose words change now; returns what one with the new words has learned.
+    /// Shows what a queue has learned whose words change now; returns what one with the new words
+    /// has learned.
     pub fn exchange(&self, learned: Option<Learned>, words: &str) -> Option<Table> {
         let mut shown = lock(&self.learned);
         let known = |learned: &Learned| learned.words == words;
@@ -192,7 +196,8 @@ fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
     shown.insert(0, learned);
 }
 
-/// Reads the state of a loop, also after its end. A loop that replaces an earlier one continues its counts.
+/// Reads the state of a loop, also after its end. A loop that replaces an earlier one continues its
+/// counts.
 #[derive(Clone, Default)]
 pub struct Watch(pub Arc<Shared>);
 
@@ -202,8 +207,8 @@ impl Watch {
         lock(&self.0.snapshot).clone()
     }
 
-    /// Passes a reflector's answer to its controller, and whether packets of its direction come back with it. While the loop is
-    /// stalled, answers beyond [`MAX_FEEDBACK`] are discarded.
+    /// Passes a reflector's answer to its controller, and whether packets of its direction come
+    /// back with it. While the loop is stalled, answers beyond [`MAX_FEEDBACK`] are discarded.
     pub fn hear(&self, answer: &Answer, back: bool) {
         self.tell(Feedback::Answer(*answer, back));
     }
@@ -213,17 +218,20 @@ impl Watch {
         self.tell(Feedback::Delay(delay));
     }
 
-    /// Asks for what its queue has learned, which [`Watch::learned`] returns after the loop's next look.
+    /// Asks for what its queue has learned, which [`Watch::learned`] returns after the loop's next
+    /// look.
     pub fn want_learned(&self) {
         self.0.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// What its queues had learned when that was last wanted, when their words changed, or at the loop's end.
+    /// What its queues had learned when that was last wanted, when their words changed, or at the
+    /// loop's end.
     pub fn learned(&self) -> Vec<Learned> {
         lock(&self.0.learned).clone()
     }
 
-    /// Has the next queue with these words start from what another has learned, unless one of the loop's own has had them.
+    /// Has the next queue with these words start from what another has learned, unless one of the
+    /// loop's own has had them.
     pub fn start_from(&self, learned: &Learned) {
         let mut shown = lock(&self.0.learned);
         if shown.iter().all(|own| own.words != learned.words) {

@@ -1,8 +1,10 @@
-//! Who sends most: the flows and hosts with the most bytes of the last second, in memory that no traffic enlarges.
+//! Who sends most: the flows and hosts with the most bytes of the last second, in memory that no
+//! traffic enlarges.
 //!
-//! Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005 (Space-Saving).
-//! Who sends more than one part in `KEPT` of a second's bytes is found, however many others there are. What is shown of it
-//! is the part of its count that is certain.
+//! Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in
+//! Data Streams", ICDT 2005 (Space-Saving). Who sends more than one part in `KEPT` of a second's
+//! bytes is found, however many others there are. What is shown of it is the part of its count that
+//! is certain.
 
 use quell_qdisc::{Nanos, SEC};
 
@@ -249,7 +251,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bounds of Space-Saving: no key is shown with more than it sent, and each that sent more than a 64th is counted.
+        /// The bounds of Space-Saving: no key is shown with more than it sent, and each that sent
+        /// more than a 64th is counted.
         #[test]
         fn no_count_is_too_high_and_no_heavy_key_is_missed(
             sent in prop::collection::vec((0_u32..200, 1_u64..1500), 1..2000)

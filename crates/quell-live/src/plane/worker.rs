@@ -1,10 +1,12 @@
-//! A loop of one direction of an interface: the kernel holds its packets, and the link decides when to send or drop each.
+//! A loop of one direction of an interface: the kernel holds its packets, and the link decides when
+//! to send or drop each.
 //!
-//! A direction has one loop, or one per processor that was named. Each flow stays at one of them, each has a queue of its own, and all
-//! send on one line, whose rate they share exactly.
+//! A direction has one loop, or one per processor that was named. Each flow stays at one of them,
+//! each has a queue of its own, and all send on one line, whose rate they share exactly.
 //!
-//! If this process ends, traffic continues: the rule accepts packets when no program reads the queue, and a full queue accepts what
-//! exceeds its length. Only the packets that the kernel holds at that moment are lost.
+//! If this process ends, traffic continues: the rule accepts packets when no program reads the
+//! queue, and a full queue accepts what exceeds its length. Only the packets that the kernel holds
+//! at that moment are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -115,12 +117,14 @@ impl Worker {
         Watch(self.shared.clone())
     }
 
-    /// Gives it a new link; the packets that are held go into the new queue, in the order in which they came.
+    /// Gives it a new link; the packets that are held go into the new queue, in the order in which
+    /// they came.
     pub fn change(&self, task: Task) {
         *lock(&self.shared.change) = Some(task);
     }
 
-    /// Sends all held packets in the order in which they arrived, and from now on every packet immediately.
+    /// Sends all held packets in the order in which they arrived, and from now on every packet
+    /// immediately.
     pub fn open(&self) {
         self.shared.open.store(true, Ordering::Relaxed);
     }
@@ -175,7 +179,8 @@ struct Loop<D> {
     /// The packets that are held, by their places: the number of each one's arrival.
     slots: Vec<Option<(u64, Live)>>,
     passing: Option<(Passing, bool)>,
-    /// What those that are held say of TCP's timestamps, by their places, where they go to the line.
+    /// What those that are held say of TCP's timestamps, by their places, where they go to the
+    /// line.
     segments: Vec<Option<Stamped>>,
     arrived: Vec<Arrived>,
     snapshot: Snapshot,

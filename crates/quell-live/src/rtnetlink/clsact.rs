@@ -1,4 +1,5 @@
-//! Where quell's program is attached: a filter at the egress of clsact, before all queues of a device. Filters of others stay as they are.
+//! Where quell's program is attached: a filter at the egress of clsact, before all queues of a
+//! device. Filters of others stay as they are.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,7 +23,8 @@ const HANDLE: u32 = 0xFFFF_0000;
 const ALL: u32 = 3u16.to_be() as u32;
 /// The number of our filter among those of its priority.
 const OURS: u32 = 1;
-/// Its priority where there are no others: what the kernel takes then (`tcf_auto_prio`), so that others can go before it.
+/// Its priority where there are no others: what the kernel takes then (`tcf_auto_prio`), so that
+/// others can go before it.
 const PRIORITY: u16 = 0xC000;
 // linux/netlink.h: NLM_F_CREATE | NLM_F_EXCL.
 const MAKE: u16 = 0x400 | 0x200;
@@ -61,7 +63,8 @@ pub struct ClsactState {
 }
 
 impl Hook {
-    /// Where a program would be attached to a device with these disciplines: before the filters of others where there is room.
+    /// Where a program would be attached to a device with these disciplines: before the filters of
+    /// others where there is room.
     ///
     /// # Errors
     /// If the device cannot have clsact.
@@ -179,7 +182,8 @@ impl Hook {
         parent == CLSACT_EGRESS && filter.priority == self.priority && same
     }
 
-    /// Removes quell's filter, and clsact if quell created it and no filter is left. Returns whether anything was removed.
+    /// Removes quell's filter, and clsact if quell created it and no filter is left. Returns
+    /// whether anything was removed.
     ///
     /// # Errors
     /// If the kernel cannot be asked, or refuses.

@@ -14,7 +14,8 @@ pub fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize)
     short(out, &digits[at..]);
 }
 
-/// Appends a few bytes, one by one: musl's `memcpy` takes as long for three bytes as for a hundred, which was half of a sample.
+/// Appends a few bytes, one by one: musl's `memcpy` takes as long for three bytes as for a hundred,
+/// which was half of a sample.
 pub fn short(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len());
     for byte in bytes {

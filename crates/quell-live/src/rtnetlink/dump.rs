@@ -1,4 +1,5 @@
-//! Lists of disciplines and classes from the kernel: one socket, one buffer, no allocation per sample.
+//! Lists of disciplines and classes from the kernel: one socket, one buffer, no allocation per
+//! sample.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,7 +52,8 @@ impl Dump {
         })
     }
 
-    /// All disciplines of a device (0: of all devices). Kernels before 7.2 list those of other devices, too.
+    /// All disciplines of a device (0: of all devices). Kernels before 7.2 list those of other
+    /// devices, too.
     ///
     /// # Errors
     /// If the kernel refuses or does not answer; [`is_partial`] if entries may be missing.
@@ -154,7 +156,8 @@ impl Dump {
         }
     }
 
-    /// Gives up the rest of a list: a new socket, since the kernel makes one list at a time for each.
+    /// Gives up the rest of a list: a new socket, since the kernel makes one list at a time for
+    /// each.
     fn renew(&mut self) {
         if let Ok(fd) = sys::rtnetlink() {
             self.fd = fd;

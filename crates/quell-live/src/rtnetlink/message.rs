@@ -1,11 +1,12 @@
-//! rtnetlink messages about disciplines and classes, read from bytes: pure functions. What is cut short ends; what is
-//! unknown is skipped.
+//! rtnetlink messages about disciplines and classes, read from bytes: pure functions. What is cut
+//! short ends; what is unknown is skipped.
 
 use std::fmt;
 
 use super::digits::{in_base, short};
 
-/// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct tcmsg).
+/// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct
+/// tcmsg).
 const HEADER: usize = 16;
 const TCMSG: usize = 20;
 
@@ -160,7 +161,8 @@ pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message
     }
 }
 
-/// Reads notifications of disciplines, classes and filters that were made, changed or deleted: which.
+/// Reads notifications of disciplines, classes and filters that were made, changed or deleted:
+/// which.
 pub fn notices(bytes: &[u8]) -> impl Iterator<Item = Key> {
     split(bytes).filter_map(|message| {
         let kind = u16_at(message, 4);
@@ -178,7 +180,8 @@ pub fn is_removal(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER && deleted.contains(&u16_at(bytes, 4))
 }
 
-/// The answers to requests: each one's number and error (0 for none), with the kernel's explanation if there is one.
+/// The answers to requests: each one's number and error (0 for none), with the kernel's explanation
+/// if there is one.
 pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     split(bytes).filter_map(|message| {
         let body = &message[HEADER..];
@@ -189,7 +192,8 @@ pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     })
 }
 
-/// NLMSGERR_ATTR_MSG: it follows the request, which comes back after an error whole, or its header alone (NLM_F_CAPPED).
+/// NLMSGERR_ATTR_MSG: it follows the request, which comes back after an error whole, or its header
+/// alone (NLM_F_CAPPED).
 fn explanation(message: &[u8]) -> &str {
     const CAPPED: u16 = 0x100;
     const EXPLAINED: u16 = 0x200;

@@ -1,6 +1,8 @@
-//! What of each kind of discipline can be changed while it runs, and how: tables, and bytes of `TCA_OPTIONS` (linux/pkt_sched.h).
+//! What of each kind of discipline can be changed while it runs, and how: tables, and bytes of
+//! `TCA_OPTIONS` (linux/pkt_sched.h).
 //!
-//! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md has the measurements).
+//! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md
+//! has the measurements).
 
 use quell_qdisc::{MS, Nanos, num};
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,8 @@ pub enum Knob {
     Target,
     /// The shaper's rate.
     Rate,
-    /// With which probability packets are dropped before they reach the queue: no discipline's option, but quell's program at clsact.
+    /// With which probability packets are dropped before they reach the queue: no discipline's
+    /// option, but quell's program at clsact.
     Drop,
 }
 
@@ -41,8 +44,8 @@ impl Knob {
     }
 }
 
-/// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a target in microseconds, a rate in bytes
-/// per second, a probability in parts of 2^32.
+/// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a
+/// target in microseconds, a rate in bytes per second, a probability in parts of 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Values([Option<u64>; 4]);
 
@@ -112,7 +115,8 @@ pub struct Kind {
     knobs: &'static [(Knob, Form)],
 }
 
-/// The shortest interval at which changes were measured to have no other effect than the wanted one.
+/// The shortest interval at which changes were measured to have no other effect than the wanted
+/// one.
 const MIN_INTERVAL: Nanos = 2 * MS;
 
 const fn row(name: &'static str, knobs: &'static [(Knob, Form)]) -> Kind {
@@ -204,7 +208,8 @@ const LARGEST_PACKET: u128 = 1 << 16;
 const RATE: usize = 8;
 const SPEC: usize = 12;
 
-/// The structure of tbf with zeros where knobs are, then rates that do not fit in it: its own and its peak's, bytes per second.
+/// The structure of tbf with zeros where knobs are, then rates that do not fit in it: its own and
+/// its peak's, bytes per second.
 type OthersOfTbf = ([u8; TBF], Option<u64>, Option<u64>);
 
 impl Kind {
@@ -254,8 +259,8 @@ impl Kind {
         values
     }
 
-    /// Whether an option of a structure that is sent whole `is` another than changes of these knobs have left it, which `was` there
-    /// before: the next change would overwrite it.
+    /// Whether an option of a structure that is sent whole `is` another than changes of these knobs
+    /// have left it, which `was` there before: the next change would overwrite it.
     pub fn others_differ(&self, was: &[u8], is: &[u8], knobs: &[Knob]) -> bool {
         match self.name {
             "tbf" => Self::others_of_tbf(was, knobs) != Self::others_of_tbf(is, knobs),
@@ -312,8 +317,8 @@ impl Kind {
         self.name == "tbf" && rate.is_some_and(|rate| held(rate) < LARGEST_PACKET)
     }
 
-    /// The options that set these values in a discipline whose options were `was` before anything was changed. What is not named stays as it
-    /// is, or as it was then.
+    /// The options that set these values in a discipline whose options were `was` before anything
+    /// was changed. What is not named stays as it is, or as it was then.
     pub fn write(&self, out: &mut Vec<u8>, was: &[u8], values: &Values) {
         match self.name {
             "tbf" => self.tbf(out, was, values),
@@ -418,13 +423,15 @@ pub fn ceil_of_htb(options: &[u8]) -> Option<u64> {
     Some(rate(options, parms, SPEC, HTB_CEIL64))
 }
 
-/// The largest rate that the kernel takes for a tbf, bytes per second: below its peak rate, if it has one.
+/// The largest rate that the kernel takes for a tbf, bytes per second: below its peak rate, if it
+/// has one.
 pub fn most_of_tbf(options: &[u8]) -> Option<u64> {
     let parms = attribute(options, PARMS).filter(|parms| parms.len() >= TBF)?;
     rate(options, parms, SPEC, TBF_PEAK64).checked_sub(1)
 }
 
-/// The structure of a class without its level, which depends on the classes below it, and its rates, bytes per second.
+/// The structure of a class without its level, which depends on the classes below it, and its
+/// rates, bytes per second.
 fn class_of_htb(options: &[u8]) -> Option<([u8; HTB], u64, u64)> {
     let mut parms = structure::<HTB>(options)?;
     let rates = [(0, HTB_RATE64), (SPEC, HTB_CEIL64)];

@@ -1,4 +1,5 @@
-//! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its answer.
+//! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its
+//! answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,8 @@ use crate::rtnetlink::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answer
 use crate::system::{host, sys};
 
 // linux/netlink.h.
-/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of memory.
+/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of
+/// memory.
 pub const MAX_OPTIONS: usize = 4096;
 
 const REQUEST: u16 = 1;
@@ -33,7 +35,8 @@ pub struct QdiscState {
     pub kind: String,
     /// Its options.
     pub options: Vec<u8>,
-    /// It has a size table (`stab`), which every change without one takes away (`qdisc_change` in sch_api.c).
+    /// It has a size table (`stab`), which every change without one takes away (`qdisc_change` in
+    /// sch_api.c).
     pub stab: bool,
 }
 

@@ -16,7 +16,8 @@ use crate::system::watchdog::MAX_LOOPS;
 pub struct Place(pub u32);
 
 impl Place {
-    /// The handle of the discipline that a class belongs to; None for the root and for a discipline.
+    /// The handle of the discipline that a class belongs to; None for the root and for a
+    /// discipline.
     pub fn discipline(self) -> Option<u32> {
         let class = self.0 & 0xffff != 0 && self != Self(u32::MAX);
         class.then_some(self.0 & 0xffff_0000)
@@ -135,7 +136,8 @@ const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
 /// Kinds whose classes are queues, or have queues below them.
 const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
 
-/// Whether all packets of a device pass through this queue: clsact does not know to which queue a packet will go.
+/// Whether all packets of a device pass through this queue: clsact does not know to which queue a
+/// packet will go.
 fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error> {
     let is_leaf = |row: &&QdiscState| {
         let (key, class) = (row.key, row.key.class);
@@ -222,7 +224,8 @@ fn check(
     Ok(kind)
 }
 
-/// Disciplines whose limit the kernel sets with each change of a tbf above them (`fifo_set_limit` in sch_fifo.c).
+/// Disciplines whose limit the kernel sets with each change of a tbf above them (`fifo_set_limit`
+/// in sch_fifo.c).
 const FIFOS: [&str; 3] = ["pfifo", "bfifo", "pfifo_head_drop"];
 
 /// The limit of a discipline, if each change of this one sets it, too.
@@ -256,7 +259,8 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 
-/// What is directly above a discipline or a class: a tbf, a class, or the discipline that it is one of or below.
+/// What is directly above a discipline or a class: a tbf, a class, or the discipline that it is one
+/// of or below.
 fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState> {
     let Key { handle, parent, .. } = row.key;
     if !row.key.class && parent == ROOT {
@@ -273,8 +277,8 @@ fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState>
         .or_else(|| others().find(discipline))
 }
 
-/// The most that a queue, or what is above it, lets through, bit/s, and which that is: a `ceil` of htb, the rate of a tbf, the peak
-/// rate of a tbf that is steered.
+/// The most that a queue, or what is above it, lets through, bit/s, and which that is: a `ceil` of
+/// htb, the rate of a tbf, the peak rate of a tbf that is steered.
 pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'a QdiscState)> {
     let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
         ("htb", true) => ceil_of_htb(&row.options),
@@ -314,7 +318,8 @@ pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
     handles
 }
 
-/// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it, its device's; bit/s.
+/// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it,
+/// its device's; bit/s.
 pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
     let own = |row: &QdiscState| {
         let kind = Kind::find(&row.kind, row.key.class)?;
@@ -354,7 +359,8 @@ mod tests {
         }
     }
 
-    /// A tbf of 8 Mbit/s, below it an htb: 1:1 of 16, in it 1:2 of 4 Mbit/s with 1:10, 1:20 beside it.
+    /// A tbf of 8 Mbit/s, below it an htb: 1:1 of 16, in it 1:2 of 4 Mbit/s with 1:10, 1:20 beside
+    /// it.
     fn tree() -> Vec<QdiscState> {
         vec![
             row(false, 0x70000, ROOT, "tbf", 1_000_000),

@@ -1,5 +1,6 @@
-//! What each kind of discipline reports of itself (`TCA_STATS_APP`): tables of fields, read from bytes. Names are the kernel's
-//! (linux/pkt_sched.h); a time's name ends in its unit. A kernel that knows fewer fields sends fewer; further ones are skipped.
+//! What each kind of discipline reports of itself (`TCA_STATS_APP`): tables of fields, read from
+//! bytes. Names are the kernel's (linux/pkt_sched.h); a time's name ends in its unit. A kernel that
+//! knows fewer fields sends fewer; further ones are skipped.
 
 use super::message::attributes;
 
@@ -170,7 +171,8 @@ const DRR_CLASS: &Fields = &[("deficit", U32)];
 const QFQ_CLASS: &Fields = &[("weight", U32), ("lmax", U32)];
 const SFQ_FLOW: &Fields = &[("allot", I32)];
 
-/// Attributes of cake (TCA_CAKE_STATS_*): number, name, form. 10 are the tins; 11 and further are a flow's.
+/// Attributes of cake (TCA_CAKE_STATS_*): number, name, form. 10 are the tins; 11 and further are a
+/// flow's.
 const CAKE: &[(u16, &str, Form)] = &[
     (2, "capacity_estimate_bytes_per_s", U64),
     (3, "memory_limit", U32),
@@ -221,8 +223,8 @@ const TINS: u16 = 8;
 /// Receives fields: the tin (of cake, from 0), a name, a number.
 pub type Each<'a> = &'a mut dyn FnMut(Option<u16>, &'static str, Value);
 
-/// Reads what a discipline (or, with `class`, one of its classes) of this kind reports of itself. Of a kind without a table here:
-/// nothing.
+/// Reads what a discipline (or, with `class`, one of its classes) of this kind reports of itself.
+/// Of a kind without a table here: nothing.
 pub fn each(kind: &str, class: bool, bytes: &[u8], each: Each<'_>) {
     let fields = match (kind, class) {
         ("codel", false) => CODEL,

@@ -1,4 +1,5 @@
-//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; a request needs the token in its address.
+//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; a request
+//! needs the token in its address.
 
 use serde_json::json;
 

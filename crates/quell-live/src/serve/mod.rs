@@ -1,5 +1,5 @@
-//! What `quell live`, `quell watch` and `quell shell` answer when asked: state as JSON on a Unix socket, Prometheus metrics and the
-//! dashboard on loopback ports.
+//! What `quell live`, `quell watch` and `quell shell` answer when asked: state as JSON on a Unix
+//! socket, Prometheus metrics and the dashboard on loopback ports.
 
 pub mod dashboard;
 mod http;
@@ -256,12 +256,14 @@ impl Server {
         if let Some(path) = places.status.map(PathBuf::from) {
             let option = || format!("--status {}", path.display());
             if path.as_os_str().is_empty() {
-                // The system would take it for a socket without a file, which everybody may connect to.
+                // The system would take it for a socket without a file, which everybody may connect
+                // to.
                 let error = Error::new("is no path").key("--status ''");
                 return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
             }
             remove_dead(&path);
-            // The socket is created with its mode: a later chmod could follow a path that was changed meanwhile.
+            // The socket is created with its mode: a later chmod could follow a path that was
+            // changed meanwhile.
             let bind = || UnixListener::bind(&path);
             let listener = sys::with_umask(0o177, bind).map_err(|e| no(option(), &e))?;
             listener
@@ -297,8 +299,8 @@ impl Server {
     }
 }
 
-/// How long a port that is taken is tried again, and the time in between: the processes of a `quell live` that was killed end
-/// one after the other.
+/// How long a port that is taken is tried again, and the time in between: the processes of a
+/// `quell live` that was killed end one after the other.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 const BIND_PAUSE: Duration = Duration::from_millis(25);
 
@@ -442,7 +444,8 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
     }
 }
 
-/// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
+/// The answer to a question in HTTP. A page in a browser that has had its own name lead to this
+/// machine gets none.
 fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> String {
     if ambiguous(request) {
         return refusal("400 Bad Request", "Lines are to end in CR LF\n");
@@ -468,8 +471,8 @@ fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> Stri
     reply("200 OK", format.content_type(), "", &out.finish())
 }
 
-/// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or a line that continues in the
-/// next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
+/// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or
+/// a line that continues in the next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
 fn ambiguous(request: &[u8]) -> bool {
     let odd = |pair: &[u8]| match pair {
         [b'\r', next] => *next != b'\n',
@@ -491,7 +494,8 @@ fn local(host: &str) -> bool {
 fn remove_dead(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    // Unlike a stream, a datagram socket connects without waiting; one of another type that a process has is not refused but EPROTOTYPE.
+    // Unlike a stream, a datagram socket connects without waiting; one of another type that a
+    // process has is not refused but EPROTOTYPE.
     let connected = || UnixDatagram::unbound()?.connect(path);
     if socket && connected().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(path);

@@ -1,5 +1,6 @@
-//! Which addresses a shell has: a block within 100.64.0.0/10 (RFC 6598) or, where a route leads there, 198.18.0.0/15 (RFC 2544), and in IPv6
-//! the like below fd71:7565:6c6c::/96. The side outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
+//! Which addresses a shell has: a block within 100.64.0.0/10 (RFC 6598) or, where a route leads
+//! there, 198.18.0.0/15 (RFC 2544), and in IPv6 the like below fd71:7565:6c6c::/96. The side
+//! outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
 //! block out of the outer one's, so that plain routes lead through all links.
 
 use std::ffi::CString;
@@ -30,13 +31,15 @@ const BROADCAST: u8 = 3;
 const DESTINATION: u16 = 1;
 const GATEWAY: u16 = 5;
 const MULTIPATH: u16 = 9;
-/// Headers of a message (struct nlmsghdr, struct rtmsg) and of one of several next hops (struct rtnexthop).
+/// Headers of a message (struct nlmsghdr, struct rtmsg) and of one of several next hops (struct
+/// rtnexthop).
 const HEADERS: usize = 28;
 const HOP: usize = 8;
 
 impl Route {
-    /// Reads a message of the kernel's list of routes (RTM_NEWROUTE): a route for each of its gateways, or one without. A broadcast address
-    /// belongs to the network that has it and is none.
+    /// Reads a message of the kernel's list of routes (RTM_NEWROUTE): a route for each of its
+    /// gateways, or one without. A broadcast address belongs to the network that has it and is
+    /// none.
     pub fn parse(message: &[u8]) -> Vec<Route> {
         let Some([family, length, _, _, _, _, _, kind]) = message.get(16..24) else {
             return Vec::new();
@@ -119,9 +122,9 @@ pub struct Block {
 }
 
 impl Block {
-    /// The blocks that a new shell may take, given this namespace's interfaces (name, address, mask) and routes: those that
-    /// no other network uses (carriers and VPNs use the same addresses), first those to which no route leads. Empty if shells are nested
-    /// too deeply.
+    /// The blocks that a new shell may take, given this namespace's interfaces (name, address,
+    /// mask) and routes: those that no other network uses (carriers and VPNs use the same
+    /// addresses), first those to which no route leads. Empty if shells are nested too deeply.
     pub fn candidates(interfaces: &[(String, u32, u32)], routes: &[Route]) -> Vec<Block> {
         let mut blocks = Self::all(interfaces);
         blocks.retain(|block| {
@@ -261,13 +264,15 @@ mod tests {
 
     #[test]
     fn a_block_that_another_network_uses_is_not_taken() {
-        // A carrier's address of a large network, its gateway, a VPN's own address and the route to one of its peers.
+        // A carrier's address of a large network, its gateway, a VPN's own address and the route to
+        // one of its peers.
         let interfaces = [
             ("wan0".into(), POOL + 5, u32::MAX << 22),
             ("vpn0".into(), POOL + (1 << 14) + 7, u32::MAX),
         ];
         let routes: Vec<_> = [
-            // The default route's gateway, Tailscale's routes to a peer and to a network of a peer's.
+            // The default route's gateway, Tailscale's routes to a peer and to a network of a
+            // peer's.
             route(0, 0, Some(POOL + (2 << 14) + 1), &[]),
             route(POOL + (3 << 14) + 9, 32, None, &[]),
             route(POOL + (5 << 14), 18, None, &[]),

@@ -1,6 +1,8 @@
-//! TUN devices and what `ifconfig` and `route` do, by `ioctl`: small enough to run between `clone` and `exec`.
+//! TUN devices and what `ifconfig` and `route` do, by `ioctl`: small enough to run between `clone`
+//! and `exec`.
 //!
-//! A device lives as long as the descriptor that made it: when its process dies, however that comes, the device is gone.
+//! A device lives as long as the descriptor that made it: when its process dies, however that
+//! comes, the device is gone.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -48,8 +50,9 @@ struct Route6 {
     index: libc::c_int,
 }
 
-/// A new TUN device in this network namespace, read and written frame by frame (see [`crate::packet::segment`]), without blocking.
-/// `offload` lets the kernel hand over large packets and leave checksums open.
+/// A new TUN device in this network namespace, read and written frame by frame (see
+/// [`crate::packet::segment`]), without blocking. `offload` lets the kernel hand over large packets
+/// and leave checksums open.
 pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     let file = sys::open(c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK)?;
     let mut request = named(name);
@@ -60,7 +63,8 @@ pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     if offload {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = TUN_F_USO4 | TUN_F_USO6;
-        // Kernels before 6.2 know no UDP segments; one that refuses all of it hands over packets as they are.
+        // Kernels before 6.2 know no UDP segments; one that refuses all of it hands over packets as
+        // they are.
         if sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp | udp).is_err() {
             let _ = sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp);
         }
@@ -127,11 +131,12 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
         .is_some_and(|six| configure_six(name, six, end.default_route).is_ok()))
 }
 
-/// Lets the kernel keep more packets for us. By netlink, because the `ioctl` for it wants a right that user namespaces do not
-/// give; a kernel that refuses keeps 500.
+/// Lets the kernel keep more packets for us. By netlink, because the `ioctl` for it wants a right
+/// that user namespaces do not give; a kernel that refuses keeps 500.
 fn deepen(index: libc::c_int) {
     let mut m = [0u32; 10];
-    // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and type, value.
+    // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and
+    // type, value.
     m[0] = num::count(size_of_val(&m));
     m[1] = u32::from_ne_bytes(halves(libc::RTM_NEWLINK, num::short(libc::NLM_F_REQUEST)));
     m[5] = index.cast_unsigned();
@@ -149,7 +154,8 @@ fn halves(first: u16, second: u16) -> [u8; 4] {
 fn default_route(name: &CStr) -> io::Result<()> {
     let socket = sys::socket(libc::AF_INET)?;
     let any = four(Ipv4Addr::UNSPECIFIED);
-    // SAFETY: zero is a valid rtentry; SIOCADDRT is defined with one, and rt_dev is a string that outlives the call.
+    // SAFETY: zero is a valid rtentry; SIOCADDRT is defined with one, and rt_dev is a string that
+    // outlives the call.
     unsafe {
         let mut route: libc::rtentry = std::mem::zeroed();
         (route.rt_dst, route.rt_genmask, route.rt_flags) = (any, any, libc::RTF_UP);
@@ -161,7 +167,8 @@ fn default_route(name: &CStr) -> io::Result<()> {
 fn configure_six(name: &CStr, (address, prefix): (Ipv6Addr, u8), route: bool) -> io::Result<()> {
     let socket = sys::socket(libc::AF_INET6)?;
     let mut request = named(name);
-    // SAFETY: each request is defined with the type that it gets; SIOCGIFINDEX fills in the index that is read behind it.
+    // SAFETY: each request is defined with the type that it gets; SIOCGIFINDEX fills in the index
+    // that is read behind it.
     unsafe {
         sys::ioctl(socket.as_fd(), libc::SIOCGIFINDEX, &mut request)?;
         let index = request.ifr_ifru.ifru_ifindex;

@@ -1,5 +1,5 @@
-//! The loop: one thread per direction moves packets from one device through a link to the other, until it is stopped or one of
-//! the devices is deleted.
+//! The loop: one thread per direction moves packets from one device through a link to the other,
+//! until it is stopped or one of the devices is deleted.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -38,8 +38,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts to move packets of at most `mtu` bytes from `from` to `to`. It sets `gone` when it finds a device deleted, and ends when
-    /// `gone` is set.
+    /// Starts to move packets of at most `mtu` bytes from `from` to `to`. It sets `gone` when it
+    /// finds a device deleted, and ends when `gone` is set.
     pub fn start(
         name: &'static str,
         link: LiveLink,
@@ -143,7 +143,8 @@ struct Loop {
     gone: Arc<AtomicBool>,
 }
 
-/// A TUN device's file says so for good once its device was deleted: it polls as ready, and nothing can be read or written.
+/// A TUN device's file says so for good once its device was deleted: it polls as ready, and nothing
+/// can be read or written.
 fn is_deleted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
@@ -206,7 +207,8 @@ impl Loop {
         true
     }
 
-    /// Takes in a frame of the device, packet by packet: from where large ones are kept, or from the buffer.
+    /// Takes in a frame of the device, packet by packet: from where large ones are kept, or from
+    /// the buffer.
     fn take(&mut self, kept: bool, buffer: &[u8], length: usize) {
         let now = self.now();
         if let Some(first) = kept.then(|| self.large.keep(length, self.mtu)).flatten() {

@@ -1,5 +1,6 @@
-//! TCP connections over the link as their senders see them: the kernel's list of sockets (sock_diag(7)) in both namespaces four times a
-//! second, and its notice of each socket that is destroyed.
+//! TCP connections over the link as their senders see them: the kernel's list of sockets
+//! (sock_diag(7)) in both namespaces four times a second, and its notice of each socket that is
+//! destroyed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +20,8 @@ use crate::system::{host, sys};
 
 // linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h.
 const BY_FAMILY: u16 = 20; // notices
-/// The list of both families at once (`inet_diag_dump_compat`): the kernel walks its whole table of connections, which takes it 2 ms.
+/// The list of both families at once (`inet_diag_dump_compat`): the kernel walks its whole table of
+/// connections, which takes it 2 ms.
 const GET_TCP: u16 = 18;
 const DESTROYED: [i32; 2] = [1, 3]; // of TCP over IPv4 and IPv6
 const INFO: u16 = 2;
@@ -55,7 +57,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to look at connections of `command`, the address of the command's side, through sockets ([`socket`]) of both sides.
+    /// Begins to look at connections of `command`, the address of the command's side, through
+    /// sockets ([`socket`]) of both sides.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -83,8 +86,8 @@ impl Watcher {
         })
     }
 
-    /// Looks once more; what both ends of all connections sent, down and up, in the order in which they were seen. The goodput is over
-    /// so many seconds.
+    /// Looks once more; what both ends of all connections sent, down and up, in the order in which
+    /// they were seen. The goodput is over so many seconds.
     pub fn finish(mut self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
         let flows = self.end().map(|seen| seen.flows(span_s));
         flows

@@ -1,9 +1,12 @@
-//! The first process in the namespaces: it makes the devices, runs the command, and takes everything with it when it ends.
+//! The first process in the namespaces: it makes the devices, runs the command, and takes
+//! everything with it when it ends.
 //!
-//! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system calls only: what it needs
-//! lies ready in a [`Plan`]. It dies with its parent, and as the first process of its process namespace it takes every process
-//! in there along; with the last of them, and with the descriptors of the devices, all namespaces and devices are gone. Without a
-//! process namespace it becomes the parent of all of them (PR_SET_CHILD_SUBREAPER), and kills them before it ends.
+//! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system
+//! calls only: what it needs lies ready in a [`Plan`]. It dies with its parent, and as the first
+//! process of its process namespace it takes every process in there along; with the last of them,
+//! and with the descriptors of the devices, all namespaces and devices are gone. Without a process
+//! namespace it becomes the parent of all of them (PR_SET_CHILD_SUBREAPER), and kills them before
+//! it ends.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -55,7 +58,8 @@ impl Program {
 
     /// Becomes this program; returns the error's number if that fails.
     fn exec(&self) -> c_int {
-        // SAFETY: both arrays end in a null pointer and point to strings that live as long as `self`.
+        // SAFETY: both arrays end in a null pointer and point to strings that live as long as
+        // `self`.
         unsafe {
             libc::execvpe(
                 self.name.as_ptr(),
@@ -119,7 +123,8 @@ pub enum Kind {
     ServerEnded,
     /// The command ended; the value is its status.
     CommandEnded,
-    /// A socket that sees the connections of the other side's namespace (0) or of the command's (1). It comes along.
+    /// A socket that sees the connections of the other side's namespace (0) or of the command's
+    /// (1). It comes along.
     Connections,
 }
 
@@ -191,7 +196,8 @@ impl Report {
     }
 }
 
-/// Starts the first process; its process number. `theirs` is its end of the socket, `ours` the one that it must not keep.
+/// Starts the first process; its process number. `theirs` is its end of the socket, `ours` the one
+/// that it must not keep.
 pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c_int> {
     let mut flags = libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::SIGCHLD;
     if plan.user.is_some() {
@@ -200,8 +206,9 @@ pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c
     if plan.processes {
         flags |= libc::CLONE_NEWPID;
     }
-    // SAFETY: without CLONE_VM and without a stack this is a fork: the child runs on a copy of everything. It only makes system
-    // calls, for another thread may have held a lock (of the allocator, say) when its memory was copied.
+    // SAFETY: without CLONE_VM and without a stack this is a fork: the child runs on a copy of
+    // everything. It only makes system calls, for another thread may have held a lock (of the
+    // allocator, say) when its memory was copied.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone,
@@ -262,8 +269,8 @@ impl Init<'_> {
     }
 
     fn run(&self) -> ! {
-        // SAFETY: prctl takes numbers here, and both handlers do only what a handler may. What Ctrl-C sends reaches the command
-        // without us.
+        // SAFETY: prctl takes numbers here, and both handlers do only what a handler may. What
+        // Ctrl-C sends reaches the command without us.
         let ignored_hangup = unsafe {
             if !self.plan.processes {
                 let handler = end as extern "C" fn(c_int) as libc::sighandler_t;
@@ -274,7 +281,8 @@ impl Init<'_> {
             for signal in [libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_IGN);
             }
-            // A caller may ignore it, which is inherited: then the status of a process that has ended is lost.
+            // A caller may ignore it, which is inherited: then the status of a process that has
+            // ended is lost.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             forwarded_signals(libc::SIG_BLOCK);
             let handler = forward as extern "C" fn(c_int) as libc::sighandler_t;
@@ -297,7 +305,8 @@ impl Init<'_> {
             self.need(Step::Address, device::loopback_up());
         }
         self.device(Kind::Inner, &self.plan.inner);
-        // Shells within send their packets through here. Where /proc/sys cannot be written they do without.
+        // Shells within send their packets through here. Where /proc/sys cannot be written they do
+        // without.
         sys::write_file(c"/proc/sys/net/ipv4/ip_forward", b"1");
         sys::write_file(c"/proc/sys/net/ipv6/conf/all/forwarding", b"1");
         if self.plan.user.is_some() {
@@ -388,8 +397,8 @@ impl Init<'_> {
     }
 
     fn become_server(&self, program: &Program) -> c_int {
-        // SAFETY: no pointers but a string with a NUL. The server does not read what is typed for the command, nor writes
-        // between its output.
+        // SAFETY: no pointers but a string with a NUL. The server does not read what is typed for
+        // the command, nor writes between its output.
         unsafe {
             let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
             libc::dup2(nothing, 0);
@@ -472,11 +481,13 @@ fn die_with_parent(signal: c_int) {
     }
 }
 
-/// Kills the children, and theirs, which become this process's when their parents end, until there are none; for two seconds at most.
+/// Kills the children, and theirs, which become this process's when their parents end, until there
+/// are none; for two seconds at most.
 fn kill_children() {
     for _ in 0..2000 {
         let mut text = [0u8; 4096];
-        // Needs CONFIG_PROC_CHILDREN, as CRIU does. Without it, command and server end by the signal of their parent's death.
+        // Needs CONFIG_PROC_CHILDREN, as CRIU does. Without it, command and server end by the
+        // signal of their parent's death.
         let n = sys::read_file(c"/proc/thread-self/children", &mut text);
         // A number that the end of the buffer has cut off has no space behind it.
         for word in text[..n].split_inclusive(|b| *b == b' ') {
@@ -514,8 +525,8 @@ fn is_child(pid: c_int) -> bool {
     }
 }
 
-/// Blocks or unblocks the signals that [`forward`] handles: one that arrives before there is a command, or before the
-/// command has its own handlers, waits.
+/// Blocks or unblocks the signals that [`forward`] handles: one that arrives before there is a
+/// command, or before the command has its own handlers, waits.
 fn forwarded_signals(how: c_int) {
     // SAFETY: the set is initialised before it is used.
     unsafe {

@@ -29,11 +29,13 @@ use crate::shell::flows::Watcher;
 use crate::shell::init::{Kind, Plan, Program, Report, Step};
 use crate::system::sys;
 
-/// Largest packets that IPv4 allows a link to have: from 68 bytes (RFC 791, section 3.2) to all that its length field holds.
+/// Largest packets that IPv4 allows a link to have: from 68 bytes (RFC 791, section 3.2) to all
+/// that its length field holds.
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// IPv6 needs so much (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
-/// The time that the first process may take to set everything up (a server that does not listen takes 2 s of it).
+/// The time that the first process may take to set everything up (a server that does not listen
+/// takes 2 s of it).
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What to run, and behind what.
@@ -229,7 +231,8 @@ impl Shell {
             output: config.output,
         };
         let made = match set_up(&plan) {
-            // Where /proc is restricted (containers) no other can be mounted: do without a process namespace.
+            // Where /proc is restricted (containers) no other can be mounted: do without a process
+            // namespace.
             Err(Failure {
                 step: Step::Proc, ..
             }) => {
@@ -347,7 +350,8 @@ impl Shell {
         }
     }
 
-    /// True once, after a device was deleted: the link no longer exists, and both loops have ended or are about to.
+    /// True once, after a device was deleted: the link no longer exists, and both loops have ended
+    /// or are about to.
     pub fn link_lost(&mut self) -> bool {
         let lost = self.gone.load(Ordering::Relaxed);
         lost && !std::mem::replace(&mut self.gone_told, true)
@@ -363,7 +367,8 @@ impl Shell {
         self.engines.as_ref().map(|(d, u)| (d.view(), u.view()))
     }
 
-    /// Lets the records of both directions begin again, within some milliseconds; with `series` their time series, too.
+    /// Lets the records of both directions begin again, within some milliseconds; with `series`
+    /// their time series, too.
     pub fn restart(&self, series: bool) {
         if let Some((down, up)) = &self.engines {
             down.restart(series);
@@ -466,7 +471,8 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
                     errno: report.value,
                 });
             }
-            // What else comes before the command runs is about the server; `wait` reports only what is lost here.
+            // What else comes before the command runs is about the server; `wait` reports only what
+            // is lost here.
             _ => {}
         }
     }

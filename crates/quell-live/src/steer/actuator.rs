@@ -53,7 +53,8 @@ impl Actuator {
     /// Opens what is needed, and takes back what a killed process left.
     ///
     /// # Errors
-    /// If another process steers here, the kernel refuses something, or what was left cannot be taken back.
+    /// If another process steers here, the kernel refuses something, or what was left cannot be
+    /// taken back.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let place = Handle(plan.place.0).to_string();
@@ -88,7 +89,8 @@ impl Actuator {
         })
     }
 
-    /// Writes down what there is, prepares what restores it, and attaches the program if there is one.
+    /// Writes down what there is, prepares what restores it, and attaches the program if there is
+    /// one.
     ///
     /// # Errors
     /// If the file cannot be written, or the kernel refuses.
@@ -132,7 +134,8 @@ impl Actuator {
         for queue in changed() {
             let heartbeat = self.watchdog.heartbeat();
             let mut bytes = unanswered([change(&queue.found, &queue.before())]);
-            // In place of these the watchdog writes a word, which the kernel does not read: no message begins there.
+            // In place of these the watchdog writes a word, which the kernel does not read: no
+            // message begins there.
             bytes.extend([0; 4]);
             self.watchdog.guard(&heartbeat, self.rtnl.as_fd(), bytes)?;
             self.heartbeats.push(heartbeat);
@@ -189,7 +192,8 @@ impl Actuator {
         }
     }
 
-    /// Has the watchdog take the filter away in the end, and clsact if that is ours and there are no `others`.
+    /// Has the watchdog take the filter away in the end, and clsact if that is ours and there are
+    /// no `others`.
     fn guard_hook(&mut self, others: bool) -> Result<(), Error> {
         let Some(dropping) = &mut self.dropping else {
             return Ok(());
@@ -203,8 +207,8 @@ impl Actuator {
             .guard_at_end(heartbeat, self.rtnl.as_fd(), removal)
     }
 
-    /// What `look` ([`Hook::look`] or [`Hook::look_once`]) sees at clsact; the watchdog learns whether others have filters there.
-    /// `None` if filters may be missing from the kernel's list.
+    /// What `look` ([`Hook::look`] or [`Hook::look_once`]) sees at clsact; the watchdog learns
+    /// whether others have filters there. `None` if filters may be missing from the kernel's list.
     ///
     /// # Errors
     /// If the kernel cannot be asked.

@@ -1,9 +1,12 @@
-//! The program that drops or marks packets before they reach the queue, with a probability from memory that it shares with quell.
+//! The program that drops or marks packets before they reach the queue, with a probability from
+//! memory that it shares with quell.
 //!
-//! It runs at the egress of clsact. Everything that it decides on can change while it runs: a store to memory, no system call. A
-//! probability has a time until which it is valid; after that the program lets all packets pass, whatever became of quell.
+//! It runs at the egress of clsact. Everything that it decides on can change while it runs: a store
+//! to memory, no system call. A probability has a time until which it is valid; after that the
+//! program lets all packets pass, whatever became of quell.
 //!
-//! A packet that does not fit the device's MTU (GSO) is one packet here, as it is for the kernel's queues.
+//! A packet that does not fit the device's MTU (GSO) is one packet here, as it is for the kernel's
+//! queues.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,8 +22,8 @@ use crate::bpf::page::Page;
 
 /// The probability 1: the program draws 32 random bits for each packet.
 pub const CERTAIN: u64 = 1 << 32;
-/// Up to this probability packets that can be marked are marked; above, all are dropped, since flows do not react to marks, or too few
-/// (RFC 8033, section 5.1: 10 %).
+/// Up to this probability packets that can be marked are marked; above, all are dropped, since
+/// flows do not react to marks, or too few (RFC 8033, section 5.1: 10 %).
 pub const MARK_MOST: u64 = CERTAIN / 10;
 
 // linux/bpf.h: BPF_PROG_TYPE_SCHED_CLS, helpers.
@@ -125,7 +128,8 @@ pub struct Dropper {
 }
 
 impl Dropper {
-    /// Loads it. It drops nothing yet. With `ecn`, packets of flows that understand marks are marked up to [`MARK_MOST`].
+    /// Loads it. It drops nothing yet. With `ecn`, packets of flows that understand marks are
+    /// marked up to [`MARK_MOST`].
     ///
     /// # Errors
     /// If the kernel has no BPF, a right is missing, or the verifier refuses the program.
@@ -160,7 +164,8 @@ impl Dropper {
     }
 
     fn number(&self, at: i16) -> &AtomicU64 {
-        // SAFETY: the mapping has BYTES of them, aligned; they are shared, and only used as atomics.
+        // SAFETY: the mapping has BYTES of them, aligned; they are shared, and only used as
+        // atomics.
         unsafe { AtomicU64::from_ptr(self.map.at.add(usize::from(at.cast_unsigned())).cast()) }
     }
 }
@@ -214,7 +219,8 @@ mod tests {
     /// Where the shared memory begins for the machine below.
     const MEMORY: u64 = 1 << 40;
 
-    /// The instructions of [`program`], carried out on shared memory and packets as the kernel would (RFC 9669).
+    /// The instructions of [`program`], carried out on shared memory and packets as the kernel
+    /// would (RFC 9669).
     struct Machine {
         code: Vec<u64>,
         memory: [u64; BYTES / 8],

@@ -1,4 +1,5 @@
-//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/how-to/kernel.md).
+//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink
+//! (docs/how-to/kernel.md).
 
 mod actuator;
 mod dropper;
@@ -172,8 +173,9 @@ fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
     time.map_err(|e| e.key(option))
 }
 
-/// Steers until SIGTERM, Ctrl-C, the end of the time or of standard input; then what was before is restored. To be called by the main
-/// thread, whose rights are limited to what steering needs. With `options.restore`, see [`restore`].
+/// Steers until SIGTERM, Ctrl-C, the end of the time or of standard input; then what was before is
+/// restored. To be called by the main thread, whose rights are limited to what steering needs. With
+/// `options.restore`, see [`restore`].
 ///
 /// # Errors
 /// If an option is wrong, a right is missing, there is no such queue, or it cannot be changed.
@@ -184,7 +186,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     start(Plan::new(options, None)?)
 }
 
-/// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a drop probability. `options.words` are the device and a place.
+/// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a
+/// drop probability. `options.words` are the device and a place.
 ///
 /// # Errors
 /// As [`run`].
@@ -200,7 +203,8 @@ fn start(plan: Plan) -> Result<(), Error> {
     Session::new(plan)?.run()
 }
 
-/// Brings back what killed processes left changed, on these devices or on all, and says so. What still runs is left alone.
+/// Brings back what killed processes left changed, on these devices or on all, and says so. What
+/// still runs is left alone.
 ///
 /// # Errors
 /// If a right is missing, or something cannot be brought back.
@@ -216,7 +220,8 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
     state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
 }
 
-/// Whether queues of an interface are changed and not yet brought back: their settings are not those of the operator.
+/// Whether queues of an interface are changed and not yet brought back: their settings are not
+/// those of the operator.
 ///
 /// # Errors
 /// If there is no such interface, a state file cannot be read, or others can write to their folder.

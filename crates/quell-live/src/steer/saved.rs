@@ -48,7 +48,8 @@ struct Row {
     kind: String,
     /// Its options in the kernel's format.
     options: Vec<u8>,
-    /// What its knobs were set to last, before and after the change. None: not known, as in files of quell 0.2.
+    /// What its knobs were set to last, before and after the change. None: not known, as in files
+    /// of quell 0.2.
     #[serde(default)]
     set: Option<[Values; 2]>,
 }
@@ -103,13 +104,15 @@ impl Saved {
         }
     }
 
-    /// Whether it is of an earlier start of the system, where `/run` outlives that: its device is another one.
+    /// Whether it is of an earlier start of the system, where `/run` outlives that: its device is
+    /// another one.
     fn is_old(&self) -> bool {
         let now = host::boot();
         now != 0 && self.boot != 0 && self.boot != now
     }
 
-    /// Whether another file than `own` has one of these queues, by another name of the device or of the place.
+    /// Whether another file than `own` has one of these queues, by another name of the device or of
+    /// the place.
     ///
     /// # Errors
     /// As [`is_changed`].
@@ -121,7 +124,8 @@ impl Saved {
         STEER.find(Some(own), shares).map(|found| found.is_some())
     }
 
-    /// Takes these queues; None if another process has one of them, whatever its folder of state files.
+    /// Takes these queues; None if another process has one of them, whatever its folder of state
+    /// files.
     pub fn take(&self) -> Option<Exclusive> {
         Exclusive::take_queues(self.device, self.queues.iter().map(Row::place))
     }
@@ -141,13 +145,15 @@ impl Row {
         (self.class, self.handle, self.parent)
     }
 
-    /// Whether knobs have these values because quell has set them, as far as is known. Others are those of an administrator.
+    /// Whether knobs have these values because quell has set them, as far as is known. Others are
+    /// those of an administrator.
     fn is_ours(&self, values: &Values) -> bool {
         self.set.is_none_or(|set| set.contains(values))
     }
 }
 
-/// Brings back what killed processes left changed on a device, whatever its name and the place were; of how many disciplines.
+/// Brings back what killed processes left changed on a device, whatever its name and the place
+/// were; of how many disciplines.
 pub fn undo_left(device: u32) -> usize {
     let undo = |file: &StateFile, _: &str| match file.read::<Saved>()? {
         Some(saved) if saved.device == device => undo(file).map(UndoOutcome::Undone),
@@ -170,8 +176,8 @@ pub fn is_changed(device: u32) -> Result<bool, Error> {
     STEER.find(None, is).map(|found| found.is_some())
 }
 
-/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned; those that were deleted, or that
-/// another program has changed since, are skipped.
+/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned;
+/// those that were deleted, or that another program has changed since, are skipped.
 ///
 /// # Errors
 /// If the file cannot be read, or the kernel refuses.

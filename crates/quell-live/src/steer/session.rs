@@ -40,7 +40,8 @@ const HEADER: u64 = 14;
 enum ScanResult {
     /// All queues are there.
     All,
-    /// The device no longer exists, or another program removed what is steered on it: a description.
+    /// The device no longer exists, or another program removed what is steered on it: a
+    /// description.
     Gone(String),
     /// Another program changed what is steered: a description.
     Changed(String),
@@ -226,7 +227,8 @@ impl Session {
         loop {
             let now = sys::monotonic();
             let [signal, noticed, line, ..] = ready;
-            // Read, too: one that is left pending would end the process once it is no longer held back.
+            // Read, too: one that is left pending would end the process once it is no longer held
+            // back.
             if end.is_some_and(|end| now >= end) || signal && self.signals.next().is_some() {
                 return Ok(());
             }
@@ -369,7 +371,8 @@ impl Session {
         lines.ended
     }
 
-    /// A look, where it is `due` with decisions, what reflectors answered, and changes; why to end, if so.
+    /// A look, where it is `due` with decisions, what reflectors answered, and changes; why to end,
+    /// if so.
     fn step(&mut self, now: Nanos, due: bool, answers: &[Answer]) -> Result<Option<String>, Error> {
         if self.waiting.is_some() {
             self.find_again();
@@ -507,8 +510,8 @@ impl Session {
         Ok(seen)
     }
 
-    /// Writes lines to standard output. Nothing that is steered waits for their reader: what it does not take is left out, and counted.
-    /// In a dry run a signal ends the wait.
+    /// Writes lines to standard output. Nothing that is steered waits for their reader: what it
+    /// does not take is left out, and counted. In a dry run a signal ends the wait.
     fn write(&mut self, lines: &[u8]) -> Result<(), Error> {
         let out = io::stdout().lock();
         let wait = match self.actuator {
@@ -525,7 +528,8 @@ impl Session {
         }
     }
 
-    /// What others have done at clsact; `None` if filters or queues may be missing from the kernel's lists.
+    /// What others have done at clsact; `None` if filters or queues may be missing from the
+    /// kernel's lists.
     fn look_at_filters(&mut self) -> Result<Option<ScanResult>, Error> {
         let Some(actuator) = &mut self.actuator else {
             return Ok(Some(ScanResult::All));
@@ -655,7 +659,8 @@ impl Session {
         let outcomes = match actuator.rtnl.send() {
             Ok(outcomes) => outcomes,
             Err(e) => {
-                // The answer may have been lost, not the request: what may have been changed has to be restored.
+                // The answer may have been lost, not the request: what may have been changed has to
+                // be restored.
                 for (at, values) in asked {
                     self.queues[at].made(now, &values);
                 }
@@ -682,7 +687,8 @@ impl Session {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
         if let Some(actuator) = &mut self.actuator {
-            // Where the device is there, the filter is, too. If it cannot be removed now, the file still names it.
+            // Where the device is there, the filter is, too. If it cannot be removed now, the file
+            // still names it.
             let unhooked = actuator.unhook(&mut self.dump);
             actuator.watchdog.dismiss();
             actuator.heartbeats.clear();

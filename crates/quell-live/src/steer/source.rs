@@ -129,7 +129,8 @@ impl Source {
         matches!(self, Self::Words(_) | Self::Own(_))
     }
 
-    /// Whether a loop starts from the queue's present rate, which it does unless its words give a first rate.
+    /// Whether a loop starts from the queue's present rate, which it does unless its words give a
+    /// first rate.
     pub fn goes_on(&self) -> bool {
         match self {
             Self::Words(queue) => queue
@@ -139,7 +140,8 @@ impl Source {
         }
     }
 
-    /// Whether the queue stands behind the line, and packets come back through it: the words of the loop say `ingress`.
+    /// Whether the queue stands behind the line, and packets come back through it: the words of the
+    /// loop say `ingress`.
     pub fn is_behind(&self) -> bool {
         let Self::Words(queue) = self else {
             return false;
@@ -172,7 +174,8 @@ impl Source {
             Self::Own(controller) => (controller.clone(), false),
             _ => return None,
         };
-        // One that never decides again leaves nothing to guard, and there is no classic loop over a rate.
+        // One that never decides again leaves nothing to guard, and there is no classic loop over a
+        // rate.
         if !guarded && controller.period() != NEVER && knob != Knob::Rate {
             let mut params = Params::default();
             for Bounds { knob, least, most } in bounds {
@@ -202,7 +205,8 @@ fn share(value: u64) -> f64 {
     value as f64 / CERTAIN as f64
 }
 
-/// The controller that words name. PIE as a queue decides on packets; its law decides on a probability as well.
+/// The controller that words name. PIE as a queue decides on packets; its law decides on a
+/// probability as well.
 fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
     let built = queue.build(rate_bps);
     match (built.controller, built.queue) {

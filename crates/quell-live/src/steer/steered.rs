@@ -37,7 +37,8 @@ pub struct Steered {
     pub kind: &'static Kind,
     /// What it is called in messages.
     pub name: String,
-    /// Whether its present options were set by quell. Only those are restored, not what another program has set since.
+    /// Whether its present options were set by quell. Only those are restored, not what another
+    /// program has set since.
     pub ours: bool,
     /// It was there at the last look.
     pub seen: bool,
@@ -71,7 +72,8 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// One that was found, with its name and its packets' largest size; `line_bps`: the rate that it gets, as far as is known.
+    /// One that was found, with its name and its packets' largest size; `line_bps`: the rate that
+    /// it gets, as far as is known.
     pub fn new(
         found: QdiscState,
         kind: &'static Kind,
@@ -139,7 +141,8 @@ impl Steered {
         self.was.without(Knob::Drop) != Values::default()
     }
 
-    /// Gives it a controller, which sets its first knobs; with `goes_on`, a loop over a rate starts from the present rate.
+    /// Gives it a controller, which sets its first knobs; with `goes_on`, a loop over a rate starts
+    /// from the present rate.
     pub fn set_controller(
         &mut self,
         mut controller: Box<dyn Control>,
@@ -178,7 +181,8 @@ impl Steered {
         self.gauges.marks = counts.marked;
     }
 
-    /// Whether the next change would overwrite the limit of this queue below it ([`tree::overwritten`]).
+    /// Whether the next change would overwrite the limit of this queue below it
+    /// ([`tree::overwritten`]).
     pub fn overwrites(&self, below: &Queue<'_>) -> bool {
         let limit = tree::limit_below(&self.found, below.key, below.kind, below.options);
         let set = self.set.get(Knob::Limit);
@@ -186,7 +190,8 @@ impl Steered {
         limit.is_some() && limit != own
     }
 
-    /// Takes what a discipline below it dropped: a class of htb counts packets that its discipline refuses, not those that it drops later.
+    /// Takes what a discipline below it dropped: a class of htb counts packets that its discipline
+    /// refuses, not those that it drops later.
     pub fn look_below(&mut self, row: &Queue<'_>) {
         if row.key.class || !self.classes.contains(&row.key.parent) {
             return;
@@ -253,7 +258,8 @@ impl Steered {
             g.departed_bytes += bytes;
             g.departures += packets;
             g.drops_overflow += drops;
-            // The kernel does not count their bytes: taken to be as large as those that were sent since, or if none was, before.
+            // The kernel does not count their bytes: taken to be as large as those that were sent
+            // since, or if none was, before.
             let mean = bytes.checked_div(packets);
             let all = || charge.of(counters.bytes, counters.packets);
             let mean = mean.or_else(|| all().checked_div(counters.packets));
@@ -362,7 +368,8 @@ impl Steered {
         self.kind.write(out, &self.found.options, &all);
     }
 
-    /// The options that restore the previous state; `None` if nothing was changed, or another program has set the present options.
+    /// The options that restore the previous state; `None` if nothing was changed, or another
+    /// program has set the present options.
     pub fn restoring(&self) -> Option<Vec<u8>> {
         let changed = self.set.without(Knob::Drop) != self.was.without(Knob::Drop);
         (self.ours && changed).then(|| self.before())

@@ -1,5 +1,5 @@
-//! Standard output and standard error, for a process that must not hang with whoever reads them: behind a full pipe, or a terminal after
-//! Ctrl-S.
+//! Standard output and standard error, for a process that must not hang with whoever reads them:
+//! behind a full pipe, or a terminal after Ctrl-S.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use super::sys;
 
-/// Standard output and standard error where they are terminals: opened again, so that a write takes what there is room for. That others
-/// use the terminal, too, forbids to change it for all.
+/// Standard output and standard error where they are terminals: opened again, so that a write takes
+/// what there is room for. That others use the terminal, too, forbids to change it for all.
 static TERMINALS: OnceLock<[Option<OwnedFd>; 2]> = OnceLock::new();
 
 /// What a pipe that can be written to takes without waiting (`PIPE_BUF` in pipe(7)).
 const PIECE: usize = 4096;
-/// How long a reader of messages may make no room. From then on nothing waits until there is room again.
+/// How long a reader of messages may make no room. From then on nothing waits until there is room
+/// again.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of the checks while data wait for their reader.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,8 +52,8 @@ pub enum Wait<'a> {
     Until(BorrowedFd<'a>),
 }
 
-/// A stream that gives up with [`ErrorKind::TimedOut`] if its reader makes no room. What is written ends with a whole line then, unless a
-/// line is longer than 4096 bytes.
+/// A stream that gives up with [`ErrorKind::TimedOut`] if its reader makes no room. What is written
+/// ends with a whole line then, unless a line is longer than 4096 bytes.
 pub struct BoundedWriter<'a> {
     fd: BorrowedFd<'a>,
     wait: Wait<'a>,

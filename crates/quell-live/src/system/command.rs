@@ -1,4 +1,5 @@
-//! Other programs (iptables, nft), each for a limited time: none may keep `quell live` from its signals.
+//! Other programs (iptables, nft), each for a limited time: none may keep `quell live` from its
+//! signals.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -15,7 +16,8 @@ const NAP: Duration = Duration::from_millis(5);
 /// Bytes that are read of a program's output.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Runs a program with this standard input; what it said, or why it failed: in the last line of what it said, if it said anything.
+/// Runs a program with this standard input; what it said, or why it failed: in the last line of
+/// what it said, if it said anything.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let (status, text) = ask(program, arguments, input)?;
     if status.success() {
@@ -28,7 +30,8 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Str
     })
 }
 
-/// Runs a program with this standard input; how it ended and what it said. An error means that it did not run to its end.
+/// Runs a program with this standard input; how it ended and what it said. An error means that it
+/// did not run to its end.
 pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus, String), String> {
     let why = |error: io::Error| format!("{program}: {}", host::reason(&error));
     let (mut output, end) = io::pipe().map_err(why)?;
@@ -40,7 +43,8 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         .stderr(end)
         // A group of its own: Ctrl-C at the terminal is for us.
         .process_group(0);
-    // After kill -9 it would make rules that nothing removes any more. This thread waits for it, so that it does not end before it.
+    // After kill -9 it would make rules that nothing removes any more. This thread waits for it, so
+    // that it does not end before it.
     sys::end_with_parent(&mut command);
     let mut child = command.spawn().map_err(why)?;
     // The command holds the writing ends; with it they close here.

@@ -82,8 +82,8 @@ impl Bars {
         Self(if utf8 { BARS } else { PLAIN_BARS })
     }
 
-    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is above the lowest bar, and where
-    /// there is no value there is no bar.
+    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is
+    /// above the lowest bar, and where there is no value there is no bar.
     pub fn line(self, history: &History, room: usize) -> String {
         let most = history.iter().flatten().copied().fold(0.0, f64::max);
         let last = (self.0.len() - 1) as f64;

@@ -34,7 +34,8 @@ pub fn reason(error: &io::Error) -> String {
         .to_owned()
 }
 
-/// The text of a regular file of at most so many bytes. A FIFO or a device, which could keep one waiting for ever, is none.
+/// The text of a regular file of at most so many bytes. A FIFO or a device, which could keep one
+/// waiting for ever, is none.
 pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     let no = |e: io::Error| Error::new(reason(&e));
     let mut options = File::options();
@@ -54,8 +55,9 @@ pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     }
 }
 
-/// Opens an output file, empty and locked against other processes. In a folder that all users can write to, another user may have put a
-/// link or a hard link there, to have a file overwritten, or a pipe without a reader.
+/// Opens an output file, empty and locked against other processes. In a folder that all users can
+/// write to, another user may have put a link or a hard link there, to have a file overwritten, or
+/// a pipe without a reader.
 ///
 /// # Errors
 /// If it cannot be opened, is such a file, or is locked by another process.
@@ -98,7 +100,8 @@ pub fn open_output(path: &Path) -> io::Result<File> {
     }
 }
 
-/// What the kernel calls this network namespace: no other one has or had this number since it started.
+/// What the kernel calls this network namespace: no other one has or had this number since it
+/// started.
 pub fn namespace() -> io::Result<u64> {
     let socket = sys::socket(libc::AF_UNIX)?;
     let mut cookie = 0u64;
@@ -171,7 +174,8 @@ pub fn name(index: u32) -> Option<String> {
     (!found.is_null()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether there is no interface with this number. While no file can be opened the kernel cannot be asked, and nothing counts as gone.
+/// Whether there is no interface with this number. While no file can be opened the kernel cannot be
+/// asked, and nothing counts as gone.
 pub fn is_gone(index: u32) -> bool {
     name(index).is_none() && matches!(sys::errno(), libc::ENXIO | libc::ENODEV)
 }
@@ -179,7 +183,8 @@ pub fn is_gone(index: u32) -> bool {
 /// The names of all interfaces.
 pub fn names() -> Vec<String> {
     let mut found = Vec::new();
-    // SAFETY: the list ends with an entry of index 0 and stays valid until it is freed; names end in a NUL.
+    // SAFETY: the list ends with an entry of index 0 and stays valid until it is freed; names end
+    // in a NUL.
     unsafe {
         let list = libc::if_nameindex();
         let mut at = list;
@@ -225,7 +230,8 @@ fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     }
 }
 
-/// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not known.
+/// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not
+/// known.
 pub fn speed(dev: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
     let megabits: i64 = text.trim().parse().ok()?;
@@ -258,7 +264,8 @@ pub fn part_of(dev: &str) -> Option<(&'static str, String)> {
     ))
 }
 
-/// How many receive queues an interface has. Where /sys is another namespace's, that is not known: one.
+/// How many receive queues an interface has. Where /sys is another namespace's, that is not known:
+/// one.
 pub fn receive_queues(dev: &str) -> u32 {
     let files = std::fs::read_dir(format!("/sys/class/net/{dev}/queues"));
     let names = files
@@ -295,8 +302,8 @@ pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     }
 }
 
-/// For a program's start: whatever its caller ignores, it learns how its children end, and a file that may not grow any more (`ulimit
-/// -f`) is an error in writing, not its end.
+/// For a program's start: whatever its caller ignores, it learns how its children end, and a file
+/// that may not grow any more (`ulimit -f`) is an error in writing, not its end.
 pub fn reset_signals() {
     // SAFETY: no handlers are installed.
     unsafe {
@@ -310,20 +317,22 @@ pub fn thread(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.into()).stack_size(STACK)
 }
 
-/// Signals that are waited for, not caught; those of other threads begun afterwards are held back, too.
+/// Signals that are waited for, not caught; those of other threads begun afterwards are held back,
+/// too.
 pub struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. SIGHUP stays ignored where the caller has it ignored (`nohup`), unless it has
-    /// a meaning here (`reloads`). What is written from then on must not wait without end, nor stop this process where it is a background
-    /// job of a terminal (`stty tostop`).
+    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. SIGHUP stays ignored where the caller has
+    /// it ignored (`nohup`), unless it has a meaning here (`reloads`). What is written from then on
+    /// must not wait without end, nor stop this process where it is a background job of a terminal
+    /// (`stty tostop`).
     pub fn hold(reloads: bool) -> io::Result<Self> {
         bounded_writer::prepare();
-        // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
-        // owner.
+        // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor
+        // that was just opened has no other owner.
         unsafe {
             let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&mut set);
@@ -364,7 +373,8 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // One that came after the last look asks for the end that is near; let through now, it would kill before the errors are written.
+        // One that came after the last look asks for the end that is near; let through now, it
+        // would kill before the errors are written.
         while self.next().is_some() {}
         // SAFETY: the set is the one that pthread_sigmask gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

@@ -23,7 +23,8 @@ pub fn need(command: &str, bit: u32) -> Result<(), Error> {
     Err(Error::new(format!("quell {command} needs root ({name})")).remedy("write sudo before it"))
 }
 
-/// A line for the user; a full disk behind standard error, or a reader of it that has stopped, is no reason to stop.
+/// A line for the user; a full disk behind standard error, or a reader of it that has stopped, is
+/// no reason to stop.
 pub fn tell(line: &str) {
     print(&format!("quell: {line}\n"));
 }

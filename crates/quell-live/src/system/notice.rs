@@ -7,7 +7,8 @@ use quell_link::Error;
 
 use super::{host, sys};
 
-/// NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h): every change of the nf_tables that iptables-nft uses, too.
+/// NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h): every change of the nf_tables that iptables-nft
+/// uses, too.
 const NFTABLES: i32 = 7;
 /// RTNLGRP_LINK (linux/rtnetlink.h).
 const LINK: i32 = 1;
@@ -29,7 +30,8 @@ impl Notices {
         Self::open(libc::NETLINK_ROUTE, LINK)
     }
 
-    /// Of disciplines, classes and filters that others than the socket with this port have made, changed or deleted.
+    /// Of disciplines, classes and filters that others than the socket with this port have made,
+    /// changed or deleted.
     pub fn of_queues(port: u32) -> Result<Self, Error> {
         let notices = Self::open(libc::NETLINK_ROUTE, TC)?;
         sys::leave_out(notices.as_fd(), port).map_err(|e| no(&e))?;
@@ -49,7 +51,8 @@ impl Notices {
         fd.map(Self).map_err(|e| no(&e))
     }
 
-    /// Reads away what has come; whether anything has. Where the kernel had more to say than there was room for, it has.
+    /// Reads away what has come; whether anything has. Where the kernel had more to say than there
+    /// was room for, it has.
     pub fn came(&self) -> bool {
         self.came_one(|_| true)
     }

@@ -154,7 +154,8 @@ pub fn server() {
     allow(SERVER);
 }
 
-/// For the thread that probes reflectors: it receives from remote hosts at open sockets. No capabilities.
+/// For the thread that probes reflectors: it receives from remote hosts at open sockets. No
+/// capabilities.
 pub fn reflectors() {
     sys::limit_capabilities(&[]);
     allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);

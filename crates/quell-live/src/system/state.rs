@@ -1,7 +1,9 @@
-//! State files: a change of the system is written down before it is made, and the file is deleted when the change is undone.
+//! State files: a change of the system is written down before it is made, and the file is deleted
+//! when the change is undone.
 //!
-//! Root acts on their contents. So their folder is opened once, must belong to root or this user, and must not be writable by others;
-//! files are opened below its descriptor; no link is followed. A file holds typed values, each checked when it is read.
+//! Root acts on their contents. So their folder is opened once, must belong to root or this user,
+//! and must not be writable by others; files are opened below its descriptor; no link is followed.
+//! A file holds typed values, each checked when it is read.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, DirBuilder, File};
@@ -42,7 +44,8 @@ pub const CHANGES: &Location = &Location {
     of_namespace: true,
     remedy: "the state file must be there before anything is changed",
 };
-/// What outlives a restart of the system: numbers that queues have learned. Network namespaces have no name that does.
+/// What outlives a restart of the system: numbers that queues have learned. Network namespaces have
+/// no name that does.
 pub const LEARNED: &Location = &Location {
     folder: "/var/lib/quell",
     variable: "STATE_DIRECTORY",
@@ -50,8 +53,8 @@ pub const LEARNED: &Location = &Location {
     of_namespace: false,
     remedy: "name a folder of your own in $STATE_DIRECTORY",
 };
-/// The file mode creation mask with which folder and files are made: the owner must be able to read them, and `quell live` has given up
-/// the right to read what its mode forbids.
+/// The file mode creation mask with which folder and files are made: the owner must be able to read
+/// them, and `quell live` has given up the right to read what its mode forbids.
 const UMASK: u32 = 0o022;
 /// Most bytes of a state file: a tree of several thousand classes has 200 bytes for each.
 const MAX_BYTES: u64 = 16 << 20;
@@ -69,7 +72,8 @@ pub struct Command {
     pub name: &'static str,
     /// The command that shows the changes, for a user whose file cannot be read.
     pub look: &'static str,
-    /// The folder of its shipped service, which has a user of its own; None if it does not run as a service.
+    /// The folder of its shipped service, which has a user of its own; None if it does not run as a
+    /// service.
     pub service: Option<&'static str>,
     /// Where its files are.
     pub location: &'static Location,
@@ -119,13 +123,15 @@ struct Folder {
     foreign: bool,
 }
 
-/// This network namespace, to which rules and interface names belong. Older kernels have inode numbers alone, which are reused.
+/// This network namespace, to which rules and interface names belong. Older kernels have inode
+/// numbers alone, which are reused.
 fn namespace() -> String {
     let inode = || fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
     host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
 }
 
-/// Whether this can be a file's subject: an interface name, as the kernel takes it, and a place on the interface.
+/// Whether this can be a file's subject: an interface name, as the kernel takes it, and a place on
+/// the interface.
 fn is_name(name: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
@@ -264,8 +270,9 @@ impl Command {
         Ok(None)
     }
 
-    /// Calls `undo` for each file that a dead process left in this network namespace, on these interfaces or on all; for root also for
-    /// those of the shipped service. A failure does not stop the others.
+    /// Calls `undo` for each file that a dead process left in this network namespace, on these
+    /// interfaces or on all; for root also for those of the shipped service. A failure does not
+    /// stop the others.
     pub fn restore(
         self,
         devs: &[String],
@@ -294,7 +301,8 @@ impl Command {
         done
     }
 
-    /// Removes what processes left that were killed while they wrote a state file. Whoever has the lock may be writing.
+    /// Removes what processes left that were killed while they wrote a state file. Whoever has the
+    /// lock may be writing.
     fn remove_parts(self, folder: &Arc<Folder>, prefix: &str, devs: &[String]) {
         let names = folder.subjects(prefix, ".part").into_iter();
         for name in names.filter(|name| is_of(name, devs)) {
@@ -319,7 +327,8 @@ impl Command {
     }
 }
 
-/// Whether a state file's subject is one of these devices, or a place on it; all are, where none is named.
+/// Whether a state file's subject is one of these devices, or a place on it; all are, where none is
+/// named.
 fn is_of(name: &str, devs: &[String]) -> bool {
     let device = name.split('@').next().unwrap_or(name);
     devs.is_empty() || devs.iter().any(|dev| dev == name || dev == device)
@@ -354,7 +363,8 @@ impl Folder {
             }
             opened => opened?,
         };
-        // Another user may have put a link on the way to it; that on the way to ours, as in OpenWrt, is root's.
+        // Another user may have put a link on the way to it; that on the way to ours, as in
+        // OpenWrt, is root's.
         if !may_be_link
             && !is_default
             && let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
@@ -366,7 +376,8 @@ impl Folder {
         }
         let at = File::from(fd.try_clone()?).metadata()?;
         let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
-        // Where root names /tmp or a user's folder, what follows is not root's to delete or to close.
+        // Where root names /tmp or a user's folder, what follows is not root's to delete or to
+        // close.
         let remedy = |command: &str| match is_default {
             true => format!("look at what is there, then: {command} {shown}"),
             false => format!("name a folder of your own in ${variable}, or unset that"),
@@ -395,7 +406,8 @@ impl Folder {
         ))
     }
 
-    /// Opens a service's folder, in which another user may write anything; `None` if there is none. The link to it is root's.
+    /// Opens a service's folder, in which another user may write anything; `None` if there is none.
+    /// The link to it is root's.
     fn of_service(location: &Location, path: &Path) -> Result<Option<Self>, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
         match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY) {
@@ -440,7 +452,8 @@ impl Folder {
         if self.foreign { 0 } else { libc::O_CREAT }
     }
 
-    /// Opens a regular file, not a link; in this user's own folder, one that others cannot write to.
+    /// Opens a regular file, not a link; in this user's own folder, one that others cannot write
+    /// to.
     fn open_file(&self, name: &str, flags: c_int) -> io::Result<File> {
         let name = CString::new(name)?;
         // Opening a FIFO would block.
@@ -501,8 +514,9 @@ impl StateFile {
         self.folder.path.join(self.name())
     }
 
-    /// One of several files under the lock of this one, which must live at least as long. Its name has a hash of `subject` (FNV-1a): what it
-    /// is about must also be in the file, and be checked when that is read.
+    /// One of several files under the lock of this one, which must live at least as long. Its name
+    /// has a hash of `subject` (FNV-1a): what it is about must also be in the file, and be checked
+    /// when that is read.
     #[must_use]
     pub fn about(&self, subject: &str) -> Self {
         let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -515,7 +529,8 @@ impl StateFile {
         }
     }
 
-    /// Of the files under the lock of this one, deletes all but `newest` and those written last, which are `most` together.
+    /// Of the files under the lock of this one, deletes all but `newest` and those written last,
+    /// which are `most` together.
     pub fn prune(&self, newest: &Self, most: usize) {
         let subject = |name: &str| {
             let (stem, _) = name.split_once('.')?;
@@ -581,7 +596,8 @@ impl StateFile {
         })
     }
 
-    /// Tests whether it could be written, so that a full or read-only file system is found before anything is changed.
+    /// Tests whether it could be written, so that a full or read-only file system is found before
+    /// anything is changed.
     ///
     /// # Errors
     /// If it could not be written.

@@ -1,6 +1,7 @@
 //! The few system calls that the standard library lacks, each behind a safe function.
 //!
-//! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no locks.
+//! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no
+//! locks.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
@@ -116,10 +117,11 @@ pub fn rtnetlink() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
 }
 
-/// Gives a socket of netlink its port, which its requests and what they notify others of carry, and has errors explained
-/// (NETLINK_EXT_ACK) where the kernel can.
+/// Gives a socket of netlink its port, which its requests and what they notify others of carry, and
+/// has errors explained (NETLINK_EXT_ACK) where the kernel can.
 pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures outlive the calls.
+    // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures
+    // outlive the calls.
     unsafe {
         let explain: c_int = 1;
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
@@ -184,8 +186,8 @@ pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// A netlink socket to netfilter that does not block and keeps `room` bytes for us; what finds no room there is told to the kernel
-/// only, not to us.
+/// A netlink socket to netfilter that does not block and keeps `room` bytes for us; what finds no
+/// room there is told to the kernel only, not to us.
 pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
@@ -200,8 +202,8 @@ pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
 /// A netlink socket that gets the notifications of groups, without blocking.
 pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. Without an address of its own a socket
-    // gets nothing.
+    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call.
+    // Without an address of its own a socket gets nothing.
     let fd = unsafe {
         let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
@@ -221,7 +223,8 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Has the kernel keep those messages from a netlink socket that came of requests of the socket with this port.
+/// Has the kernel keep those messages from a netlink socket that came of requests of the socket
+/// with this port.
 pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     let step = |code: u32, no: u8, value: u32| libc::sock_filter {
         code: num::low_u16(code.into()),
@@ -229,7 +232,8 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
         jf: no,
         k: value,
     };
-    // struct nlmsghdr has the port at byte 12, in the byte order of this machine; the filter reads that of the network.
+    // struct nlmsghdr has the port at byte 12, in the byte order of this machine; the filter reads
+    // that of the network.
     let mut program = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
         step(
@@ -292,8 +296,8 @@ pub fn random() -> Option<u32> {
     (got == bytes.len().cast_signed()).then(|| u32::from_ne_bytes(bytes))
 }
 
-/// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its packets leave by `device` if there is one,
-/// with this priority.
+/// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its
+/// packets leave by `device` if there is one, with this priority.
 pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedFd> {
     let (family, protocol) = match six {
         true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
@@ -302,7 +306,8 @@ pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedF
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
     let fd = owned(unsafe { libc::socket(family, kind, protocol) })?;
-    // ICMP_FILTER (linux/icmp.h) and ICMP6_FILTER (RFC 3542): the types whose bits are set do not come.
+    // ICMP_FILTER (linux/icmp.h) and ICMP6_FILTER (RFC 3542): the types whose bits are set do not
+    // come.
     const FILTER: c_int = 1;
     let mut blocked = [u32::MAX; 8];
     let (level, words) = match six {
@@ -347,9 +352,11 @@ pub fn receive_bytes(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize>
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// A packet of a tap: how long it is (its beginning is in `buffer`), its kind (`PACKET_OUTGOING` and so on), its protocol.
+/// A packet of a tap: how long it is (its beginning is in `buffer`), its kind (`PACKET_OUTGOING`
+/// and so on), its protocol.
 pub fn receive_copy(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, u8, u16)> {
-    // SAFETY: zero is a valid sockaddr_ll; the kernel fills buffers that are valid for their lengths.
+    // SAFETY: zero is a valid sockaddr_ll; the kernel fills buffers that are valid for their
+    // lengths.
     unsafe {
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
         let mut size = num::count(size_of_val(&address));
@@ -445,8 +452,8 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Re
         iov_len: message.len(),
     };
     let mut control = Control([0; CONTROL as usize]);
-    // SAFETY: zero is a valid msghdr. The control buffer is aligned, outlives the call, and holds one descriptor
-    // (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
+    // SAFETY: zero is a valid msghdr. The control buffer is aligned, outlives the call, and holds
+    // one descriptor (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -474,8 +481,8 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
         iov_len: message.len(),
     };
     let mut control = Control([0; CONTROL as usize]);
-    // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a descriptor that it hands over has no
-    // other owner.
+    // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a
+    // descriptor that it hands over has no other owner.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -556,7 +563,8 @@ pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     owned(unsafe { libc::accept4(fd.as_raw_fd(), null, null.cast(), flags) })
 }
 
-/// Writes to a connection what it takes without blocking; how much. One that is closed is an error, not a signal.
+/// Writes to a connection what it takes without blocking; how much. One that is closed is an error,
+/// not a signal.
 pub fn write_socket(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the buffer is valid for its length.
@@ -575,7 +583,8 @@ pub fn capable(bits: &[u32]) -> bool {
 /// `_LINUX_CAPABILITY_VERSION_3`, the calling thread.
 const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
 
-/// Capabilities in the kernel's layout: effective, permitted, inheritable of bits 0 to 31, then of 32 to 63.
+/// Capabilities in the kernel's layout: effective, permitted, inheritable of bits 0 to 31, then of
+/// 32 to 63.
 fn capget(data: &mut [u32; 6]) {
     let mut header = CAPABILITY_HEADER;
     // SAFETY: version 3 has a header of two words and data of six.
@@ -601,18 +610,21 @@ pub fn limit_capabilities(bits: &[u32]) {
 /// Programs that this thread starts from now on have no capabilities but these, whoever's they are.
 pub fn bound_capabilities(bits: &[u32]) {
     for bit in (0..64).filter(|bit| !bits.contains(bit)) {
-        // SAFETY: prctl takes numbers here; it fails where there is no such capability, or no right to drop it.
+        // SAFETY: prctl takes numbers here; it fails where there is no such capability, or no right
+        // to drop it.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(bit), 0, 0, 0) };
     }
 }
 
-/// Has a filter decide on every system call of this thread from now on. Where the kernel has no such filters there is none.
+/// Has a filter decide on every system call of this thread from now on. Where the kernel has no
+/// such filters there is none.
 pub fn seccomp(program: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
         len: num::index_u16(program.len()),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: prctl takes numbers, then a program that outlives the call and that the kernel checks.
+    // SAFETY: prctl takes numbers, then a program that outlives the call and that the kernel
+    // checks.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, 0, 0, 0);
         let mode = libc::SECCOMP_MODE_FILTER as libc::c_ulong;
@@ -644,10 +656,11 @@ pub fn identity() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is real-time.
+/// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is
+/// real-time.
 pub fn be_punctual(priority: c_int) -> bool {
-    // SAFETY: zero is a valid sched_param, which outlives the call; prctl takes numbers here. The system call itself: the function of musl's
-    // C library fails always.
+    // SAFETY: zero is a valid sched_param, which outlives the call; prctl takes numbers here. The
+    // system call itself: the function of musl's C library fails always.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0);
         let mut param: libc::sched_param = std::mem::zeroed();
@@ -659,7 +672,8 @@ pub fn be_punctual(priority: c_int) -> bool {
 
 /// The processors that this process may use, by their numbers.
 pub fn processors() -> Vec<usize> {
-    // SAFETY: zero is a valid set, filled by the kernel for its size; numbers below CPU_SETSIZE lie within it.
+    // SAFETY: zero is a valid set, filled by the kernel for its size; numbers below CPU_SETSIZE lie
+    // within it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &mut set);
@@ -724,7 +738,8 @@ pub fn reap(pid: c_int) -> Option<c_int> {
     }
 }
 
-/// Makes this process' group the terminal's foreground one again, where standard input is a terminal.
+/// Makes this process' group the terminal's foreground one again, where standard input is a
+/// terminal.
 pub fn take_terminal_back() {
     // SAFETY: signal dispositions are restored to what they were; no pointers besides.
     unsafe {
@@ -739,7 +754,8 @@ pub fn take_terminal_back() {
 /// Names and IPv4 addresses (with their masks) of this namespace's interfaces.
 pub fn interfaces() -> io::Result<Vec<(String, u32, u32)>> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs; addresses are read as what their family says.
+    // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs; addresses are
+    // read as what their family says.
     unsafe {
         check(libc::getifaddrs(&mut list))?;
         let mut found = Vec::new();

@@ -1,10 +1,13 @@
-//! Lets packets pass when a loop stalls: stopped (SIGSTOP, a debugger), hung, or without a processor.
+//! Lets packets pass when a loop stalls: stopped (SIGSTOP, a debugger), hung, or without a
+//! processor.
 //!
-//! It is a process of its own, forked before there are threads: nothing that stops `quell live` stops it. Each loop counts its turns in
-//! memory that both see. Where a count stays the same for [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that
-//! case to a copy of the backend's socket. Of `quell live` it dies with the process that it watches, however that ends, so that its copies
-//! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
-//! What it has written for a stalled loop is not written again at the end: an administrator may have changed the knob since.
+//! It is a process of its own, forked before there are threads: nothing that stops `quell live`
+//! stops it. Each loop counts its turns in memory that both see. Where a count stays the same for
+//! [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that case to a
+//! copy of the backend's socket. Of `quell live` it dies with the process that it watches, however
+//! that ends, so that its copies of sockets keep no packet queue open. Of `quell steer` it outlives
+//! it, and writes what is prepared then, too: what restores the knobs. What it has written for a
+//! stalled loop is not written again at the end: an administrator may have changed the knob since.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -89,8 +92,9 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reports one more turn of the loop. Returns whether its packets were let through meanwhile, so that it has to start again.
-    /// `tail` replaces the last four bytes of what is written when the loop stalls.
+    /// Reports one more turn of the loop. Returns whether its packets were let through meanwhile,
+    /// so that it has to start again. `tail` replaces the last four bytes of what is written when
+    /// the loop stalls.
     pub fn turn(&self, tail: u32) -> bool {
         let seen = self.shared.seen(self.place);
         seen.tail.store(tail, Ordering::Relaxed);
@@ -147,7 +151,8 @@ impl Watchdog {
         Self::with(ExitAction::End)
     }
 
-    /// Starts one that also writes what is prepared if this process ends without [`Self::dismiss`], and then deletes a file.
+    /// Starts one that also writes what is prepared if this process ends without [`Self::dismiss`],
+    /// and then deletes a file.
     pub fn restoring(state: &Path) -> Result<Self, Error> {
         let path = CString::new(state.as_os_str().as_bytes());
         Self::with(ExitAction::Restore(path.unwrap_or_default()))
@@ -217,7 +222,8 @@ impl Watchdog {
         }
     }
 
-    /// Starts it again where it was killed; whether it was started. Where the system refuses that, the next call tries again.
+    /// Starts it again where it was killed; whether it was started. Where the system refuses that,
+    /// the next call tries again.
     pub fn revive(&mut self) -> bool {
         if self.pid.is_some_and(runs) {
             return false;
@@ -264,7 +270,8 @@ fn fork(shared: &Shared, at_exit: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
     let (ours, theirs) = sys::socket_pair()?;
     // SAFETY: no pointers.
     let parent = unsafe { libc::getpid() };
-    // SAFETY: the child only makes system calls and leaves by `_exit`: other threads may have held locks when memory was copied.
+    // SAFETY: the child only makes system calls and leaves by `_exit`: other threads may have held
+    // locks when memory was copied.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => watch(theirs.as_fd(), shared, at_exit, parent),
@@ -369,8 +376,9 @@ impl WatchedLoop {
         }
     }
 
-    /// Writes what is not yet written. Of several messages that a loop has prepared for the end, the first alone if the loop had stalled:
-    /// the others are right only where the loop has seen what others changed.
+    /// Writes what is not yet written. Of several messages that a loop has prepared for the end,
+    /// the first alone if the loop had stalled: the others are right only where the loop has seen
+    /// what others changed.
     fn end(&self, seen: &LoopState) -> End {
         if !self.at_end && seen.state.load(Ordering::Acquire) == OPEN {
             return End::Written;
@@ -393,7 +401,8 @@ impl WatchedLoop {
 
 /// Leaves all behind that the fork has brought along.
 fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
-    // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any more.
+    // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any
+    // more.
     unsafe {
         if matches!(at_exit, ExitAction::End) {
             let kill = libc::SIGKILL as libc::c_ulong;

@@ -1,5 +1,5 @@
-//! Gauges of the queues that `quell attach` has put into the kernel: rtnetlink has none of them, the page that each device's queues share
-//! with user space does (`crate::bpf::page`).
+//! Gauges of the queues that `quell attach` has put into the kernel: rtnetlink has none of them,
+//! the page that each device's queues share with user space does (`crate::bpf::page`).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -40,14 +40,15 @@ impl Attached {
         }
     }
 
-    /// Begins a new sample. Pages of devices without one of quell's queues in the last sample are released.
+    /// Begins a new sample. Pages of devices without one of quell's queues in the last sample are
+    /// released.
     pub fn begin(&mut self) {
         self.devices
             .retain(|_, device| std::mem::take(&mut device.seen));
     }
 
-    /// The gauges of this queue at `now`, nanoseconds. None of one that is not ours, whose page is not found, or that is no longer the
-    /// one that the page is of.
+    /// The gauges of this queue at `now`, nanoseconds. None of one that is not ours, whose page is
+    /// not found, or that is no longer the one that the page is of.
     pub fn gauges(&mut self, now: u64, name: &str, queue: &Queue<'_>) -> Option<Gauges> {
         let (key, kind) = (queue.key, queue.kind);
         if key.class || !kind.starts_with(KIND) {

@@ -246,7 +246,8 @@ fn number(out: &mut Vec<u8>, value: Value) {
     }
 }
 
-/// A number that is not negative. (The standard library's formatting takes five times as long, most of a sample.)
+/// A number that is not negative. (The standard library's formatting takes five times as long, most
+/// of a sample.)
 fn decimal(out: &mut Vec<u8>, value: f64, decimals: usize) {
     let scaled = value * 10f64.powi(num::count(decimals).cast_signed());
     fixed(out, num::whole_u64(scaled + 0.5), decimals);

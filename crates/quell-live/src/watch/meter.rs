@@ -5,8 +5,8 @@ use quell_qdisc::num;
 use crate::rtnetlink::message::Counters;
 
 const SECOND: f64 = 1e9;
-/// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older intervals fade with this time
-/// constant.
+/// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older
+/// intervals fade with this time constant.
 const MEMORY: f64 = 100e6;
 
 /// What two samples of a queue tell; `None` at the first one.
@@ -18,7 +18,8 @@ pub struct Rates {
     pub packets: Option<f64>,
     /// Drops per second.
     pub drops: Option<f64>,
-    /// Backlog divided by the rate that was seen while there was backlog, milliseconds; 0 for an empty queue.
+    /// Backlog divided by the rate that was seen while there was backlog, milliseconds; 0 for an
+    /// empty queue.
     pub sojourn_ms: Option<f64>,
 }
 

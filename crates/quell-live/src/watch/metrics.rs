@@ -68,7 +68,8 @@ const METRICS: &[Metric] = &[
     (gauge("queue_gauges_age_seconds", "Since the queue wrote its gauges (attached queues)."), |r| r.seconds("age_ns")),
 ];
 
-/// Gauges of attached queues that the dashboard shows: their titles there, and what they are multiplied by.
+/// Gauges of attached queues that the dashboard shows: their titles there, and what they are
+/// multiplied by.
 const LAW: [(&str, &str, f64); 8] = [
     ("target_ns", "target, ms", 1e-6),
     ("wait_ns", "wait, ms", 1e-6),

@@ -1,5 +1,5 @@
-//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes nothing. Needs no privileges, except
-//! for the gauges of attached queues.
+//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes
+//! nothing. Needs no privileges, except for the gauges of attached queues.
 
 mod attached;
 pub mod lines;
@@ -40,10 +40,12 @@ const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
 /// What is shown is renewed at most this often, nanoseconds: the dashboard asks as often.
 const BOARD: u64 = 250_000_000;
 
-/// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file that is complete.
+/// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file
+/// that is complete.
 ///
 /// # Errors
-/// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be written.
+/// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be
+/// written.
 pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Error> {
     let every = time("--every", options.every.as_deref())?.unwrap_or(1_000_000_000);
     if !EVERY.contains(&every) {
@@ -80,7 +82,8 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         next += every;
         let now = sys::monotonic();
         if now > next {
-            // A sample took longer than the interval, or the machine was busy: later ones keep their times.
+            // A sample took longer than the interval, or the machine was busy: later ones keep
+            // their times.
             let late = (now - next) / every + 1;
             watch.left_out += late;
             next += late * every;
@@ -96,7 +99,8 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     watch.end()
 }
 
-/// All disciplines of this network namespace: the device's name, the kind, handle and parent as `tc` writes them.
+/// All disciplines of this network namespace: the device's name, the kind, handle and parent as
+/// `tc` writes them.
 ///
 /// # Errors
 /// If the kernel cannot be asked.

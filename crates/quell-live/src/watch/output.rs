@@ -1,4 +1,5 @@
-//! Output of lines: standard output, or a file that is rotated at a size or an age. A file always ends in a whole line.
+//! Output of lines: standard output, or a file that is rotated at a size or an age. A file always
+//! ends in a whole line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -80,7 +81,8 @@ struct Files<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// To standard output, each sample at once; a signal ends the wait for a reader that has stopped.
+    /// To standard output, each sample at once; a signal ends the wait for a reader that has
+    /// stopped.
     pub fn standard(format: Format, signals: &'a Signals) -> Self {
         Self {
             format,
@@ -202,7 +204,8 @@ impl Files<'_> {
         let written = self.file.write_all(lines);
         match written {
             Ok(()) => self.written += lines.len() as u64,
-            // A full disk takes the beginning of what it was given: a line's part, too. Of a pipe nothing can be taken back.
+            // A full disk takes the beginning of what it was given: a line's part, too. Of a pipe
+            // nothing can be taken back.
             Err(_) => drop(self.file.set_len(self.written)),
         }
         written
@@ -227,7 +230,8 @@ impl Files<'_> {
 
     fn next(&mut self, now: u64) -> io::Result<()> {
         self.number += 1;
-        // Files of an earlier run are kept. With `--keep` they do not begin at 1, so that each number is tried.
+        // Files of an earlier run are kept. With `--keep` they do not begin at 1, so that each
+        // number is tried.
         while self.piece(self.number).exists() {
             self.number += 1;
         }

@@ -104,7 +104,8 @@ impl Sampler {
     /// Takes a sample of every queue at `now`, nanoseconds; how many there are.
     ///
     /// # Errors
-    /// If the kernel refuses or could not deliver the whole list; what was delivered has been given to `each`.
+    /// If the kernel refuses or could not deliver the whole list; what was delivered has been given
+    /// to `each`.
     pub fn sample(&mut self, now: u64, each: &mut dyn FnMut(&Sample<'_>)) -> io::Result<usize> {
         let Self {
             dump,

@@ -1,5 +1,6 @@
-//! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in memory, and in other flows' delay. 20,000
-//! flows here; `QUELL_FLOOD=1000000 cargo test -p quell-live --test it flood -- --nocapture` for a million.
+//! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in
+//! memory, and in other flows' delay. 20,000 flows here;
+//! `QUELL_FLOOD=1000000 cargo test -p quell-live --test it flood -- --nocapture` for a million.
 
 use quell_link::words::Queue;
 use quell_live::header::Parser;
@@ -129,7 +130,8 @@ fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice()
             );
             assert!(most < 33_000, "{words}: {most} packets held");
             assert!(grown < 64, "{words}: {grown} MiB");
-            // A flood that takes more than the whole rate takes it from everybody: no queue can tell who is in the right.
+            // A flood that takes more than the whole rate takes it from everybody: no queue can
+            // tell who is in the right.
             if every == 10_000 {
                 assert!(passed > 0.99, "{words}: {passed}");
                 assert!(mean(&flooded) < 2.0 * mean(&calm), "{words}");

@@ -1,5 +1,6 @@
-//! Every backend's reader on invalid packets: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
-//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for more.
+//! Every backend's reader on invalid packets: random, mutated, cut short, overlapping fragments,
+//! jumbo. Five million here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for
+//! more.
 
 use crate::random::Random;
 use quell_live::header::{self, Parser};
@@ -79,7 +80,8 @@ fn honest() -> Vec<Vec<u8>> {
     packets
 }
 
-/// The next packet into `packet`: an honest one with a few bytes changed and an end cut off, or chance alone.
+/// The next packet into `packet`: an honest one with a few bytes changed and an end cut off, or
+/// chance alone.
 fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], rng: &mut Random) {
     packet.clear();
     match rng.below(1000) {

@@ -1,5 +1,6 @@
-//! The reader of rtnetlink's lists: answers of real kernels (tests/data/watch), cut short, mutated, random. A million here;
-//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test it watch` for more.
+//! The reader of rtnetlink's lists: answers of real kernels (tests/data/watch), cut short, mutated,
+//! random. A million here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it watch` for
+//! more.
 use std::collections::BTreeMap;
 
 use crate::random::Random;
@@ -157,7 +158,8 @@ fn what_a_kind_reports_is_what_tc_prints() {
             ("3.peak_delay_us", 260.0),
         ],
     );
-    // tc 6.1 does not know dualpi2. Its packets are those that left, wait, or were dropped after they entered.
+    // tc 6.1 does not know dualpi2. Its packets are those that left, wait, or were dropped after
+    // they entered.
     let dualpi2 = one(&found, "dualpi2", false);
     let all = reported(&dualpi2);
     let entered = all["packets_in_c"] + all["packets_in_l"];
@@ -270,7 +272,8 @@ fn knobs_are_read_from_the_options_of_real_kernels() {
 
 #[test]
 fn answers_and_notices_are_read() {
-    // The kernel's answer to a change of sfq, with its explanation; then one to a request that was right.
+    // The kernel's answer to a change of sfq, with its explanation; then one to a request that was
+    // right.
     let said = b"Change operation not supported\0";
     let mut refused = Vec::new();
     let header = |length: u32, kind: u16, flags: u16, port: u32| {

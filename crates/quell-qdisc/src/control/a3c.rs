@@ -1,21 +1,28 @@
 //! A3C-L4S: an actor network sets p' of each sub-queue of coupled queues every 15 ms.
 //!
-//! Source: Satish, Kua and Pokhrel 2024 (the paper's section 3.2, table 1) and the authors' notebooks. The actor reads twelve gauges
-//! of a sub-queue's PIE and gives the mean and the spread of a normal distribution of actions; here the mean is the action.
+//! Source: Satish, Kua and Pokhrel 2024 (the paper's section 3.2, table 1) and the authors'
+//! notebooks. The actor reads twelve gauges of a sub-queue's PIE and gives the mean and the spread
+//! of a normal distribution of actions; here the mean is the action.
 //!
-//! There are three [`Observation`]s; the names of a card's inputs say which of them its network reads:
-//! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of day.
+//! There are three [`Observation`]s; the names of a card's inputs say which of them its network
+//! reads:
+//! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of
+//!   day.
 //! - `Linear`: packets, bytes and drops of the last period (table 1).
-//! - `Logarithmic`: logarithms of those, because useful p' and delays span factors of 1000, without the burst allowance, the
-//!   probability in force and its accumulator, in which an actor mainly reads its own past noise.
+//! - `Logarithmic`: logarithms of those, because useful p' and delays span factors of 1000, without
+//!   the burst allowance, the probability in force and its accumulator, in which an actor mainly
+//!   reads its own past noise.
 //!
-//! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two, an action from -1 to 1 is p' in
-//! the very scaling in which the card has `drop_prob`, the probability in force: decoding is that scaling's inverse, as in the
-//! notebooks. In the third it is p' from [`MIN_PROBABILITY`] to 1 by equal factors.
+//! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two,
+//! an action from -1 to 1 is p' in the very scaling in which the card has `drop_prob`, the
+//! probability in force: decoding is that scaling's inverse, as in the notebooks. In the third it
+//! is p' from [`MIN_PROBABILITY`] to 1 by equal factors.
 //!
 //! Where it differs from the sources:
-//! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about what it never saw.
-//! - A sub-queue without a packet in the last period has p' 0, and the network is not asked: coupling rests with the queue.
+//! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about
+//!   what it never saw.
+//! - A sub-queue without a packet in the last period has p' 0, and the network is not asked:
+//!   coupling rests with the queue.
 
 use super::{Control, SubQueue};
 use crate::num;
@@ -116,8 +123,8 @@ pub const PUBLISHED: [&str; INPUTS] = [
     "ecn",
 ];
 
-/// What the kernel's log holds of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and somewhat more),
-/// `ecn` 0 or 1.
+/// What the kernel's log holds of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob`
+/// to 8.5 and somewhat more), `ecn` 0 or 1.
 fn log(g: &SubGauges) -> [f64; INPUTS] {
     [
         g.law.burst_allowance as f64,
@@ -615,7 +622,8 @@ pub(super) mod tests {
         (weight[8], weight[9]) = (f32::MAX, f32::MIN);
         let (q, guard) = bed(guarded(controller(weight, 0.0)), 40);
         assert!(guard.stats().not_a_number > 30 && guard.stats().learned < 5);
-        // PIE's burst allowance is over after ten periods, and no packet is dequeued: its own law is in control.
+        // PIE's burst allowance is over after ten periods, and no packet is dequeued: its own law
+        // is in control.
         assert!(in_force(&q)[0] < 0.25 && q.sub_queues() == 6);
         let (q, _) = bed(guarded(controller([0.0; INPUTS], 0.0)), 40);
         assert!((in_force(&q)[0] - 0.25).abs() < 1e-6);

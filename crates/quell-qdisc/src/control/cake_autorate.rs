@@ -1,8 +1,10 @@
 //! cake-autorate: the loop that many home routers run over CAKE where the rate of the line moves.
 //!
-//! Source: lynxthecat/cake-autorate, branch `master` of 2026 (`cake-autorate.sh`, `defaults.sh`), as it behaves with `fping`.
-//! Each answer to a probe is half a round trip of delay in both directions. Deviations:
-//! - one instance sets one direction's rate; the program holds both, and decides about each as here;
+//! Source: lynxthecat/cake-autorate, branch `master` of 2026 (`cake-autorate.sh`, `defaults.sh`),
+//! as it behaves with `fping`. Each answer to a probe is half a round trip of delay in both
+//! directions. Deviations:
+//! - one instance sets one direction's rate; the program holds both, and decides about each as
+//!   here;
 //! - reflectors are neither replaced nor compared, and probes do not rest when the line idles;
 //! - rates are kept in bit/s, not in whole kbit/s.
 
@@ -12,16 +14,19 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// How often what went through is read (`monitor_achieved_rates_interval_ms`).
 const MONITOR: Nanos = 200 * MS;
-/// Probes in the window in which delay is detected, and how many of them must be late (`bufferbloat_detection_window`, `_thr`).
+/// Probes in the window in which delay is detected, and how many of them must be late
+/// (`bufferbloat_detection_window`, `_thr`).
 const WINDOW: usize = 6;
 const LATE: usize = 3;
-/// A baseline of each reflector before its first answer, and the weights of larger and of smaller delays.
+/// A baseline of each reflector before its first answer, and the weights of larger and of smaller
+/// delays.
 const FIRST_BASELINE: f64 = 100.0 * MS as f64;
 const RISE: f64 = 0.001;
 const FALL: f64 = 0.9;
 /// Above this load of the shaper its rate may rise (`high_load_thr`).
 const HIGH_LOAD: f64 = 0.75;
-/// Factors of the rate upon delay, least and most; at high load, most; at low load, towards the base.
+/// Factors of the rate upon delay, least and most; at high load, most; at low load, towards the
+/// base.
 const DOWN: (f64, f64) = (0.99, 0.75);
 const UP: f64 = 0.04;
 const DECAY: (f64, f64) = (0.99, 1.01);
@@ -42,9 +47,11 @@ pub struct Params {
     pub max: u64,
     /// An answer that is later than this counts as late (`owd_delta_delay_thr_ms`, default 30 ms).
     pub delay: Nanos,
-    /// Below this mean delay the rate rises by the largest factor (`avg_owd_delta_max_adjust_up_thr_ms`, default 10 ms).
+    /// Below this mean delay the rate rises by the largest factor
+    /// (`avg_owd_delta_max_adjust_up_thr_ms`, default 10 ms).
     pub up: Nanos,
-    /// Above this mean delay it falls by the largest factor (`avg_owd_delta_max_adjust_down_thr_ms`, default 60 ms).
+    /// Above this mean delay it falls by the largest factor
+    /// (`avg_owd_delta_max_adjust_down_thr_ms`, default 60 ms).
     pub down: Nanos,
     /// CAKE stands behind the bottleneck and counts what it drops (default off).
     pub ingress: bool,
@@ -254,7 +261,8 @@ mod tests {
     fn late_answers_reduce_it_by_1_to_25_percent_each_300_ms() {
         let mut c = CakeAutorate::new(Params::default());
         run(&mut c, 0, 2 * SEC, 0, 0.5);
-        // 140 ms of round trip are 70 ms of delay: beyond 60 ms, so by a quarter, three late answers after they begin.
+        // 140 ms of round trip are 70 ms of delay: beyond 60 ms, so by a quarter, three late
+        // answers after they begin.
         let rate = run(&mut c, 2 * SEC, 450 * MS, 140 * MS, 1.0);
         assert!(
             (rate - 20.0 * 0.99 * 0.9).abs() < 2.0,

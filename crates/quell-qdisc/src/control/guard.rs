@@ -1,16 +1,21 @@
-//! A guard around a learned controller: what it sets is checked, and a classic controller replaces it while it cannot be trusted.
+//! A guard around a learned controller: what it sets is checked, and a classic controller replaces
+//! it while it cannot be trusted.
 //!
-//! A decision is rejected if a reading is out of range or inconsistent with the one before (`OutOfRange`, `Stale`), if
-//! the decision came too late on the caller's clock (`Late`), if it or the output of its network is not a number (`NotANumber`),
-//! or if the decisions of the last quiet time did nothing about a delay that is too long (`Stuck`; the quiet time then doubles).
-//! The classic controller's knobs are set instead, in the same period: on a bad reading those that it starts with, since it
-//! reads the same gauges. The learned controller continues to be asked where the readings allow it, and decides again after a time
-//! without a fault. Knobs outside the allowed ranges are clamped to them.
+//! A decision is rejected if a reading is out of range or inconsistent with the one before
+//! (`OutOfRange`, `Stale`), if the decision came too late on the caller's clock (`Late`), if it or
+//! the output of its network is not a number (`NotANumber`), or if the decisions of the last quiet
+//! time did nothing about a delay that is too long (`Stuck`; the quiet time then doubles). The
+//! classic controller's knobs are set instead, in the same period: on a bad reading those that it
+//! starts with, since it reads the same gauges. The learned controller continues to be asked where
+//! the readings allow it, and decides again after a time without a fault. Knobs outside the allowed
+//! ranges are clamped to them.
 //!
-//! A controller that decides on packets is guarded alike: each of its decisions is checked, and every period its readings.
+//! A controller that decides on packets is guarded alike: each of its decisions is checked, and
+//! every period its readings.
 //!
-//! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A driver that has a clock hands
-//! it in ([`Control::time_decisions`]); without one, decisions take no time.
+//! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A
+//! driver that has a clock hands it in ([`Control::time_decisions`]); without one, decisions take
+//! no time.
 
 mod watch;
 
@@ -25,7 +30,8 @@ use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, Sub
 use crate::policy::Policy;
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
-/// Time between two checks of a controller that decides on packets, where the classic one has no period either.
+/// Time between two checks of a controller that decides on packets, where the classic one has no
+/// period either.
 const LOOK: Nanos = 15 * MS;
 
 /// Limit of the number of times that the quiet time doubles.
@@ -53,7 +59,8 @@ pub struct Params {
     pub drop: (f64, f64),
     /// Least and greatest base probability (default 0 to 1).
     pub base_probability: (f64, f64),
-    /// The classic controller decides; what the learned one would have done is only counted (default off).
+    /// The classic controller decides; what the learned one would have done is only counted
+    /// (default off).
     pub dry_run: bool,
 }
 
@@ -111,8 +118,8 @@ pub struct Stats {
     pub fallbacks: u64,
     /// See `fallbacks`.
     pub handed_back: u64,
-    /// Decisions that the learned controller proposed, taken or not; the sum of what it proposed (the one knob that it turns)
-    /// and of what was set in the same periods.
+    /// Decisions that the learned controller proposed, taken or not; the sum of what it proposed
+    /// (the one knob that it turns) and of what was set in the same periods.
     pub proposals: u64,
     /// See `proposals`.
     pub proposed_sum: f64,
@@ -221,7 +228,8 @@ impl Guard {
         (!sound).then_some(Fault::NotANumber)
     }
 
-    /// Returns `Stuck` if the decisions, of which `proposed` is the tightest, have no effect on the delay.
+    /// Returns `Stuck` if the decisions, of which `proposed` is the tightest, have no effect on the
+    /// delay.
     fn without_effect(&mut self, gauges: &Gauges, proposed: Option<f64>) -> Option<Fault> {
         let in_force = match self.trusted {
             true => None,
@@ -314,7 +322,8 @@ impl Guard {
         self.stats.set_sum += value(set);
     }
 
-    /// The classic controller's knobs; on a bad reading those that it starts with, since it reads the same gauges.
+    /// The classic controller's knobs; on a bad reading those that it starts with, since it reads
+    /// the same gauges.
     fn stand_in(
         &mut self,
         readable: bool,
@@ -346,7 +355,8 @@ fn value(knobs: &Knobs) -> f64 {
 
 impl Control for Guard {
     fn period(&self) -> Nanos {
-        // A controller that decides on packets alone is checked as often as the classic one decides.
+        // A controller that decides on packets alone is checked as often as the classic one
+        // decides.
         let periods = [self.learned.period(), self.classic.period(), LOOK];
         let known = periods.into_iter().find(|p| *p != NEVER);
         known.unwrap_or(LOOK)
@@ -417,8 +427,9 @@ impl Control for Guard {
         set
     }
 
-    /// What the learned controller starts with; where it is not in charge, the classic one's knobs override it. A knob that
-    /// the classic one does not set, a limit beside its probability, keeps the learned one's value.
+    /// What the learned controller starts with; where it is not in charge, the classic one's knobs
+    /// override it. A knob that the classic one does not set, a limit beside its probability, keeps
+    /// the learned one's value.
     fn initial(&mut self) -> Knobs {
         let learned = self.learned.initial();
         let sound = finite(&learned);
@@ -451,7 +462,8 @@ impl Control for Guard {
         self.learned.watches_packets()
     }
 
-    /// A fault takes the learned controller's decisions away at once; the next period sets the classic one's knobs.
+    /// A fault takes the learned controller's decisions away at once; the next period sets the
+    /// classic one's knobs.
     fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
         let asked = self.time(arrival.now);
         let decision = self.learned.on_arrival(arrival);

@@ -1,19 +1,23 @@
-//! Learning while the queue serves: what a controller gives its learner, and the trial of the network that comes back.
+//! Learning while the queue serves: what a controller gives its learner, and the trial of the
+//! network that comes back.
 //!
-//! A controller that learns fills an [`Outbox`]; whoever drives the queue lets the learner read it and installs the network that
-//! the learner made. A [`Trial`] then compares the two networks on the queue itself, in blocks of time in random order, and only one
-//! that earns more than its predecessor replaces it.
+//! A controller that learns fills an [`Outbox`]; whoever drives the queue lets the learner read it
+//! and installs the network that the learner made. A [`Trial`] then compares the two networks on
+//! the queue itself, in blocks of time in random order, and only one that earns more than its
+//! predecessor replaces it.
 
 use crate::Rng;
 
-/// Decisions for a learner: what the network read, what was chosen, in the order of time. Its room is fixed.
+/// Decisions for a learner: what the network read, what was chosen, in the order of time. Its room
+/// is fixed.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     width: usize,
     room: usize,
     inputs: Vec<f32>,
     actions: Vec<f32>,
-    /// The numbers of decisions with which a sequence starts: the one before was not carried out, or is lost.
+    /// The numbers of decisions with which a sequence starts: the one before was not carried out,
+    /// or is lost.
     starts: Vec<usize>,
     /// The next decision starts a sequence.
     interrupted: bool,
@@ -66,7 +70,8 @@ impl Outbox {
         self.lost
     }
 
-    /// Hands all decisions to `take` (inputs, action, whether a sequence starts with it) and forgets them.
+    /// Hands all decisions to `take` (inputs, action, whether a sequence starts with it) and
+    /// forgets them.
     pub fn drain(&mut self, mut take: impl FnMut(&[f32], f32, bool)) {
         let mut starts = self.starts.iter().copied().peekable();
         let rows = self.inputs.chunks_exact(self.width);
@@ -84,7 +89,8 @@ impl Outbox {
 pub struct Blocks {
     /// Decisions of a block.
     pub length: u32,
-    /// The first so many of a block are not counted: the queue is still as the other network left it.
+    /// The first so many of a block are not counted: the queue is still as the other network left
+    /// it.
     pub skipped: u32,
     /// Pairs of blocks after which the trial ends, at least 30.
     pub pairs: u32,
@@ -103,13 +109,15 @@ pub enum Verdict {
 
 /// Quantile of Student's t with 29 degrees of freedom at 95 %: less with more.
 const T_OF_30: f64 = 1.6991;
-/// Pairs from which a candidate can be found worse, and the quantile there (3 degrees of freedom). That it is tried after each pair
-/// rejects more good candidates than one in twenty, and lets no bad one pass.
+/// Pairs from which a candidate can be found worse, and the quantile there (3 degrees of freedom).
+/// That it is tried after each pair rejects more good candidates than one in twenty, and lets no
+/// bad one pass.
 const EARLIEST: u32 = 4;
 const T_OF_4: f64 = 2.3534;
 /// Pairs from which a candidate without a gain is given up.
 const FUTILE: u32 = 12;
-/// Pairs from which the network with which the queue started can be found better, and the quantile at 99.5 % there (7 degrees of freedom).
+/// Pairs from which the network with which the queue started can be found better, and the quantile
+/// at 99.5 % there (7 degrees of freedom).
 const RETURN: u32 = 8;
 const T_OF_8: f64 = 3.4995;
 
@@ -128,7 +136,8 @@ pub struct Trial {
     sum: f64,
     /// Mean reward of the pair's first block.
     before: f64,
-    /// Differences of pairs, candidate less champion: number, mean, sum of squared deviations (Welford 1962).
+    /// Differences of pairs, candidate less champion: number, mean, sum of squared deviations
+    /// (Welford 1962).
     pairs: u32,
     mean: f64,
     squares: f64,
@@ -236,7 +245,8 @@ mod tests {
         pairs: 30,
     };
 
-    /// A trial of a candidate that earns this much more, on a queue whose rewards drift and vary; and how many decisions it took.
+    /// A trial of a candidate that earns this much more, on a queue whose rewards drift and vary;
+    /// and how many decisions it took.
     fn tried(gain: f64, is_first: bool, seed: u64) -> (Verdict, u32) {
         let mut rng = Rng::new(seed, "trial");
         let mut noise = Rng::new(seed, "noise");
@@ -278,7 +288,8 @@ mod tests {
         let mut trial = Trial::new(BLOCKS, false, &mut rng);
         let mut at = 0;
         loop {
-            // The candidate earns 10 more in the first two decisions of its blocks, and a little less later.
+            // The candidate earns 10 more in the first two decisions of its blocks, and a little
+            // less later.
             let early = at % 10 < 2;
             let reward = match (trial.candidate_acts(), early) {
                 (true, true) => 10.0,

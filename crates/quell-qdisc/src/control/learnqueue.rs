@@ -1,27 +1,31 @@
 //! LearnQueue: tabular Q-learning of a queue's limit, one state up or down every 15 ms.
 //!
-//! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE Transactions on Mobile
-//! Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the limit, the actions are the next smaller and the next
-//! larger one.
+//! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE
+//! Transactions on Mobile Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the
+//! limit, the actions are the next smaller and the next larger one.
 //!
 //! Deviations, each undone by [`Params::published_reward`]:
 //!
-//! - **The reward has the action's sign.** As printed, equation 14 has no optimum that depends on the target: with L the limit
-//!   and d(L) its delay, the target T enters its derivative −δ d'(L) + η (max_delay − T) e'(L) only as a weight of the enqueue
-//!   rate e. Here an increase earns x = δ (T − d) + η T (1 − e) and a decrease −x. Both are the steps of a potential
-//!   whose maximum is where the mean of d is T (1 + (1 − e) η / δ), so that no cycle of actions pays.
-//! - **Equation 12 is left out by default** (η 0): what is the same for both actions cannot decide between them.
-//! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the saw-tooth of one TCP flow, and
-//!   400 of them take 6 s.
-//! - **γ is 0 and ε 0.1 throughout**: the reward of a step already says which of the two actions is right, so that each limit is
-//!   a bandit of its own. α is 1/visits, but at least 0.1, so that the table follows a change of the link.
-//! - **A reward is credited to the action that caused it**, and an action that would leave the range has no punishment: it does
-//!   nothing.
+//! - **The reward has the action's sign.** As printed, equation 14 has no optimum that depends on
+//!   the target: with L the limit and d(L) its delay, the target T enters its derivative −δ d'(L) +
+//!   η (max_delay − T) e'(L) only as a weight of the enqueue rate e. Here an increase earns x = δ
+//!   (T − d) + η T (1 − e) and a decrease −x. Both are the steps of a potential whose maximum is
+//!   where the mean of d is T (1 + (1 − e) η / δ), so that no cycle of actions pays.
+//! - **Equation 12 is left out by default** (η 0): what is the same for both actions cannot decide
+//!   between them.
+//! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the
+//!   saw-tooth of one TCP flow, and 400 of them take 6 s.
+//! - **γ is 0 and ε 0.1 throughout**: the reward of a step already says which of the two actions is
+//!   right, so that each limit is a bandit of its own. α is 1/visits, but at least 0.1, so that the
+//!   table follows a change of the link.
+//! - **A reward is credited to the action that caused it**, and an action that would leave the
+//!   range has no punishment: it does nothing.
 //!
-//! Where the paper contradicts itself or leaves something open, both readings are there ([`readings`]). With the published
-//! reward left open besides are α, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 1 and 0,
-//! calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk
-//! then sticks where it began: rewards are positive, what was never tried counts 0.
+//! Where the paper contradicts itself or leaves something open, both readings are there
+//! ([`readings`]). With the published reward left open besides are α, the first limit and Q:
+//! 1/visits (equations 9 and 10 ask for it; or `alpha`), 1 and 0, calibrated on one and on five TCP
+//! flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk then
+//! sticks where it began: rewards are positive, what was never tried counts 0.
 //!
 //! What was learned can be kept in a file, from which another queue starts (`table.rs`).
 
@@ -49,7 +53,8 @@ pub struct Params {
     pub max_size: u32,
     /// First limit, packets (default 1; at most `max_size`).
     pub initial: u32,
-    /// Factor from one limit to the next, at least one packet more (default 1.14; 1, every limit, to 2).
+    /// Factor from one limit to the next, at least one packet more (default 1.14; 1, every limit,
+    /// to 2).
     #[serde(default = "published::step")]
     pub step: f64,
     /// Weight of the delay in the reward (default 0.5, 0..1000).
@@ -63,7 +68,8 @@ pub struct Params {
     pub packet_bytes: u32,
     /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
     pub basic_bps: u64,
-    /// Rate of learning (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is proved to converge).
+    /// Rate of learning (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning
+    /// is proved to converge).
     pub alpha: Option<f64>,
     /// The least 1 / visits, so that the table follows a change (default 0.1).
     #[serde(default = "published::alpha_min")]
@@ -145,8 +151,9 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The reward of equations 11 to 14 and what the paper learns it with: one packet per step, ε from 0.9 to 0.1, γ from 0.1
-    /// to 0.9, α 1/visits, a period's reward credited to the action after it.
+    /// The reward of equations 11 to 14 and what the paper learns it with: one packet per step, ε
+    /// from 0.9 to 0.1, γ from 0.1 to 0.9, α 1/visits, a period's reward credited to the action
+    /// after it.
     pub fn published_reward(mut self) -> Self {
         self.reward = Reward::Published;
         self.step = published::step();
@@ -158,7 +165,8 @@ impl Params {
         self
     }
 
-    /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards, from the full queue on.
+    /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards,
+    /// from the full queue on.
     pub fn as_published(mut self) -> Self {
         self = self.published_reward();
         self.alpha = Some(0.1);
@@ -400,7 +408,8 @@ impl LearnQueue {
         self.discovered
     }
 
-    /// What the queue has learned of the next smaller (action 0) or larger limit (1) at a limit from 1 to `max_size`, ms.
+    /// What the queue has learned of the next smaller (action 0) or larger limit (1) at a limit
+    /// from 1 to `max_size`, ms.
     pub fn q(&self, limit: u32, action: usize) -> f64 {
         self.q.ms(self.limits.row(limit), action)
     }
@@ -481,7 +490,8 @@ impl LearnQueue {
                 let best = q[next][0].max(q[next][1]);
                 let old = q[row][action];
                 let goal = reward_ms + self.gamma * best;
-                // The literal form has no fixed point to settle at; the range is that of the integers.
+                // The literal form has no fixed point to settle at; the range is that of the
+                // integers.
                 let bound = f64::from(i32::MAX) / 1000.0;
                 q[row][action] = match literal {
                     true => ((1.0 - alpha) * old + goal).clamp(-bound, bound),

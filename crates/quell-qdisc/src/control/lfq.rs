@@ -1,19 +1,22 @@
-//! LFQ's controller: at every tenth packet of a flow, a network sets the flow's limit (packets) from
-//! 60 features of the flow's traffic.
+//! LFQ's controller: at every tenth packet of a flow, a network sets the flow's limit (packets)
+//! from 60 features of the flow's traffic.
 //!
-//! Source: the LFQ paper's §III and its authors' code (github CN-TU/reinforcement-learning-for-per-flow-buffer-sizing). The
-//! features are exponentially weighted moving averages of six quantities, each with ten weights: backlog, its standard
-//! deviation, limit, arrival rate, departure rate, and time since the last loss. The limit is the network's output,
-//! rounded and clamped to [`LIMITS`].
+//! Source: the LFQ paper's §III and its authors' code (github
+//! CN-TU/reinforcement-learning-for-per-flow-buffer-sizing). The features are exponentially
+//! weighted moving averages of six quantities, each with ten weights: backlog, its standard
+//! deviation, limit, arrival rate, departure rate, and time since the last loss. The limit is the
+//! network's output, rounded and clamped to [`LIMITS`].
 //!
 //! Where the sources differ:
-//! - The ten weights are 2^-5 to 2^-14, as in the code; the paper prints 2^-4 to 2^-13 (`paper_weights`).
-//! - A rate is 0 until arrivals and departures have both reached 1/weight packets, as in the code; the paper says n
-//!   packets.
-//! - At a flow's first packet the network is evaluated twice, as in the code: once because it is the first, once because it
-//!   is due as a tenth one. This adds the first limit to its averages twice.
-//! - The first gaps and the time since the last loss count from the flow's first packet. In the code they count from time 0,
-//!   when its only flow starts.
+//! - The ten weights are 2^-5 to 2^-14, as in the code; the paper prints 2^-4 to 2^-13
+//!   (`paper_weights`).
+//! - A rate is 0 until arrivals and departures have both reached 1/weight packets, as in the code;
+//!   the paper says n packets.
+//! - At a flow's first packet the network is evaluated twice, as in the code: once because it is
+//!   the first, once because it is due as a tenth one. This adds the first limit to its averages
+//!   twice.
+//! - The first gaps and the time since the last loss count from the flow's first packet. In the
+//!   code they count from time 0, when its only flow starts.
 //!
 //! After [`Control::ask_outside`], an outside controller answers in place of the network.
 
@@ -48,9 +51,10 @@ pub struct Params {
     pub every: u32,
     /// Use the weights that the paper prints, 2^-4 to 2^-13 (default off).
     pub paper_weights: bool,
-    /// Bound on a limit, ns: the number of packets that the flow sends in this time at its mean gap between departures while it
-    /// has packets queued, but at least 2 packets (default 0: no bound, as published). In training every flow had 5 Mbit/s or
-    /// more; a flow with a smaller share gets a limit that fits about 5 Mbit/s, and so a long delay.
+    /// Bound on a limit, ns: the number of packets that the flow sends in this time at its mean gap
+    /// between departures while it has packets queued, but at least 2 packets (default 0: no bound,
+    /// as published). In training every flow had 5 Mbit/s or more; a flow with a smaller share gets
+    /// a limit that fits about 5 Mbit/s, and so a long delay.
     pub ceiling: Nanos,
 }
 
@@ -121,7 +125,8 @@ pub fn features(params: &Params) -> Vec<String> {
         .collect()
 }
 
-/// Builds a network with the paper's activations: three hidden layers with leaky ReLU, then a linear output, the limit.
+/// Builds a network with the paper's activations: three hidden layers with leaky ReLU, then a
+/// linear output, the limit.
 ///
 /// # Errors
 /// If the layers do not fit together or hold a number that is not finite.
@@ -176,8 +181,8 @@ struct Flow {
     /// Arrivals until the next decision.
     countdown: u32,
     limit: u32,
-    /// For [`Params::ceiling`] only: mean gap between departures while packets of the flow are queued, s, and whether the
-    /// last departure left any queued.
+    /// For [`Params::ceiling`] only: mean gap between departures while packets of the flow are
+    /// queued, s, and whether the last departure left any queued.
     service_gap: f64,
     left_some: bool,
 }
@@ -264,7 +269,8 @@ impl Lfq {
         })
     }
 
-    /// Makes the remaining decisions for an arrival; stops with [`Decision::Ask`] if one has to be made outside.
+    /// Makes the remaining decisions for an arrival; stops with [`Decision::Ask`] if one has to be
+    /// made outside.
     fn go_on(&mut self, mut pending: Pending) -> Decision {
         while pending.questions > 0 {
             read(&self.weights, &self.flows[pending.flow], &mut self.inputs);

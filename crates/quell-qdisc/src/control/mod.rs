@@ -1,8 +1,10 @@
-//! The control plane: a controller reads a queue's gauges on its cadence, follows its packets if it wants to, and sets knobs.
+//! The control plane: a controller reads a queue's gauges on its cadence, follows its packets if it
+//! wants to, and sets knobs.
 //!
-//! The driver of a queue also drives its controller: `initial` before the first packet; `decide` every `period`; and, for one that
-//! watches packets, `on_arrival` before each packet is offered, `on_departure` after each that left, `on_drop` for each that
-//! was given up; `on_probe` for each answer to a probe of the path. Time, random numbers and clocks are arguments.
+//! The driver of a queue also drives its controller: `initial` before the first packet; `decide`
+//! every `period`; and, for one that watches packets, `on_arrival` before each packet is offered,
+//! `on_departure` after each that left, `on_drop` for each that was given up; `on_probe` for each
+//! answer to a probe of the path. Time, random numbers and clocks are arguments.
 
 pub mod a3c;
 pub mod cake_autorate;
@@ -68,7 +70,8 @@ pub struct Loss {
     pub sub_queue: Option<usize>,
 }
 
-/// The answer to a probe (an ICMP echo, say) that went out through a shaper, a modem and the network to a reflector and came back.
+/// The answer to a probe (an ICMP echo, say) that went out through a shaper, a modem and the
+/// network to a reflector and came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     /// When it came back.
@@ -77,7 +80,8 @@ pub struct Echo {
     pub reflector: u32,
     /// From its departure to its return.
     pub round_trip: Nanos,
-    /// How long it took in the direction of this queue, by clocks that agree; `None` where the reflector gives no timestamps.
+    /// How long it took in the direction of this queue, by clocks that agree; `None` where the
+    /// reflector gives no timestamps.
     pub one_way: Option<Nanos>,
 }
 
@@ -99,9 +103,11 @@ pub struct Delay {
 /// What a controller answers to an arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// Set these knobs of the arrival's sub-queue (of the queue, where it has no sub-queues), then offer the packet.
+    /// Set these knobs of the arrival's sub-queue (of the queue, where it has no sub-queues), then
+    /// offer the packet.
     Set(Knobs),
-    /// An outside controller decides. The packet and all later ones wait; [`Control::answered`] takes the answer.
+    /// An outside controller decides. The packet and all later ones wait; [`Control::answered`]
+    /// takes the answer.
     Ask,
 }
 
@@ -145,8 +151,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
-    /// Called every `period` with fresh gauges, and with those of all sub-queues if it reads them. What it returns is set at
-    /// once, then what it left in `sub_queues`.
+    /// Called every `period` with fresh gauges, and with those of all sub-queues if it reads them.
+    /// What it returns is set at once, then what it left in `sub_queues`.
     fn decide(&mut self, gauges: &Gauges, sub_queues: &mut [SubQueue], rng: &mut Rng) -> Knobs;
 
     /// `decide` wants the readings of sub-queues.
@@ -180,20 +186,24 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         false
     }
 
-    /// The traffic's own segments have shown this delay; the gauges are of that moment. What it returns is set at once.
+    /// The traffic's own segments have shown this delay; the gauges are of that moment. What it
+    /// returns is set at once.
     fn on_delay(&mut self, _delay: &Delay, _gauges: &Gauges) -> Knobs {
         Knobs::KEEP
     }
 
-    /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a discipline has.
+    /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a
+    /// discipline has.
     fn knobs(&self) -> (KnobSet, KnobSet);
 
-    /// An outside controller decides every `period`: the driver asks it instead of calling `decide`.
+    /// An outside controller decides every `period`: the driver asks it instead of calling
+    /// `decide`.
     fn is_outside(&self) -> bool {
         false
     }
 
-    /// From now on `on_arrival` asks outside wherever a network would be asked; false if it asks no network then.
+    /// From now on `on_arrival` asks outside wherever a network would be asked; false if it asks no
+    /// network then.
     fn ask_outside(&mut self) -> bool {
         false
     }

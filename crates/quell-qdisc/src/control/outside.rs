@@ -1,4 +1,5 @@
-//! Stands for a controller outside the queue: the driver of the queue stops every period and asks that controller.
+//! Stands for a controller outside the queue: the driver of the queue stops every period and asks
+//! that controller.
 
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, Nanos, Rng};

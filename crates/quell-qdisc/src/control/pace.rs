@@ -16,8 +16,8 @@
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
 //! - **Jitter**: answers by a path whose delay varies are late without a queue. What neighbouring
-//!   answers differ by is added to the target (see `jitter.rs`), and a smallest delay counts only if
-//!   two answers in a row were about as fast.
+//!   answers differ by is added to the target (see `jitter.rs`), and a smallest delay counts only
+//!   if two answers in a row were about as fast.
 //! - **Longer path**: if the delay neither falls nor rises although half as much is sent as before
 //!   and a queue would have emptied, the path has become longer. Until the smallest delays have
 //!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
@@ -454,8 +454,8 @@ impl Pace {
         self.capacity += (sample - self.capacity) / 4.0;
     }
 
-    /// If the present delay is that of a longer path (see [`Lasting`]), restores the state before it
-    /// and returns true.
+    /// If the present delay is that of a longer path (see [`Lasting`]), restores the state before
+    /// it and returns true.
     fn accept_longer_path(&mut self, now: Nanos, gauges: &Gauges) -> bool {
         let (delay, flow) = (self.delay() as f64, self.flow(gauges).unwrap_or_default());
         let Some(lasting) = &mut self.lasting else {

@@ -1,7 +1,9 @@
-//! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. The fallback of a guarded queue.
+//! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. The fallback of a
+//! guarded queue.
 //!
-//! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2) and its update comes once
-//! per decision, whatever the period. The FIFO drops at random, without burst allowance or early exits.
+//! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2)
+//! and its update comes once per decision, whatever the period. The FIFO drops at random, without
+//! burst allowance or early exits.
 
 use super::{Control, SubQueue};
 use crate::num;

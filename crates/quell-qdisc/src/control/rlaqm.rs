@@ -1,19 +1,22 @@
 //! RL-AQM: a small network sets a FIFO's drop probability each 20 ms.
 //!
-//! Source: the RL-AQM paper's §3 and its authors' code (github dhulfiqarelte/RLAQM). Every period the controller reads the queue's
-//! delay D (ms, backlog over rate), the link's utilisation U since the last decision and the probability p in force; the network
-//! ranks five steps of p, and the best one is taken. Two rules go first: an empty queue (D < 1 ms) takes 0.1 off p, and leaves
-//! it alone once it is 0.
+//! Source: the RL-AQM paper's §3 and its authors' code (github dhulfiqarelte/RLAQM). Every period
+//! the controller reads the queue's delay D (ms, backlog over rate), the link's utilisation U since
+//! the last decision and the probability p in force; the network ranks five steps of p, and the
+//! best one is taken. Two rules go first: an empty queue (D < 1 ms) takes 0.1 off p, and leaves it
+//! alone once it is 0.
 //!
 //! Where sources differ:
 //! - The second rule takes 0.1 off, as the code does; the paper's table would make it 0.01.
 //! - p stays within 0 and 0.5, as in the code; the paper names no range.
-//! - p is kept in hundredths under the steps, since every step is a multiple of one: no rounding builds up, and "p is 0" is exact.
+//! - p is kept in hundredths under the steps, since every step is a multiple of one: no rounding
+//!   builds up, and "p is 0" is exact.
 //! - How inputs are scaled is the model card's business: the authors' network reads raw D, U, p.
 //!
-//! quell's own: a network whose card names outputs `drop = 0.02` ranks probabilities instead of steps, and one with a single output
-//! gives p itself. Both read what their card names ([`READINGS`]), no rule goes before them, and above [`Params::ceiling`] p is
-//! 0.5. docs/lab/rl-aqm.md says why.
+//! quell's own: a network whose card names outputs `drop = 0.02` ranks probabilities instead of
+//! steps, and one with a single output gives p itself. Both read what their card names
+//! ([`READINGS`]), no rule goes before them, and above [`Params::ceiling`] p is 0.5.
+//! docs/lab/rl-aqm.md says why.
 
 pub mod dqn;
 pub mod learn;
@@ -51,7 +54,8 @@ pub enum Reading {
     Utilisation,
     /// The probability in force.
     Drop,
-    /// Packets that arrived since the last decision over what the link could send of 1400 bytes, at most 4.
+    /// Packets that arrived since the last decision over what the link could send of 1400 bytes, at
+    /// most 4.
     Load,
 }
 
@@ -75,9 +79,11 @@ pub struct Params {
     pub limit: u32,
     /// The two rules for an empty queue go before a network of steps (default on).
     pub heuristics: bool,
-    /// Delay above which p is 0.5, whatever a network of probabilities answers (default 20 ms; 0: none).
+    /// Delay above which p is 0.5, whatever a network of probabilities answers (default 20 ms; 0:
+    /// none).
     pub ceiling: Nanos,
-    /// Probability of taking a step at random in place of the best (default 0; the paper evaluates with 0.01).
+    /// Probability of taking a step at random in place of the best (default 0; the paper evaluates
+    /// with 0.01).
     pub epsilon: f64,
 }
 
@@ -176,7 +182,8 @@ impl Form {
     }
 }
 
-/// The probability that an output's name says, as in `drop = 0.1`; none if it says none from 0 to 0.5.
+/// The probability that an output's name says, as in `drop = 0.1`; none if it says none from 0 to
+/// 0.5.
 pub fn level(name: &str) -> Option<f64> {
     let p = name.strip_prefix("drop = ")?.parse().ok()?;
     (0.0..=MAX_DROP).contains(&p).then_some(p)
@@ -215,7 +222,8 @@ pub struct RlAqm {
     rate_bps: u64,
     /// The network's last answer was no number.
     broken: bool,
-    /// What the network read at the last decision, and what was chosen of its outputs; where it has one, that.
+    /// What the network read at the last decision, and what was chosen of its outputs; where it has
+    /// one, that.
     inputs: Vec<f32>,
     action: Option<f32>,
     /// Random steps are drawn from here, where it has a stream of its own for them.
@@ -257,7 +265,8 @@ impl RlAqm {
         })
     }
 
-    /// Draws its random steps from a stream of their own, so that they do not depend on what else the queue draws.
+    /// Draws its random steps from a stream of their own, so that they do not depend on what else
+    /// the queue draws.
     pub fn explore_with(&mut self, rng: Rng) {
         self.explore = Some(rng);
     }

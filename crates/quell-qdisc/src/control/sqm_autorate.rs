@@ -1,10 +1,14 @@
-//! sqm-autorate, its Lua version: a loop over CAKE's rate that remembers rates at which no delay was seen.
+//! sqm-autorate, its Lua version: a loop over CAKE's rate that remembers rates at which no delay
+//! was seen.
 //!
-//! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`, `lib/baseliner.lua`,
-//! `lib/settings.lua`). Its probes are ICMP timestamps in whole ms. Deviations:
-//! - one instance sets one direction's rate; the program holds both, and decides about each as here;
+//! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`,
+//! `lib/baseliner.lua`, `lib/settings.lua`). Its probes are ICMP timestamps in whole ms.
+//! Deviations:
+//! - one instance sets one direction's rate; the program holds both, and decides about each as
+//!   here;
 //! - reflectors are not reselected;
-//! - a round trip without timestamps counts half in each direction, where the program would see no answer.
+//! - a round trip without timestamps counts half in each direction, where the program would see no
+//!   answer.
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
@@ -111,7 +115,8 @@ impl SqmAutorate {
         }
     }
 
-    /// The third smallest of the delays that reflectors show above their baselines, or the smallest of fewer; ns.
+    /// The third smallest of the delays that reflectors show above their baselines, or the smallest
+    /// of fewer; ns.
     fn delay(&self, now: Nanos) -> Option<f64> {
         let heard = self
             .reflectors
@@ -207,7 +212,8 @@ impl Control for SqmAutorate {
 mod tests {
     use super::*;
 
-    /// Runs the loop for so many ticks with five reflectors that are this late above 20 ms; `None`: silent.
+    /// Runs the loop for so many ticks with five reflectors that are this late above 20 ms; `None`:
+    /// silent.
     fn run(c: &mut SqmAutorate, from: Nanos, ticks: u64, extra: Option<Nanos>, load: f64) -> f64 {
         let mut rng = Rng::new(1, "test");
         let mut gauges = Gauges {
@@ -275,7 +281,8 @@ mod tests {
         assert!((next(bound - 1.0, 1.0) - (6e6 * 1.025 + 0.3e6)).abs() < 1e-3);
         assert_eq!(next(bound - 1.0, 0.8), 6e6, "not above the high load");
         assert_eq!(next(bound, 1.0), 6e6, "neither above nor below");
-        // Above all that was safe it grows by 3 % of the base alone; what went through is remembered.
+        // Above all that was safe it grows by 3 % of the base alone; what went through is
+        // remembered.
         c.rate = 9e6;
         assert_eq!(c.next(0.0, 0.9, &mut rng), 9.3e6);
         assert_eq!((c.safe[0], c.place), (9e6 * 0.9, 1));

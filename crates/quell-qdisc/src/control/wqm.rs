@@ -1,15 +1,20 @@
-//! WQM, reconstructed: a limit from the link's rate, the share of the air, and how long the backlog takes to drain.
+//! WQM, reconstructed: a limit from the link's rate, the share of the air, and how long the backlog
+//! takes to drain.
 //!
-//! Source: Showail, Jamshaid and Shihada, "WQM: An Aggregation-Aware Queue Management Scheme for IEEE 802.11n Based Networks",
-//! CSWS 2014 (slides). What the slides say: B_initial = R × ARTT at first; then T_drain = (BL / R) / F(N) is compared with a
-//! target; the limit stays between one aggregate and a maximum; drop-tail.
+//! Source: Showail, Jamshaid and Shihada, "WQM: An Aggregation-Aware Queue Management Scheme for
+//! IEEE 802.11n Based Networks", CSWS 2014 (slides). What the slides say: B_initial = R × ARTT at
+//! first; then T_drain = (BL / R) / F(N) is compared with a target; the limit stays between one
+//! aggregate and a maximum; drop-tail.
 //!
-//! All numbers, and how thresholds, counters and steps work together, are reconstruction, so every one is an option:
-//! - R is smoothed with weight 1/8; F is the measured share of the airtime, or 1/N for a given N, at least 0.05.
-//! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if the queue overflowed
-//!   meanwhile, put one on. After either step the count restarts.
+//! All numbers, and how thresholds, counters and steps work together, are reconstruction, so every
+//! one is an option:
+//! - R is smoothed with weight 1/8; F is the measured share of the airtime, or 1/N for a given N,
+//!   at least 0.05.
+//! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if
+//!   the queue overflowed meanwhile, put one on. After either step the count restarts.
 //! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
-//! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses its newest packet.
+//! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses
+//!   its newest packet.
 
 use super::{Control, SubQueue};
 use crate::num;
@@ -20,7 +25,8 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 pub struct Params {
     /// Time between decisions (default 100 ms, 1 us..10 s).
     pub interval: Nanos,
-    /// T_max: the backlog should drain within this (default 50 ms; LearnQueue's authors ran it with 30 ms).
+    /// T_max: the backlog should drain within this (default 50 ms; LearnQueue's authors ran it with
+    /// 30 ms).
     pub target: Nanos,
     /// T_min: draining faster than this leaves room (default: half of `target`).
     pub low: Option<Nanos>,
@@ -50,8 +56,8 @@ pub struct Params {
     pub least_share: f64,
     /// By what factor the rate must change for a new start (default 2, above 1).
     pub restart: f64,
-    /// When the queue is full, its longest flow loses a packet instead of the one that comes, which the slides name as future
-    /// work (default off).
+    /// When the queue is full, its longest flow loses a packet instead of the one that comes, which
+    /// the slides name as future work (default off).
     pub selective: bool,
 }
 
@@ -208,7 +214,8 @@ impl Control for Wqm {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let p = &self.params;
-        // In an outage the last rate stays: nothing drains, and nothing is known of what comes after.
+        // In an outage the last rate stays: nothing drains, and nothing is known of what comes
+        // after.
         if gauges.rate_bps > 0 {
             self.rate += p.weight * (gauges.rate_bps as f64 * p.efficiency - self.rate);
         }

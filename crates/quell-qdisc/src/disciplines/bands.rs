@@ -1,12 +1,16 @@
-//! Bands by priority: `pfifo_fast`, `prio` and `ets`, and the classes of `drr`. Each band is a FIFO or another discipline. A filter of a
-//! band, or else the priority that the DSCP of a packet leads to, chooses the band. Strict bands are served first, in their order, the
-//! others in deficit round robin.
+//! Bands by priority: `pfifo_fast`, `prio` and `ets`, and the classes of `drr`. Each band is a FIFO
+//! or another discipline. A filter of a band, or else the priority that the DSCP of a packet leads
+//! to, chooses the band. Strict bands are served first, in their order, the others in deficit round
+//! robin.
 //!
-//! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`, tc-prio(8), tc-ets(8); IEEE 802.1Qaz;
-//! `net/ipv4/route.c` (`ip_tos2prio`), which a router applies to what it forwards; `sch_drr.c`, tc-drr(8), whose classes are bands of
-//! which none is strict. Deviations:
+//! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`,
+//! tc-prio(8), tc-ets(8); IEEE 802.1Qaz; `net/ipv4/route.c` (`ip_tos2prio`), which a router applies
+//! to what it forwards; `sch_drr.c`, tc-drr(8), whose classes are bands, none of them
+//! strict.
+//! Deviations:
 //! - no classes given by a socket;
-//! - where a band's queue drops all that it holds instead of sending, the next band is asked, in place of an empty answer.
+//! - where a band's queue drops all that it holds instead of sending, the next band is asked, in
+//!   place of an empty answer.
 
 use super::class::{Class, Classes};
 use crate::discipline::Wants;
@@ -42,8 +46,9 @@ pub const PRIOMAP: Priomap = {
     map
 };
 
-/// The priority that Linux gives a forwarded packet. It knows the four bits of the old type of service (RFC 1349), of which a
-/// DSCP has three: the middle one of these and the one above decide, so that neither `EF` nor `CS6` stands out.
+/// The priority that Linux gives a forwarded packet. It knows the four bits of the old type of
+/// service (RFC 1349), of which a DSCP has three: the middle one of these and the one above decide,
+/// so that neither `EF` nor `CS6` stands out.
 pub const fn priority(dscp: u8) -> u8 {
     match (dscp >> 1) & 3 {
         0 => 0, // TC_PRIO_BESTEFFORT
@@ -60,7 +65,8 @@ pub struct Params {
     pub bands: Option<u8>,
     /// The first so many are strict; without it all are.
     pub strict: Option<u8>,
-    /// Bytes per round of each band behind the strict ones; of those that it leaves out 1514, one full-size packet.
+    /// Bytes per round of each band behind the strict ones; of those that it leaves out 1514, one
+    /// full-size packet.
     pub quanta: Vec<u32>,
     /// The band of each priority.
     pub priomap: Priomap,
@@ -68,7 +74,8 @@ pub struct Params {
     pub limit: u32,
     /// What is said of single bands, in the order in which their filters are asked.
     pub classes: Vec<BandClass>,
-    /// The bands are classes of `drr`: `classes` has each of them once, in their order, and what no filter takes is dropped.
+    /// The bands are classes of `drr`: `classes` has each of them once, in their order, and what no
+    /// filter takes is dropped.
     pub drr: bool,
 }
 
@@ -234,7 +241,8 @@ impl<P: Packet> Bands<P> {
         Some(band.into())
     }
 
-    /// The first strict band that gives a packet, and when the first of those that let the link wait will.
+    /// The first strict band that gives a packet, and when the first of those that let the link
+    /// wait will.
     #[inline]
     fn next_strict<D: Drops<P>>(
         &mut self,
@@ -254,7 +262,8 @@ impl<P: Packet> Bands<P> {
         wait
     }
 
-    /// The packet of the band in turn: one whose credit is too small for its head gets a quantum and goes to the end.
+    /// The packet of the band in turn: one whose credit is too small for its head gets a quantum
+    /// and goes to the end.
     #[inline]
     fn next_in_round<D: Drops<P>>(
         &mut self,
@@ -423,7 +432,8 @@ mod tests {
         }
     }
 
-    /// Interactive to band 0, which is strict; then bulk, interactive bulk, and the rest to the last.
+    /// Interactive to band 0, which is strict; then bulk, interactive bulk, and the rest to the
+    /// last.
     fn ets() -> Params {
         let mut priomap = [None; PRIORITIES];
         (priomap[6], priomap[2], priomap[4]) = (Some(0), Some(1), Some(2));
@@ -437,7 +447,8 @@ mod tests {
 
     #[test]
     fn dscps_have_the_priorities_of_the_old_type_of_service() {
-        // ip_tos2prio: low delay 0x10 is interactive (6), throughput 0x08 bulk (2), both interactive bulk (4).
+        // ip_tos2prio: low delay 0x10 is interactive (6), throughput 0x08 bulk (2), both
+        // interactive bulk (4).
         let of_tos = |tos: u8| priority(tos >> 2);
         assert_eq!([0, 0x10, 0x08, 0x18, 0x04].map(of_tos), [0, 6, 2, 4, 0]);
         // CS1, EF, AF41, CS6.
@@ -502,7 +513,8 @@ mod tests {
     fn a_band_of_ets_joins_the_round_with_a_quantum_and_leaves_it_when_empty() {
         let mut bed = Bed::new(ets());
         bed.put(&[BULK, BULK, BEST, BEST]);
-        // 4500 bytes last for both of bulk; best effort has 1500 and needs another turn for its second.
+        // 4500 bytes last for both of bulk; best effort has 1500 and needs another turn for its
+        // second.
         assert_eq!(bed.take(3), [BULK, BULK, BEST]);
         bed.put(&[BULK]);
         assert_eq!(bed.take(3), [BULK, BEST]);

@@ -1,19 +1,25 @@
-//! Cebinae: on a saturated link the flows that send most are taxed, so that the others can grow, with state for two groups of
-//! flows in place of one queue per flow.
+//! Cebinae: on a saturated link the flows that send most are taxed, so that the others can grow,
+//! with state for two groups of flows in place of one queue per flow.
 //!
-//! Sources: Yu, Sonchack and Liu, "Cebinae: Scalable In-network Fairness Augmentation" (SIGCOMM 2022); the authors' model for
-//! ns-3.35, github.com/eniac/Cebinae (commit cebcbdb), `ns/src/traffic-control/model/cebinae-queue-disc.{h,cc}`.
+//! Sources: Yu, Sonchack and Liu, "Cebinae: Scalable In-network Fairness Augmentation" (SIGCOMM
+//! 2022); the authors' model for ns-3.35, github.com/eniac/Cebinae (commit cebcbdb),
+//! `ns/src/traffic-control/model/cebinae-queue-disc.{h,cc}`.
 //!
-//! Time goes in rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate for the present round and one for
-//! the next: what fits into the present round joins the head queue, what fits into the next joins the tail queue, the rest is
-//! dropped. At a round's end the queues change roles. Every `p` rounds the top flows and both rates are chosen again.
+//! Time goes in rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate for the
+//! present round and one for the next: what fits into the present round joins the head queue, what
+//! fits into the next joins the tail queue, the rest is dropped. At a round's end the queues change
+//! roles. Every `p` rounds the top flows and both rates are chosen again.
 //!
-//! In the model a bucket also counts packets that are dropped, so that a flow which does not respond and sends more than the
-//! link carries shuts out its whole group for good. Here it does so only with `count_drops`. Further deviations:
-//! - the model knows which packets are acknowledgements and counts none of them; here a flow is its hash, as in a switch;
+//! In the model a bucket also counts packets that are dropped, so that a flow which does not
+//! respond and sends more than the link carries shuts out its whole group for good. Here it does so
+//! only with `count_drops`. Further deviations:
+//! - the model knows which packets are acknowledgements and counts none of them; here a flow is its
+//!   hash, as in a switch;
 //! - lengths have the link layer's bytes, because they are compared with the link's rate;
-//! - the changes of a round are made at the next packet, each with its own time, which has no visible effect;
-//! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares a number of the flow.
+//! - the changes of a round are made at the next packet, each with its own time, which has no
+//!   visible effect;
+//! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares
+//!   a number of the flow.
 
 use crate::num;
 use crate::parts::hash::rehash;
@@ -36,19 +42,23 @@ pub struct Params {
     pub dt: Nanos,
     /// A bucket's clock has steps of this (default 1024 ns).
     pub vdt: Nanos,
-    /// So long before a round's end the next rates are computed, and the tail queue begins to go first (default 65.536 us).
+    /// So long before a round's end the next rates are computed, and the tail queue begins to go
+    /// first (default 65.536 us).
     pub l: Nanos,
     /// Rounds from one choice of top flows to the next (default 1).
     pub p: u32,
     /// The tax: share that the top flows' rate is cut by, 0..1 (default 0.05).
     pub tau: f64,
-    /// The link is saturated if it has sent more than 1 - `delta_port` of its capacity, 0..1 (default 0.05).
+    /// The link is saturated if it has sent more than 1 - `delta_port` of its capacity, 0..1
+    /// (default 0.05).
     pub delta_port: f64,
-    /// Top flows sent more than 1 - `delta_flow` of what the largest flow sent, 0..1 (default 0.05).
+    /// Top flows sent more than 1 - `delta_flow` of what the largest flow sent, 0..1 (default
+    /// 0.05).
     pub delta_flow: f64,
     /// Buckets also count the packets that are dropped, as in the authors' model (default off).
     pub count_drops: bool,
-    /// Each queue may hold `limit` packets as long as both together do not exceed it; else each holds half (default off).
+    /// Each queue may hold `limit` packets as long as both together do not exceed it; else each
+    /// holds half (default off).
     pub pool: bool,
 }
 
@@ -78,8 +88,8 @@ impl Params {
     /// The longest round.
     pub const LONGEST: Nanos = 100 * SEC;
 
-    /// A power of two of nanoseconds in which a full queue drains and `rest` passes, as nearly all rounds of the authors'
-    /// Table 2.
+    /// A power of two of nanoseconds in which a full queue drains and `rest` passes, as nearly all
+    /// rounds of the authors' Table 2.
     pub fn round_for(limit: u32, rate_bps: u64, rest: Nanos) -> Nanos {
         let bits = u128::from(limit) * u128::from(MTU) * 8;
         let drain = bits * u128::from(SEC) / u128::from(rate_bps.max(1));
@@ -136,7 +146,8 @@ pub struct Stats {
 /// A group of flows behind one leaky bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    /// What arrived since the round began, and what exceeded the rounds before, bytes; never less than what the rate allowed.
+    /// What arrived since the round began, and what exceeded the rounds before, bytes; never less
+    /// than what the rate allowed.
     bytes: u64,
     /// Rate of the rounds that each queue has, bit/s.
     rate_bps: [u64; 2],
@@ -217,7 +228,8 @@ impl Table {
         self.stages.iter().flat_map(|stage| stage.iter())
     }
 
-    /// Puts the flows that sent more than `share` of what the largest did into `top`, in order; their bytes.
+    /// Puts the flows that sent more than `share` of what the largest did into `top`, in order;
+    /// their bytes.
     fn top(&self, share: f64, top: &mut Vec<u32>) -> u64 {
         let most = self.slots().map(|slot| slot.1).max().unwrap_or(0);
         let enough = |slot: &&(u32, u64)| slot.1 as f64 > most as f64 * share;
@@ -338,7 +350,8 @@ impl<P: Packet> Cebinae<P> {
         }
     }
 
-    /// Skips rounds that change nothing: both queues come round to where they were after an even number of choices.
+    /// Skips rounds that change nothing: both queues come round to where they were after an even
+    /// number of choices.
     fn skip_idle_rounds(&mut self, now: Nanos) {
         let idle = self.is_empty() && self.sent == 0 && self.top.is_empty();
         if idle && self.groups.iter().all(Group::is_at_rest) {
@@ -507,7 +520,8 @@ mod tests {
                 _ => None,
             }
         }
-        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and so many arrive of each flow.
+        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and so many
+        /// arrive of each flow.
         fn run(&mut self, from: u64, ms: u64, arrivals: &[(u32, u32)]) {
             for at in from..from + ms {
                 for &(flow, n) in arrivals {
@@ -537,7 +551,8 @@ mod tests {
             limit: 1000,
             ..params()
         });
-        // 10 packets are the budget of a round; a packet passes as long as the count before it does not exceed the budget.
+        // 10 packets are the budget of a round; a packet passes as long as the count before it does
+        // not exceed the budget.
         bed.put(0, 1, 30);
         assert_eq!(bed.q.queues.each_ref().map(Ring::len), [11, 10]);
         assert_eq!((bed.q.stats.delayed, bed.q.stats.filtered), (10, 9));
@@ -582,7 +597,8 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.run(0, 22, &[(7, 1)]);
         assert_eq!((bed.q.stats.saturated, bed.q.top.as_slice()), (1, &[7][..]));
-        // The first choice, two rounds after the beginning, saw 21 packets: more than the link's rate less 5 %.
+        // The first choice, two rounds after the beginning, saw 21 packets: more than the link's
+        // rate less 5 %.
         assert_eq!(bed.rates(), [7_600_000, 400_000]);
         // The second one sees ten, seven of which are flow 7's: 7000 bytes less 5 % in 10 ms.
         bed.run(22, 6, &[(7, 1)]);
@@ -618,7 +634,8 @@ mod tests {
         table.count(1, 100);
         assert_eq!(table.slots().filter(|slot| slot.1 > 0).count(), 2);
         table.clear();
-        // The first stage's slot is flow `first`'s, the second one's is of a flow that found its own first slot taken.
+        // The first stage's slot is flow `first`'s, the second one's is of a flow that found its
+        // own first slot taken.
         let second = (2..1 << 24).find(|f| crowd(1)(f) && !crowd(0)(f));
         let second = second.expect("one that shares the second slot");
         table.count(first, 100);

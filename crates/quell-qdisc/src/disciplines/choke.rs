@@ -1,8 +1,11 @@
-//! CHOKe: RED in packets, where an arrival that meets a packet of its own flow is dropped together with that.
+//! CHOKe: RED in packets, where an arrival that meets a packet of its own flow is dropped together
+//! with that.
 //!
-//! Sources: Pan, Prabhakar and Psounis, "CHOKe, a stateless active queue management scheme for approximating fair bandwidth
-//! allocation" (INFOCOM 2000); Linux 7.x `net/sched/sch_choke.c`, tc-choke(8). Deviations:
-//! - a packet dropped from the middle leaves a hole, as in the kernel, but the table grows where the kernel's is fixed.
+//! Sources: Pan, Prabhakar and Psounis, "CHOKe, a stateless active queue management scheme for
+//! approximating fair bandwidth allocation" (INFOCOM 2000); Linux 7.x `net/sched/sch_choke.c`,
+//! tc-choke(8). Deviations:
+//! - a packet dropped from the middle leaves a hole, as in the kernel, but the table grows where
+//!   the kernel's is fixed.
 
 use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
@@ -25,7 +28,8 @@ pub struct Params {
     pub max: u32,
     /// Bytes of an average packet (default 1000).
     pub avpkt: u32,
-    /// Packets of a burst to allow for; sets how slowly the average moves (default (2 * min + max) / 3).
+    /// Packets of a burst to allow for; sets how slowly the average moves (default (2 * min + max)
+    /// / 3).
     pub burst: u32,
     /// Probability at `max`, 0..1 (default 0.02).
     pub probability: f64,

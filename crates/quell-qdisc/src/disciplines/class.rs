@@ -1,7 +1,9 @@
-//! A class of a discipline with classes: the queue in it, what leads packets to it, what it has counted.
+//! A class of a discipline with classes: the queue in it, what leads packets to it, what it has
+//! counted.
 //!
-//! Source: Linux `net/sched/sch_generic.c`, `include/net/sch_generic.h` (`qdisc_peek_dequeued`). Deviation: a packet that was
-//! taken out of a queue to look at its length no longer counts in that queue's limit.
+//! Source: Linux `net/sched/sch_generic.c`, `include/net/sch_generic.h` (`qdisc_peek_dequeued`).
+//! Deviation: a packet that was taken out of a queue to look at its length no longer counts in that
+//! queue's limit.
 
 use crate::discipline::{Backlog, Wants};
 use crate::{
@@ -226,7 +228,8 @@ impl<P: Packet> Classes<P> {
     }
 }
 
-/// The owner of packets whose hashes are their marks and their DSCPs; it keeps the numbers of what was dropped.
+/// The owner of packets whose hashes are their marks and their DSCPs; it keeps the numbers of what
+/// was dropped.
 #[cfg(test)]
 #[derive(Default)]
 pub struct Owner(pub Vec<u64>);

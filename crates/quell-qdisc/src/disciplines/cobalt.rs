@@ -1,8 +1,10 @@
-//! COBALT, the AQM of CAKE: a CoDel that ramps down as gently as up, and BLUE for flows that do not respond
-//! (Linux `net/sched/sch_cake.c`; Palmei et al., "Design and Evaluation of COBALT Queue Discipline", LANMAN 2019).
+//! COBALT, the AQM of CAKE: a CoDel that ramps down as gently as up, and BLUE for flows that do not
+//! respond (Linux `net/sched/sch_cake.c`; Palmei et al., "Design and Evaluation of COBALT Queue
+//! Discipline", LANMAN 2019).
 //!
-//! The law ([`State`]) is apart from the queue, so that CAKE runs it once per flow. [`Cobalt`] is the law on one FIFO,
-//! which Linux has only inside CAKE: its limit, its tail drop and its switch for ECN are this module's own.
+//! The law ([`State`]) is apart from the queue, so that CAKE runs it once per flow. [`Cobalt`] is
+//! the law on one FIFO, which Linux has only inside CAKE: its limit, its tail drop and its switch
+//! for ECN are this module's own.
 
 use crate::num;
 use crate::parts::ring::Ring;
@@ -18,7 +20,8 @@ pub struct Params {
     pub target: Nanos,
     /// CoDel's interval (default 100 ms, 1 us..4 s).
     pub interval: Nanos,
-    /// Time that the largest packet takes on the link; below four of them the law rests (default 0: an unknown, fast link).
+    /// Time that the largest packet takes on the link; below four of them the law rests (default 0:
+    /// an unknown, fast link).
     pub mtu_time: Nanos,
     /// BLUE's step up, in units of 2^-32 (default 1/256).
     pub p_inc: u32,
@@ -26,7 +29,8 @@ pub struct Params {
     pub p_dec: u32,
     /// Packets (default 1000, at least 1). Only [`Cobalt`] itself uses it.
     pub limit: u32,
-    /// CoDel marks ECN-capable packets instead of dropping them (default on, as always in CAKE); BLUE drops them all the same.
+    /// CoDel marks ECN-capable packets instead of dropping them (default on, as always in CAKE);
+    /// BLUE drops them all the same.
     pub ecn: bool,
 }
 
@@ -45,7 +49,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// These parameters on a link of known rate, as `cake_set_rate` adjusts them: the target is at least 1.5 full packets.
+    /// These parameters on a link of known rate, as `cake_set_rate` adjusts them: the target is at
+    /// least 1.5 full packets.
     pub fn for_rate(self, rate_bps: u64) -> Self {
         let mtu_time = (u64::from(MTU) * 8 * SEC)
             .checked_div(rate_bps)
@@ -82,9 +87,11 @@ impl Params {
 pub struct State {
     /// Signals in the present episode; falls step by step after it.
     pub count: u32,
-    /// 1/sqrt(count) in units of 2^-32. 0 at first, as in Linux, where therefore a queue's very first signal needs no wait.
+    /// 1/sqrt(count) in units of 2^-32. 0 at first, as in Linux, where therefore a queue's very
+    /// first signal needs no wait.
     pub rec_inv_sqrt: u32,
-    /// When the next signal, or the next step down, is due; at rest, until when the state is of interest.
+    /// When the next signal, or the next step down, is due; at rest, until when the state is of
+    /// interest.
     pub drop_next: Nanos,
     /// BLUE's last step.
     pub blue_timer: Nanos,
@@ -96,7 +103,8 @@ pub struct State {
     pub ecn_marked: bool,
 }
 
-/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (a step to 2 gives what belongs to 4).
+/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (a step to 2 gives what
+/// belongs to 4).
 const INV_SQRT: [u32; 16] = [
     u32::MAX,
     u32::MAX,
@@ -129,7 +137,8 @@ impl State {
         self.rec_inv_sqrt = (v.wrapping_mul(x) >> (32 - 2 + 1)) as u32;
     }
 
-    /// `t` plus interval / sqrt(count). Of an interval of more than 4.3 s the lower 32 bits count, as in Linux.
+    /// `t` plus interval / sqrt(count). Of an interval of more than 4.3 s the lower 32 bits count,
+    /// as in Linux.
     #[inline]
     fn control(&self, t: Nanos, interval: Nanos) -> Nanos {
         t + ((u64::from(num::low_u32(interval)) * u64::from(self.rec_inv_sqrt)) >> 32)
@@ -174,8 +183,9 @@ impl State {
         self.drop_next = self.control(self.drop_next, params.interval);
     }
 
-    /// Call with each packet taken out: whether to drop it and why. May mark it instead (see `ecn_marked`). `bulk_flows` raises
-    /// the floor below which the law rests, for a shaper at the receiving end; else 0.
+    /// Call with each packet taken out: whether to drop it and why. May mark it instead (see
+    /// `ecn_marked`). `bulk_flows` raises the floor below which the law rests, for a shaper at the
+    /// receiving end; else 0.
     #[inline]
     pub fn should_drop<P: Packet>(
         &mut self,

@@ -1,10 +1,12 @@
 //! CoDel: RFC 8289 as in Linux (`include/net/codel_impl.h`, `net/sched/sch_codel.c`).
 //!
-//! The law ([`dequeue`]) works on anything that packets can be popped from, so that FQ-CoDel runs it once per flow.
+//! The law ([`dequeue`]) works on anything that packets can be popped from, so that FQ-CoDel runs
+//! it once per flow.
 //!
-//! Where Linux and the RFC differ, this follows Linux: a drop needs `now` strictly after `first_above_time`; 1/sqrt(count) is a
-//! 16-bit number corrected by one Newton step per drop; a restart resumes `count - lastcount` rather than `count - 2`.
-//! Deviation from Linux: times are 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
+//! Where Linux and the RFC differ, this follows Linux: a drop needs `now` strictly after
+//! `first_above_time`; 1/sqrt(count) is a 16-bit number corrected by one Newton step per drop; a
+//! restart resumes `count - lastcount` rather than `count - 2`. Deviation from Linux: times are
+//! 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
 
 use crate::discipline::{self, offer_each};
 use crate::parts::ring::Ring;
@@ -18,15 +20,19 @@ use crate::{
 pub struct Params {
     /// Acceptable standing delay (default 5 ms).
     pub target: Nanos,
-    /// How long the delay must stay above `target` before the first drop: a round trip of the slowest flows (default 100 ms, 1 us..10 s).
+    /// How long the delay must stay above `target` before the first drop: a round trip of the
+    /// slowest flows (default 100 ms, 1 us..10 s).
     pub interval: Nanos,
     /// Packets (default 1000, at least 1). Only [`Codel`] itself uses it.
     pub limit: u32,
-    /// Mark ECN-capable packets instead of dropping them (default off, as `tc`'s codel; fq_codel turns it on).
+    /// Mark ECN-capable packets instead of dropping them (default off, as `tc`'s codel; fq_codel
+    /// turns it on).
     pub ecn: bool,
-    /// Mark every ECN-capable packet that waited longer than this, whatever the law says (default none).
+    /// Mark every ECN-capable packet that waited longer than this, whatever the law says (default
+    /// none).
     pub ce_threshold: Option<Nanos>,
-    /// `ce_threshold` applies only to packets whose ECN field, under this mask, equals `ce_selector` (default 0: to all).
+    /// `ce_threshold` applies only to packets whose ECN field, under this mask, equals
+    /// `ce_selector` (default 0: to all).
     pub ce_mask: u8,
     /// See `ce_mask` (default 0).
     pub ce_selector: u8,
@@ -106,7 +112,8 @@ pub trait Source<P> {
     fn head(&self) -> Option<&P>;
     /// Takes the packet at the head out.
     fn pop(&mut self) -> Option<P>;
-    /// Bytes still queued, for the law's one-packet floor: of the whole discipline, where this is one flow of it (as Linux).
+    /// Bytes still queued, for the law's one-packet floor: of the whole discipline, where this is
+    /// one flow of it (as Linux).
     fn backlog_bytes(&self) -> u64;
 }
 
@@ -127,7 +134,8 @@ impl State {
         t + ((interval * u64::from(self.rec_inv_sqrt)) >> 16)
     }
 
-    /// Looks at a packet with `backlog` bytes behind it: has the delay been above target for a whole interval (`dodequeue` of the RFC)?
+    /// Looks at a packet with `backlog` bytes behind it: has the delay been above target for a
+    /// whole interval (`dodequeue` of the RFC)?
     #[inline]
     fn should_drop(&mut self, params: &Params, enqueued: Nanos, backlog: u64, now: Nanos) -> bool {
         self.ldelay = now - enqueued;
@@ -146,8 +154,8 @@ impl State {
     fn begin(&mut self, params: &Params, now: Nanos) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.lastcount);
-        // `drop_next` may lie ahead: then it surely is recent (Linux compares signed). At 0 there was no episode yet; Linux's
-        // clock is never that near its start.
+        // `drop_next` may lie ahead: then it surely is recent (Linux compares signed). At 0 there
+        // was no episode yet; Linux's clock is never that near its start.
         let recent = self.drop_next != 0 && now < self.drop_next + 16 * params.interval;
         if delta > 1 && recent {
             self.count = delta;
@@ -171,7 +179,8 @@ pub(super) enum Judged {
     Acts(bool),
 }
 
-/// Takes the next packet that may leave, dropping (or marking) as the law says. Never [`Dequeued::NotBefore`].
+/// Takes the next packet that may leave, dropping (or marking) as the law says. Never
+/// [`Dequeued::NotBefore`].
 #[inline]
 pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -210,8 +219,8 @@ fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
     Dequeued::Packet(())
 }
 
-/// Looks at the packet at the head. One in good time, as most are, is judged in its place and then moved once: moving it costs
-/// more than judging it.
+/// Looks at the packet at the head. One in good time, as most are, is judged in its place and then
+/// moved once: moving it costs more than judging it.
 #[inline(always)]
 pub(super) fn judge<P: Packet, S: Source<P>>(
     params: &Params,
@@ -220,7 +229,8 @@ pub(super) fn judge<P: Packet, S: Source<P>>(
     source: &S,
 ) -> Judged {
     let Some(head) = source.head() else {
-        // Linux 7.2 forgets when the delay rose, too (older ones did not): a flow that comes back has an interval again.
+        // Linux 7.2 forgets when the delay rose, too (older ones did not): a flow that comes back
+        // has an interval again.
         state.first_above_time = 0;
         state.dropping = false;
         return Judged::Empty;
@@ -235,7 +245,8 @@ pub(super) fn judge<P: Packet, S: Source<P>>(
     Judged::Sends
 }
 
-/// Drops or marks the packet at the head, and those behind it, as [`judge`] found due; gives the one that leaves.
+/// Drops or marks the packet at the head, and those behind it, as [`judge`] found due; gives the
+/// one that leaves.
 #[inline(never)]
 pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -293,7 +304,8 @@ impl<S, D> Run<'_, S, D> {
         Dequeued::Packet(packet)
     }
 
-    /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it was marked.
+    /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it
+    /// was marked.
     fn begin<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
         S: Source<P>,
@@ -304,13 +316,14 @@ impl<S, D> Run<'_, S, D> {
         } else {
             self.drop(packet).map(|(next, _over)| (next, false))
         };
-        // Also if that emptied the queue: as in Linux, the next call finds it so and leaves the episode.
+        // Also if that emptied the queue: as in Linux, the next call finds it so and leaves the
+        // episode.
         self.state.begin(self.params, self.now);
         sent
     }
 
-    /// Goes on dropping: none, one or, at a high pace, several (RFC 8289, section 5.5), each due an interval's share after the
-    /// one before, not after now.
+    /// Goes on dropping: none, one or, at a high pace, several (RFC 8289, section 5.5), each due an
+    /// interval's share after the one before, not after now.
     fn go_on<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
         S: Source<P>,

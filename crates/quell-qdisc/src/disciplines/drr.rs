@@ -1,9 +1,10 @@
 //! DRR: deficit round robin over classes, each a FIFO.
 //!
-//! Sources: Shreedhar and Varghese, "Efficient fair queuing using deficit round robin" (1995); Linux 7.x
-//! `net/sched/sch_drr.c`, tc-drr(8). Deviations:
-//! - in Linux filters put packets into classes; here a hash of the flow does, as `tc filter ... flow hash keys
-//!   src,dst,proto,proto-src,proto-dst divisor N` would: of few flows each has a class of its own;
+//! Sources: Shreedhar and Varghese, "Efficient fair queuing using deficit round robin" (1995);
+//! Linux 7.x `net/sched/sch_drr.c`, tc-drr(8). Deviations:
+//! - in Linux filters put packets into classes; here a hash of the flow does, as
+//!   `tc filter ... flow hash keys src,dst,proto,proto-src,proto-dst divisor N` would: of few flows
+//!   each has a class of its own;
 //! - all classes have the same quantum and the FIFO that `tc` makes for them.
 
 use crate::parts::flows::{FlowList, Flows};

@@ -1,10 +1,12 @@
-//! DualPI2: RFC 9332 as Linux 7.2 has it (`net/sched/sch_dualpi2.c`): a queue for scalable (L4S) traffic with a shallow step
-//! threshold, a queue for classic traffic, one PI controller for both and a weighted round robin between them.
+//! DualPI2: RFC 9332 as Linux 7.2 has it (`net/sched/sch_dualpi2.c`): a queue for scalable (L4S)
+//! traffic with a shallow step threshold, a queue for classic traffic, one PI controller for both
+//! and a weighted round robin between them.
 //!
-//! Where Linux and the RFC's example differ, this is Linux: a step instead of a ramp, credits instead of a time-shifted
-//! FIFO, and an overload that begins when k * p' passes 1.
-//! Deviations from Linux: a change of the probability saturates (Linux keeps its lower 32 bits); a packet that the coupling and
-//! the step both mark counts once; memory is length plus a fixed overhead (Linux: `truesize`); no filters, no GSO.
+//! Where Linux and the RFC's example differ, this is Linux: a step instead of a ramp, credits
+//! instead of a time-shifted FIFO, and an overload that begins when k * p' passes 1. Deviations
+//! from Linux: a change of the probability saturates (Linux keeps its lower 32 bits); a packet that
+//! the coupling and the step both mark counts once; memory is length plus a fixed overhead (Linux:
+//! `truesize`); no filters, no GSO.
 
 use crate::discipline::{Backlog, offer_each};
 use crate::num;
@@ -73,7 +75,8 @@ pub struct Params {
     pub classic_protection: u32,
     /// Default L4sEct.
     pub classifier: Classifier,
-    /// On overload drop from both queues (default); else let them overflow, marking what can be marked.
+    /// On overload drop from both queues (default); else let them overflow, marking what can be
+    /// marked.
     pub drop_on_overload: bool,
     /// Apply the law to arrivals instead of departures (default off).
     pub drop_enqueue: bool,
@@ -132,7 +135,8 @@ impl Params {
         Ok(())
     }
 
-    /// The parameters for these round trip times, as `tc`'s `max_rtt` and `typical_rtt` have them (RFC 9332, appendix A.1).
+    /// The parameters for these round trip times, as `tc`'s `max_rtt` and `typical_rtt` have them
+    /// (RFC 9332, appendix A.1).
     pub fn for_rtt(max: Nanos, typical: Nanos) -> Self {
         let seconds = |t: Nanos| t as f64 / SEC as f64;
         let tupdate = typical.min(max / 3).max(1_000);
@@ -159,7 +163,8 @@ pub struct Stats {
     pub packets_in_l: u64,
 }
 
-/// A weight in Hz as Linux scales it: 32-bit probability per 64 ns (`tc` rounds down to 1/256 Hz first).
+/// A weight in Hz as Linux scales it: 32-bit probability per 64 ns (`tc` rounds down to 1/256 Hz
+/// first).
 fn scale(weight: f64) -> i64 {
     ((num::whole_u64(weight * 256.0) * u64::from(u32::MAX)) >> 2)
         .wrapping_div(SEC)
@@ -255,7 +260,8 @@ impl<P: Packet> DualPi2<P> {
         self.params.classifier.is_l4s(packet.ecn())
     }
 
-    /// The PI law on one packet, while `bytes` others are queued: true if it must be dropped. Marks it if the law says so.
+    /// The PI law on one packet, while `bytes` others are queued: true if it must be dropped. Marks
+    /// it if the law says so.
     #[inline]
     fn must_drop(&mut self, packet: &mut P, low: bool, rng: &mut Rng, marked: &mut bool) -> bool {
         if self.bytes < 2 * u64::from(self.params.mtu) {
@@ -309,8 +315,8 @@ impl<P: Packet> DualPi2<P> {
         }
     }
 
-    /// The next packet by weighted round robin: whether it is from the L queue, whether the step may act on it, and by how much
-    /// the credit moves if it is sent.
+    /// The next packet by weighted round robin: whether it is from the L queue, whether the step
+    /// may act on it, and by how much the credit moves if it is sent.
     #[inline]
     fn select(&mut self) -> Option<(P, bool, bool, i64)> {
         let share = i64::from(self.params.classic_protection);
@@ -358,7 +364,8 @@ fn roll(prob: u32, rng: &mut Rng) -> bool {
     rng.u32() <= prob
 }
 
-/// True with the square of that: two independent comparisons instead of a multiplication (RFC 9332, section 4.1).
+/// True with the square of that: two independent comparisons instead of a multiplication (RFC 9332,
+/// section 4.1).
 #[inline]
 fn roll_twice(prob: u32, rng: &mut Rng) -> bool {
     roll(prob, rng) && roll(prob, rng)

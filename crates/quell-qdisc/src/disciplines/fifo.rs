@@ -1,8 +1,9 @@
-//! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, whose two knobs are `limit` and
-//! `drop` (drop each arrival with probability p).
+//! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, whose two
+//! knobs are `limit` and `drop` (drop each arrival with probability p).
 //!
-//! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
-//! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
+//! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and
+//! with `bfifo` while backlog plus packet stay within it. A limit that is lowered takes nothing
+//! out: what is queued leaves by the link.
 
 use crate::discipline::Backlog;
 use crate::parts::ring::Ring;
@@ -19,10 +20,11 @@ pub struct Params {
     pub limit_bytes: u64,
     /// Probability with which each arrival is dropped, 0..1 (default 0).
     pub drop: f64,
-    /// When it is full, the flow that holds the most bytes loses its newest packet, which need not be the one that arrives
-    /// (default off). A drop then visits every packet.
+    /// When it is full, the flow that holds the most bytes loses its newest packet, which need not
+    /// be the one that arrives (default off). A drop then visits every packet.
     pub selective: bool,
-    /// An arrival that `drop` hits is marked instead, where its transport is ECN-capable (default off).
+    /// An arrival that `drop` hits is marked instead, where its transport is ECN-capable (default
+    /// off).
     pub ecn: bool,
 }
 
@@ -94,7 +96,8 @@ impl<P: Packet> Fifo<P> {
         self.queue.push(packet).set_enqueued(now);
     }
 
-    /// The flow that would hold the most bytes with `packet` in the queue; of several, that of `packet`, then the first.
+    /// The flow that would hold the most bytes with `packet` in the queue; of several, that of
+    /// `packet`, then the first.
     fn longest(&mut self, packet: &P) -> u32 {
         self.flows.clear();
         self.flows.reserve(self.queue.len() + 1);
@@ -302,7 +305,8 @@ mod tests {
         };
         let (mut q, mut drops) = (Fifo::new(params), Vec::new());
         let mut rng = Rng::new(1, "fifo");
-        // Flows 7, 7, 7, 8 fill it; then 8 comes (7 is longest: its newest goes), then 7 and 8 (both at two: who comes goes).
+        // Flows 7, 7, 7, 8 fill it; then 8 comes (7 is longest: its newest goes), then 7 and 8
+        // (both at two: who comes goes).
         for (id, flow) in [7, 7, 7, 8, 8, 7, 8].into_iter().enumerate() {
             let packet = TestPacket::new(id as u64, 1000, flow, Ecn::NotEct);
             q.enqueue(id as u64, packet, &mut rng, &mut drops);

@@ -1,11 +1,13 @@
 //! `fq`: deficit round robin over flows, new ones first, each a drop-tail FIFO.
 //!
 //! Source: Linux `net/sched/sch_fq.c`. Deviations:
-//! - no pacing (nor `maxrate`, horizon, timer slack) and no priority bands: a packet is eligible when it arrives;
-//! - a flow is a bucket of `flow_hash & (flows - 1)`, what `orphan_mask` does to forwarded packets; flows are never
-//!   collected as garbage, which changes credit only for a flow that returns after 3 s and another hash found it first;
-//! - without the fast path, a FIFO of up to eight packets before all flows that fills while no flow has packets: it saves
-//!   a kernel's instructions and lets bursts evade the round robin.
+//! - no pacing (nor `maxrate`, horizon, timer slack) and no priority bands: a packet is eligible
+//!   when it arrives;
+//! - a flow is a bucket of `flow_hash & (flows - 1)`, what `orphan_mask` does to forwarded packets;
+//!   flows are never collected as garbage, which changes credit only for a flow that returns after
+//!   3 s and another hash found it first;
+//! - without the fast path, a FIFO of up to eight packets before all flows that fills while no flow
+//!   has packets: it saves a kernel's instructions and lets bursts evade the round robin.
 
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{
@@ -22,7 +24,8 @@ pub struct Params {
     pub flow_limit: u32,
     /// Bytes per flow and round, 1..=2^20 (default 3028, two full-size packets).
     pub quantum: u32,
-    /// Credit of a flow that was never seen, bytes (default 15140, ten full-size packets: an initial window).
+    /// Credit of a flow that was never seen, bytes (default 15140, ten full-size packets: an
+    /// initial window).
     pub initial_quantum: u32,
     /// A flow that was idle longer than this starts with at least a quantum (default 40 ms).
     pub refill_delay: Nanos,
@@ -97,8 +100,8 @@ impl<P: Packet> Fq<P> {
         }
     }
 
-    /// Credit on becoming active: what was left when the flow was last served, but more for a flow that is unknown or
-    /// was idle for long.
+    /// Credit on becoming active: what was left when the flow was last served, but more for a flow
+    /// that is unknown or was idle for long.
     #[inline]
     fn activate(&mut self, now: Nanos, flow: FlowId) {
         let state = of_flow(&mut self.states, flow);
@@ -112,8 +115,9 @@ impl<P: Packet> Fq<P> {
         self.flows.move_to(flow, FlowList::New);
     }
 
-    /// An emptied new flow always passes through the old ones, even if there are none: sch_fq differs from sch_fq_codel
-    /// here, and a flow without credit so gets its quantum before it rests.
+    /// An emptied new flow always passes through the old ones, even if there are none: sch_fq
+    /// differs from sch_fq_codel here, and a flow without credit so gets its quantum before it
+    /// rests.
     #[inline]
     fn found_empty(&mut self, now: Nanos, flow: FlowId) {
         if self.flows.get(flow).turn() == FlowList::New {
@@ -317,7 +321,8 @@ mod tests {
 
     #[test]
     fn credit_outlives_idleness_and_is_refilled_after_the_refill_delay() {
-        // A flow that spent its credit and rested 10 ms waits for the old flows; after 41 ms it goes first.
+        // A flow that spent its credit and rested 10 ms waits for the old flows; after 41 ms it
+        // goes first.
         for (rest, first) in [(10 * MS, 1), (41 * MS, 2)] {
             let mut q = Fq::new(Params::default());
             put(&mut q, 0, 2, 0, 11, 1514);

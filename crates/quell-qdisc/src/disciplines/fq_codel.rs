@@ -3,7 +3,8 @@
 //! Sources: RFC 8290; Linux `net/sched/sch_fq_codel.c`. Deviations:
 //! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
 //! - the fattest of equally fat flows is the one first used, not the one of the lowest bucket;
-//! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then drops a batch.
+//! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then
+//!   drops a batch.
 
 use super::codel::Judged;
 use crate::discipline::{Backlog, offer_each};
@@ -24,7 +25,8 @@ pub struct Params {
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
-    /// At most this many packets are dropped at once when the queue is full (default 64, at least 1).
+    /// At most this many packets are dropped at once when the queue is full (default 64, at least
+    /// 1).
     pub drop_batch: u32,
     /// CoDel's, with ECN on by default; its `limit` is not used.
     pub codel: codel::Params,
@@ -95,7 +97,8 @@ impl<P: Packet> codel::Source<P> for Source<'_, P> {
     fn pop(&mut self) -> Option<P> {
         self.flows.pop(self.flow)
     }
-    /// Of all flows, as Linux: on a busy link the law acts on a flow's last packet too. RFC 8290 leaves it open.
+    /// Of all flows, as Linux: on a busy link the law acts on a flow's last packet too. RFC 8290
+    /// leaves it open.
     #[inline]
     fn backlog_bytes(&self) -> u64 {
         self.flows.bytes()
@@ -125,8 +128,9 @@ impl<P: Packet> FqCodel<P> {
             || self.flows.memory() > self.params.memory_limit
     }
 
-    /// Drops from the head of the fattest flow, up to half of its bytes or a batch, so that one search for it pays for
-    /// many drops; the flow's CoDel counts them, to drop more often (RFC 8290, section 4.1, and Linux).
+    /// Drops from the head of the fattest flow, up to half of its bytes or a batch, so that one
+    /// search for it pays for many drops; the flow's CoDel counts them, to drop more often (RFC
+    /// 8290, section 4.1, and Linux).
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {
@@ -342,7 +346,8 @@ mod tests {
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
         assert_eq!(q.flows.get(2).turn(), FlowList::Old);
-        // ... so its next packet is no new flow's: it waits for B, and A again (a full-size packet uses a quantum up).
+        // ... so its next packet is no new flow's: it waits for B, and A again (a full-size packet
+        // uses a quantum up).
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 3), [2, 3, 1]);
     }
@@ -424,8 +429,8 @@ mod tests {
 
     #[test]
     fn codels_mtu_test_uses_the_whole_queues_backlog() {
-        // A has one packet at a time, which waits for 20 ms. Alone, its CoDel rests: nothing is behind the packet at
-        // hand. With B's backlog beside it, it acts.
+        // A has one packet at a time, which waits for 20 ms. Alone, its CoDel rests: nothing is
+        // behind the packet at hand. With B's backlog beside it, it acts.
         for beside in [0, 100] {
             let mut q = FqCodel::new(Params::default());
             let mut drops = Vec::new();

@@ -1,11 +1,13 @@
-//! Flow queues with a FIFO each, whose limits a controller sets one by one: deficit round robin over flows, new ones first.
-//! The queue of LFQ.
+//! Flow queues with a FIFO each, whose limits a controller sets one by one: deficit round robin
+//! over flows, new ones first. The queue of LFQ.
 //!
-//! Source: the LFQ paper's §III and its authors' `rl-queue-disc.cc`, which follows ns-3's FqCoDel. Deviations:
-//! - a flow that empties is handled as RFC 8290, section 4.1.2 has it (the code treats it as new if any other flow is);
-//! - more than one flow: the paper's experiments had one. Flows that meet in a bucket share its limit, as they share its FIFO.
-//!   A bucket that was empty and silent for `idle` is given to the next other flow that comes to it. Its own flow finds it as
-//!   it was, however late.
+//! Source: the LFQ paper's §III and its authors' `rl-queue-disc.cc`, which follows ns-3's FqCoDel.
+//! Deviations:
+//! - a flow that empties is handled as RFC 8290, section 4.1.2 has it (the code treats it as new if
+//!   any other flow is);
+//! - more than one flow: the paper's experiments had one. Flows that meet in a bucket share its
+//!   limit, as they share its FIFO. A bucket that was empty and silent for `idle` is given to the
+//!   next other flow that comes to it. Its own flow finds it as it was, however late.
 
 use crate::num;
 use crate::parts::flows::{Flows, of_flow};
@@ -23,7 +25,8 @@ pub struct Params {
     pub quantum: u32,
     /// Limit of every flow, packets, until a knob sets another (default 100, at least 1).
     pub limit: u32,
-    /// A bucket that was silent for so long may go to another flow (default 3 s, as sch_fq's garbage collection).
+    /// A bucket that was silent for so long may go to another flow (default 3 s, as sch_fq's
+    /// garbage collection).
     pub idle: Nanos,
 }
 
@@ -101,7 +104,8 @@ impl<P: Packet> FqFifo<P> {
         &self.params
     }
 
-    /// The bucket of an arriving packet, brought up to date; true if it has just been given to the packet's flow.
+    /// The bucket of an arriving packet, brought up to date; true if it has just been given to the
+    /// packet's flow.
     #[inline]
     fn claim(&mut self, now: Nanos, packet: &P) -> (u32, bool) {
         let hash = packet.flow_hash();
@@ -379,7 +383,8 @@ mod tests {
 
     #[test]
     fn a_bucket_is_given_away_only_to_another_flow_and_only_when_idle() {
-        // Which flow comes after a second of traffic, when, with a packet left in the bucket: is it given the bucket?
+        // Which flow comes after a second of traffic, when, with a packet left in the bucket: is it
+        // given the bucket?
         for (flow, pause, left, given) in [
             (2, 3 * SEC, false, true),
             (2, 2 * SEC, false, false),

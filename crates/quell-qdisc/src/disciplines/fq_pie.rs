@@ -1,10 +1,11 @@
 //! FQ-PIE: deficit round robin over flows, each with a PIE of its own.
 //!
 //! Source: Linux `net/sched/sch_fq_pie.c` (RFC 8033 for the law). Deviations:
-//! - `memory_limit` is enforced, as tc-fq_pie(8) promises; Linux only counts the arrivals beyond it. Memory is each packet's
-//!   length plus [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY), instead of `truesize`;
-//! - the timer updates only flows that were ever used: an update leaves an unused one as it was created. It does them all at
-//!   once, where Linux takes 2048 at a time with no time in between.
+//! - `memory_limit` is enforced, as tc-fq_pie(8) promises; Linux only counts the arrivals beyond
+//!   it. Memory is each packet's length plus [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY),
+//!   instead of `truesize`;
+//! - the timer updates only flows that were ever used: an update leaves an unused one as it was
+//!   created. It does them all at once, where Linux takes 2048 at a time with no time in between.
 
 use crate::parts::flows::{FlowList, Flows, of_flow};
 use crate::{
@@ -237,8 +238,8 @@ mod tests {
         }
     }
 
-    /// For `ms` milliseconds: one packet leaves per millisecond, A offers two and B a tenth of one, timers run.
-    /// Ends once a flow's probability is above `most`. Gives what was dropped.
+    /// For `ms` milliseconds: one packet leaves per millisecond, A offers two and B a tenth of one,
+    /// timers run. Ends once a flow's probability is above `most`. Gives what was dropped.
     fn overload(q: &mut FqPie<TestPacket>, ms: u64, ecn: Ecn, most: f64) -> Dropped {
         let mut rng = Rng::new(3, "fq_pie");
         let mut drops = Vec::new();

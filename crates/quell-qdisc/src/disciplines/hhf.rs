@@ -1,7 +1,8 @@
-//! HHF: a filter finds the heavy hitters among the flows and puts them in a queue of their own, which gets less of the link.
+//! HHF: a filter finds the heavy hitters among the flows and puts them in a queue of their own,
+//! which gets less of the link.
 //!
-//! Sources: Estan and Varghese, "New directions in traffic measurement and accounting" (SIGCOMM 2002); Linux 7.x
-//! `net/sched/sch_hhf.c`, tc-hhf(8). Deviations:
+//! Sources: Estan and Varghese, "New directions in traffic measurement and accounting" (SIGCOMM
+//! 2002); Linux 7.x `net/sched/sch_hhf.c`, tc-hhf(8). Deviations:
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
 use crate::parts::flows::{FlowId, FlowList, Flows};
@@ -116,7 +117,8 @@ impl<P: Packet> Hhf<P> {
         self.admitted
     }
 
-    /// Whether the flow is a known heavy hitter. Also removes idle entries before it in its place, except the last entry.
+    /// Whether the flow is a known heavy hitter. Also removes idle entries before it in its place,
+    /// except the last entry.
     #[inline]
     fn knows(&mut self, now_ms: u64, hash: u32) -> bool {
         let known = &mut self.known[hash as usize % PLACES];
@@ -156,8 +158,9 @@ impl<P: Packet> Hhf<P> {
         true
     }
 
-    /// The queue of a packet: that of the heavy hitters if its flow is known as one, or if each of its counters is above
-    /// `admit_bytes`. The bytes of heavy hitters are not counted, and no counter rises more than it must.
+    /// The queue of a packet: that of the heavy hitters if its flow is known as one, or if each of
+    /// its counters is above `admit_bytes`. The bytes of heavy hitters are not counted, and no
+    /// counter rises more than it must.
     #[inline]
     fn classify(&mut self, now_ms: u64, packet: &P) -> FlowId {
         if self.cleared + self.reset_ms < now_ms {
@@ -168,7 +171,8 @@ impl<P: Packet> Hhf<P> {
         if self.knows(now_ms, hash) {
             return HEAVY;
         }
-        // Three parts of ten bits; the fourth is their sum without carry with what is left of the hash.
+        // Three parts of ten bits; the fourth is their sum without carry with what is left of the
+        // hash.
         let part = |i: u32| (hash >> (BITS * i)) as usize % PLACES;
         let left = (hash >> (3 * BITS)) as usize;
         let places = [
@@ -336,7 +340,8 @@ mod tests {
     #[test]
     fn a_flow_is_counted_apart_from_one_that_shares_some_of_its_counters() {
         let heavy = 7 | 8 << BITS | 9 << (2 * BITS) | 1 << (3 * BITS);
-        // Another in one of the three parts, which changes the fourth counter, too; or in the rest alone.
+        // Another in one of the three parts, which changes the fourth counter, too; or in the rest
+        // alone.
         for (change, apart) in [
             (1, true),
             (1 << BITS, true),

@@ -1,10 +1,12 @@
-//! HTB: a hierarchy of token buckets. Each class has a rate that it is sure of and a ceiling up to which it may borrow from its
-//! parent; what sends at the same level and priority takes turns by deficit round robin.
+//! HTB: a hierarchy of token buckets. Each class has a rate that it is sure of and a ceiling up to
+//! which it may borrow from its parent; what sends at the same level and priority takes turns by
+//! deficit round robin.
 //!
-//! Sources: Linux 7.x `net/sched/sch_htb.c`, `sch_generic.c` (`psched_ratecfg_precompute`), tc-htb(8) and `tc/q_htb.c` (bursts).
-//! Deviations:
+//! Sources: Linux 7.x `net/sched/sch_htb.c`, `sch_generic.c` (`psched_ratecfg_precompute`),
+//! tc-htb(8) and `tc/q_htb.c` (bursts). Deviations:
 //! - filters belong to the whole tree, none to an inner class;
-//! - no hysteresis (a module's parameter, off by default), no limit on the events of one call, no hardware offload;
+//! - no hysteresis (a module's parameter, off by default), no limit on the events of one call, no
+//!   hardware offload;
 //! - at most 128 classes.
 
 use super::class::{Class as Held, Classes};
@@ -32,7 +34,8 @@ const TICK: u64 = 64;
 /// Parameters, named as in tc-htb(8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Minor number of the class of packets that no filter takes; without such a leaf they pass unshaped.
+    /// Minor number of the class of packets that no filter takes; without such a leaf they pass
+    /// unshaped.
     pub default: u16,
     /// Bytes per second of a class's rate for each byte of its quantum (default 10).
     pub r2q: u32,
@@ -70,7 +73,8 @@ pub struct Class {
     pub cburst: Option<u64>,
     /// Of a leaf: 0, which borrows first, to 7.
     pub prio: u8,
-    /// Of a leaf: bytes per round among leaves of one priority; `None`: the rate in bytes over `r2q`, 1000 to 200000.
+    /// Of a leaf: bytes per round among leaves of one priority; `None`: the rate in bytes over
+    /// `r2q`, 1000 to 200000.
     pub quantum: Option<u32>,
     /// What leads packets to it; none: nothing does.
     pub filter: Filter,
@@ -168,7 +172,8 @@ fn from(set: Set, at: u8) -> Option<u8> {
     (rest != 0).then(|| at + num::low_u8(rest.trailing_zeros().into()))
 }
 
-/// Classes that take turns at one priority: those of a level, or those below a class that borrow from it.
+/// Classes that take turns at one priority: those of a level, or those below a class that borrow
+/// from it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     active: Set,
@@ -337,8 +342,8 @@ impl<P: Packet> Htb<P> {
         &mut self.node(parent).feeds[prio]
     }
 
-    /// Puts a class, in the mode that it has now, where it gets turns: below its parent if it borrows, which then has something to
-    /// send itself, or into its level's row.
+    /// Puts a class, in the mode that it has now, where it gets turns: below its parent if it
+    /// borrows, which then has something to send itself, or into its level's row.
     fn activate(&mut self, mut at: u8) {
         let mut mask = self.node(at).active;
         while let (Mode::MayBorrow, Some(parent)) = (self.node(at).mode, self.node(at).parent) {
@@ -406,8 +411,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// Changes a class's mode to what its tokens say, `since` being the time since they were brought up to date. The time until the
-    /// mode changes again.
+    /// Changes a class's mode to what its tokens say, `since` being the time since they were
+    /// brought up to date. The time until the mode changes again.
     fn change_mode(&mut self, at: u8, since: i64) -> i64 {
         let node = self.node(at);
         let (tokens, ctokens) = (node.tokens + since, node.ctokens + since);
@@ -494,7 +499,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// The leaf whose turn it is at a level and priority. The row is `None`, then come the inner classes on the way.
+    /// The leaf whose turn it is at a level and priority. The row is `None`, then come the inner
+    /// classes on the way.
     fn leaf(&mut self, level: usize, prio: usize) -> Option<u8> {
         if self.levels[level].rows[prio].active == 0 {
             return None;

@@ -2,8 +2,9 @@
 //! FreeBSD: pairs of sub-queues in deficit round robin, each sub-queue with a PIE; the L4S half of
 //! a pair marks with at least k times its classic half's p'.
 //!
-//! Sources: Satish, Kua and Pokhrel 2024 (the paper, its section 4 and equations 2, 3 and 5), the kernel file in
-//! MPTCP-FreeBSD/FB13.1-AQM-L4S-SRC, FreeBSD's `dn_aqm_pie.h`, RFC 8033 (PIE) and RFC 9332 (coupling).
+//! Sources: Satish, Kua and Pokhrel 2024 (the paper, its section 4 and equations 2, 3 and 5), the
+//! kernel file in MPTCP-FreeBSD/FB13.1-AQM-L4S-SRC, FreeBSD's `dn_aqm_pie.h`, RFC 8033 (PIE) and
+//! RFC 9332 (coupling).
 //!
 //! The default is the design that the paper states; [`Coupling`] has the published file's behaviour
 //! as well.
@@ -84,8 +85,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// These parameters, changed as in the published kernel file: every ECN-capable packet to the L4S half, marks below 10 %, and
-    /// a coupling without effect.
+    /// These parameters, changed as in the published kernel file: every ECN-capable packet to the
+    /// L4S half, marks below 10 %, and a coupling without effect.
     pub fn as_published(self) -> Self {
         Self {
             classifier: Classifier::AnyEct,
@@ -128,7 +129,8 @@ impl Params {
     }
 }
 
-/// The queue. Sub-queues are numbered as in the kernel file: the classic ones, then their L4S partners in the same order.
+/// The queue. Sub-queues are numbered as in the kernel file: the classic ones, then their L4S
+/// partners in the same order.
 #[derive(Clone, Debug)]
 pub struct L4s<P> {
     params: Params,
@@ -434,7 +436,8 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         })
     }
 
-    /// `base_probability` is p' of a classic sub-queue, or the own probability of an L4S one; its PIE stops until `release`.
+    /// `base_probability` is p' of a classic sub-queue, or the own probability of an L4S one; its
+    /// PIE stops until `release`.
     fn set_sub_knobs(&mut self, queue: usize, knobs: &Knobs) {
         if queue >= self.laws.len() {
             return;

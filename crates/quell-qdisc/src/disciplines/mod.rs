@@ -57,7 +57,8 @@ use crate::{
     PolicyGauges, Rng, SubGauges, TinGauges,
 };
 
-/// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world cloneable.
+/// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world
+/// cloneable.
 #[derive(Clone, Debug)]
 pub enum Qdisc<P> {
     /// `pfifo`, `bfifo` and `fifo`.
@@ -161,7 +162,8 @@ pub enum Params {
 }
 
 impl Params {
-    /// Sets how many bytes of a packet's length are the link's header, for a discipline that looks below it.
+    /// Sets how many bytes of a packet's length are the link's header, for a discipline that looks
+    /// below it.
     pub fn set_link_header(&mut self, bytes: u32) {
         if let Params::Cake(p) = self {
             p.header = bytes;
@@ -183,8 +185,8 @@ impl Params {
         matches!(self, Params::Cake(p) if p.fwmark != 0)
     }
 
-    /// Has the owner of the packets say by which labels it knows the hosts that filters name: those of their packets' source and
-    /// destination.
+    /// Has the owner of the packets say by which labels it knows the hosts that filters name: those
+    /// of their packets' source and destination.
     pub fn name_hosts(&mut self, known: &dyn Fn(&str) -> Option<[u32; 2]>) {
         let (htb, bands): (&mut [htb::Class], &mut [bands::BandClass]) = match self {
             Params::Htb(p) => (&mut p.classes, &mut []),
@@ -260,7 +262,8 @@ macro_rules! each {
     };
 }
 
-// Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
+// Out of line, so that the plain FIFO's path does not pay for the registers that all the laws
+// together need.
 impl<P: Packet> Qdisc<P> {
     #[inline(never)]
     fn offer_law<D: Drops<P>>(

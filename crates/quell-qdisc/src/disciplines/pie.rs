@@ -2,11 +2,13 @@
 //!
 //! The law ([`Vars`]) is apart from the queue, so that FQ-PIE runs it once per flow.
 //!
-//! Where Linux and the RFC differ, this is Linux: the delay is the sojourn of the packet that left last (0 if that emptied the
-//! queue) and not length over rate, the early exits use the present delay and not the old one, the burst allowance runs
-//! down with the time between departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
-//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit, 256.
-//! Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate estimator, whose integers need them).
+//! Where Linux and the RFC differ, this is Linux: the delay is the sojourn of the packet that left
+//! last (0 if that emptied the queue) and not length over rate, the early exits use the present
+//! delay and not the old one, the burst allowance runs down with the time between departures, a
+//! delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and pauses while
+//! anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit,
+//! 256. Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate
+//! estimator, whose integers need them).
 
 use crate::discipline::{Backlog, offer_each};
 use crate::num;
@@ -36,7 +38,8 @@ pub struct Params {
     pub tupdate: Nanos,
     /// Packets (default 1000, at least 1). Only [`Pie`] itself uses it.
     pub limit: u32,
-    /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2: 0.125; 0..32).
+    /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2:
+    /// 0.125; 0..32).
     pub alpha: u32,
     /// Weight of the delay's change, in sixteenths of 1/s, as in `tc` (default 20: 1.25; 0..32).
     pub beta: u32,
@@ -46,7 +49,8 @@ pub struct Params {
     pub ecn_prob: u32,
     /// Scale the probability by packet size (default off).
     pub bytemode: bool,
-    /// Delay from queue length and an estimated rate, as in RFC 8033, instead of from the last sojourn (default off).
+    /// Delay from queue length and an estimated rate, as in RFC 8033, instead of from the last
+    /// sojourn (default off).
     pub dq_rate_estimator: bool,
     /// Bytes of the largest packet: nothing is dropped below two of them (default 1514).
     pub mtu: u32,
@@ -114,7 +118,8 @@ pub struct Vars {
     pub accu_prob: u64,
     /// Rate estimator: bytes since `dq_tstamp`, while measuring.
     pub dq_count: Option<u64>,
-    /// Rate estimator: bytes per 2^14 ns (256 times bytes per 64 ns); 0 before the first measurement.
+    /// Rate estimator: bytes per 2^14 ns (256 times bytes per 64 ns); 0 before the first
+    /// measurement.
     pub avg_dq_rate: u32,
 }
 
@@ -137,7 +142,8 @@ impl Vars {
     /// Whether to drop (or mark) an arrival of `len` bytes that finds `backlog` bytes queued.
     #[inline]
     pub fn drop_early(&mut self, params: &Params, backlog: u64, len: u32, rng: &mut Rng) -> bool {
-        // RFC 8033, sections 4.4 and 5.1; Linux uses the present delay where the RFC has the old one.
+        // RFC 8033, sections 4.4 and 5.1; Linux uses the present delay where the RFC has the old
+        // one.
         if self.burst_time > 0
             || (self.qdelay < params.target / 2 && self.prob < MAX_PROB / 5)
             || backlog < 2 * u64::from(params.mtu)
@@ -174,7 +180,8 @@ impl Vars {
         params.ecn && self.prob <= MAX_PROB / 100 * u64::from(params.ecn_prob)
     }
 
-    /// Notes the departure of a packet of `len` bytes that had entered at `enqueued` and left `backlog` bytes behind.
+    /// Notes the departure of a packet of `len` bytes that had entered at `enqueued` and left
+    /// `backlog` bytes behind.
     #[inline]
     pub fn process_dequeue(
         &mut self,
@@ -194,7 +201,8 @@ impl Vars {
         self.burst_time = self.burst_time.saturating_sub(elapsed);
     }
 
-    /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Gives the time that took when a measurement ends here.
+    /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Gives the time that took when
+    /// a measurement ends here.
     fn estimate_rate(&mut self, now: Nanos, len: u32, backlog: u64) -> Nanos {
         if backlog >= QUEUE_THRESHOLD && self.dq_count.is_none() {
             self.dq_tstamp = Some(now);
@@ -272,7 +280,8 @@ impl Vars {
         }
     }
 
-    /// By how many bits the weights shrink while the probability is small (RFC 8033, section 4.2: seven steps).
+    /// By how many bits the weights shrink while the probability is small (RFC 8033, section 4.2:
+    /// seven steps).
     fn tuning(&self) -> u32 {
         if self.prob >= MAX_PROB / 10 {
             return 0;
@@ -286,7 +295,8 @@ impl Vars {
         shift
     }
 
-    /// Resets the burst allowance and the estimator; delays and probability stay (they are low and 0).
+    /// Resets the burst allowance and the estimator; delays and probability stay (they are low and
+    /// 0).
     fn restart(&mut self) {
         self.burst_time = MAX_BURST;
         self.dq_tstamp = None;

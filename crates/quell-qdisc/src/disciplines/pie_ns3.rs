@@ -1,14 +1,18 @@
-//! PIE as ns-3 had it from 2016 to 2019 (`src/traffic-control/model/pie-queue-disc.cc`, releases 3.26 to 3.30): the one that
-//! papers of those years compared with, RL-AQM's among them.
+//! PIE as ns-3 had it from 2016 to 2019 (`src/traffic-control/model/pie-queue-disc.cc`, releases
+//! 3.26 to 3.30): the one that papers of those years compared with, RL-AQM's among them.
 //!
 //! It comes from ns-2 and the drafts before RFC 8033. Other than [`Pie`](crate::pie::Pie) it
 //! - drops by independent random draws: nothing spaces drops out (RFC 8033, section 5.4);
-//! - takes the delay from the backlog and a rate measured over 10,000 bytes, of which old and new count half each;
-//! - uses the delay of the last update but one tick before it drops, and spares arrivals that find two packets or fewer;
-//! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up to the cap of 2 %;
+//! - takes the delay from the backlog and a rate measured over 10,000 bytes, of which old and new
+//!   count half each;
+//! - uses the delay of the last update but one tick before it drops, and spares arrivals that find
+//!   two packets or fewer;
+//! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up
+//!   to the cap of 2 %;
 //! - adds 2 % per update above 200 ms;
-//! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without congestion, during which
-//!   updates hold the probability at 0 (except for the 2 % of a high delay).
+//! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without
+//!   congestion, during which updates hold the probability at 0 (except for the 2 % of a high
+//!   delay).
 //!
 //! Deviation: the byte counter of a measurement that is thrown away restarts at 0, not at -1.
 
@@ -208,7 +212,8 @@ fn seconds(time: Nanos) -> f64 {
     time as f64 / SEC as f64
 }
 
-/// One FIFO with that law at its tail: `pie ns3-2018`. Of the parameters it reads `target`, `tupdate`, `limit`, `alpha`, `beta`.
+/// One FIFO with that law at its tail: `pie ns3-2018`. Of the parameters it reads `target`,
+/// `tupdate`, `limit`, `alpha`, `beta`.
 #[derive(Clone, Debug)]
 pub struct PieNs3<P> {
     params: Params,
@@ -417,7 +422,8 @@ mod tests {
             .map(|_| v.drop_early(&params, 50, &mut rng))
             .collect();
         let pairs = hits.windows(2).filter(|w| w[0] && w[1]).count();
-        // A tenth of a tenth of 20,000; standard deviation 14. Derandomised drops would never be neighbours.
+        // A tenth of a tenth of 20,000; standard deviation 14. Derandomised drops would never be
+        // neighbours.
         assert!((140..260).contains(&pairs), "{pairs}");
     }
 
@@ -433,7 +439,8 @@ mod tests {
                 &mut drops,
             );
         }
-        // 1500 bytes each 1.2 ms: 1.25 MB/s; the first of a measurement counts without its time: 10,500 bytes in 7.2 ms, then 8.4.
+        // 1500 bytes each 1.2 ms: 1.25 MB/s; the first of a measurement counts without its time:
+        // 10,500 bytes in 7.2 ms, then 8.4.
         for i in 1..=50 {
             q.dequeue(i * 1_200_000, &mut rng, &mut drops);
         }

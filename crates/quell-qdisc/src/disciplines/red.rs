@@ -1,11 +1,12 @@
-//! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as in Linux
-//! (`net/sched/sch_red.c`, `include/net/red.h`; the defaults of tc-red(8)).
+//! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as
+//! in Linux (`net/sched/sch_red.c`, `include/net/red.h`; the defaults of tc-red(8)).
 //!
-//! As in Linux, an idle period begins when a dequeue finds the queue empty (so never below a shaper that does not ask an empty
-//! queue, as HTB does not), and in it the average decays 15.625 times slower than in the paper, since `tc` computes
-//! the table in units of 64 ns and the kernel looks it up in microseconds.
-//! Deviations from Linux: the table is computed when needed, not stored. `gentle` (Floyd 2000, "Recommendation on using the
-//! gentle variant of RED") is an option that Linux lacks.
+//! As in Linux, an idle period begins when a dequeue finds the queue empty (so never below a shaper
+//! that does not ask an empty queue, as HTB does not), and in it the average decays 15.625 times
+//! slower than in the paper, since `tc` computes the table in units of 64 ns and the kernel looks
+//! it up in microseconds. Deviations from Linux: the table is computed when needed, not stored.
+//! `gentle` (Floyd 2000, "Recommendation on using the gentle variant of RED") is an option that
+//! Linux lacks.
 
 use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, weight};
@@ -28,7 +29,8 @@ pub struct Params {
     pub max: u64,
     /// Bytes of an average packet (default 1000).
     pub avpkt: u32,
-    /// Packets of a burst to allow for; sets how slowly the average moves (default (2 * min + max) / (3 * avpkt)).
+    /// Packets of a burst to allow for; sets how slowly the average moves (default (2 * min + max)
+    /// / (3 * avpkt)).
     pub burst: u32,
     /// Probability at `max`, 0..1 (default 0.02).
     pub probability: f64,
@@ -40,9 +42,11 @@ pub struct Params {
     pub harddrop: bool,
     /// With `ecn`, let packets that are not ECN-capable pass where others are marked (default off).
     pub nodrop: bool,
-    /// Move `probability` between 1 % and 50 % so that the average stays in the middle (default off).
+    /// Move `probability` between 1 % and 50 % so that the average stays in the middle (default
+    /// off).
     pub adaptive: bool,
-    /// Between `max` and twice `max` let the probability rise to 1 instead of dropping all (default off).
+    /// Between `max` and twice `max` let the probability rise to 1 instead of dropping all (default
+    /// off).
     pub gentle: bool,
 }
 
@@ -54,7 +58,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The defaults for a link of this rate. `max` is at least three average packets, below which `tc` finds no constants.
+    /// The defaults for a link of this rate. `max` is at least three average packets, below which
+    /// `tc` finds no constants.
     pub fn for_rate(rate_bps: u64) -> Self {
         let avpkt = 1000;
         let max = (rate_bps / 8 * 30 / 1000).max(3 * u64::from(avpkt));
@@ -101,7 +106,8 @@ impl Params {
     }
 }
 
-/// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it out.
+/// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it
+/// out.
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
     let least = min / u64::from(avpkt) + 1;
     num::low_u32(((2 * min + max) / (3 * u64::from(avpkt))).max(least))
@@ -348,7 +354,8 @@ mod tests {
 
     #[test]
     fn the_weight_of_the_average_is_that_of_tc() {
-        // The example of tc-red(8): 55 + 1 - 30 = 26 packets; 16 (1 - (15/16)^55) = 15.5, 32 (1 - (31/32)^55) = 26.4.
+        // The example of tc-red(8): 55 + 1 - 30 = 26 packets; 16 (1 - (15/16)^55) = 15.5, 32 (1 -
+        // (31/32)^55) = 26.4.
         assert_eq!(weight(30_000, 55, 1000), Some(5));
         // 101 + 1 - 32 = 70: 64 (1 - (63/64)^101) = 51, 128 (1 - (127/128)^101) = 70.1.
         assert_eq!(weight(32_000, 101, 1000), Some(7));
@@ -381,7 +388,8 @@ mod tests {
 
     #[test]
     fn between_the_thresholds_drops_are_uniform_in_one_to_one_over_p() {
-        // At 20 kB the probability is half of 2 %: gaps uniform in 1..100, mean 50, so 2 % of packets (section 7 of the paper).
+        // At 20 kB the probability is half of 2 %: gaps uniform in 1..100, mean 50, so 2 % of
+        // packets (section 7 of the paper).
         let share = Bed::share(params(), 20_000, 200_000);
         assert!((share - 0.0198).abs() < 0.001, "{share}");
         let mut bed = Bed::new(params());
@@ -421,7 +429,8 @@ mod tests {
         let below = Bed::share(gentle.clone(), 29_999, 50_000);
         let above = Bed::share(gentle.clone(), 30_000, 50_000);
         assert!((below - above).abs() < 0.002, "{below} {above}");
-        // Half-way the probability is 0.51: the first packet after a drop goes if the die is below it, else the second.
+        // Half-way the probability is 0.51: the first packet after a drop goes if the die is below
+        // it, else the second.
         let mid = Bed::share(gentle.clone(), 45_000, 50_000);
         assert!((mid - 1.0 / (0.51 + 2.0 * 0.49)).abs() < 0.01, "{mid}");
         assert_eq!(Bed::share(gentle, 60_000, 1_000), 1.0);
@@ -508,7 +517,8 @@ mod tests {
         let half_life = core::f64::consts::LN_2 / q.idling.slope;
         let after = |us: f64| q.idling.after(q.vars.qavg, 0, (us * 1e3) as u64) >> q.law.wlog;
         assert_eq!(after(0.0), 20_000);
-        // Linux shifts by the exponent itself, not by its binary logarithm: after 1/slope it has halved.
+        // Linux shifts by the exponent itself, not by its binary logarithm: after 1/slope it has
+        // halved.
         let once = after(1.01 * half_life / core::f64::consts::LN_2);
         assert_eq!(once, 10_000);
         assert_eq!(after(1e12), 0);

@@ -1,9 +1,11 @@
-//! SFB: BLUE in bins that flows share at random, so that a flow which does not respond is found without state per flow.
+//! SFB: BLUE in bins that flows share at random, so that a flow which does not respond is found
+//! without state per flow.
 //!
-//! Sources: Feng, Kandlur, Saha and Shin, "Stochastic Fair Blue" (INFOCOM 2001); Linux 7.x `net/sched/sch_sfb.c`,
-//! tc-sfb(8). As in Linux, the second set of bins learns only from arrivals of flows whose probability is 1, and keeps what it
-//! holds when the sets change roles; and an arrival that finds no token restarts their count, so that a flow which sends faster
-//! than `penalty_rate` gets nothing after its burst. Deviations:
+//! Sources: Feng, Kandlur, Saha and Shin, "Stochastic Fair Blue" (INFOCOM 2001); Linux 7.x
+//! `net/sched/sch_sfb.c`, tc-sfb(8). As in Linux, the second set of bins learns only from arrivals
+//! of flows whose probability is 1, and keeps what it holds when the sets change roles; and an
+//! arrival that finds no token restarts their count, so that a flow which sends faster than
+//! `penalty_rate` gets nothing after its burst. Deviations:
 //! - the queue inside is the `pfifo` that `tc` makes; another cannot be put there;
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
@@ -192,7 +194,8 @@ impl<P: Packet> Sfb<P> {
         }
     }
 
-    /// Moves the probabilities of a flow's bins in a set; the least probability and the fewest packets of them.
+    /// Moves the probabilities of a flow's bins in a set; the least probability and the fewest
+    /// packets of them.
     #[inline]
     fn learn(&mut self, slot: usize, hash: u32) -> (u16, u16) {
         let (mut probability, mut packets) = (u16::MAX, u16::MAX);
@@ -457,7 +460,8 @@ mod tests {
         );
     }
 
-    /// Packets that pass of one each so many milliseconds, in 10 s, of a flow whose probability is 1.
+    /// Packets that pass of one each so many milliseconds, in 10 s, of a flow whose probability is
+    /// 1.
     fn passed_at_probability_one(gap_ms: u64) -> usize {
         let mut bed = Bed::new(Params {
             decrement: 0.0,
@@ -484,7 +488,8 @@ mod tests {
     fn an_arrival_without_a_token_restarts_the_count_of_tokens() {
         // As in Linux: 1 ms brings no whole token, so that nothing passes after the burst.
         assert_eq!(passed_at_probability_one(1), 20);
-        // After the burst 10, 5, 2 and 1 for the 1 s, 500, 250 and 100 ms that they lasted; 50 ms bring none.
+        // After the burst 10, 5, 2 and 1 for the 1 s, 500, 250 and 100 ms that they lasted; 50 ms
+        // bring none.
         assert_eq!(passed_at_probability_one(50), 38);
     }
 

@@ -1,9 +1,14 @@
-//! SFQ: deficit round robin over the flows of a hash that may change from time to time, each a short FIFO.
+//! SFQ: deficit round robin over the flows of a hash that may change from time to time, each a
+//! short FIFO.
 //!
-//! Sources: McKenney, "Stochastic Fairness Queueing" (1990); Linux 7.x `net/sched/sch_sfq.c`, tc-sfq(8). Deviations:
-//! - the longest flow is found by a walk over the flows ever used, not by lists of flows of equal length;
-//! - `perturb` acts at the first call after its time, not at its time, which makes no observable difference;
-//! - after that, flows are in the round in the order of their first packets ever, not in the order of the kernel's slots.
+//! Sources: McKenney, "Stochastic Fairness Queueing" (1990); Linux 7.x `net/sched/sch_sfq.c`,
+//! tc-sfq(8). Deviations:
+//! - the longest flow is found by a walk over the flows ever used, not by lists of flows of equal
+//!   length;
+//! - `perturb` acts at the first call after its time, not at its time, which makes no observable
+//!   difference;
+//! - after that, flows are in the round in the order of their first packets ever, not in the order
+//!   of the kernel's slots.
 
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
@@ -45,7 +50,8 @@ pub struct Params {
     pub limit: Option<u32>,
     /// Time after which the hash of flows changes; 0 for never (default).
     pub perturb: Nanos,
-    /// Bytes per flow and round, up to 2^20; at least 256 hold (default 1514, one full-size packet).
+    /// Bytes per flow and round, up to 2^20; at least 256 hold (default 1514, one full-size
+    /// packet).
     pub quantum: u32,
     /// Buckets of the hash, a power of two up to 65536 (default 1024).
     pub divisor: u32,
@@ -110,8 +116,8 @@ impl Params {
         }
     }
 
-    /// Packets, flows and packets of one flow that hold in the end: a `limit` that is given is bounded by the others and
-    /// bounds the flows (`sfq_change`).
+    /// Packets, flows and packets of one flow that hold in the end: a `limit` that is given is
+    /// bounded by the others and bounds the flows (`sfq_change`).
     fn effective(&self) -> (u32, u32, u32) {
         let depth = self.depth.min(MAX_DEPTH);
         let flows = self.flows.min(MAX_FLOWS).min(self.divisor);
@@ -129,7 +135,8 @@ impl Params {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     red: Vars,
-    /// When its length changed last, in changes of all: of equally long flows the last counts as the longest.
+    /// When its length changed last, in changes of all: of equally long flows the last counts as
+    /// the longest.
     changed: u64,
 }
 
@@ -179,7 +186,8 @@ impl<P: Packet> Sfq<P> {
                 0 => NEVER,
                 period => period,
             },
-            // Reserved, so that perturbations do not allocate, except the first of a clone and those of longer queues.
+            // Reserved, so that perturbations do not allocate, except the first of a clone and
+            // those of longer queues.
             moving: Vec::with_capacity(match params.perturb {
                 0 => 0,
                 _ => limit.min(MAX_RESERVED) as usize,
@@ -603,7 +611,8 @@ mod tests {
 
     #[test]
     fn perturb_drops_what_finds_no_place() {
-        // Sixty flows in 64 buckets; after a new hash more of them share one, and it holds two packets.
+        // Sixty flows in 64 buckets; after a new hash more of them share one, and it holds two
+        // packets.
         let mut bed = Bed::new(Params {
             perturb: SEC,
             divisor: 64,

@@ -2,7 +2,8 @@
 
 use crate::Labels;
 
-/// What leads packets to a class, as `tc filter` does: a packet has to meet every condition that is there.
+/// What leads packets to a class, as `tc filter` does: a packet has to meet every condition that is
+/// there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// A bit for each DSCP that meets it; 0: any does.
@@ -18,8 +19,8 @@ pub struct Filter {
 pub struct Host {
     /// Its name in a scenario, or its address.
     pub name: String,
-    /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the packets knows; without them
-    /// none is its.
+    /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the
+    /// packets knows; without them none is its.
     pub labels: Option<[u32; 2]>,
 }
 

@@ -1,13 +1,14 @@
-//! What the fair queues share: buckets that a hash picks, one FIFO of packets per flow, and the two lists of a deficit
-//! round robin, new flows first.
+//! What the fair queues share: buckets that a hash picks, one FIFO of packets per flow, and the two
+//! lists of a deficit round robin, new flows first.
 //!
-//! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler `sch_fq_pie.c` and `sch_fq.c`
-//! repeat. The packets of all flows lie in one slab and are linked by index, so nothing is allocated per packet; a flow
-//! exists from the first packet of its bucket on, so 1024 empty buckets are 4 KB to clone and a walk over the flows
-//! (for the longest one, or for a timer) meets only those ever used.
+//! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler
+//! `sch_fq_pie.c` and `sch_fq.c` repeat. The packets of all flows lie in one slab and are linked by
+//! index, so nothing is allocated per packet; a flow exists from the first packet of its bucket on,
+//! so 1024 empty buckets are 4 KB to clone and a walk over the flows (for the longest one, or for a
+//! timer) meets only those ever used.
 //!
-//! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector beside, by the flow's index,
-//! which never changes: see [`of_flow`].
+//! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector
+//! beside, by the flow's index, which never changes: see [`of_flow`].
 
 use crate::num;
 use crate::{Admission, Nanos, Packet, SubGauges};
@@ -17,8 +18,9 @@ pub type FlowId = u32;
 
 const NONE: u32 = u32::MAX;
 
-/// Bytes of kernel memory that a queued packet takes beyond its length where an option limits memory. Linux counts
-/// `truesize` (buffer, its descriptor and rounding): 2304 for a packet of 1514 bytes.
+/// Bytes of kernel memory that a queued packet takes beyond its length where an option limits
+/// memory. Linux counts `truesize` (buffer, its descriptor and rounding): 2304 for a packet of 1514
+/// bytes.
 pub const PACKET_MEMORY: u64 = 790;
 
 /// The list that a flow waits in.
@@ -102,8 +104,8 @@ pub struct Flows<P> {
     backlogs: Vec<u32>,
     slab: Vec<Node<P>>,
     free: u32,
-    /// The first flow of each list, by [`FlowList`]; that of `Off` stays empty. Lists are rings, so that the first one goes to the
-    /// end without a look at its neighbours.
+    /// The first flow of each list, by [`FlowList`]; that of `Off` stays empty. Lists are rings, so
+    /// that the first one goes to the end without a look at its neighbours.
     firsts: [FlowId; 4],
     packets: usize,
     bytes: u64,
@@ -256,8 +258,9 @@ impl<P: Packet> Flows<P> {
         self.memory() + u64::from(packet.len()) + PACKET_MEMORY
     }
 
-    /// Appends a packet to a flow's FIFO. What must still be changed in the packet is changed best in its place: a narrow
-    /// store to a copy that is then moved on with wide loads would stall the processor.
+    /// Appends a packet to a flow's FIFO. What must still be changed in the packet is changed best
+    /// in its place: a narrow store to a copy that is then moved on with wide loads would stall the
+    /// processor.
     #[inline(always)]
     pub fn push(&mut self, flow: FlowId, packet: P) -> &mut P {
         let len = packet.len();
@@ -308,7 +311,8 @@ impl<P: Packet> Flows<P> {
         packet
     }
 
-    /// The packets of a flow from its head on, each with its place, which holds until the flow changes.
+    /// The packets of a flow from its head on, each with its place, which holds until the flow
+    /// changes.
     pub fn packets_in(&self, flow: FlowId) -> impl Iterator<Item = (Place, &P)> {
         let f = &self.flows[flow as usize];
         let mut at = Place {
@@ -361,7 +365,8 @@ impl<P: Packet> Flows<P> {
         (f.packets > 0).then(|| &mut self.slab[f.head as usize].packet)
     }
 
-    /// The flow with the most bytes queued, the first of equals; `None` before the first packet ever.
+    /// The flow with the most bytes queued, the first of equals; `None` before the first packet
+    /// ever.
     pub fn fattest(&self) -> Option<FlowId> {
         // Two passes of a plain kind, which vectorise.
         let most = self.backlogs.iter().copied().max()?;
@@ -369,7 +374,8 @@ impl<P: Packet> Flows<P> {
         Some(num::count(flow))
     }
 
-    /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is queued.
+    /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is
+    /// queued.
     pub fn head_age(&self, now: Nanos) -> Nanos {
         self.flows
             .iter()
@@ -430,7 +436,8 @@ impl<P: Packet> Flows<P> {
         (f.prev, f.next, f.turn) = (prev, next, turn);
     }
 
-    /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC 8290, section 4.1).
+    /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC
+    /// 8290, section 4.1).
     #[inline]
     pub fn activate(&mut self, flow: FlowId, quantum: u32) {
         let f = &mut self.flows[flow as usize];
@@ -440,8 +447,8 @@ impl<P: Packet> Flows<P> {
         }
     }
 
-    /// The flow whose turn it is: new flows before old ones; one without credit gets a quantum and goes to the end of
-    /// the old ones (RFC 8290, section 4.2). `None` if both lists are empty.
+    /// The flow whose turn it is: new flows before old ones; one without credit gets a quantum and
+    /// goes to the end of the old ones (RFC 8290, section 4.2). `None` if both lists are empty.
     #[inline]
     pub fn next_turn(&mut self, quantum: u32) -> Option<FlowId> {
         loop {
@@ -457,8 +464,9 @@ impl<P: Packet> Flows<P> {
         }
     }
 
-    /// The flow whose turn it is turned out empty. A new one passes through the old ones first, if there are any, so that
-    /// a flow which sends one packet at a time cannot starve them (RFC 8290, section 4.2); an old one leaves.
+    /// The flow whose turn it is turned out empty. A new one passes through the old ones first, if
+    /// there are any, so that a flow which sends one packet at a time cannot starve them (RFC 8290,
+    /// section 4.2); an old one leaves.
     #[inline]
     pub fn found_empty(&mut self, flow: FlowId) {
         let pass = self.get(flow).turn == FlowList::New && self.first(FlowList::Old).is_some();

@@ -1,6 +1,7 @@
 //! How many bytes a link makes of an IP packet: what it adds, the least that it sends, and cells.
 //!
-//! Sources: `tc-cake(8)`, whose keywords these are; ITU-T I.363.5 (ATM's AAL5), IEEE 802.3 clause 61.3 (PTM's 64b/65b).
+//! Sources: `tc-cake(8)`, whose keywords these are; ITU-T I.363.5 (ATM's AAL5), IEEE 802.3 clause
+//! 61.3 (PTM's 64b/65b).
 
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum Cells {
 /// A link's framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// Bytes that it adds to a packet; may be negative where a packet is counted with a header that the link drops.
+    /// Bytes that it adds to a packet; may be negative where a packet is counted with a header that
+    /// the link drops.
     pub overhead: i32,
     /// A packet takes at least this many bytes.
     pub mpu: u32,
@@ -50,7 +52,8 @@ impl Framing {
     pub const WORDS: &'static str = "docsis|ethernet|ether-vlan|pppoe-ptm|bridged-ptm|pppoa-vcmux|pppoa-llc|pppoe-vcmux|\
                                      pppoe-llcsnap|bridged-vcmux|bridged-llcsnap|ipoa-vcmux|ipoa-llcsnap|conservative";
 
-    /// Takes in a keyword of `tc-cake(8)`; false if there is no such. Overheads add up; `conservative` sets its own.
+    /// Takes in a keyword of `tc-cake(8)`; false if there is no such. Overheads add up;
+    /// `conservative` sets its own.
     pub fn add(&mut self, word: &str) -> bool {
         if word == "conservative" {
             (self.overhead, self.cells) = (48, Cells::Atm);
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn keywords_mean_what_the_manual_says() {
-        // tc-cake(8): "Equivalent to overhead 18 mpu 64 noatm", "overhead 30 ptm", "overhead 40 atm".
+        // tc-cake(8): "Equivalent to overhead 18 mpu 64 noatm", "overhead 30 ptm", "overhead 40
+        // atm".
         let of = |overhead, mpu, cells| Framing {
             overhead,
             mpu,

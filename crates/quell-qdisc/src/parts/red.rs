@@ -1,7 +1,9 @@
-//! RED's law, which `red`, `sfq` and `choke` share: an average that moves slowly, and a probability that grows with it.
+//! RED's law, which `red`, `sfq` and `choke` share: an average that moves slowly, and a probability
+//! that grows with it.
 //!
-//! Sources: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993); Linux
-//! `include/net/red.h`; iproute2 `tc/tc_red.c`. What is counted, bytes or packets, is up to the discipline.
+//! Sources: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993);
+//! Linux `include/net/red.h`; iproute2 `tc/tc_red.c`. What is counted, bytes or packets, is up to
+//! the discipline.
 
 use crate::num;
 use crate::{Nanos, Rng};
@@ -9,8 +11,8 @@ use crate::{Nanos, Rng};
 /// `tc`'s clock ticks per microsecond.
 const TICKS_PER_US: f64 = 15.625;
 
-/// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson, section 6), as n. `None` if
-/// the burst is too short. `min` is in bytes.
+/// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson,
+/// section 6), as n. `None` if the burst is too short. `min` is in bytes.
 pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
     let a = f64::from(burst) + 1.0 - min as f64 / f64::from(avpkt);
     if a < 1.0 {
@@ -112,8 +114,8 @@ impl Law {
         }
     }
 
-    /// Decides between the thresholds. Drops are spread evenly (Floyd and Jacobson, section 7): a number is drawn once per
-    /// drop and compared with probability times packets since.
+    /// Decides between the thresholds. Drops are spread evenly (Floyd and Jacobson, section 7): a
+    /// number is drawn once per drop and compared with probability times packets since.
     #[inline]
     pub fn by_chance(&self, vars: &mut Vars, rng: &mut Rng) -> bool {
         let (min, max) = (self.min << self.wlog, self.max << self.wlog);
@@ -154,8 +156,8 @@ impl Law {
     }
 }
 
-/// How the average falls while nothing is queued. `tc` computes a table in units of 64 ns and the kernel looks it up in
-/// microseconds, so that it falls 15.625 times slower than the paper has it.
+/// How the average falls while nothing is queued. `tc` computes a table in units of 64 ns and the
+/// kernel looks it up in microseconds, so that it falls 15.625 times slower than the paper has it.
 #[derive(Clone, Debug)]
 pub struct Idling {
     /// Halvings per microsecond.
@@ -177,7 +179,8 @@ impl Idling {
         }
     }
 
-    /// An average after this much idleness: as many halvings as the packets that could have been sent would have caused.
+    /// An average after this much idleness: as many halvings as the packets that could have been
+    /// sent would have caused.
     pub fn after(&self, qavg: u64, since: Nanos, now: Nanos) -> u64 {
         let us = ((now - since) / 1_000).min(255 << self.log);
         let cell = us >> self.log;
@@ -189,7 +192,8 @@ impl Idling {
         if shift > 0 {
             return qavg >> shift;
         }
-        // The table is too coarse for the first part of the exponential: a line instead, down to half.
+        // The table is too coarse for the first part of the exponential: a line instead, down to
+        // half.
         let fall = num::low_u64((u128::from(qavg) * u128::from(us)) >> self.log);
         qavg - fall.min(qavg - qavg / 2)
     }

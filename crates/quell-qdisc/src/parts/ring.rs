@@ -1,10 +1,12 @@
-//! A queue of packets in a ring whose size is a power of two and doubles when full: what every discipline stores packets in.
-//! Never shrinks, so a queue that has reached its usual depth allocates no more.
+//! A queue of packets in a ring whose size is a power of two and doubles when full: what every
+//! discipline stores packets in. Never shrinks, so a queue that has reached its usual depth
+//! allocates no more.
 
 /// First in, first out.
 #[derive(Clone, Debug)]
 pub struct Ring<P> {
-    /// Used from 0 on up to `mask` + 1 slots, the first time round by pushing; slots outside the queue hold stale copies.
+    /// Used from 0 on up to `mask` + 1 slots, the first time round by pushing; slots outside the
+    /// queue hold stale copies.
     slots: Vec<P>,
     /// Slots that there will be, less one.
     mask: usize,
@@ -41,9 +43,9 @@ impl<P: Copy> Ring<P> {
         self.len == 0
     }
 
-    /// Appends at the tail. What must still be changed in the packet is changed best in its place: a narrow store to a copy
-    /// that is then moved on with wide loads would stall the processor. (For the same reason no function that is not inlined
-    /// gets the packet here.)
+    /// Appends at the tail. What must still be changed in the packet is changed best in its place:
+    /// a narrow store to a copy that is then moved on with wide loads would stall the processor.
+    /// (For the same reason no function that is not inlined gets the packet here.)
     #[inline(always)]
     pub fn push(&mut self, packet: P) -> &mut P {
         if self.len > self.mask || self.slots.is_empty() {
@@ -131,7 +133,8 @@ mod tests {
         let (mut ring, mut model) = (Ring::new(), VecDeque::new());
         let mut rng = crate::Rng::new(3, "ring");
         for i in 0..20_000_u32 {
-            // Two phases: mostly pushes, then mostly pops, so that it grows at every offset of the head and empties.
+            // Two phases: mostly pushes, then mostly pops, so that it grows at every offset of the
+            // head and empties.
             if rng.below(8) < if i / 500 % 2 == 0 { 5 } else { 3 } {
                 ring.push(i);
                 model.push_back(i);
@@ -167,7 +170,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to it, it holds what a deque holds, in both directions, and so does its clone.
+        /// Whatever is done to it, it holds what a deque holds, in both directions, and so does its
+        /// clone.
         #[test]
         fn nothing_is_lost_made_or_moved(ops in prop::collection::vec(op(), 0..400)) {
             let (mut ring, mut model) = (Ring::new(), VecDeque::new());

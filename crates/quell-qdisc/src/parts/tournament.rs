@@ -1,12 +1,14 @@
-//! The least of many keys, one per flow: a tournament in which four keys meet, then the winners of four such matches, and so on up to
-//! the root.
+//! The least of many keys, one per flow: a tournament in which four keys meet, then the winners of
+//! four such matches, and so on up to the root.
 //!
-//! A change of one key repeats the matches of its path, half of log2 of the flows at most, and ends early where the winner stays
-//! the same. Nothing is allocated but where a flow appears that is beyond the leaves; they double then.
+//! A change of one key repeats the matches of its path, half of log2 of the flows at most, and ends
+//! early where the winner stays the same. Nothing is allocated but where a flow appears that is
+//! beyond the leaves; they double then.
 
 use super::flows::FlowId;
 
-/// Bits of a key below its value: the flow's number, so that of equal values the lowest flow's is least.
+/// Bits of a key below its value: the flow's number, so that of equal values the lowest flow's is
+/// least.
 const FLOW_BITS: u32 = 16;
 /// The largest value.
 pub const MAX_VALUE: u64 = (1 << (u64::BITS - FLOW_BITS)) - 2;
@@ -16,7 +18,8 @@ const LAST: u64 = u64::MAX;
 /// The keys.
 #[derive(Clone, Debug, Default)]
 pub struct Tournament {
-    /// The root at 0, the children of `i` from `4 i + 1` on; the leaves from `inner` on, one per flow.
+    /// The root at 0, the children of `i` from `4 i + 1` on; the leaves from `inner` on, one per
+    /// flow.
     nodes: Vec<u64>,
     inner: usize,
     leaves: usize,

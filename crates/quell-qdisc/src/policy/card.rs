@@ -1,4 +1,5 @@
-//! The model card: what a policy is, what it reads and gives, and where it came from. It travels inside the file.
+//! The model card: what a policy is, what it reads and gives, and where it came from. It travels
+//! inside the file.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has [`Card::origin`], and the tensors
-/// from which a training resumes (`file.rs`).
+/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has
+/// [`Card::origin`], and the tensors from which a training resumes (`file.rs`).
 pub const FORMAT: u32 = 2;
 /// Most hidden layers or heads in one policy.
 const MAX_LAYERS: usize = 32;
@@ -61,7 +62,8 @@ pub struct Origin {
     pub scenario_sha256: String,
     /// SHA-256 of all that follows the file's header, in hexadecimal.
     pub weights_sha256: String,
-    /// What chose the weights among all of the training, as in `best mean reward on 16 validation links`.
+    /// What chose the weights among all of the training, as in
+    /// `best mean reward on 16 validation links`.
     pub chosen_by: String,
 }
 
@@ -166,7 +168,8 @@ impl Card {
         Ok(())
     }
 
-    /// A card from its JSON. The version is checked first: cards of other versions may have another form.
+    /// A card from its JSON. The version is checked first: cards of other versions may have another
+    /// form.
     ///
     /// # Errors
     /// If it is of no known version or form.

@@ -1,4 +1,5 @@
-//! The file: safetensors, so that Python's `safetensors` package (numpy or torch) reads and writes it too.
+//! The file: safetensors, so that Python's `safetensors` package (numpy or torch) reads and writes
+//! it too.
 //!
 //! | tensor, all F32 | shape |
 //! |---|---|
@@ -7,7 +8,8 @@
 //!
 //! | `critic.*`, `moments.*`, from format 2 on | any: what a training needs to resume; the policy does not read it |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and there may be no others.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and there
+//! may be no others.
 
 use std::collections::HashMap;
 
@@ -25,12 +27,14 @@ impl Policy {
     /// Reads a policy from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a number is not right.
+    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a
+    /// number is not right.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
 
-    /// The bytes of a file that [`Policy::load`] reads back as `card` and `layers` (the hidden ones, then the heads).
+    /// The bytes of a file that [`Policy::load`] reads back as `card` and `layers` (the hidden
+    /// ones, then the heads).
     ///
     /// # Errors
     /// As [`Policy::new`]: what could not be loaded is not saved.
@@ -157,7 +161,8 @@ fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>,
     Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
-/// Refuses tensors that claim to end beyond the file: safetensors 0.8 adds such an end to the header's length unchecked.
+/// Refuses tensors that claim to end beyond the file: safetensors 0.8 adds such an end to the
+/// header's length unchecked.
 fn check_spans(bytes: &[u8]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Header {

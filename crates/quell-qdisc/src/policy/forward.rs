@@ -1,10 +1,13 @@
-//! The sums of the forward pass: one plain source, compiled with AVX-512 or AVX2 and FMA for CPUs that have them, and portably.
+//! The sums of the forward pass: one plain source, compiled with AVX-512 or AVX2 and FMA for CPUs
+//! that have them, and portably.
 //!
-//! The order of additions is the same in all, so the bits are. In a panel, the sum of an output starts at its bias and takes the
-//! inputs in order, each by one fused multiply-add. Row by row, 64 partial sums start at zero, sum k takes inputs k, k + 64, ... in
-//! order, fused; then halves are added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
-//! as in IEEE 754, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. One row is bound by reading the
-//! weights from the L2 cache, so vectors of 16 gain nothing; several rows are bound by multiplying, and gain.
+//! The order of additions is the same in all, so the bits are. In a panel, the sum of an output
+//! starts at its bias and takes the inputs in order, each by one fused multiply-add. Row by row, 64
+//! partial sums start at zero, sum k takes inputs k, k + 64, ... in order, fused; then halves are
+//! added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
+//! as in IEEE 754, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. One
+//! row is bound by reading the weights from the L2 cache, so vectors of 16 gain nothing; several
+//! rows are bound by multiplying, and gain.
 
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use crate::num;
@@ -19,7 +22,8 @@ pub(super) enum Cpu {
     Portable,
 }
 
-/// `to = weights * from + bias` for `rows` rows, 1, 2, 4 or [`BATCH`], each padded to whole lines. `pairs` is room for integer weights.
+/// `to = weights * from + bias` for `rows` rows, 1, 2, 4 or [`BATCH`], each padded to whole lines.
+/// `pairs` is room for integer weights.
 #[allow(unsafe_code)] // The one place: see the SAFETY comments.
 #[inline]
 pub(super) fn affine(
@@ -38,9 +42,9 @@ pub(super) fn affine(
         };
         use std::mem::transmute;
 
-        // Functions, not closures, since these are inlined in every build.
-        // SAFETY of all four: arrays and vectors of the same size, for which every pattern of bits is a value; called only by
-        // functions that were compiled for the features.
+        // Functions, not closures, since these are inlined in every build. SAFETY of all four:
+        // arrays and vectors of the same size, for which every pattern of bits is a value; called
+        // only by functions that were compiled for the features.
         #[inline(always)]
         fn each(x: f32, w: &[f32; 8], sums: [f32; 8]) -> [f32; 8] {
             unsafe {
@@ -201,7 +205,8 @@ fn eights(lanes: &Lanes<f32>) -> &[[f32; 8]; 8] {
     &lanes.0
 }
 
-/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` of the `LINE` vectors of `WIDTH` are summed at once, in registers.
+/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` of the `LINE` vectors of `WIDTH`
+/// are summed at once, in registers.
 #[inline(always)]
 fn panels<const ROWS: usize, const VECTORS: usize, const WIDTH: usize, const LINE: usize>(
     layer: &Layer,
@@ -275,7 +280,8 @@ fn dots(
     }
 }
 
-/// One row, rounded to integers on a scale of its own, against panels of 64 outputs and pairs of inputs.
+/// One row, rounded to integers on a scale of its own, against panels of 64 outputs and pairs of
+/// inputs.
 #[inline(always)]
 fn integers(
     layer: &Layer,

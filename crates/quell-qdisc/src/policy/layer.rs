@@ -4,7 +4,8 @@ use super::card::Activation;
 
 /// Weights in one line of the layout.
 pub(super) const LANES: usize = 64;
-/// Inputs of integer weights are rounded to this many steps on either side of zero; together with [`step`] 12 bits of each.
+/// Inputs of integer weights are rounded to this many steps on either side of zero; together with
+/// [`step`] 12 bits of each.
 pub(super) const INTEGER_TOP: f32 = 4095.0;
 /// 64 weights (or pairs of them), from a cache line's boundary on.
 #[derive(Clone, Debug)]

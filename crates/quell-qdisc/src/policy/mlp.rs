@@ -1,12 +1,14 @@
 //! One layer: a matrix in the layout in which the forward pass reads it, a bias, and what follows.
 //!
-//! Wide layers lie in panels of 64 outputs, each with the inputs consecutive: eight vectors of eight sums stay in registers while
-//! the panel is read once, front to back. Layers of up to eight outputs (most heads) would waste a panel; they lie row by row, inputs
-//! in chunks of 64, and 64 partial sums are added up in a fixed tree. The layout depends on the shape alone.
+//! Wide layers lie in panels of 64 outputs, each with the inputs consecutive: eight vectors of
+//! eight sums stay in registers while the panel is read once, front to back. Layers of up to eight
+//! outputs (most heads) would waste a panel; they lie row by row, inputs in chunks of 64, and 64
+//! partial sums are added up in a fixed tree. The layout depends on the shape alone.
 //!
-//! Weights as integers are half as long, so half the time to read. Each output's weights have a step of their own, and each row of
-//! inputs one that its largest magnitude sets when it comes. (f16 weights would be as short, but widening them keeps busy the very
-//! units that multiply: 5.4 us where f32 takes 4.7 and these 2.8.)
+//! Weights as integers are half as long, so half the time to read. Each output's weights have a
+//! step of their own, and each row of inputs one that its largest magnitude sets when it comes.
+//! (f16 weights would be as short, but widening them keeps busy the very units that multiply: 5.4
+//! us where f32 takes 4.7 and these 2.8.)
 
 use super::card::{Activation, MAX_WIDTH};
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
@@ -168,7 +170,8 @@ fn place(few: bool, inputs: usize, o: usize, i: usize) -> (usize, usize) {
     }
 }
 
-/// The smallest step in which one output's weights fit 16 bits, and in which its sum fits 32 whatever the inputs are.
+/// The smallest step in which one output's weights fit 16 bits, and in which its sum fits 32
+/// whatever the inputs are.
 fn step(weights: impl Iterator<Item = f64>, inputs: usize) -> f64 {
     let (mut top, mut sum) = (0.0f64, 0.0);
     for w in weights {
@@ -204,7 +207,8 @@ fn activate(activation: Activation, row: &mut [f32]) {
     }
 }
 
-/// Multiplies `slopes`, derivatives with respect to the outputs of `activation`, so that they are ones with respect to its inputs.
+/// Multiplies `slopes`, derivatives with respect to the outputs of `activation`, so that they are
+/// ones with respect to its inputs.
 pub(super) fn derive(activation: Activation, outputs: &[f32], slopes: &mut [f32]) {
     let mut each = |f: fn(f32) -> f32| {
         for (slope, y) in slopes.iter_mut().zip(outputs) {

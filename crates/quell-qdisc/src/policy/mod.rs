@@ -1,8 +1,10 @@
-//! The small neural networks of learned controllers: multilayer perceptrons of f32, read from a safetensors file.
+//! The small neural networks of learned controllers: multilayer perceptrons of f32, read from a
+//! safetensors file.
 //!
-//! A [`Policy`] is immutable plain data behind an `Arc`, so that the clones of a world share it. Evaluating it allocates nothing
-//! (the caller brings a [`Scratch`]) and gives the same bits on every CPU: each sum is made of fused multiply-adds in one declared
-//! order (`forward.rs`), and elementary functions come from `libm`.
+//! A [`Policy`] is immutable plain data behind an `Arc`, so that the clones of a world share it.
+//! Evaluating it allocates nothing (the caller brings a [`Scratch`]) and gives the same bits on
+//! every CPU: each sum is made of fused multiply-adds in one declared order (`forward.rs`), and
+//! elementary functions come from `libm`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -37,7 +39,8 @@ pub struct Policy {
     cpu: Cpu,
 }
 
-/// The layers in the order in which they are computed: hidden ones, then the heads, which all read the last hidden layer.
+/// The layers in the order in which they are computed: hidden ones, then the heads, which all read
+/// the last hidden layer.
 #[derive(Clone, Debug)]
 struct Net {
     hidden: Vec<Layer>,
@@ -67,7 +70,8 @@ impl Policy {
         })
     }
 
-    /// The same policy, asked without vector instructions: slow where the CPU has no fused multiply-add, equal to the last bit.
+    /// The same policy, asked without vector instructions: slow where the CPU has no fused
+    /// multiply-add, equal to the last bit.
     pub fn portable(&self) -> Self {
         Self {
             cpu: Cpu::Portable,
@@ -75,9 +79,10 @@ impl Policy {
         }
     }
 
-    /// The same policy with the weights of its wide hidden layers, the first excepted, rounded to integers of about 12 bits: about
-    /// three fifths of the time. The first layer reads inputs of many magnitudes, heads are small: both stay f32. What the rounding does
-    /// to a controller has to be measured.
+    /// The same policy with the weights of its wide hidden layers, the first excepted, rounded to
+    /// integers of about 12 bits: about three fifths of the time. The first layer reads inputs of
+    /// many magnitudes, heads are small: both stay f32. What the rounding does to a controller has
+    /// to be measured.
     pub fn to_integers(&self) -> Self {
         let mut net = Net::clone(&self.net);
         for layer in net.hidden.iter_mut().skip(1) {
@@ -130,7 +135,8 @@ impl Policy {
         }
     }
 
-    /// The outputs for one row of raw (unscaled) inputs. An input that is not finite gives outputs that may not be finite either.
+    /// The outputs for one row of raw (unscaled) inputs. An input that is not finite gives outputs
+    /// that may not be finite either.
     ///
     /// # Panics
     /// If `inputs` is not [`Policy::inputs`] long, or `scratch` is another policy's and too small.
@@ -143,11 +149,13 @@ impl Policy {
         &scratch.outputs
     }
 
-    /// The outputs for any number of rows, row after row in `inputs` and in `outputs`. Eight rows at a time take two thirds of the
-    /// time per row of [`Policy::forward`], and give the same bits.
+    /// The outputs for any number of rows, row after row in `inputs` and in `outputs`. Eight rows
+    /// at a time take two thirds of the time per row of [`Policy::forward`], and give the same
+    /// bits.
     ///
     /// # Panics
-    /// If `inputs` and `outputs` do not hold the same number of whole rows, or `scratch` is another policy's and too small.
+    /// If `inputs` and `outputs` do not hold the same number of whole rows, or `scratch` is another
+    /// policy's and too small.
     pub fn forward_batch(&self, inputs: &[f32], scratch: &mut Scratch, outputs: &mut [f32]) {
         let (wide_in, wide_out) = (self.inputs(), self.outputs());
         let rows = inputs.len() / wide_in;
@@ -284,7 +292,8 @@ impl fmt::Display for Error {
             text += "; ";
             text += remedy;
         }
-        // What a file holds is part of the text: it must neither break the line nor speak to the terminal.
+        // What a file holds is part of the text: it must neither break the line nor speak to the
+        // terminal.
         text.chars().try_for_each(|c| match c {
             c if c.is_control() => write!(f, "{}", c.escape_default()),
             c => fmt::Write::write_char(f, c),

@@ -1,9 +1,11 @@
-//! Training of the networks that [`Policy`] evaluates: gradients, SGD and Adam, with the same bits on every machine.
+//! Training of the networks that [`Policy`] evaluates: gradients, SGD and Adam, with the same bits
+//! on every machine.
 //!
-//! The forward pass is the one of `forward.rs`. A gradient is summed by fused multiply-adds in one declared order: over the rows of
-//! a batch from the first to the last, and, from a layer back to its inputs, over its outputs from the first to the last.
-//! Elementary functions come from `libm`, and optimisers use additions, products, quotients and square roots only, each rounded
-//! by itself. So a training with the same data repeats bit for bit, whatever the CPU.
+//! The forward pass is the one of `forward.rs`. A gradient is summed by fused multiply-adds in one
+//! declared order: over the rows of a batch from the first to the last, and, from a layer back to
+//! its inputs, over its outputs from the first to the last. Elementary functions come from `libm`,
+//! and optimisers use additions, products, quotients and square roots only, each rounded by itself.
+//! So a training with the same data repeats bit for bit, whatever the CPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +18,12 @@ use super::{Error, Net, Policy};
 use crate::num;
 use crate::rng::Rng;
 
-/// A network in training: weights, their gradients, and the last batch. Plain data: a clone continues alike.
+/// A network in training: weights, their gradients, and the last batch. Plain data: a clone
+/// continues alike.
 ///
-/// One step is [`Trainee::forward`] for a batch, [`Trainee::backward`] with the derivative of the loss with respect to each output,
-/// and [`Trainee::step`]. Several calls of `forward` and `backward` before a step add up their gradients.
+/// One step is [`Trainee::forward`] for a batch, [`Trainee::backward`] with the derivative of the
+/// loss with respect to each output, and [`Trainee::step`]. Several calls of `forward` and
+/// `backward` before a step add up their gradients.
 #[derive(Clone, Debug)]
 pub struct Trainee {
     policy: Policy,
@@ -39,8 +43,8 @@ struct Span {
     bias: Range<usize>,
 }
 
-/// What the last forward pass computed: the scaled inputs, then the output of each hidden layer, then of each head, in rows padded
-/// to whole lines; and room for the way back.
+/// What the last forward pass computed: the scaled inputs, then the output of each hidden layer,
+/// then of each head, in rows padded to whole lines; and room for the way back.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     rows: usize,
@@ -58,7 +62,8 @@ impl Batch {
     }
 }
 
-/// How weights change by their gradients. Plain data; the lengths fit the first [`Trainee`] that it steps.
+/// How weights change by their gradients. Plain data; the lengths fit the first [`Trainee`] that it
+/// steps.
 #[derive(Clone, Debug)]
 pub enum Optimizer {
     /// `w -= rate * g`.
@@ -109,7 +114,8 @@ impl Adam {
 pub enum Init {
     /// Uniform in ±1/√inputs, as torch's `nn.Linear`.
     Uniform,
-    /// Rows, or columns where there are fewer, orthogonal to each other and of this length (Saxe et al., 2014).
+    /// Rows, or columns where there are fewer, orthogonal to each other and of this length (Saxe et
+    /// al., 2014).
     Orthogonal(f32),
 }
 
@@ -132,7 +138,8 @@ impl Affine {
     }
 }
 
-/// An orthogonal matrix by the Gram-Schmidt process over normal vectors, each projected twice: once leaves rounding errors.
+/// An orthogonal matrix by the Gram-Schmidt process over normal vectors, each projected twice: once
+/// leaves rounding errors.
 fn orthogonal(inputs: usize, outputs: usize, gain: f64, rng: &mut Rng) -> Vec<f32> {
     let (count, length) = (inputs.min(outputs), inputs.max(outputs));
     let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
@@ -217,7 +224,8 @@ impl Trainee {
         &self.policy
     }
 
-    /// All weights and biases: for each layer its matrix `[outputs][inputs]` row by row, then its bias.
+    /// All weights and biases: for each layer its matrix `[outputs][inputs]` row by row, then its
+    /// bias.
     pub fn weights(&self) -> &[f32] {
         &self.weights
     }
@@ -250,7 +258,8 @@ impl Trainee {
         self.layers.iter().map(affine).collect()
     }
 
-    /// The outputs for rows of raw inputs, the same bits as [`Policy::forward_batch`], kept for [`Trainee::backward`].
+    /// The outputs for rows of raw inputs, the same bits as [`Policy::forward_batch`], kept for
+    /// [`Trainee::backward`].
     ///
     /// # Panics
     /// If `inputs` are not whole rows.
@@ -294,8 +303,9 @@ impl Trainee {
         &batch.outputs
     }
 
-    /// Adds the gradients of a loss whose derivatives with respect to the outputs of the last [`Trainee::forward`] are `slopes`, row
-    /// after row. Means over a batch are the caller's: divide the slopes.
+    /// Adds the gradients of a loss whose derivatives with respect to the outputs of the last
+    /// [`Trainee::forward`] are `slopes`, row after row. Means over a batch are the caller's:
+    /// divide the slopes.
     ///
     /// # Panics
     /// If `slopes` do not fit the last batch.
@@ -323,7 +333,8 @@ impl Trainee {
         }
     }
 
-    /// Goes back through layer `k`, which reads the values in place `from`: from slopes in `above` to gradients, and slopes in `below`.
+    /// Goes back through layer `k`, which reads the values in place `from`: from slopes in `above`
+    /// to gradients, and slopes in `below`.
     fn back(&mut self, k: usize, from: usize) {
         let (layer, batch) = (&self.layers[k], &mut self.batch);
         layer.derive(&batch.values[1 + k], &mut batch.above);
@@ -339,7 +350,8 @@ impl Trainee {
         );
     }
 
-    /// Scales the gradients so that their Euclidean length is `most` at most, and returns the length that they had.
+    /// Scales the gradients so that their Euclidean length is `most` at most, and returns the
+    /// length that they had.
     pub fn clip(&mut self, most: f32) -> f32 {
         let square = |sum: f64, g: &f32| sum + f64::from(*g) * f64::from(*g);
         let length = num::single(libm::sqrt(self.gradients.iter().fold(0.0, square)));
@@ -353,7 +365,8 @@ impl Trainee {
     /// Changes the weights by their gradients, and sets these to 0.
     ///
     /// # Errors
-    /// If a weight would not be finite: then the weights stay as they are, and the optimiser's moments are to be thrown away.
+    /// If a weight would not be finite: then the weights stay as they are, and the optimiser's
+    /// moments are to be thrown away.
     ///
     /// # Panics
     /// If the optimiser's moments are of another network.
@@ -380,7 +393,8 @@ impl Trainee {
 }
 
 impl Span {
-    /// Turns derivatives with respect to the layer's outputs, `slopes`, into ones with respect to its sums.
+    /// Turns derivatives with respect to the layer's outputs, `slopes`, into ones with respect to
+    /// its sums.
     fn derive(&self, outputs: &[f32], slopes: &mut [f32]) {
         let wide = padded(self.outputs);
         for (y, slopes) in outputs
@@ -395,7 +409,8 @@ impl Span {
         }
     }
 
-    /// Adds the gradients of the layer's numbers, and to `below` the derivatives with respect to what it read, `from`.
+    /// Adds the gradients of the layer's numbers, and to `below` the derivatives with respect to
+    /// what it read, `from`.
     fn back(
         &self,
         cpu: Cpu,

@@ -1,6 +1,8 @@
-//! Compares the disciplines written in C for the kernel with those in Rust: for the same arrivals, the fate of every packet.
+//! Compares the disciplines written in C for the kernel with those in Rust: for the same arrivals,
+//! the fate of every packet.
 //!
-//! The C compiler `cc`, or the one that the environment variable `CC` names, builds them for this machine.
+//! The C compiler `cc`, or the one that the environment variable `CC` names, builds them for this
+//! machine.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -26,7 +28,8 @@ enum Event {
 type Knobs = [u64; 4];
 const ECN: u64 = 1;
 const MARK_NEXT: u64 = 2;
-/// Marks, flows, rate (bytes/s), round trip, target, wait, hold, cap (all ns), idle share (2^-30), trusted (0 or 1).
+/// Marks, flows, rate (bytes/s), round trip, target, wait, hold, cap (all ns), idle share (2^-30),
+/// trusted (0 or 1).
 type Gauges = [u64; 10];
 
 /// Builds `drive.c` of `tests/bpf/` with the discipline in `bpf/{header}.h`.
@@ -35,7 +38,8 @@ fn build_discipline(header: &str) -> PathBuf {
     build("drive.c", header, &[discipline])
 }
 
-/// Builds `network.c` of `tests/bpf/`. Each test builds a program of its own, since tests run at the same time.
+/// Builds `network.c` of `tests/bpf/`. Each test builds a program of its own, since tests run at
+/// the same time.
 fn build_network(name: &str) -> PathBuf {
     build("network.c", name, &[])
 }
@@ -96,7 +100,8 @@ struct Acts {
     stand_in: usize,
 }
 
-/// The fates in Rust, in the same format; `gauges` are the numbers that follow packets and bytes in a `g` line.
+/// The fates in Rust, in the same format; `gauges` are the numbers that follow packets and bytes in
+/// a `g` line.
 fn fates_in_rust<Q: Discipline<TestPacket>>(
     mut queue: Q,
     gauges: impl Fn(&Q) -> Gauges,
@@ -149,21 +154,24 @@ fn assert_same(ours: &str, theirs: &str, what: &str) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// A link with 60 phases of overload, light load and pause, each with its own load and number of flows: about 20 s, or about 400 s
-/// on the slowest link. With odd seeds times are whole milliseconds, so that some packets leave when the delay has been above target
-/// for exactly one interval.
+/// A link with 60 phases of overload, light load and pause, each with its own load and number of
+/// flows: about 20 s, or about 400 s on the slowest link. With odd seeds times are whole
+/// milliseconds, so that some packets leave when the delay has been above target for exactly one
+/// interval.
 fn events(seed: u64, ecn: bool) -> Vec<Event> {
     let mut rng = Rng::new(seed, "arrivals");
     let mut events = Vec::new();
     let grid = if seed % 2 == 1 { MS } else { 1 };
-    // Time per packet: 100 to 1.2 Mbit/s in packets of 1500 bytes, and 20 kbit/s, at which hush's guard suspends its policy.
+    // Time per packet: 100 to 1.2 Mbit/s in packets of 1500 bytes, and 20 kbit/s, at which hush's
+    // guard suspends its policy.
     let gap = [120 * US, 500 * US, 2 * MS, 10 * MS, 600 * MS][(seed / 2 % 5) as usize];
     let slower = gap.div_ceil(30 * MS);
     let hashes: Vec<u32> = (0..2000).map(|_| rng.u32()).collect();
     let mut now = MS * 1000;
     for _ in 0..60 {
         let flows = [1, 2, 5, 30, 300, 2000][rng.below(6) as usize];
-        // In one of ten phases there is no dequeue until its end; that dequeue may then drop many packets.
+        // In one of ten phases there is no dequeue until its end; that dequeue may then drop many
+        // packets.
         let pause = rng.below(10) == 0;
         let load = 3 + rng.below(20);
         let end = now + slower * MS * (50 + rng.below(600));
@@ -194,8 +202,8 @@ fn events(seed: u64, ecn: bool) -> Vec<Event> {
     events
 }
 
-/// Compares C and Rust on ten sequences for each of `settings`, and returns what was done with each. `make` builds the discipline in
-/// Rust from the knobs.
+/// Compares C and Rust on ten sequences for each of `settings`, and returns what was done with
+/// each. `make` builds the discipline in Rust from the knobs.
 fn compare<Q: Discipline<TestPacket>>(
     header: &str,
     settings: &[Knobs],
@@ -217,8 +225,9 @@ fn compare<Q: Discipline<TestPacket>>(
     all
 }
 
-/// Checks that with each setting at least so many packets were dropped, marked (where it marks) and dropped for lack of room (with a
-/// low limit). With fewer, the sequences would exercise too little of the law.
+/// Checks that with each setting at least so many packets were dropped, marked (where it marks) and
+/// dropped for lack of room (with a low limit). With fewer, the sequences would exercise too little
+/// of the law.
 fn assert_exercised(settings: &[Knobs], all: &[Acts], [drops, marks, overflows]: [usize; 3]) {
     for (knobs, acts) in settings.iter().zip(all) {
         let [limit, flags, ..] = *knobs;
@@ -288,7 +297,8 @@ fn list(text: &mut String, name: &str, kind: &str, length: usize, numbers: &[i64
     text.push_str("\n};\n");
 }
 
-/// The text of `bpf/hush_numbers.h`: the tables of `src/disciplines/hush/fixed.rs` and the shipped model.
+/// The text of `bpf/hush_numbers.h`: the tables of `src/disciplines/hush/fixed.rs` and the shipped
+/// model.
 fn hush_numbers() -> String {
     let mut text = format!(
         "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */\n\
@@ -397,7 +407,8 @@ fn network() -> Vec<u8> {
     std::fs::read(models.join("rl-aqm.safetensors")).unwrap()
 }
 
-/// The text of `bpf/rlaqm_numbers.h`: for each layer the weights, row by row, then the biases, in units of 2^-16.
+/// The text of `bpf/rlaqm_numbers.h`: for each layer the weights, row by row, then the biases, in
+/// units of 2^-16.
 fn rlaqm_numbers() -> String {
     let bytes = network();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -464,8 +475,8 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     let (mut input, mut ours) = (String::new(), Vec::new());
     let (mut departed, mut delay_ms, mut rate) = (0, 10.0, 1_000_000);
     for turn in 1..=5000 {
-        // The delay changes at random within 0.2 to 800 ms, the link is busy for 50 to 100 % of each 20 ms, and in one of 500
-        // turns the rate changes (0.1 to 12.8 MB/s).
+        // The delay changes at random within 0.2 to 800 ms, the link is busy for 50 to 100 % of
+        // each 20 ms, and in one of 500 turns the rate changes (0.1 to 12.8 MB/s).
         delay_ms = (delay_ms * (0.7 + 0.65 * rng.f64())).clamp(0.2, 800.0);
         if rng.below(500) == 0 {
             rate = 100_000 << rng.below(8);
@@ -491,8 +502,8 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     assert!(levels.len() > 5, "{levels:?}");
 }
 
-/// The queue in C is called only when packets arrive and leave, the controller in Rust every 20 ms. The bursts are 20.3 ms apart,
-/// as those of flows with a round trip just above 20 ms.
+/// The queue in C is called only when packets arrive and leave, the controller in Rust every 20 ms.
+/// The bursts are 20.3 ms apart, as those of flows with a round trip just above 20 ms.
 #[test]
 fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
     let policy = Policy::load("rl-aqm", &network()).unwrap();
@@ -525,7 +536,8 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
         }
     };
     for burst in 0..2000u64 {
-        // A packet takes 1.5 ms. A burst has 4 to 17 packets, so after some bursts packets are queued when the next one arrives.
+        // A packet takes 1.5 ms. A burst has 4 to 17 packets, so after some bursts packets are
+        // queued when the next one arrives.
         let start = 7 * MS + burst * 20_300 * US;
         for _ in 0..4 + burst / 7 % 14 {
             event(start, &mut backlog_bytes, &mut departed_bytes, true);

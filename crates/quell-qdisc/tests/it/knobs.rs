@@ -1,4 +1,5 @@
-//! Which knobs each discipline has, that a limit which is set holds, and that gauges count what waits.
+//! Which knobs each discipline has, that a limit which is set holds, and that gauges count what
+//! waits.
 
 use crate::every;
 use quell_qdisc::disciplines::Params;

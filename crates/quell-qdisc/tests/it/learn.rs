@@ -1,5 +1,5 @@
-//! `rlaqm learn`: what it learns of a queue whose delay depends on its choice alone. Beside the sources these would take twenty times as
-//! long: unit tests are compiled without optimisation.
+//! `rlaqm learn`: what it learns of a queue whose delay depends on its choice alone. Beside the
+//! sources these would take twenty times as long: unit tests are compiled without optimisation.
 
 use quell_qdisc::control::Control;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;

@@ -1,4 +1,5 @@
-//! The first and the last value of each parameter that `check` accepts, and those next to them, which it refuses.
+//! The first and the last value of each parameter that `check` accepts, and those next to them,
+//! which it refuses.
 
 // The macro changes one field of the defaults at a time.
 #![allow(clippy::field_reassign_with_default)]
@@ -14,7 +15,8 @@ use quell_qdisc::{
     sfb, sfq,
 };
 
-/// The defaults with one field changed: accepted with each value of the first list, refused with each of the second.
+/// The defaults with one field changed: accepted with each value of the first list, refused with
+/// each of the second.
 macro_rules! limits {
     ($default:expr, $($field:ident: [$($good:expr),*] not [$($bad:expr),*];)+) => {$(
         $({

@@ -1,10 +1,11 @@
 //! The same flood through the queue disciplines of Linux 7.2.12 and through quell's.
 //!
-//! The flood does not respond, so results differ by the disciplines alone. It is one UDP sender of 20 Mbit/s and three of
-//! 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and one ping a second, into 10 Mbit/s, for 20 s of which the
-//! first five are left out. Linux's figures are the mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000,
-//! HTB with burst 1600 over the discipline, cake with its own shaper). There, the discipline was made about 0.2 s before
-//! the first packet, which is when PIE's clock starts.
+//! The flood does not respond, so results differ by the disciplines alone. It is one UDP sender of
+//! 20 Mbit/s and three of 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and one ping a
+//! second, into 10 Mbit/s, for 20 s of which the first five are left out. Linux's figures are the
+//! mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000, HTB with burst 1600
+//! over the discipline, cake with its own shaper). There, the discipline was made about 0.2 s
+//! before the first packet, which is when PIE's clock starts.
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
@@ -56,7 +57,8 @@ struct Seen {
     flood: f64,
 }
 
-/// Time of what comes next: a departure, a timer, a sample of the backlog each millisecond, an arrival.
+/// Time of what comes next: a departure, a timer, a sample of the backlog each millisecond, an
+/// arrival.
 fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
     let mut rng = Rng::new(seed, "linux");
     let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
@@ -107,7 +109,8 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
     seen
 }
 
-/// The mean of so many seeds is within `share` of Linux's drops, mean and p95 backlog (packets) and the flood's goodput.
+/// The mean of so many seeds is within `share` of Linux's drops, mean and p95 backlog (packets) and
+/// the flood's goodput.
 fn like_linux(params: Params, seeds: u64, linux: [f64; 4], share: f64) {
     let q: Qdisc<TestPacket> = Qdisc::new(params);
     let mut sum = [0.0; 4];
@@ -194,6 +197,7 @@ fn cake() {
         bandwidth: cake::Bandwidth::Shaped(RATE_BPS),
         ..cake::Params::default()
     });
-    // BLUE's random draws decide when the flood's backlog starts to fall; Linux's own seeds differ by 12 %.
+    // BLUE's random draws decide when the flood's backlog starts to fall; Linux's own seeds differ
+    // by 12 %.
     like_linux(q, 16, [18_585.0, 428.2, 1564.0, 6.722], 0.2);
 }

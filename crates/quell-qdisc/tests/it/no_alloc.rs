@@ -1,4 +1,5 @@
-//! No discipline allocates per packet once its buffers have grown to the backlog's peak, and no policy allocates for an answer.
+//! No discipline allocates per packet once its buffers have grown to the backlog's peak, and no
+//! policy allocates for an answer.
 
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
@@ -15,7 +16,8 @@ impl Drops<TestPacket> for Count {
     }
 }
 
-/// Two seconds of 40 flows on a link that takes a packet per `gap`: bursts overflow the queue, lulls empty it.
+/// Two seconds of 40 flows on a link that takes a packet per `gap`: bursts overflow the queue,
+/// lulls empty it.
 fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Nanos, rng: &mut Rng, drops: &mut Count) -> u64 {
     let gap = MS / 4;
     let mut out = 0;

@@ -1,5 +1,5 @@
-//! Disciplines from outside: one that behaves does what it would do inside; one that does not has failed at once, and what it
-//! held is dropped.
+//! Disciplines from outside: one that behaves does what it would do inside; one that does not has
+//! failed at once, and what it held is dropped.
 
 use crate::every;
 use std::collections::VecDeque;

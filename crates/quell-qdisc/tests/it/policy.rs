@@ -1,4 +1,5 @@
-//! Policy networks: torch's and onnxruntime's answers, the same bits on every CPU, and files that are refused.
+//! Policy networks: torch's and onnxruntime's answers, the same bits on every CPU, and files that
+//! are refused.
 
 use proptest::prelude::*;
 use quell_qdisc::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy};
@@ -8,7 +9,8 @@ use safetensors::SafeTensors;
 const TORCH: &[u8] = include_bytes!("../data/policy/torch.safetensors");
 const EXPECTED: &[u8] = include_bytes!("../data/policy/expected.safetensors");
 
-/// The finaliser of MurmurHash3 over an index, as a number in [-bound, bound): `hashed` of `tools/policy_reference.py`.
+/// The finaliser of MurmurHash3 over an index, as a number in [-bound, bound): `hashed` of
+/// `tools/policy_reference.py`.
 fn hashed(n: usize, salt: u32, bound: f32) -> Vec<f32> {
     let number = |i: u32| {
         let mut x = (salt << 24).wrapping_add(i);
@@ -130,7 +132,8 @@ fn integer_weights_answer_within_a_thousandth_of_the_spread_of_the_answers() {
 
 #[test]
 fn integer_sums_hold_the_worst_case() {
-    // All weights and inputs at their greatest: the sum is as large as 32 bits allow, and must not wrap.
+    // All weights and inputs at their greatest: the sum is as large as 32 bits allow, and must not
+    // wrap.
     let widths = [1, 2048, 64, 1];
     let card = card(&widths, Activation::Linear, Activation::Linear);
     let mut layers = layers(&widths, 1.0);
@@ -368,8 +371,8 @@ fn a_layer_has_at_most_8192_outputs() {
 
 #[test]
 fn tensors_that_end_near_2_to_the_64_are_refused() {
-    // Nine tensors, each within safetensors 0.8's own checks (fewer than 2^64 bits), which end 16 bytes before 2^64: there it adds
-    // the header's length unchecked.
+    // Nine tensors, each within safetensors 0.8's own checks (fewer than 2^64 bits), which end 16
+    // bytes before 2^64: there it adds the header's length unchecked.
     let size = (1u64 << 61) - 4;
     let mut entries: Vec<String> = (0..8).map(|i| span(i, i * size, (i + 1) * size)).collect();
     entries.push(span(8, 8 * size, 8 * size + 16));

@@ -1,5 +1,6 @@
-//! What holds for every discipline under any sequence of calls: no packet is lost, invented or reordered within its flow,
-//! limits hold, a packet that is not ECN-capable is never marked, a clone continues alike, and nothing panics.
+//! What holds for every discipline under any sequence of calls: no packet is lost, invented or
+//! reordered within its flow, limits hold, a packet that is not ECN-capable is never marked, a
+//! clone continues alike, and nothing panics.
 
 use crate::every;
 use crate::every::{Bound, every, index};

@@ -1,7 +1,9 @@
-//! Nothing that a discipline does, and none of its readings, changes unnoticed: what became of the same packets in each kind of
-//! traffic, held to `data/recorded.csv`. Times and lengths lie on a grid, so that what a law compares is often equal.
+//! Nothing that a discipline does, and none of its readings, changes unnoticed: what became of the
+//! same packets in each kind of traffic, held to `data/recorded.csv`. Times and lengths lie on a
+//! grid, so that what a law compares is often equal.
 //!
-//! A row has the packets' fates (counts, and a hash of what each call gave and dropped) and hashes of the readings.
+//! A row has the packets' fates (counts, and a hash of what each call gave and dropped) and hashes
+//! of the readings.
 
 use crate::{every, record};
 use std::collections::VecDeque;
@@ -28,7 +30,8 @@ struct Traffic {
     flows: u32,
     lens: &'static [u32],
     ecn: &'static [Ecn],
-    /// With one, flows keep a window of packets under way and halve it for a loss or a mark; `come` counts for nothing.
+    /// With one, flows keep a window of packets under way and halve it for a loss or a mark; `come`
+    /// counts for nothing.
     rtt: Nanos,
     /// Knobs are turned.
     knobs: bool,
@@ -462,7 +465,8 @@ fn filter(dscps: u64, mark: Option<u32>, source: Option<u32>) -> Filter {
     Filter { dscps, mark, host }
 }
 
-/// Three levels of classes that lend each other what they do not use, and one that has nothing of its own.
+/// Three levels of classes that lend each other what they do not use, and one that has nothing of
+/// its own.
 fn deep_tree() -> htb::Params {
     let class = |minor: u32, parent: u32, rate: u64, ceil: u64, filter| htb::Class {
         id: 1 << 16 | minor,
@@ -514,7 +518,8 @@ fn band(minor: u32, filter: Filter, queue: Option<Params>) -> bands::BandClass {
     }
 }
 
-/// More variants: with defaults where the tests' own are far from them, and with words that the others leave out.
+/// More variants: with defaults where the tests' own are far from them, and with words that the
+/// others leave out.
 fn more() -> Vec<(&'static str, Params)> {
     let shaped = cake::Params {
         bandwidth: cake::Bandwidth::Shaped(10_000_000),

@@ -1,7 +1,9 @@
-//! Nothing that a controller decides changes unnoticed: what each set on the same line under the same load, held to
-//! `data/recorded_control.csv`. Times, rates and delays lie on a grid, so that what a controller compares is often equal.
+//! Nothing that a controller decides changes unnoticed: what each set on the same line under the
+//! same load, held to `data/recorded_control.csv`. Times, rates and delays lie on a grid, so that
+//! what a controller compares is often equal.
 //!
-//! A row has the knobs at the end of a part, and hashes of all decisions and of what else the controller shows.
+//! A row has the knobs at the end of a part, and hashes of all decisions and of what else the
+//! controller shows.
 
 use crate::record;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Training of policies: gradients against differences, the same bits on every CPU, and what a step refuses.
+//! Training of policies: gradients against differences, the same bits on every CPU, and what a step
+//! refuses.
 
 use quell_qdisc::Rng;
 use quell_qdisc::policy::{

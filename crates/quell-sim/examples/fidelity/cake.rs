@@ -1,5 +1,5 @@
-//! Bottlenecks that real Linux was measured on, with the share of each group of flows: CAKE with tins, hosts and framing, and the
-//! disciplines that are seldom seen, and a wide set.
+//! Bottlenecks that real Linux was measured on, with the share of each group of flows: CAKE with
+//! tins, hosts and framing, and the disciplines that are seldom seen, and a wide set.
 
 use quell_link::record::Run;
 use quell_link::units;
@@ -9,13 +9,15 @@ use super::grid::{self, Cell, Compared, Verdict, mean};
 const CAKE: &str = include_str!("../../tests/data/linux/cake.csv");
 /// SFQ, CHOKe, SFB, HHF and bands by priority, with flows of other priorities beside the rest.
 const DISCIPLINES: &str = include_str!("../../tests/data/linux/disciplines.csv");
-/// Many flows, extreme rates and round trips, BBR, datagrams, flows that come and go: `wide.list.csv`, as measured.
+/// Many flows, extreme rates and round trips, BBR, datagrams, flows that come and go:
+/// `wide.list.csv`, as measured.
 const WIDE: &str = include_str!("../../tests/data/linux/wide.csv");
 
 /// HTB with classes: `htb.list.csv`, as measured.
 const TREES: &str = include_str!("../../tests/data/linux/htb.csv");
 
-/// A bottleneck, and what part of the goodput each group of flows had in Linux, in per cent, seed by seed.
+/// A bottleneck, and what part of the goodput each group of flows had in Linux, in per cent, seed
+/// by seed.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The bottleneck.
@@ -33,7 +35,8 @@ pub fn disciplines() -> Vec<Shared> {
     read(DISCIPLINES)
 }
 
-/// The wide set. Its datagrams have the rate of their payload, as in Linux's sender; the goodput is that of all flows.
+/// The wide set. Its datagrams have the rate of their payload, as in Linux's sender; the goodput is
+/// that of all flows.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn wide() -> Vec<Shared> {
     of_payload(WIDE)
@@ -87,8 +90,8 @@ fn within(compared: &Compared, percent: f64) -> bool {
 }
 
 impl Shared {
-    /// Is goodput within 2 %, the mean backlog within 10 % and its 95th percentile within 15 %, or inside the range of Linux's own
-    /// seeds, and each group's share within 3 percentage points?
+    /// Is goodput within 2 %, the mean backlog within 10 % and its 95th percentile within 15 %, or
+    /// inside the range of Linux's own seeds, and each group's share within 3 percentage points?
     #[allow(dead_code, reason = "CAKE's cells have the grid's tolerances")]
     pub fn agrees(&self, verdict: &Verdict, shares: &[Vec<f64>]) -> bool {
         verdict.goodput.holds()

@@ -1,4 +1,5 @@
-//! The bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the verdict between them.
+//! The bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the
+//! verdict between them.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,8 @@ const BEYOND: &str = include_str!("../../tests/data/linux/beyond.csv");
 /// The three measures that are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Measures {
-    /// Application bytes of the TCP flows, Mbit/s: Linux's are what was acknowledged, quell's what arrived in order.
+    /// Application bytes of the TCP flows, Mbit/s: Linux's are what was acknowledged, quell's what
+    /// arrived in order.
     pub goodput_mbit: f64,
     /// Mean backlog as time at the link's rate, ms.
     pub backlog_ms: f64,
@@ -27,7 +29,8 @@ pub struct Measures {
     pub marks: f64,
 }
 
-/// One bottleneck with one discipline and one kind of traffic, and what Linux did on it, seed by seed.
+/// One bottleneck with one discipline and one kind of traffic, and what Linux did on it, seed by
+/// seed.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Name in the grid.
@@ -47,7 +50,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What was sent through it: cells of the grid that differ in their discipline alone have this in common.
+    /// What was sent through it: cells of the grid that differ in their discipline alone have this
+    /// in common.
     pub fn traffic(&self) -> String {
         let flows = self.flows.split('+').map(|words| {
             let (flow, options) = words.split_once('@').unwrap_or((words, ""));
@@ -119,8 +123,9 @@ impl Cell {
                 "udp" => "kind = \"cbr\"\nsize = 1500".to_owned(),
                 cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
             };
-            // The first packets wait until the client's first ARP exchange is over, which takes as long as its delay: where that
-            // is all the time over which starts are spread, all begin at one instant, whatever the seed.
+            // The first packets wait until the client's first ARP exchange is over, which takes as
+            // long as its delay: where that is all the time over which starts are spread, all begin
+            // at one instant, whatever the seed.
             let client_us = units::parse_time(&rtt).expect("a time") / US - one_way_us;
             let begin = match client_us {
                 100_000.. => format!("start = \"{client_us}us\""),
@@ -207,7 +212,8 @@ pub fn measures_of_all(run: &Run) -> Measures {
     }
 }
 
-/// How one measure compares: the mean over Linux's seeds, that over quell's, and whether they agree.
+/// How one measure compares: the mean over Linux's seeds, that over quell's, and whether they
+/// agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// Mean over Linux's seeds.
@@ -277,11 +283,13 @@ impl Verdict {
     }
 }
 
-/// How far mean backlogs may lie apart: between Linux and quell, and between two disciplines that count as tied.
+/// How far mean backlogs may lie apart: between Linux and quell, and between two disciplines that
+/// count as tied.
 pub const BACKLOG_TOLERANCE: f64 = 0.15;
 
-/// The disciplines that stand the other way round in quell than in Linux, by mean backlog under the same traffic.
-/// Two disciplines within the tolerance of each other, in Linux or in quell, are tied: neither order is wrong.
+/// The disciplines that stand the other way round in quell than in Linux, by mean backlog under the
+/// same traffic. Two disciplines within the tolerance of each other, in Linux or in quell, are
+/// tied: neither order is wrong.
 pub fn inversions<'a>(group: impl Iterator<Item = (&'a Cell, Verdict)>) -> Vec<String> {
     let group: Vec<_> = group.collect();
     let mut wrong = Vec::new();

@@ -1,5 +1,6 @@
-//! A scalable and a classic flow side by side through DualPI2: the ratio of their rates and the scalable one's delay, against
-//! Linux's DCTCP and CUBIC (`tests/data/linux/l4s.csv`), and Prague, which Linux does not have.
+//! A scalable and a classic flow side by side through DualPI2: the ratio of their rates and the
+//! scalable one's delay, against Linux's DCTCP and CUBIC (`tests/data/linux/l4s.csv`), and Prague,
+//! which Linux does not have.
 
 use quell_link::record::{Flow, Run};
 
@@ -20,7 +21,8 @@ pub struct Measures {
     pub p99_ms: f64,
 }
 
-/// A bottleneck with two kinds of flows, the scalable ones first; without Linux's figures if Linux has no such sender.
+/// A bottleneck with two kinds of flows, the scalable ones first; without Linux's figures if Linux
+/// has no such sender.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// The bottleneck.
@@ -91,9 +93,11 @@ pub fn measures(run: &Run) -> Measures {
 pub struct Verdict {
     /// Ratio of rates: within 20 % of the ratio in Linux; without Linux, within 1.5 either way.
     pub ratio: Compared,
-    /// Mean delay and its bar: 1 ms from 40 Mbit/s on, below 20 Mbit/s one packet's time more than Linux.
+    /// Mean delay and its bar: 1 ms from 40 Mbit/s on, below 20 Mbit/s one packet's time more than
+    /// Linux.
     pub delay: (Compared, f64),
-    /// 99th percentile and its bar: 2 ms from 40 Mbit/s on (as Linux where Linux is beyond that), below 20 Mbit/s none.
+    /// 99th percentile and its bar: 2 ms from 40 Mbit/s on (as Linux where Linux is beyond that),
+    /// below 20 Mbit/s none.
     pub p99: (Compared, f64),
     /// Linux has no such sender.
     alone: bool,

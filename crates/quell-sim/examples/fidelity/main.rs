@@ -1,8 +1,8 @@
-//! Fidelity: compares quell with theory, with real Linux and with published logs, and writes `docs/lab/fidelity.md`.
+//! Fidelity: compares quell with theory, with real Linux and with published logs, and writes
+//! `docs/lab/fidelity.md`.
 //!
 //! `make fidelity`, or
-//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART]
-//! [--markdown FILE]`
+//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART] [--markdown FILE]`
 
 #[allow(dead_code, reason = "the tests use the rest")]
 mod cake;
@@ -68,7 +68,8 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Every cell with every seed, on all cores; the result depends on neither their number nor their order.
+/// Every cell with every seed, on all cores; the result depends on neither their number nor their
+/// order.
 fn measure<M: Clone + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Vec<Vec<M>> {
     let scenarios: Vec<_> = cells.iter().map(Cell::scenario).collect();
     let jobs: Vec<(usize, u64)> = (0..cells.len())

@@ -1,4 +1,5 @@
-//! Cells of 802.11n through quell and ns-3.37 (`tests/data/ns3/wifi.csv`, which `tools/peers/wifi.py --figures` writes).
+//! Cells of 802.11n through quell and ns-3.37 (`tests/data/ns3/wifi.csv`, which
+//! `tools/peers/wifi.py --figures` writes).
 
 use quell_link::record::Run;
 use quell_sim::scenario::{Node, Source, Table};
@@ -13,7 +14,8 @@ const LIMIT: u32 = 200;
 /// Of ns-3's figures.
 const TOLERANCE: f64 = 0.05;
 
-/// What one run shows: goodput in Mbit/s as ns-3's sinks read it, in order; mean delay from queue to neighbour in ms.
+/// What one run shows: goodput in Mbit/s as ns-3's sinks read it, in order; mean delay from queue
+/// to neighbour in ms.
 type Measures = (f64, f64);
 
 /// One cell, side by side.

@@ -1,4 +1,5 @@
-//! What theory says exactly, and what quell measures: queueing formulas, the sawtooth, Mathis' law, deficit round robin, DualPI2's coupling.
+//! What theory says exactly, and what quell measures: queueing formulas, the sawtooth, Mathis' law,
+//! deficit round robin, DualPI2's coupling.
 
 use std::sync::atomic::AtomicBool;
 
@@ -59,7 +60,8 @@ fn run_with(text: &str, seed: u64, options: &RunOptions) -> Run {
     quell_sim::run(&scenario, &queue, seed, options, &never).expect("a run")
 }
 
-/// Poisson packets of `size` at load 0.9 through a line of 500 Mbit/s: 5000 bytes take 80 us on average.
+/// Poisson packets of `size` at load 0.9 through a line of 500 Mbit/s: 5000 bytes take 80 us on
+/// average.
 fn poisson(size: &str, limit: u32) -> Run {
     // 11,250 packets a second: 10.1 million in the measured 900 s.
     let text = format!(
@@ -86,7 +88,8 @@ fn poisson(size: &str, limit: u32) -> Run {
 const LOAD: f64 = 0.9;
 const SERVICE_MS: f64 = 0.08;
 
-/// M/M/1: waiting time and, by Little's law, the number waiting (Kleinrock, Queueing Systems I, section 3.2).
+/// M/M/1: waiting time and, by Little's law, the number waiting (Kleinrock, Queueing Systems I,
+/// section 3.2).
 pub fn mm1() -> Vec<Row> {
     let run = poisson("\"exp:5000\"", 1_000_000);
     let wait = LOAD / (1.0 - LOAD) * SERVICE_MS;
@@ -105,7 +108,8 @@ pub fn mm1() -> Vec<Row> {
             run.backlog_packets.mean,
             0.02,
         ),
-        // The wait is zero with probability 1 - load, else exponential with mean service / (1 - load).
+        // The wait is zero with probability 1 - load, else exponential with mean service / (1 -
+        // load).
         Row::relative(
             "M/M/1 at load 0.9: 99th percentile of the wait",
             "ms",
@@ -138,7 +142,8 @@ pub fn md1() -> Vec<Row> {
     ]
 }
 
-/// M/M/1/K: at most K packets in the system, the one in service among them (Kleinrock, section 3.6).
+/// M/M/1/K: at most K packets in the system, the one in service among them (Kleinrock, section
+/// 3.6).
 pub fn mm1k() -> Vec<Row> {
     let limit = 9;
     let k = f64::from(limit) + 1.0;
@@ -167,11 +172,13 @@ pub fn mm1k() -> Vec<Row> {
     ]
 }
 
-/// One NewReno flow and a drop-tail buffer of one bandwidth-delay product, and of half of it. The window climbs by a
-/// packet a round trip from half its peak, and the peak is what path and buffer hold (Appenzeller et al., 2004).
+/// One NewReno flow and a drop-tail buffer of one bandwidth-delay product, and of half of it. The
+/// window climbs by a packet a round trip from half its peak, and the peak is what path and buffer
+/// hold (Appenzeller et al., 2004).
 pub fn sawtooth() -> Vec<Row> {
-    // 10 Mbit/s, 200 ms: 165 packets of 1514 bytes are one bandwidth-delay product. Acknowledgements are far enough apart for
-    // the sender not to gather bursts, which would need room of their own.
+    // 10 Mbit/s, 200 ms: 165 packets of 1514 bytes are one bandwidth-delay product.
+    // Acknowledgements are far enough apart for the sender not to gather bursts, which would need
+    // room of their own.
     let bdp = 165.0;
     let flow = |limit: u32| {
         let text = format!(
@@ -196,9 +203,11 @@ pub fn sawtooth() -> Vec<Row> {
         run_with(&text, 1, &options)
     };
     let (whole, half) = (flow(165), flow(83));
-    // In units of the bandwidth-delay product, over a sawtooth from 1 to 2: the integral of (w - 1) w over that of w.
+    // In units of the bandwidth-delay product, over a sawtooth from 1 to 2: the integral of (w - 1)
+    // w over that of w.
     let mean_queue = 5.0 / 9.0 * bdp;
-    // From 3/4 to 3/2: below 1 the round trip is constant and a share w of the link is used, above 1 all of it.
+    // From 3/4 to 3/2: below 1 the round trip is constant and a share w of the link is used, above
+    // 1 all of it.
     let (below_s, below, above) = (0.25, (1.0 - 0.5625) / 2.0, (2.25 - 1.0) / 2.0);
     let used = (below + above) / (below_s + above);
     let series = whole.series.as_ref().expect("a series was asked for");
@@ -236,8 +245,9 @@ pub fn sawtooth() -> Vec<Row> {
     ]
 }
 
-/// Mathis' law: goodput * RTT * sqrt(p) / MSS is a constant; 1.31 when losses are independent (Ott, Kemperman and Mathis, 1996)
-/// and the window grows by one packet a round trip, as Linux's does with delayed acknowledgements too.
+/// Mathis' law: goodput * RTT * sqrt(p) / MSS is a constant; 1.31 when losses are independent (Ott,
+/// Kemperman and Mathis, 1996) and the window grows by one packet a round trip, as Linux's does
+/// with delayed acknowledgements too.
 pub fn mathis() -> Vec<Row> {
     [1e-3, 1e-4]
         .into_iter()
@@ -271,7 +281,8 @@ pub fn mathis() -> Vec<Row> {
         .collect()
 }
 
-/// Three flows of different packet sizes, each with more than its share, through deficit round robin.
+/// Three flows of different packet sizes, each with more than its share, through deficit round
+/// robin.
 pub fn drr() -> Vec<Row> {
     let text = r#"
         duration = "60s"
@@ -316,9 +327,10 @@ pub fn drr() -> Vec<Row> {
         .collect()
 }
 
-/// Unresponsive traffic of both kinds beyond the link's rate: classic packets are dropped with the square of the base probability
-/// p', the others marked with k p' (RFC 9332, section 2.1). p' itself moves, so each is compared with its mean over time.
-/// (A target of 100 ms keeps the queue above the two packets below which nothing is dropped or marked.)
+/// Unresponsive traffic of both kinds beyond the link's rate: classic packets are dropped with the
+/// square of the base probability p', the others marked with k p' (RFC 9332, section 2.1). p'
+/// itself moves, so each is compared with its mean over time. (A target of 100 ms keeps the queue
+/// above the two packets below which nothing is dropped or marked.)
 pub fn coupling() -> Vec<Row> {
     let at = |l4s: f64, classic: f64| {
         let text = format!(

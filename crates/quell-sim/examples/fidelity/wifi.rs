@@ -1,5 +1,5 @@
-//! What theory says of an 802.11n cell: the time that frames take, and Bianchi's saturation throughput with and without its
-//! refinements. Nothing here comes from the simulator's own tables.
+//! What theory says of an 802.11n cell: the time that frames take, and Bianchi's saturation
+//! throughput with and without its refinements. Nothing here comes from the simulator's own tables.
 
 use crate::theory::{Row, run};
 
@@ -14,7 +14,8 @@ const AIFS: f64 = SIFS + 3.0 * SLOT;
 /// A slot and a SIFS after its frame a sender waits 25 us more for an ACK's preamble.
 const ACK_TIMEOUT: f64 = SIFS + SLOT + 25.0;
 
-/// us that a PSDU takes at MCS 0 to 7, 20 MHz, long guard interval: 36 us of preamble, then symbols of 4 us.
+/// us that a PSDU takes at MCS 0 to 7, 20 MHz, long guard interval: 36 us of preamble, then symbols
+/// of 4 us.
 fn data_us(mcs: usize, bytes: u32) -> f64 {
     let bits = [26, 52, 78, 104, 156, 208, 234, 260][mcs];
     36.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(bits))
@@ -26,7 +27,8 @@ fn answer_us(mcs: usize, bytes: u32) -> f64 {
     20.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps))
 }
 
-/// One saturated station: Mbit/s of payload if nothing is lost. A cycle is AIFS, the mean of 0 to 15 slots, data, SIFS, answer.
+/// One saturated station: Mbit/s of payload if nothing is lost. A cycle is AIFS, the mean of 0 to
+/// 15 slots, data, SIFS, answer.
 fn alone(mcs: usize, aggregated: bool) -> f64 {
     let (frames, psdu, answer) = if aggregated {
         let subframe = 4 + MPDU.next_multiple_of(4);
@@ -44,7 +46,8 @@ fn alone(mcs: usize, aggregated: bool) -> f64 {
 
 /// A cell whose stations all have more to send to the access point than they can.
 fn saturated(stations: u32, seconds: u32, keys: &str) -> f64 {
-    // Each is offered one and a half times the cell's rate over the number of stations, and 1 Mbit/s.
+    // Each is offered one and a half times the cell's rate over the number of stations, and 1
+    // Mbit/s.
     let text = format!(
         r#"
         duration = "{}s"
@@ -89,9 +92,10 @@ pub fn airtime() -> Vec<Row> {
     rows
 }
 
-/// Bianchi's chain: the probability that a station sends in a slot when each of its frames collides with probability `p`. Windows
-/// double from 16 to 1024; a frame is sent at most `tries` times (Bianchi 2000: without limit). `less`: slots that a drawn
-/// first backoff is shorter by on average than half its window less one half.
+/// Bianchi's chain: the probability that a station sends in a slot when each of its frames collides
+/// with probability `p`. Windows double from 16 to 1024; a frame is sent at most `tries` times
+/// (Bianchi 2000: without limit). `less`: slots that a drawn first backoff is shorter by on average
+/// than half its window less one half.
 fn tau(p: f64, tries: Option<u32>, less: f64) -> f64 {
     let (mut attempts, mut slots, mut weight) = (0.0, 0.0, 1.0);
     for stage in 0..tries.unwrap_or(2000) {
@@ -119,8 +123,8 @@ fn solve(n: u32, tries: Option<u32>, less: f64) -> f64 {
     tau((low + high) / 2.0, tries, less)
 }
 
-/// Mbit/s of payload when `n` stations send with probability `tau` in a slot; a success carries `frames` frames and lasts
-/// `success` us, a collision `collision`.
+/// Mbit/s of payload when `n` stations send with probability `tau` in a slot; a success carries
+/// `frames` frames and lasts `success` us, a collision `collision`.
 fn throughput(n: u32, tau: f64, frames: f64, success: f64, collision: f64) -> f64 {
     let idle = (1.0 - tau).powi(n as i32);
     let one = f64::from(n) * tau * (1.0 - tau).powi(n as i32 - 1);
@@ -131,8 +135,8 @@ fn throughput(n: u32, tau: f64, frames: f64, success: f64, collision: f64) -> f6
 const STATIONS: [u32; 8] = [1, 2, 3, 5, 8, 12, 16, 20];
 const MCS: usize = 3;
 
-/// Bianchi, "Performance Analysis of the IEEE 802.11 Distributed Coordination Function", IEEE JSAC 18, 2000: frames are sent
-/// until they arrive, and after a collision all wait as after a success.
+/// Bianchi, "Performance Analysis of the IEEE 802.11 Distributed Coordination Function", IEEE JSAC
+/// 18, 2000: frames are sent until they arrive, and after a collision all wait as after a success.
 pub fn bianchi() -> Vec<Row> {
     let frame = data_us(MCS, MPDU);
     let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
@@ -143,8 +147,9 @@ pub fn bianchi() -> Vec<Row> {
     )
 }
 
-/// The same with the standard's own rules: seven transmissions at most, and EIFS after a collision (Tinnirello, Bianchi and Xiao,
-/// "Refinements on IEEE 802.11 Distributed Coordination Function Modeling Approaches", IEEE Trans. Vehicular Technology 59, 2010).
+/// The same with the standard's own rules: seven transmissions at most, and EIFS after a collision
+/// (Tinnirello, Bianchi and Xiao, "Refinements on IEEE 802.11 Distributed Coordination Function
+/// Modeling Approaches", IEEE Trans. Vehicular Technology 59, 2010).
 pub fn refined() -> Vec<Row> {
     let frame = data_us(MCS, MPDU);
     let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
@@ -152,9 +157,10 @@ pub fn refined() -> Vec<Row> {
     let mut rows = rows_of("finite retries, EDCA", "", |n| {
         throughput(n, solve(n, Some(7), 0.0), 1.0, success, collision)
     });
-    // By DCF's rule only the last sender can use the first slot after a success: it draws 0 one time in 16 and sends again
-    // at once; for all others that slot belongs to the success. Its other draws count from the slot after: 0 to 14
-    // instead of 1 to 15. The slot after a collision is not used.
+    // By DCF's rule only the last sender can use the first slot after a success: it draws 0 one
+    // time in 16 and sends again at once; for all others that slot belongs to the success. Its
+    // other draws count from the slot after: 0 to 14 instead of 1 to 15. The slot after a collision
+    // is not used.
     let again = 1.0 / 16.0;
     rows.extend(rows_of("finite retries, DCF", "countdown = \"dcf\"", |n| {
         throughput(

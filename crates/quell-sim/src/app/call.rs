@@ -13,7 +13,8 @@ pub const FRAME: Nanos = 20 * MS;
 const PAST: f64 = 0.998002;
 /// Deviations that the buffer waits beyond the mean delay (the same).
 const DEVIATIONS: f64 = 4.0;
-/// Packets between two changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
+/// Packets between two changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T
+/// P.59).
 const SPURT: u32 = 50;
 /// The longest playout delay: with more, a conversation is impossible.
 const MAX_PLAYOUT: Nanos = 1000 * MS;
@@ -32,7 +33,8 @@ fn equipment(codec: Codec) -> Equipment {
     }
 }
 
-/// What coding takes beyond the frame itself: its look-ahead (G.729: 5 ms; Opus: 6.5 ms, RFC 6716, section 2).
+/// What coding takes beyond the frame itself: its look-ahead (G.729: 5 ms; Opus: 6.5 ms, RFC 6716,
+/// section 2).
 fn look_ahead(codec: Codec) -> Nanos {
     match codec {
         Codec::G711 => 0,
@@ -149,8 +151,9 @@ impl Listener {
     }
 }
 
-/// What the listener of a real call with G.711 experienced. Of each packet that came, in order: its serial number (the
-/// first sent has 0), its one-way delay, and whether it counts. `sent` packets count. `None` if nothing was said.
+/// What the listener of a real call with G.711 experienced. Of each packet that came, in order: its
+/// serial number (the first sent has 0), its one-way delay, and whether it counts. `sent` packets
+/// count. `None` if nothing was said.
 pub fn heard(arrivals: &[(u32, Nanos, bool)], sent: u64) -> Option<Application> {
     let mut listener = Listener::new(Codec::G711);
     let mut next = 0;

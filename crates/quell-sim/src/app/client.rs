@@ -1,7 +1,8 @@
-//! A client of a server over TCP: it asks for a name, connects with TLS and asks for objects. Models say what and when.
+//! A client of a server over TCP: it asks for a name, connects with TLS and asks for objects.
+//! Models say what and when.
 //!
-//! What the client sends are single packets upwards, sent again where an answer does not come in time; what it gets are segments
-//! of the simulated TCP. A response is whole segments.
+//! What the client sends are single packets upwards, sent again where an answer does not come in
+//! time; what it gets are segments of the simulated TCP. A response is whole segments.
 
 use std::collections::VecDeque;
 
@@ -116,7 +117,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has asked nothing yet. `hashes`: of the flow of its answers, and of its messages.
+    /// A client that has asked nothing yet. `hashes`: of the flow of its answers, and of its
+    /// messages.
     pub fn new(
         id: FlowId,
         report: u16,

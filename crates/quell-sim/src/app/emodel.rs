@@ -1,5 +1,5 @@
-//! The E-model of ITU-T G.107 (2015-06) for what a packet network does to a call: delay and loss. All other inputs have the
-//! Recommendation's default values, so that the rating starts at 93.2.
+//! The E-model of ITU-T G.107 (2015-06) for what a packet network does to a call: delay and loss.
+//! All other inputs have the Recommendation's default values, so that the rating starts at 93.2.
 
 /// A codec's values in ITU-T G.113, Appendix I.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,8 @@ pub struct Equipment {
 /// Ro - Is with all default values (G.107, section 7.7).
 const BASE: f64 = 93.2;
 
-/// The rating R at an absolute one-way delay (mouth to ear, ms), a share of lost packets (0..1) and their burst ratio.
+/// The rating R at an absolute one-way delay (mouth to ear, ms), a share of lost packets (0..1) and
+/// their burst ratio.
 pub fn rating(codec: Equipment, delay_ms: f64, loss: f64, burst: f64) -> f64 {
     BASE - delay_impairment(delay_ms) - equipment_impairment(codec, loss, burst)
 }
@@ -65,7 +66,8 @@ mod tests {
     #[test]
     fn delay_counts_from_100_ms() {
         assert_eq!(delay_impairment(100.0), 0.0);
-        // By hand: X = log2(2) = 1; 2^(1/6) = 1.122462, (1 + 3^-6)^(1/6) = 1.000228; 25 (1.122462 - 3.000685 + 2).
+        // By hand: X = log2(2) = 1; 2^(1/6) = 1.122462, (1 + 3^-6)^(1/6) = 1.000228; 25 (1.122462 -
+        // 3.000685 + 2).
         near(delay_impairment(200.0), 3.0444, 1e-3);
         // X = 2: 65^(1/6) = 2.005175, (1 + (2/3)^6)^(1/6) = 1.014119; 25 (2.005175 - 3.042358 + 2).
         near(delay_impairment(400.0), 24.0704, 1e-3);

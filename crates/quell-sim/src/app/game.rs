@@ -1,4 +1,5 @@
-//! A game: states of the world from the server, commands from the player; how long a command takes to show.
+//! A game: states of the world from the server, commands from the player; how long a command takes
+//! to show.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -53,7 +54,8 @@ impl Match {
         }
     }
 
-    /// The result; `sent` states are the whole, of which those that were lost came too late. `None` without any.
+    /// The result; `sent` states are the whole, of which those that were lost came too late. `None`
+    /// without any.
     pub fn result(&self, sent: u64) -> Option<Application> {
         let arrived = self.round_trips.count();
         (sent > 0).then(|| Application {

@@ -1,4 +1,5 @@
-//! Applications: what their users experience of the packets that flows carry. docs/explanation/applications.md has the models' sources.
+//! Applications: what their users experience of the packets that flows carry.
+//! docs/explanation/applications.md has the models' sources.
 
 pub mod call;
 pub mod client;
@@ -131,8 +132,8 @@ impl App {
         }
     }
 
-    /// What the users experienced up to now, given how many datagrams were sent each way and in which direction that is; `None` if
-    /// it did not run.
+    /// What the users experienced up to now, given how many datagrams were sent each way and in
+    /// which direction that is; `None` if it did not run.
     pub fn result(
         &self,
         now: Nanos,
@@ -151,7 +152,8 @@ impl App {
     }
 }
 
-/// A call is as good as it is for the user who is worse off. Each end is at the place of the way that it receives.
+/// A call is as good as it is for the user who is worse off. Each end is at the place of the way
+/// that it receives.
 fn of_both(
     results: [Option<Application>; 2],
     directions: [&'static str; 2],

@@ -1,4 +1,5 @@
-//! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML, what it needs, what that needs.
+//! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML,
+//! what it needs, what that needs.
 
 use std::collections::VecDeque;
 
@@ -175,7 +176,8 @@ impl Reader {
         todo.push(Action::Close);
     }
 
-    /// The times of the pages that were loaded or given up after the warm-up; `None` before the first page.
+    /// The times of the pages that were loaded or given up after the warm-up; `None` before the
+    /// first page.
     pub fn result(&self) -> Option<Application> {
         let pages = self.loads.count();
         self.started.then(|| Application {
@@ -197,7 +199,8 @@ fn normal(rng: &mut Rng) -> f64 {
 mod tests {
     use super::*;
 
-    /// Loads one page over a network that answers at once, and says what was asked for on which connection.
+    /// Loads one page over a network that answers at once, and says what was asked for on which
+    /// connection.
     fn load(page: &Page) -> (Vec<(u8, u64)>, usize) {
         let mut reader = Reader::new(page, Rng::new(1, "page"), 0);
         let (mut todo, mut fetched, mut connected) = (Vec::new(), Vec::new(), 0);

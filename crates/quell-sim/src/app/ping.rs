@@ -1,5 +1,5 @@
-//! Echo requests of a router to reflectors: up through its shaper and modem, and back down. The answers are what controllers of a
-//! shaper's rate decide by ([`Echo`]); records do not show them.
+//! Echo requests of a router to reflectors: up through its shaper and modem, and back down. The
+//! answers are what controllers of a shaper's rate decide by ([`Echo`]); records do not show them.
 
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng};
 

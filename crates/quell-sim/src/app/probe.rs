@@ -1,5 +1,5 @@
-//! Responsiveness under working conditions: new connections that fetch a byte, beside all other traffic
-//! (draft-ietf-ippm-responsiveness-09, "foreign probes").
+//! Responsiveness under working conditions: new connections that fetch a byte, beside all other
+//! traffic (draft-ietf-ippm-responsiveness-09, "foreign probes").
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -86,7 +86,8 @@ impl Prober {
         Some(now - std::mem::replace(began, now))
     }
 
-    /// The result; `loaded` are round-trip times of the connections that load the network. `None` without a probe.
+    /// The result; `loaded` are round-trip times of the connections that load the network. `None`
+    /// without a probe.
     pub fn result(&self, loaded: &Hist) -> Option<Application> {
         let parts = [&self.tcp, &self.tls, &self.http, loaded];
         let [tcp, tls, http, loaded] =
@@ -98,7 +99,8 @@ impl Prober {
     }
 }
 
-/// Round trips per minute, of trimmed means in ms: of the steps of foreign probes, and on loaded connections.
+/// Round trips per minute, of trimmed means in ms: of the steps of foreign probes, and on loaded
+/// connections.
 fn responsiveness(foreign: [f64; 3], loaded: f64) -> f64 {
     let foreign = 60_000.0 / (foreign.iter().sum::<f64>() / 3.0);
     (foreign + 60_000.0 / loaded) / 2.0

@@ -1,4 +1,5 @@
-//! Adaptive streaming: segments of a few seconds, each in one of several qualities, into a buffer that plays.
+//! Adaptive streaming: segments of a few seconds, each in one of several qualities, into a buffer
+//! that plays.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -11,7 +12,8 @@ use crate::scenario::{Adaptation, Video};
 const SEGMENT: Nanos = 4 * SEC;
 /// Rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
 const LADDER: [u64; 10] = [235, 375, 560, 750, 1050, 1750, 2350, 3000, 4300, 5800];
-/// The buffer's capacity, and below and above which levels a buffer-based choice is the lowest and the highest (Yin et al. 2015).
+/// The buffer's capacity, and below and above which levels a buffer-based choice is the lowest and
+/// the highest (Yin et al. 2015).
 const CAPACITY: Nanos = 30 * SEC;
 const RESERVOIR: Nanos = 5 * SEC;
 const CUSHION: Nanos = 10 * SEC;
@@ -165,8 +167,8 @@ impl Player {
     }
 }
 
-/// The highest rate that the buffer's level allows: it rises linearly from the lowest to the highest over the cushion (Huang et
-/// al. 2014, in the form of Yin et al. 2015).
+/// The highest rate that the buffer's level allows: it rises linearly from the lowest to the
+/// highest over the cushion (Huang et al. 2014, in the form of Yin et al. 2015).
 fn by_buffer(level: Nanos) -> usize {
     let (low, high) = (LADDER[0], LADDER[LADDER.len() - 1]);
     let above = level.saturating_sub(RESERVOIR).min(CUSHION);
@@ -194,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_buffers_level_chooses_the_rate() {
-        // Below the reservoir the lowest, above reservoir and cushion the highest; in the middle at most 235 + 5565 / 2 = 3017.
+        // Below the reservoir the lowest, above reservoir and cushion the highest; in the middle at
+        // most 235 + 5565 / 2 = 3017.
         let rates = [0, 5, 10, 15, 30].map(|s| LADDER[by_buffer(s * SEC)]);
         assert_eq!(rates, [235, 235, 3000, 5800, 5800]);
     }
@@ -237,8 +240,8 @@ mod tests {
         let (mut p, mut todo) = (Player::new(&video, 0), Vec::new());
         p.on(0, Event::Wake, true, &mut todo);
         p.on(0, Event::Connected(0), true, &mut todo);
-        // 4 s at 235 kbit/s in 1 s: 0.94 Mbit/s, so 750. 3 Mbit in 1 s: 2 / (1/0.94 + 1/3) = 1.43, so 1050. 4.2 Mbit in
-        // 100 s: 3 / (1/0.94 + 1/3 + 1/0.042) = 0.12, so 235 again.
+        // 4 s at 235 kbit/s in 1 s: 0.94 Mbit/s, so 750. 3 Mbit in 1 s: 2 / (1/0.94 + 1/3) = 1.43,
+        // so 1050. 4.2 Mbit in 100 s: 3 / (1/0.94 + 1/3 + 1/0.042) = 0.12, so 235 again.
         for at in [1, 2, 102, 103] {
             p.on(at * SEC, Event::Received(0), true, &mut todo);
         }

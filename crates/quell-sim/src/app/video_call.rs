@@ -1,7 +1,9 @@
-//! A video call between two people: each end sends pictures as fast as Google Congestion Control lets it, and says what came.
+//! A video call between two people: each end sends pictures as fast as Google Congestion Control
+//! lets it, and says what came.
 //!
-//! One flow each way carries an end's pictures, what it sends again, and its reports about the other way (RFC 8843 and 5761: all
-//! on one transport). Sources of the constants are at their places, files without a path are those of libwebrtc.
+//! One flow each way carries an end's pictures, what it sends again, and its reports about the
+//! other way (RFC 8843 and 5761: all on one transport). Sources of the constants are at their
+//! places, files without a path are those of libwebrtc.
 
 mod gcc;
 mod receiver;
@@ -17,7 +19,8 @@ use crate::scenario::VideoCall;
 use receiver::Receiver;
 use sender::Sender;
 
-/// IP, UDP, RTP, its extension with the transport-wide number (RFC 8285: 8 bytes), SRTP's tag (RFC 3711).
+/// IP, UDP, RTP, its extension with the transport-wide number (RFC 8285: 8 bytes), SRTP's tag (RFC
+/// 3711).
 const HEADERS: u32 = 28 + 12 + 8 + 10;
 /// IP bytes of a packet at most: 1200 of RTP (`kDefaultMaxPacketSize`).
 const MAX_PACKET_BYTES: u32 = 1228;
@@ -47,7 +50,8 @@ struct Report {
     held: Nanos,
 }
 
-/// How an end's clock and slot relate to the other's. Its clock is that of the first queue on the way of what it sends.
+/// How an end's clock and slot relate to the other's. Its clock is that of the first queue on the
+/// way of what it sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Its source in the flow table.
@@ -97,7 +101,8 @@ impl Ends {
         (peer.place.slot, peer.wake_at())
     }
 
-    /// The end that sends this way does what is due; IP bytes of the datagram that leaves, and when it wants to be called again.
+    /// The end that sends this way does what is due; IP bytes of the datagram that leaves, and when
+    /// it wants to be called again.
     pub fn poll(&mut self, now: Nanos, way: Way, measuring: bool) -> (Option<u32>, Nanos) {
         let (first, second) = self.peers.split_at_mut(1);
         let (own, other) = match way {
@@ -124,7 +129,8 @@ impl Ends {
         self.peers[way as usize].over.get_or_insert(now);
     }
 
-    /// What the user experienced who receives each way; `None` if there was no call after the warm-up.
+    /// What the user experienced who receives each way; `None` if there was no call after the
+    /// warm-up.
     pub fn results(&self, now: Nanos) -> [Option<Application>; 2] {
         // An end receives the way that the other sends.
         [Way::Back, Way::There].map(|sent| {

@@ -1,10 +1,12 @@
-//! BIC (Xu, Harfoush and Rhee, "Binary increase congestion control", INFOCOM 2004), as Linux's `net/ipv4/tcp_bic.c`
-//! and ns-3's TcpBic: binary search towards the window of the last loss, then a slow start away from it.
+//! BIC (Xu, Harfoush and Rhee, "Binary increase congestion control", INFOCOM 2004), as Linux's
+//! `net/ipv4/tcp_bic.c` and ns-3's TcpBic: binary search towards the window of the last loss, then
+//! a slow start away from it.
 //!
-//! Linux and ns-3 differ in two things: near the target Linux takes four times as many packets per packet of growth (`smooth_part` 20
-//! against 5), and Linux corrects for delayed ACKs although it counts packets, so that it grows twice as fast as meant. The
-//! default is ns-3's, which LFQ was trained and measured with; `Params::linux` is the kernel's.
-//! Deviations from ns-3: slow start counts acknowledged packets, not ACKs.
+//! Linux and ns-3 differ in two things: near the target Linux takes four times as many packets per
+//! packet of growth (`smooth_part` 20 against 5), and Linux corrects for delayed ACKs although it
+//! counts packets, so that it grows twice as fast as meant. The default is ns-3's, which LFQ was
+//! trained and measured with; `Params::linux` is the kernel's. Deviations from ns-3: slow start
+//! counts acknowledged packets, not ACKs.
 
 use quell_qdisc::{Nanos, num};
 
@@ -204,7 +206,8 @@ mod tests {
         (b, s)
     }
 
-    /// A round: each packet of the window acknowledged one by one, 100 ms apart from the next round.
+    /// A round: each packet of the window acknowledged one by one, 100 ms apart from the next
+    /// round.
     fn round(b: &mut Bic, s: &mut Sock, n: u64) -> u32 {
         let before = s.cwnd;
         for _ in 0..before {

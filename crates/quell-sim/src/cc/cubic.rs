@@ -1,11 +1,13 @@
-//! CUBIC with HyStart as Linux's `net/ipv4/tcp_cubic.c` has it (RFC 9438; Ha and Rhee, "Taming the elephants", 2011).
-//! Fixed point throughout: time in 1/1024 s, the window in packets, C = 410/1024.
+//! CUBIC with HyStart as Linux's `net/ipv4/tcp_cubic.c` has it (RFC 9438; Ha and Rhee, "Taming the
+//! elephants", 2011). Fixed point throughout: time in 1/1024 s, the window in packets, C =
+//! 410/1024.
 //!
-//! Deviations from Linux: the cubic root is exact (Linux: one Newton step from a table, within 0.2 %); the cubic's offset is clamped
-//! at 300 s, beyond which Linux's product overflows.
-//! Deviations from RFC 9438 in both: the window follows the cubic at most once per millisecond and, unchanged, every 32 ms;
-//! the first epoch without a known maximum gains at least 5 % per round; the Reno estimate keeps its slope above the window
-//! of the last loss; slow start ends by HyStart. `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
+//! Deviations from Linux: the cubic root is exact (Linux: one Newton step from a table, within 0.2
+//! %); the cubic's offset is clamped at 300 s, beyond which Linux's product overflows. Deviations
+//! from RFC 9438 in both: the window follows the cubic at most once per millisecond and, unchanged,
+//! every 32 ms; the first epoch without a known maximum gains at least 5 % per round; the Reno
+//! estimate keeps its slope above the window of the last loss; slow start ends by HyStart.
+//! `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
 
 use quell_qdisc::{Nanos, num};
 
@@ -16,7 +18,8 @@ use super::{CaState, Event, Ops, Sock, jiffies, micros};
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Give way to newcomers: remember less than the window that met the loss if it was below the last one (RFC 9438, section 4.7).
+    /// Give way to newcomers: remember less than the window that met the loss if it was below the
+    /// last one (RFC 9438, section 4.7).
     pub fast_convergence: bool,
     /// Leave slow start before the queue overflows.
     pub hystart: bool,
@@ -41,7 +44,8 @@ const BETA_SCALE: u32 = 1024;
 const C: u64 = 410;
 /// Time unit 2^-10 s.
 const HZ_SHIFT: u32 = 10;
-/// Packets acknowledged per packet of growth of the Reno estimate, per window, in eighths: 8 (1+β) / (3 (1-β)).
+/// Packets acknowledged per packet of growth of the Reno estimate, per window, in eighths: 8 (1+β)
+/// / (3 (1-β)).
 const RENO_SCALE: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
 /// Longest offset from the plateau, 1/1024 s (see the file header).
 const MAX_OFFSET: u64 = 300 << HZ_SHIFT;
@@ -157,7 +161,8 @@ impl Cubic {
         } else {
             100 * cwnd
         };
-        // Linux: while the available bandwidth is unknown, the cubic's flat start would be too careful.
+        // Linux: while the available bandwidth is unknown, the cubic's flat start would be too
+        // careful.
         if !self.params.rfc9438 && self.last_max_cwnd == 0 {
             self.cnt = self.cnt.min(20);
         }
@@ -166,7 +171,8 @@ impl Cubic {
     /// RFC 9438, section 4.3: not slower than Reno would be with this β.
     #[inline]
     fn follow_reno(&mut self, s: &Sock) {
-        // Above the window of the last reduction the RFC's estimate gains a whole packet per window.
+        // Above the window of the last reduction the RFC's estimate gains a whole packet per
+        // window.
         let above = self.params.rfc9438 && self.reno_cwnd >= s.prior_cwnd;
         let per_packet = if above {
             s.cwnd

@@ -1,5 +1,5 @@
-//! HyStart++ (RFC 9406): when the RTT rises, slow start continues at a quarter of its speed for five rounds, unless the rise was
-//! a false alarm.
+//! HyStart++ (RFC 9406): when the RTT rises, slow start continues at a quarter of its speed for
+//! five rounds, unless the rise was a false alarm.
 //!
 //! Deviations: none known. As the RFC advises it is used only until the first loss or mark.
 
@@ -44,7 +44,8 @@ impl HyStartPlus {
         self.css_baseline_us != u32::MAX
     }
 
-    /// Takes an RTT sample in slow start; sets the threshold when conservative slow start has lasted long enough.
+    /// Takes an RTT sample in slow start; sets the threshold when conservative slow start has
+    /// lasted long enough.
     pub fn sample(&mut self, s: &mut Sock, rtt_us: u32) {
         self.current_min_us = self.current_min_us.min(rtt_us);
         self.samples = self.samples.saturating_add(1);

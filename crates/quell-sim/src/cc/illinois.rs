@@ -1,6 +1,7 @@
-//! Illinois (Liu, Başar and Srikant, "TCP-Illinois: a loss- and delay-based congestion control algorithm for high-speed
-//! networks", Performance Evaluation 65(6-7), 2008), as Linux's `net/ipv4/tcp_illinois.c`: Reno whose increase α and
-//! decrease β follow the average queuing delay of the last round.
+//! Illinois (Liu, Başar and Srikant, "TCP-Illinois: a loss- and delay-based congestion control
+//! algorithm for high-speed networks", Performance Evaluation 65(6-7), 2008), as Linux's
+//! `net/ipv4/tcp_illinois.c`: Reno whose increase α and decrease β follow the average queuing delay
+//! of the last round.
 
 use quell_qdisc::{Nanos, US, num};
 
@@ -80,7 +81,8 @@ impl Illinois {
         self.begin_round(s);
     }
 
-    /// Section 3 of the paper, f1: α is largest up to 1 % of the largest delay `most`, and falls as 1 / (k + delay) to its least there.
+    /// Section 3 of the paper, f1: α is largest up to 1 % of the largest delay `most`, and falls as
+    /// 1 / (k + delay) to its least there.
     fn increase(&mut self, average: u32, most: u32) -> u32 {
         let low = most / 100;
         if average <= low {
@@ -174,7 +176,8 @@ mod tests {
     use super::*;
     use quell_qdisc::MS;
 
-    /// The state after a round whose RTT was `delay_ms` above the base, where the largest delay was 100 ms.
+    /// The state after a round whose RTT was `delay_ms` above the base, where the largest delay was
+    /// 100 ms.
     fn after_round(delay_ms: u64, cwnd: u32) -> (Illinois, Sock) {
         let mut i = Illinois::default();
         let mut s = Sock {
@@ -195,7 +198,8 @@ mod tests {
         // Section 3: alpha_max = 10, alpha_min = 0.3, the low threshold 1 % of the largest delay.
         assert_eq!(after_round(1, 100).0.alpha, 10 * ALPHA_UNIT);
         assert_eq!(after_round(100, 100).0.alpha, ALPHA_MIN);
-        // k1 / (k2 + da) with dm = 99 and da = 49 of them: 10 * 99 / (99 + 49 * (10 - 0.3) / 0.3) = 0.588.
+        // k1 / (k2 + da) with dm = 99 and da = 49 of them: 10 * 99 / (99 + 49 * (10 - 0.3) / 0.3) =
+        // 0.588.
         let half = f64::from(after_round(50, 100).0.alpha) / f64::from(ALPHA_UNIT);
         assert!((half - 0.588).abs() < 0.02, "{half}");
     }

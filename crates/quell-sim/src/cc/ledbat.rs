@@ -1,8 +1,10 @@
-//! LEDBAT (RFC 6817): a background transfer, whose window aims at 100 ms of queuing delay and yields to other traffic.
+//! LEDBAT (RFC 6817): a background transfer, whose window aims at 100 ms of queuing delay and
+//! yields to other traffic.
 //!
-//! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's ACKs have no time of arrival in
-//! enough precision; so a queue on the way back counts too. The retransmission timeout is the sender's, in place of the RFC's
-//! congestion timeout. The last four samples count even where a window below eight packets makes them older than a round trip, which
+//! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's
+//! ACKs have no time of arrival in enough precision; so a queue on the way back counts too. The
+//! retransmission timeout is the sender's, in place of the RFC's congestion timeout. The last four
+//! samples count even where a window below eight packets makes them older than a round trip, which
 //! the RFC does not allow. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
 use quell_qdisc::{MS, Nanos, SEC, US, num};
@@ -18,7 +20,8 @@ pub(super) const MIN_CWND: u32 = 2;
 const INIT_CWND: u32 = 2;
 /// Packets that the window may exceed what is in flight; section 2.5: 1.
 const ALLOWED_INCREASE: u32 = 1;
-/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section 2.5: 10, and 4 at least.
+/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section
+/// 2.5: 10, and 4 at least.
 const BASE_HISTORY: usize = 10;
 const CURRENT_FILTER: usize = 4;
 
@@ -112,7 +115,8 @@ impl Ops for Ledbat {
         (s.cwnd / 2).max(MIN_CWND)
     }
 
-    /// Section 2.4.2, "on acknowledgment": cwnd += GAIN (TARGET - queuing delay) / TARGET * acked / cwnd.
+    /// Section 2.4.2, "on acknowledgment": cwnd += GAIN (TARGET - queuing delay) / TARGET * acked /
+    /// cwnd.
     #[inline]
     fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
         let off_target = (TARGET / US).cast_signed() - (self.delays.queuing() / US).cast_signed();

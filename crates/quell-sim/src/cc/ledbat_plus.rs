@@ -1,11 +1,15 @@
-//! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-06, "LEDBAT++: congestion control for background traffic"): LEDBAT with a target of
-//! 60 ms, slower growth, multiplicative decrease, and slowdowns that let it see the path without its own queue.
+//! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-06, "LEDBAT++: congestion control for background
+//! traffic"): LEDBAT with a target of 60 ms, slower growth, multiplicative decrease, and slowdowns
+//! that let it see the path without its own queue.
 //!
-//! Of the draft's text only the abstract could be read; the rules and constants are those that implementations of revision 01 quote
-//! (W += max(GAIN - Constant W (delay/target - 1), -W/2) per round trip, GAIN = 1 / min(16, ceil(2 TARGET / base))), with the draft's
-//! headings. Darwin's `bsd/netinet/tcp_ledbat.c` has the same gain, end of slow start, slowdowns and decrease; that it puts a slowdown
-//! off by 30 s after each decrease, and counts one twice from which the window did not come back, is not in quell. Deviations: the decrease is applied once, when a round ends, and rounded down to whole packets in place of the
-//! GAIN of at most one packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
+//! Of the draft's text only the abstract could be read; the rules and constants are those that
+//! implementations of revision 01 quote (W += max(GAIN - Constant W (delay/target - 1), -W/2) per
+//! round trip, GAIN = 1 / min(16, ceil(2 TARGET / base))), with the draft's headings. Darwin's
+//! `bsd/netinet/tcp_ledbat.c` has the same gain, end of slow start, slowdowns and decrease; that it
+//! puts a slowdown off by 30 s after each decrease, and counts one twice from which the window did
+//! not come back, is not in quell. Deviations: the decrease is applied once, when a round ends, and
+//! rounded down to whole packets in place of the GAIN of at most one packet; Constant is 1; the
+//! delay is the lowest of four samples, as in `ledbat.rs`.
 
 use quell_qdisc::{MS, Nanos, num};
 
@@ -92,8 +96,8 @@ impl LedbatPlus {
         };
     }
 
-    /// Below the target a packet per so many rounds; above it, once per round, down by W (delay / target - 1), half of the window
-    /// at most.
+    /// Below the target a packet per so many rounds; above it, once per round, down by W (delay /
+    /// target - 1), half of the window at most.
     fn avoid(&mut self, s: &mut Sock, acked: u32) {
         let queuing = self.delays.queuing();
         let round_ends = s.una > self.round_end;
@@ -173,7 +177,8 @@ mod tests {
         l
     }
 
-    /// A round in congestion avoidance, acknowledged one by one, with this queuing delay over a base of 120 ms.
+    /// A round in congestion avoidance, acknowledged one by one, with this queuing delay over a
+    /// base of 120 ms.
     fn round(cwnd: u32, queuing: Nanos) -> u32 {
         let mut l = with_base(120 * MS);
         let mut s = Sock {

@@ -1,6 +1,7 @@
-//! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's `tcp_congestion_ops`, so that
-//! each file can be read beside its kernel twin. Sequence numbers count segments of one MSS; windows count packets. Unlike
-//! Linux's, sequence numbers and counters of packets have 64 bits and are simply compared; clocks wrap.
+//! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's
+//! `tcp_congestion_ops`, so that each file can be read beside its kernel twin. Sequence numbers
+//! count segments of one MSS; windows count packets. Unlike Linux's, sequence numbers and counters
+//! of packets have 64 bits and are simply compared; clocks wrap.
 
 pub mod bbr;
 pub mod bbr3;
@@ -62,7 +63,8 @@ pub enum CaState {
 
 /// The part of a sender that congestion control reads and writes (`tcp_sock` of Linux).
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
+/// are what a packet costs.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Sock {
@@ -160,7 +162,8 @@ impl Sock {
     pub fn is_cwnd_limited(&self) -> bool {
         self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)
     }
-    /// The pacing rate, or what it would be if the sender paced (`tcp_update_pacing_rate`): two windows per round in early slow start, 1.2 later.
+    /// The pacing rate, or what it would be if the sender paced (`tcp_update_pacing_rate`): two
+    /// windows per round in early slow start, 1.2 later.
     #[inline]
     pub fn rate_to_pace_at(&self) -> u64 {
         if self.pacing_rate != u64::MAX {
@@ -169,7 +172,8 @@ impl Sock {
         let (packets, round) = self.per_round();
         packets * u64::from(self.mss) / round.max(1)
     }
-    /// A million times the packets to send in a round (`tcp_update_pacing_rate`), and how long a round is, µs.
+    /// A million times the packets to send in a round (`tcp_update_pacing_rate`), and how long a
+    /// round is, µs.
     #[inline]
     fn per_round(&self) -> (u64, u64) {
         let gain = if self.cwnd < self.ssthresh / 2 {
@@ -180,7 +184,8 @@ impl Sock {
         let window = u64::from(self.cwnd).max(self.nxt - self.una);
         (window * gain, self.srtt / quell_qdisc::US)
     }
-    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
+    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find,
+    /// without its divisions.
     #[inline]
     fn sends_pairs(&self) -> bool {
         let (packets, round) = self.per_round();
@@ -210,7 +215,8 @@ impl Sock {
     }
 }
 
-/// What one ACK told about the rate of delivery (`rate_sample` of Linux, draft-cheng-iccrg-delivery-rate-estimation).
+/// What one ACK told about the rate of delivery (`rate_sample` of Linux,
+/// draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateSample {
     /// `Sock::delivered` when the newest acknowledged segment was sent.
@@ -219,7 +225,8 @@ pub struct RateSample {
     pub delivered: i32,
     /// The longer of the send and the ACK phase, ns; 0: no valid sample.
     pub interval: Nanos,
-    /// RTT of the newest segment that this ACK covers and that was sent once, ns; 0: none (`rs->rtt_us`).
+    /// RTT of the newest segment that this ACK covers and that was sent once, ns; 0: none
+    /// (`rs->rtt_us`).
     pub rtt: Nanos,
     /// Packets in flight before this ACK.
     pub prior_in_flight: u32,
@@ -227,7 +234,8 @@ pub struct RateSample {
     pub acked_sacked: u32,
     /// Segments newly marked lost by this ACK.
     pub losses: u32,
-    /// Segments that were in flight when the newest acknowledged one left, itself included (`tx_in_flight`).
+    /// Segments that were in flight when the newest acknowledged one left, itself included
+    /// (`tx_in_flight`).
     pub tx_in_flight: u32,
     /// Segments marked lost since then.
     pub lost: u32,
@@ -277,14 +285,15 @@ pub enum Event {
 pub enum EcnMode {
     /// If negotiated at all: RFC 3168, ECE until CWR, one reduction per round.
     Classic,
-    /// RFC 8257: ECT(0), and the receiver echoes each change of CE instead of latching ECE until CWR.
+    /// RFC 8257: ECT(0), and the receiver echoes each change of CE instead of latching ECE until
+    /// CWR.
     Dctcp,
     /// Accurate feedback and ECT(1) (RFC 9331): the receiver counts CE packets.
     Accurate,
 }
 
-/// The hooks of a congestion control, named as in Linux's `tcp_congestion_ops` and called at the same places.
-/// `now` is the time of the ACK or timer being processed.
+/// The hooks of a congestion control, named as in Linux's `tcp_congestion_ops` and called at the
+/// same places. `now` is the time of the ACK or timer being processed.
 pub trait Ops {
     /// The connection is established.
     fn init(&mut self, _s: &mut Sock, _now: Nanos, _seed: u64) {}
@@ -300,7 +309,8 @@ pub trait Ops {
     fn set_state(&mut self, _s: &mut Sock, _now: Nanos, _new: CaState) {}
     /// Something happened.
     fn event(&mut self, _s: &mut Sock, _now: Nanos, _e: Event) {}
-    /// Window and pacing rate, instead of `cong_avoid` and rate reduction, where `CongestionControl::full_control` says so.
+    /// Window and pacing rate, instead of `cong_avoid` and rate reduction, where
+    /// `CongestionControl::full_control` says so.
     fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
     /// The window after a reduction that proved spurious (`tcp_reno_undo_cwnd`).
     fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
@@ -308,7 +318,8 @@ pub trait Ops {
     }
 }
 
-/// A sender's congestion control. Plain data; hooks that run on every ACK are dispatched by `match`.
+/// A sender's congestion control. Plain data; hooks that run on every ACK are dispatched by
+/// `match`.
 #[derive(Clone, Debug)]
 pub enum CongestionControl {
     /// RFC 5681.
@@ -365,7 +376,8 @@ impl CongestionControl {
         }
     }
 
-    /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno without it, as in Linux.
+    /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno
+    /// without it, as in Linux.
     pub fn of(tcp: &Tcp) -> Self {
         match &tcp.cc {
             Cc::Dctcp | Cc::Prague { .. } if !tcp.ecn => Self::NewReno(NewReno),
@@ -477,14 +489,15 @@ impl CongestionControl {
         self.ops().undo_cwnd(s)
     }
 
-    /// `cong_control` replaces growth, proportional rate reduction and the end of a reduction (`tcp_cong_control`,
-    /// `tcp_end_cwnd_reduction`).
+    /// `cong_control` replaces growth, proportional rate reduction and the end of a reduction
+    /// (`tcp_cong_control`, `tcp_end_cwnd_reduction`).
     #[inline]
     pub fn full_control(&self) -> bool {
         matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_))
     }
 
-    /// Does code from outside control it, which may have more in common with others than a connection's state?
+    /// Does code from outside control it, which may have more in common with others than a
+    /// connection's state?
     pub fn is_outside(&self) -> bool {
         matches!(self, Self::Outside(_))
     }
@@ -505,8 +518,9 @@ impl CongestionControl {
         }
     }
 
-    /// How many packets leave as one burst (`tcp_tso_segs`; software segmentation keeps them together even where devices do not offload): what
-    /// the pacing rate sends in about 1 ms, and more on short paths; Prague's bursts last 0.25 ms.
+    /// How many packets leave as one burst (`tcp_tso_segs`; software segmentation keeps them
+    /// together even where devices do not offload): what the pacing rate sends in about 1 ms, and
+    /// more on short paths; Prague's bursts last 0.25 ms.
     #[inline]
     pub fn tso_segs(&self, s: &Sock) -> u32 {
         if matches!(self, Self::NewReno(_) | Self::Cubic(_)) && s.sends_pairs() {

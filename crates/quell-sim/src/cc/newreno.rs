@@ -1,7 +1,9 @@
-//! NewReno's window: slow start and congestion avoidance of RFC 5681, as `tcp_reno_*` of Linux's `net/ipv4/tcp_cong.c`.
+//! NewReno's window: slow start and congestion avoidance of RFC 5681, as `tcp_reno_*` of Linux's
+//! `net/ipv4/tcp_cong.c`.
 //!
-//! Deviations from RFC 5681: windows count packets, not bytes; the threshold is half the window, not half of what is in
-//! flight (Linux: the window is not grown unless it is used, so both agree for a busy sender).
+//! Deviations from RFC 5681: windows count packets, not bytes; the threshold is half the window,
+//! not half of what is in flight (Linux: the window is not grown unless it is used, so both agree
+//! for a busy sender).
 
 use quell_qdisc::Nanos;
 
@@ -29,7 +31,8 @@ pub(crate) fn half(s: &Sock) -> u32 {
     (s.cwnd / 2).max(2)
 }
 
-/// RFC 5681, section 3.1: a packet per acknowledged packet below the threshold, a packet per window above it.
+/// RFC 5681, section 3.1: a packet per acknowledged packet below the threshold, a packet per window
+/// above it.
 #[inline]
 pub(crate) fn cong_avoid(s: &mut Sock, acked: u32) {
     if !s.is_cwnd_limited() {
@@ -81,8 +84,8 @@ mod tests {
     #[test]
     fn congestion_avoidance_gains_one_packet_per_window() {
         let mut s = busy(20, 20);
-        // 20 + 21 + ... + 29 acknowledged packets are ten windows; one at a time, Linux notices each full window with
-        // the following ACK.
+        // 20 + 21 + ... + 29 acknowledged packets are ten windows; one at a time, Linux notices
+        // each full window with the following ACK.
         for _ in 0..(20..30).sum::<u32>() {
             NewReno.cong_avoid(&mut s, 0, 1);
         }

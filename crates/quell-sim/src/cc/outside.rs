@@ -1,8 +1,9 @@
 //! A congestion control that another crate brings: events in, a window out.
 //!
-//! All else the sender does as for every other: it finds and resends what is lost (RFC 8985), reacts once per round trip, comes
-//! down to the window that `on_congestion` left by proportional rate reduction (RFC 6937), and undoes a reduction that proved
-//! spurious. Windows and counts are packets of one MSS.
+//! All else the sender does as for every other: it finds and resends what is lost (RFC 8985),
+//! reacts once per round trip, comes down to the window that `on_congestion` left by proportional
+//! rate reduction (RFC 6937), and undoes a reduction that proved spurious. Windows and counts are
+//! packets of one MSS.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ pub struct Acked {
     pub now: Nanos,
     /// Packets that it newly acknowledges, by SACK too.
     pub delivered: u32,
-    /// Of these, packets with CE: those that the receiver counted where ECN is [`EcnMode::Accurate`], else all if the ACK has ECE.
+    /// Of these, packets with CE: those that the receiver counted where ECN is
+    /// [`EcnMode::Accurate`], else all if the ACK has ECE.
     pub marked: u32,
     /// Packets newly found lost.
     pub lost: u32,
@@ -71,8 +73,8 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
     /// The window that it wants now; 0 counts as 1. Asked for after each event.
     fn window(&self) -> u32;
 
-    /// Bytes of payload per second at which packets are to leave; `None`: as the window allows. Whether it paces at all is asked
-    /// once, before the connection starts.
+    /// Bytes of payload per second at which packets are to leave; `None`: as the window allows.
+    /// Whether it paces at all is asked once, before the connection starts.
     fn pacing_rate(&self) -> Option<u64> {
         None
     }
@@ -82,7 +84,8 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
         EcnMode::Classic
     }
 
-    /// The connection is established; `window` is the initial window (`iw`) of its scenario, `mss` the payload of a packet.
+    /// The connection is established; `window` is the initial window (`iw`) of its scenario, `mss`
+    /// the payload of a packet.
     fn on_start(&mut self, _now: Nanos, _window: u32, _mss: u32) {}
 
     /// An ACK arrived. Where it shows congestion, `on_congestion` came before.
@@ -91,7 +94,8 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
     /// There is a sign of congestion.
     fn on_congestion(&mut self, sign: &Sign);
 
-    /// The last reduction was for nothing: what counted as lost had arrived. `window` is that from before it.
+    /// The last reduction was for nothing: what counted as lost had arrived. `window` is that from
+    /// before it.
     fn on_spurious(&mut self, _window: u32) {}
 }
 

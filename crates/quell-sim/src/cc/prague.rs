@@ -1,25 +1,31 @@
-//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7: DCTCP for the Internet.
+//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7:
+//! DCTCP for the Internet.
 //!
-//! A fractional window shrinks by half the share of marked packets, at most once per round, and grows with each unmarked one; the
-//! rate is paced. At four packets and below the rate is controlled and the window follows; above, the other way round.
-//! With fixed point as there: alpha in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
+//! A fractional window shrinks by half the share of marked packets, at most once per round, and
+//! grows with each unmarked one; the rate is paced. At four packets and below the rate is
+//! controlled and the window follows; above, the other way round. With fixed point as there: alpha
+//! in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
 //!
-//! The rounds are those of a virtual round trip ([`VirtualRtt`]), two of the scalings that `tcp_prague.c` has had under
-//! `prague_rtt_scaling`: its own and 15 ms more (default; "additive", there with another number), or 25 ms at least ("rate", the
-//! only one of 0.7). 15 ms is what a classic flow waits in DualPI2, so that with the first the rates of Prague and CUBIC
-//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not (docs/lab/fidelity.md).
+//! The rounds are those of a virtual round trip ([`VirtualRtt`]), two of the scalings that
+//! `tcp_prague.c` has had under `prague_rtt_scaling`: its own and 15 ms more (default; "additive",
+//! there with another number), or 25 ms at least ("rate", the only one of 0.7). 15 ms is what a
+//! classic flow waits in DualPI2, so that with the first the rates of Prague and CUBIC stay within
+//! 1.5 of each other from 5 to 100 ms; with the second they do not (docs/lab/fidelity.md).
 //!
 //! Deviations from 0.7:
-//! - A mark that comes within a virtual round after a reduction is answered when the round is over (RFC 8257, section 3.3: once
-//!   per window of data). There only a mark after its end counts, at the next CWR, which makes reductions rarer by a third.
-//! - Growth stops only when the application has nothing to send, as in L4STeam's kernels up to 6.6. Later ones ask whether the
-//!   window limits, which below two packets per round it never does: such a flow stays where it is for good.
+//! - A mark that comes within a virtual round after a reduction is answered when the round is over
+//!   (RFC 8257, section 3.3: once per window of data). There only a mark after its end counts, at
+//!   the next CWR, which makes reductions rarer by a third.
+//! - Growth stops only when the application has nothing to send, as in L4STeam's kernels up to 6.6.
+//!   Later ones ask whether the window limits, which below two packets per round it never does:
+//!   such a flow stays where it is for good.
 //! - A loss does not bring it below two packets per round (RFC 5681, section 3.1).
-//! - Segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first reduction in slow start follows
-//!   is found by the counter of CE, which the engine keeps.
+//! - Segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first
+//!   reduction in slow start follows is found by the counter of CE, which the engine keeps.
 //!
-//! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
-//! A connection without ECN runs NewReno (`CongestionControl::of`).
+//! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here
+//! detects a classic ECN bottleneck. A connection without ECN runs NewReno
+//! (`CongestionControl::of`).
 
 use quell_qdisc::{Nanos, US, num};
 
@@ -34,7 +40,8 @@ const ONE: u64 = 1 << CWND_BITS;
 const MIN_CWND: u64 = 2;
 /// 100 kbit/s.
 const MIN_RATE: u64 = 12_500;
-/// The virtual round trip of RTT independence, which begins this many rounds after slow start and covers up to 100 ms.
+/// The virtual round trip of RTT independence, which begins this many rounds after slow start and
+/// covers up to 100 ms.
 const TARGET_RTT_US: u64 = 25_000;
 const TRANSITION_ROUNDS: u32 = 4;
 /// What a classic flow waits in DualPI2's queue (RFC 9332, appendix A.1: its target).
@@ -42,7 +49,8 @@ const ADDED_RTT_US: u64 = 15_000;
 /// Largest packet; IP and TCP headers with timestamps.
 const MTU: u64 = 1500;
 const HEADERS: u64 = 52;
-/// The pacing rate is 4/128 higher in the first half of each (virtual) round and lower in the second, so that marks come evenly.
+/// The pacing rate is 4/128 higher in the first half of each (virtual) round and lower in the
+/// second, so that marks come evenly.
 const RATE_OFFSET: u64 = 4;
 const RATE_OFFSET_BITS: u32 = 7;
 /// Weight of the RTT average that turns rates into windows: 1/128.
@@ -231,7 +239,8 @@ impl Prague {
             self.answer_marks(s, now);
         }
         let mut acked = rs.acked_sacked.saturating_sub(num::low_u32(marked));
-        // The window may not be the limit: at a paced rate of less than two packets per round it never is.
+        // The window may not be the limit: at a paced rate of less than two packets per round it
+        // never is.
         if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
                 acked = s.slow_start(acked);
@@ -305,7 +314,8 @@ impl Prague {
         }
     }
 
-    /// Not below two packets per round (RFC 5681, section 3.1, equation 4): 0.7 would repair many losses at next to no rate.
+    /// Not below two packets per round (RFC 5681, section 3.1, equation 4): 0.7 would repair many
+    /// losses at next to no rate.
     fn enter_loss(&mut self, s: &Sock) {
         self.loss_cwnd = s.cwnd;
         self.loss_rate = self.rate;
@@ -320,7 +330,8 @@ impl Prague {
         self.in_loss = true;
     }
 
-    /// Once per virtual round of the sender's, if it brought a mark (RFC 8257, section 3.3: once per window of data).
+    /// Once per virtual round of the sender's, if it brought a mark (RFC 8257, section 3.3: once
+    /// per window of data).
     fn answer_marks(&mut self, s: &Sock, now: Nanos) {
         let since = u64::from(micros(now).wrapping_sub(self.cwr_us));
         if self.unanswered && since >= self.virtual_rtt_us(s) {
@@ -504,7 +515,8 @@ mod tests {
         c.rounds = TRANSITION_ROUNDS;
         c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
         c.saw_ce = true;
-        // Marks at once, 5 ms and 20 ms later: the second is answered with the third, a virtual round after the first.
+        // Marks at once, 5 ms and 20 ms later: the second is answered with the third, a virtual
+        // round after the first.
         let mut after = |ms: u64, marks: u64| {
             s.delivered += 1;
             s.delivered_ce += marks;

@@ -1,5 +1,6 @@
-//! One sender over an ideal bottleneck, for the tests of congestion control alone: no loss, in-order ACKs one per packet,
-//! delivery rate samples and pacing as the engine gives them, and optionally a step threshold that marks.
+//! One sender over an ideal bottleneck, for the tests of congestion control alone: no loss,
+//! in-order ACKs one per packet, delivery rate samples and pacing as the engine gives them, and
+//! optionally a step threshold that marks.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,8 @@ pub struct Path {
     pub cc: CongestionControl,
     pub s: Sock,
     pub now: Nanos,
-    /// Time on the wire of a packet, the base round trip, and the sojourn beyond which packets are marked.
+    /// Time on the wire of a packet, the base round trip, and the sojourn beyond which packets are
+    /// marked.
     pub service: Nanos,
     pub rtt: Nanos,
     pub mark_beyond: Nanos,

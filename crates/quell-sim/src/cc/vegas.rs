@@ -1,8 +1,9 @@
-//! Vegas (Brakmo and Peterson, "TCP Vegas: end to end congestion avoidance on a global internet", IEEE JSAC 13(8), 1995), as
-//! Linux's `net/ipv4/tcp_vegas.c`: once per round the window moves by one packet so that 2 to 4 packets stay queued.
+//! Vegas (Brakmo and Peterson, "TCP Vegas: end to end congestion avoidance on a global internet",
+//! IEEE JSAC 13(8), 1995), as Linux's `net/ipv4/tcp_vegas.c`: once per round the window moves by
+//! one packet so that 2 to 4 packets stay queued.
 //!
-//! Deviations of both from the paper: loss recovery is the sender's own; slow start grows in every round and ends with the window
-//! that the measured rate needs; a round's RTT is its lowest sample.
+//! Deviations of both from the paper: loss recovery is the sender's own; slow start grows in every
+//! round and ends with the window that the measured rate needs; a round's RTT is its lowest sample.
 //! Deviation from Linux: products have 64 bits, where Linux's overflow beyond 4 294 packet seconds.
 
 use quell_qdisc::{Nanos, num};
@@ -78,7 +79,8 @@ impl Vegas {
         let Params { alpha, beta, gamma } = self.params;
         let (cwnd, base) = (u64::from(s.cwnd), u64::from(self.base_us));
         let rtt = u64::from(self.round_min_us);
-        // The paper's Diff: packets that the window holds beyond what the path without a queue does.
+        // The paper's Diff: packets that the window holds beyond what the path without a queue
+        // does.
         let queued = cwnd * (rtt - base) / base;
         if s.in_slow_start() {
             if queued > u64::from(gamma) {
@@ -161,7 +163,8 @@ mod tests {
     use super::*;
     use quell_qdisc::{MS, SEC};
 
-    /// After a round of `samples` RTTs above a base of 20 ms, in congestion avoidance unless `ssthresh` is larger.
+    /// After a round of `samples` RTTs above a base of 20 ms, in congestion avoidance unless
+    /// `ssthresh` is larger.
     fn after_round(cwnd: u32, ssthresh: u32, rtt: Nanos, samples: u32) -> Sock {
         let mut v = Vegas::new(Params::default());
         let mut s = Sock {
@@ -184,7 +187,8 @@ mod tests {
 
     #[test]
     fn two_to_four_queued_packets_leave_the_window_as_it_is() {
-        // Defaults of Linux's alpha and beta. Of 40 packets at twice 20 ms, half are queued: 40 * (rtt - base) / base.
+        // Defaults of Linux's alpha and beta. Of 40 packets at twice 20 ms, half are queued: 40 *
+        // (rtt - base) / base.
         for (rtt_us, cwnd) in [
             (20_400, 41), // 0.8 queued: grow
             (21_100, 40), // 2.2

@@ -1,9 +1,10 @@
-//! Westwood+ (Mascolo, Casetti, Gerla, Sanadidi and Wang, "TCP Westwood", MobiCom 2001; Grieco and Mascolo, "Performance evaluation
-//! and comparison of Westwood+, New Reno, and Vegas TCP congestion control", ACM CCR 34(2), 2004), as Linux's
-//! `net/ipv4/tcp_westwood.c`: Reno, but after a loss the window is the estimated bandwidth times the lowest RTT.
+//! Westwood+ (Mascolo, Casetti, Gerla, Sanadidi and Wang, "TCP Westwood", MobiCom 2001; Grieco and
+//! Mascolo, "Performance evaluation and comparison of Westwood+, New Reno, and Vegas TCP congestion
+//! control", ACM CCR 34(2), 2004), as Linux's `net/ipv4/tcp_westwood.c`: Reno, but after a loss the
+//! window is the estimated bandwidth times the lowest RTT.
 //!
-//! Deviation from Linux: every ACK that moves something is counted as those are that leave the header prediction. The two ways
-//! differ only while duplicate ACKs are still to be subtracted.
+//! Deviation from Linux: every ACK that moves something is counted as those are that leave the
+//! header prediction. The two ways differ only while duplicate ACKs are still to be subtracted.
 
 use quell_qdisc::{MS, Nanos, num};
 
@@ -14,7 +15,8 @@ const MIN_SAMPLE_MS: u32 = 50;
 /// The RTT before the first sample, ms (`TCP_WESTWOOD_INIT_RTT`).
 const INITIAL_RTT_MS: u32 = 20_000;
 
-/// One sender's Westwood+. Times named `_ms` are Linux's jiffies at HZ = 1000; bandwidths are bytes per millisecond.
+/// One sender's Westwood+. Times named `_ms` are Linux's jiffies at HZ = 1000; bandwidths are bytes
+/// per millisecond.
 #[derive(Clone, Debug)]
 pub struct Westwood {
     /// After one low-pass filter, and after two.
@@ -71,7 +73,8 @@ impl Westwood {
         self.sample_start_ms = now_ms;
     }
 
-    /// Bytes that arrived: a duplicate ACK counts as one segment, which the cumulative ACK does not count again.
+    /// Bytes that arrived: a duplicate ACK counts as one segment, which the cumulative ACK does not
+    /// count again.
     #[inline]
     fn newly_arrived(&mut self, s: &Sock) -> u64 {
         let mss = u64::from(s.mss);
@@ -234,7 +237,8 @@ mod tests {
             p.run_for(MS);
             least = least.min(p.s.cwnd);
         }
-        // The path holds 1666 packets/s * 40 ms = 67 packets, its queue 133 at the mark: Reno would keep half of 200.
+        // The path holds 1666 packets/s * 40 ms = 67 packets, its queue 133 at the mark: Reno would
+        // keep half of 200.
         assert!((50..=75).contains(&least), "{least}");
     }
 }

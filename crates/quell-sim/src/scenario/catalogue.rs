@@ -22,7 +22,8 @@ pub struct TableInfo {
 pub struct KeyInfo {
     /// The key.
     pub name: &'static str,
-    /// How its value is written: alternatives separated by `|`, words as they are, sorts of values in capitals (`N`, `TIME`).
+    /// How its value is written: alternatives separated by `|`, words as they are, sorts of values
+    /// in capitals (`N`, `TIME`).
     pub value: &'static str,
     /// What holds without it: as it would be written, in Markdown; empty for nothing.
     pub default: String,

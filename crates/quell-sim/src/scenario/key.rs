@@ -1,5 +1,5 @@
-//! One key of a scenario file, and a section: the keys that describe one struct. A section reads, checks, writes and lists its
-//! keys, so that a key is defined in one place.
+//! One key of a scenario file, and a section: the keys that describe one struct. A section reads,
+//! checks, writes and lists its keys, so that a key is defined in one place.
 
 use quell_link::Error;
 use quell_link::field::{Field, Range};

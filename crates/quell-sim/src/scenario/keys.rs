@@ -1,5 +1,5 @@
-//! Every key of a scenario file, once: the tables from which files are read and written, documents and schemas made, and
-//! misspelt keys corrected.
+//! Every key of a scenario file, once: the tables from which files are read and written, documents
+//! and schemas made, and misspelt keys corrected.
 
 mod class;
 mod file;
@@ -28,7 +28,8 @@ pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 /// The simulator's longest time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Nanos = 1 << 47;
 
-/// Longest name of a scenario, flow, host or node, characters. A file's name, which a scenario has without one, is no longer.
+/// Longest name of a scenario, flow, host or node, characters. A file's name, which a scenario has
+/// without one, is no longer.
 const LONGEST_NAME: usize = 256;
 
 /// Refuses a name that is too long for reports and records.

@@ -28,7 +28,8 @@ pub struct Scenario {
     pub up: Option<Link>,
     /// Further queues behind the bottleneck, in order; their `delay` adds to the path.
     pub hops: Vec<Link>,
-    /// A cell in place of the bottleneck; `link` then holds the words of its queues and the rate of its first two nodes.
+    /// A cell in place of the bottleneck; `link` then holds the words of its queues and the rate of
+    /// its first two nodes.
     pub wifi: Option<wifi::Wifi>,
     /// Traffic.
     pub flows: Vec<Flow>,
@@ -44,8 +45,9 @@ pub struct FramingWords {
 }
 
 impl FramingWords {
-    /// Reads keywords and what they mean: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As in `cake`, keywords add to
-    /// an overhead before them, and an overhead replaces what is before it.
+    /// Reads keywords and what they mean: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As
+    /// in `cake`, keywords add to an overhead before them, and an overhead replaces what is before
+    /// it.
     ///
     /// # Errors
     /// If there is no such keyword, or none at all, or a number is out of range.
@@ -105,7 +107,8 @@ pub struct Link {
     pub loss: f64,
     /// Queue words, checked.
     pub queue: String,
-    /// What a modem or base station on the network's side of the queue offers; `None`: there is none.
+    /// What a modem or base station on the network's side of the queue offers; `None`: there is
+    /// none.
     pub modem: Option<Rate>,
     /// Bytes that the modem's FIFO holds (default [`MODEM_BUFFER`]).
     pub modem_buffer: Option<u64>,

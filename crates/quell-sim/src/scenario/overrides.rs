@@ -22,8 +22,8 @@ pub struct Overrides {
     pub rtt: Option<String>,
     /// The bottleneck's trace, a path.
     pub trace: Option<String>,
-    /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]` and `rrul[@rtt=]`; together they replace all
-    /// flows.
+    /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]` and
+    /// `rrul[@rtt=]`; together they replace all flows.
     pub flows: Vec<String>,
     /// ECN for every TCP flow.
     pub ecn: bool,
@@ -195,8 +195,8 @@ fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     table
 }
 
-/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as in a file, of a scenario that lasts for
-/// `duration`.
+/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as in a file, of a
+/// scenario that lasts for `duration`.
 fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
     let fail = |e: Error| e.under(&format!("flow `{text}`"));
     let mut parts = text.split('@');

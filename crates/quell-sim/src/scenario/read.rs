@@ -110,8 +110,8 @@ fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
     tables.map(read).collect()
 }
 
-/// Puts the classes of one direction behind the words of its queue. A queue without classes that was named in place of the file's
-/// leaves them out.
+/// Puts the classes of one direction behind the words of its queue. A queue without classes that
+/// was named in place of the file's leaves them out.
 fn add_classes(
     link: &mut Table,
     classes: &[(&Table, Class, Direction)],

@@ -10,8 +10,9 @@ use super::syntax::value_schema;
 use super::toml::inline;
 use super::tree::Node;
 
-/// A JSON Schema of scenario files, for editors: it completes and describes keys and finds most mistakes. What depends on other
-/// files, on queue words or on a comparison of values only reading shows.
+/// A JSON Schema of scenario files, for editors: it completes and describes keys and finds most
+/// mistakes. What depends on other files, on queue words or on a comparison of values only reading
+/// shows.
 pub fn json_schema() -> Value {
     let [file, link, up, class, hop, wifi, noise, node, flow] = &TABLES;
     let one = |table: &TableKeys| json!({"$ref": format!("#/$defs/{}", table.name), "description": sentence(table.about)});
@@ -112,7 +113,8 @@ fn between(rows: &[Row], whole: bool) -> Vec<Value> {
     rules
 }
 
-/// `[[flow]]`: all keys of all kinds, so that editors list them, and for each kind which of them it has.
+/// `[[flow]]`: all keys of all kinds, so that editors list them, and for each kind which of them it
+/// has.
 fn flow_schema(table: &TableKeys) -> Value {
     let common = rows(table.sections);
     let mut all: BTreeMap<&str, Vec<(&str, Value)>> = BTreeMap::new();

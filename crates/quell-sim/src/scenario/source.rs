@@ -1,4 +1,5 @@
-//! A scenario's keys as they were given, before defaults are filled in: what is read, overridden and replaced.
+//! A scenario's keys as they were given, before defaults are filled in: what is read, overridden
+//! and replaced.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -50,7 +51,8 @@ impl Source {
         }
     }
 
-    /// Makes the paths of traces, which are relative to the file, relative to the working directory.
+    /// Makes the paths of traces, which are relative to the file, relative to the working
+    /// directory.
     fn with_traces_from_here(mut self) -> Self {
         let dir = Path::new(&self.path).parent().unwrap_or(Path::new(""));
         let find = |table: &mut Table| {
@@ -82,8 +84,10 @@ impl Source {
         Ok(self)
     }
 
-    /// Changes keys. A table changes the keys that it names and leaves the others; where there is a list of tables, it
-    /// changes each of them, and a key that only some kinds of flows have those of these kinds. A list of tables takes the place of what was there. [`Node::Nothing`] takes a key away.
+    /// Changes keys. A table changes the keys that it names and leaves the others; where there is a
+    /// list of tables, it changes each of them, and a key that only some kinds of flows have those
+    /// of these kinds. A list of tables takes the place of what was there. [`Node::Nothing`] takes
+    /// a key away.
     pub fn replace(mut self, changes: &Table) -> Self {
         if changes.has("flow") {
             overrides::put_default_flow(&mut self.file);

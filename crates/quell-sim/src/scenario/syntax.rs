@@ -5,9 +5,9 @@ use quell_link::units;
 use quell_qdisc::num;
 use serde_json::{Value, json};
 
-/// The schema of the values that [`super::catalogue::KeyInfo::value`] describes; `range` bounds `N`,
-/// `X` and `BYTES`. Lists are in brackets: `[N, N]` has two items, `[N, ...]` one or more, `[N ...]`
-/// any number.
+/// The schema of the values that [`super::catalogue::KeyInfo::value`] describes; `range` bounds
+/// `N`, `X` and `BYTES`. Lists are in brackets: `[N, N]` has two items, `[N, ...]` one or more,
+/// `[N ...]` any number.
 pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
     let alternatives = split(syntax, '|');
     let mut schemas: Vec<Value> = Vec::new();
@@ -118,8 +118,8 @@ fn whole(x: f64) -> Value {
     }
 }
 
-/// A regular expression for what [`units`] reads: a decimal number that is not negative, optional blanks and one of these
-/// units, whose letters may be in upper or lower case.
+/// A regular expression for what [`units`] reads: a decimal number that is not negative, optional
+/// blanks and one of these units, whose letters may be in upper or lower case.
 fn quantity(units: &[&str]) -> String {
     let any_case = |c: char| match c.is_ascii_alphabetic() {
         true => format!("[{c}{}]", c.to_ascii_uppercase()),

@@ -631,7 +631,8 @@ fn seeds_of_runs_differ_and_the_first_is_the_seed_itself() {
     assert!(seeds.iter().all(|s| *s < 1 << 53));
 }
 
-/// Texts of files: a head, then lines with tables, keys with valid values, keys with arbitrary values, and arbitrary text.
+/// Texts of files: a head, then lines with tables, keys with valid values, keys with arbitrary
+/// values, and arbitrary text.
 fn fragments() -> impl Strategy<Value = String> {
     let heads = [
         "[link]",

@@ -304,7 +304,8 @@ pub struct VideoCall {
     pub max_rate: u64,
 }
 
-/// libwebrtc's: `kDefaultStartBitrateBps`, and the most for pictures of 1280 x 720 (`GetMaxDefaultVideoBitrateKbps`).
+/// libwebrtc's: `kDefaultStartBitrateBps`, and the most for pictures of 1280 x 720
+/// (`GetMaxDefaultVideoBitrateKbps`).
 impl Default for VideoCall {
     fn default() -> Self {
         Self {
@@ -380,7 +381,8 @@ pub struct Tcp {
     pub iw: u32,
     /// 200 ms.
     pub min_rto: Nanos,
-    /// RTO = max(srtt + 4·rttvar, min_rto) as ns-3, instead of Linux's srtt + max(4·rttvar, min_rto).
+    /// RTO = max(srtt + 4·rttvar, min_rto) as ns-3, instead of Linux's srtt + max(4·rttvar,
+    /// min_rto).
     pub rto_ns3: bool,
     /// Segments per ACK (2).
     pub delack: u32,
@@ -467,7 +469,8 @@ impl Cc {
     pub(super) const NAMES: &str =
         "newreno|reno|cubic|bic|bbr|bbr3|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
 
-    /// A congestion control that another crate brings: `name` is what records call it, `make` is called for each connection.
+    /// A congestion control that another crate brings: `name` is what records call it, `make` is
+    /// called for each connection.
     pub fn outside<C: outside::Congestion + 'static>(
         name: &str,
         make: impl Fn() -> C + Send + Sync + 'static,

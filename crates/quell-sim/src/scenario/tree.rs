@@ -24,7 +24,8 @@ struct Entry {
     value: Node,
 }
 
-/// A value. Words, numbers and booleans are all text, so that files and command lines are read by the same functions.
+/// A value. Words, numbers and booleans are all text, so that files and command lines are read by
+/// the same functions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// In quotes in the file.
@@ -292,8 +293,8 @@ impl Table {
         }
     }
 
-    /// Takes over the values of `base` for the keys that `wanted` names, unless this table has the key or one that
-    /// takes its place.
+    /// Takes over the values of `base` for the keys that `wanted` names, unless this table has the
+    /// key or one that takes its place.
     pub(super) fn inherit(
         &mut self,
         base: &Table,

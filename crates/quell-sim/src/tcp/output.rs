@@ -1,4 +1,5 @@
-//! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
+//! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing
+//! (`tcp_output.c` of Linux).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC, num};
 
@@ -90,7 +91,8 @@ impl Sender {
         self.s.nxt < self.offered(now) && self.packets_out() < self.c.window
     }
 
-    /// `tcp_write_xmit`: sends new data as windows, pacing and the application allow. `probe` forces one segment out.
+    /// `tcp_write_xmit`: sends new data as windows, pacing and the application allow. `probe`
+    /// forces one segment out.
     #[inline]
     pub(super) fn write_xmit<E: Egress>(
         &mut self,
@@ -143,7 +145,8 @@ impl Sender {
                     false => cc.tso_segs(&self.s),
                 };
             }
-            // What is left of the 64 KiB buffer at the head of Linux's queue does not wait for more.
+            // What is left of the 64 KiB buffer at the head of Linux's queue does not wait for
+            // more.
             let whole = u64::from(burst).min(self.buffer_end - self.s.nxt);
             if may_wait && u64::from(quota) < whole {
                 limited = true;
@@ -184,7 +187,8 @@ impl Sender {
         }
     }
 
-    /// Packets in flight; without limited transmit the first duplicate ACKs do not count as departures (RFC 3042).
+    /// Packets in flight; without limited transmit the first duplicate ACKs do not count as
+    /// departures (RFC 3042).
     #[inline]
     fn in_flight(&self) -> u32 {
         if !self.c.limited_transmit && self.s.state <= CaState::Disorder {
@@ -193,7 +197,8 @@ impl Sender {
         self.s.in_flight()
     }
 
-    /// `tcp_tso_should_defer`: less than a burst may leave, and the next ACK is near enough to make it whole.
+    /// `tcp_tso_should_defer`: less than a burst may leave, and the next ACK is near enough to make
+    /// it whole.
     #[inline]
     fn defers(&self, now: Nanos, quota: u32) -> bool {
         if self.s.state >= CaState::Recovery
@@ -207,7 +212,8 @@ impl Sender {
         expected <= now + (self.s.srtt / 2).min(MS)
     }
 
-    /// First data after the pipe was empty (`tcp_cwnd_restart` after a long silence, CA_EVENT_TX_START).
+    /// First data after the pipe was empty (`tcp_cwnd_restart` after a long silence,
+    /// CA_EVENT_TX_START).
     #[cold]
     fn on_pipe_empty(&mut self, now: Nanos, cc: &mut CongestionControl) {
         let rto = self.rtt.rto;
@@ -238,8 +244,8 @@ impl Sender {
         };
     }
 
-    /// `send_new` of a burst of several, where nothing but their numbers distinguishes them and the queue takes them all;
-    /// otherwise false, and nothing happens.
+    /// `send_new` of a burst of several, where nothing but their numbers distinguishes them and the
+    /// queue takes them all; otherwise false, and nothing happens.
     #[inline(always)]
     fn send_run<E: Egress>(&mut self, now: Nanos, count: u32, egress: &mut E) -> bool {
         let first = self.s.nxt;
@@ -250,7 +256,8 @@ impl Sender {
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let tsecr = self.ts_recent;
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
-        // What a closure borrows would have to lie in memory, because some queues' code is out of line.
+        // What a closure borrows would have to lie in memory, because some queues' code is out of
+        // line.
         let taken = egress.send_run(now, bytes, count, move |k| {
             let seq = num::low_u32(first + u64::from(k));
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
@@ -288,7 +295,8 @@ impl Sender {
         self.send_data(now, seq, self.c.ect, (cwr, push), egress);
     }
 
-    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`): the receiver does not wait.
+    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`):
+    /// the receiver does not wait.
     #[inline(always)]
     fn send_data<E: Egress>(
         &self,
@@ -320,7 +328,8 @@ impl Sender {
         });
     }
 
-    /// `tcp_update_skb_after_send`: what was just sent takes its time at the pacing rate, less what the pacer was late.
+    /// `tcp_update_skb_after_send`: what was just sent takes its time at the pacing rate, less what
+    /// the pacer was late.
     fn pace(&mut self, now: Nanos, count: u32) {
         let start = self.s.edt.max(now);
         let credit = start - self.s.edt.min(start);
@@ -409,7 +418,8 @@ impl Sender {
         self.send_again(now, seq, paced, egress);
     }
 
-    /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under way.
+    /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under
+    /// way.
     pub(super) fn send_again<E: Egress>(
         &mut self,
         now: Nanos,

@@ -1,6 +1,8 @@
-//! RACK: a segment is lost if one sent sufficiently later arrived (RFC 8985, section 6.2; Linux `tcp_recovery.c`).
+//! RACK: a segment is lost if one sent sufficiently later arrived (RFC 8985, section 6.2; Linux
+//! `tcp_recovery.c`).
 //!
-//! Segments that were sent once lie in order of sending already; retransmissions are kept in a queue of their own.
+//! Segments that were sent once lie in order of sending already; retransmissions are kept in a
+//! queue of their own.
 
 use quell_qdisc::Nanos;
 
@@ -21,7 +23,8 @@ impl Sender {
         (self.s.min_rtt / 4 * u64::from(self.rack.steps)).min(self.s.srtt)
     }
 
-    /// `tcp_rack_update_reo_wnd`: a D-SACK widens the window by a quarter of the lowest RTT, once a round.
+    /// `tcp_rack_update_reo_wnd`: a D-SACK widens the window by a quarter of the lowest RTT, once a
+    /// round.
     pub(super) fn update_reordering_window(&mut self, f: &Flags) {
         let r = &mut self.rack;
         if f.prior_una < r.round {
@@ -42,7 +45,8 @@ impl Sender {
         self.rack.persist = self.rack.persist.saturating_sub(1);
     }
 
-    /// `tcp_rack_mark_lost`: marks what is lost and sets the reordering timer for what may be. True if it set it.
+    /// `tcp_rack_mark_lost`: marks what is lost and sets the reordering timer for what may be. True
+    /// if it set it.
     pub(super) fn rack_mark_lost(&mut self, now: Nanos) -> bool {
         let wait = self.rack_detect(now);
         if wait > 0 {
@@ -51,7 +55,8 @@ impl Sender {
         wait > 0
     }
 
-    /// `tcp_rack_detect_loss`: how long the last of the suspicious segments may still take; 0 if none.
+    /// `tcp_rack_detect_loss`: how long the last of the suspicious segments may still take; 0 if
+    /// none.
     fn rack_detect(&mut self, now: Nanos) -> Nanos {
         let window = self.reordering_window();
         let deadline = self.rack.rtt + window;

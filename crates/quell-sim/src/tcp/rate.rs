@@ -1,5 +1,5 @@
-//! Samples of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation, `tcp_rate.c` of Linux), taken only for congestion
-//! controls that use them.
+//! Samples of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation, `tcp_rate.c` of
+//! Linux), taken only for congestion controls that use them.
 
 use quell_qdisc::{Nanos, num};
 

@@ -1,8 +1,9 @@
-//! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN echo.
+//! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN
+//! echo.
 //!
-//! Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681 section 4.2, RFC 2018, RFC 2883,
-//! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is the flow's `buffer` from the
-//! start).
+//! Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681
+//! section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the
+//! receive window's autotuning (it is the flow's `buffer` from the start).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US, num};
 
@@ -41,7 +42,8 @@ pub struct Config {
 
 /// The receiver.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
+/// are what a packet costs.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Receiver {
@@ -62,7 +64,8 @@ pub struct Receiver {
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
-    /// Segments up to the next one that is measured: here, because an arriving segment writes this cache line anyway.
+    /// Segments up to the next one that is measured: here, because an arriving segment writes this
+    /// cache line anyway.
     pub until_sample: u16,
     ranges: Vec<(u64, u64)>,
     dsack: Option<(u32, u32)>,
@@ -124,8 +127,8 @@ impl Receiver {
         self.delack_at.min(self.compressed_at)
     }
 
-    /// A segment arrives. What comes back is an ACK that owes nothing to this segment (DCTCP's, for the state before it);
-    /// ask `ack_due` for this segment's own.
+    /// A segment arrives. What comes back is an ACK that owes nothing to this segment (DCTCP's, for
+    /// the state before it); ask `ack_due` for this segment's own.
     #[inline(always)]
     pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
         let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
@@ -145,7 +148,8 @@ impl Receiver {
             if !self.ranges.is_empty() {
                 self.fill();
             }
-            // The application reads all there is, which answers a pushed segment at once (`tcp_cleanup_rbuf`).
+            // The application reads all there is, which answers a pushed segment at once
+            // (`tcp_cleanup_rbuf`).
             self.ack_now |= p.push() & self.ranges.is_empty();
             return before;
         }
@@ -167,7 +171,8 @@ impl Receiver {
     /// `tcp_event_data_recv`: quick ACKs after a long silence, as at the start.
     #[inline]
     fn on_gap(&mut self, now: Nanos) {
-        // Selected, not branched: where a thousand flows share a link, every second gap is a long one.
+        // Selected, not branched: where a thousand flows share a link, every second gap is a long
+        // one.
         let silent = now - self.last_arrival > self.config.quiet;
         self.quick = self.quick.max(if silent { MAX_QUICKACKS } else { 0 });
         self.last_arrival = now;
@@ -191,7 +196,8 @@ impl Receiver {
                 }
             }
             EcnMode::Dctcp => {
-                // RFC 8257, section 3.2: when CE changes, an ACK that is owed leaves before, with the old state.
+                // RFC 8257, section 3.2: when CE changes, an ACK that is owed leaves before, with
+                // the old state.
                 if ce != self.ce_state {
                     let owes = self.delack_at != NEVER;
                     self.echo = self.ce_state;
@@ -293,7 +299,8 @@ impl Receiver {
         self.compress(now)
     }
 
-    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one for 45 segments, or when `compressed_at` is due.
+    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one for 45 segments, or when
+    /// `compressed_at` is due.
     fn compress(&mut self, now: Nanos) -> bool {
         if !self.config.sack || self.compressed >= COMPRESSED {
             return true;
@@ -321,7 +328,8 @@ impl Receiver {
         ack
     }
 
-    /// Writes the ACK that leaves now where it will lie: a copy of what was just written in small pieces would stall.
+    /// Writes the ACK that leaves now where it will lie: a copy of what was just written in small
+    /// pieces would stall.
     #[inline]
     pub fn write_ack(&mut self, ack: &mut Ack) {
         self.quick = self.quick.saturating_sub(1);

@@ -1,5 +1,6 @@
-//! The states of a sender: Open, Disorder, CWR, Recovery, Loss (`tcp_fastretrans_alert` of Linux), proportional rate reduction
-//! (RFC 6937), undo by D-SACK and timestamps (RFC 3708, RFC 4015), F-RTO (RFC 5682).
+//! The states of a sender: Open, Disorder, CWR, Recovery, Loss (`tcp_fastretrans_alert` of Linux),
+//! proportional rate reduction (RFC 6937), undo by D-SACK and timestamps (RFC 3708, RFC 4015),
+//! F-RTO (RFC 5682).
 
 use quell_qdisc::{Nanos, num};
 
@@ -33,7 +34,8 @@ impl Sender {
             self.retrans_stamp = 0;
         } else if self.s.una >= self.high_seq {
             match self.s.state {
-                // CWR lasts until something above high_seq is acknowledged, so that the CWR flag reached the receiver.
+                // CWR lasts until something above high_seq is acknowledged, so that the CWR flag
+                // reached the receiver.
                 CaState::Cwr if self.s.una != self.high_seq => {
                     self.end_cwnd_reduction(now, cc);
                     self.set_state(now, CaState::Open, cc);
@@ -110,7 +112,8 @@ impl Sender {
             return;
         }
         if !self.c.sack {
-            // RFC 6582: the third duplicate (later after reordering), or a partial ACK in recovery, tells that the first segment is lost.
+            // RFC 6582: the third duplicate (later after reordering), or a partial ACK in recovery,
+            // tells that the first segment is lost.
             let partial = self.s.state == CaState::Recovery && f.acked;
             let third = self.s.state < CaState::Recovery && self.s.sacked_out >= self.reordering;
             if (partial || third) && self.segs.flags(self.s.una) & LOST == 0 {
@@ -131,7 +134,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_check_reno_reordering`: more duplicates than segments can have left, one at least being the hole, are reordering.
+    /// `tcp_check_reno_reordering`: more duplicates than segments can have left, one at least being
+    /// the hole, are reordering.
     pub(super) fn limit_reno_sack(&mut self, acked: u32) {
         let out = self.packets_out();
         let holes = self.s.lost_out.max(1).min(out);
@@ -230,7 +234,8 @@ impl Sender {
         self.cwr = true;
     }
 
-    /// `tcp_cwnd_reduction`: proportional rate reduction, with the slow start bound below the threshold.
+    /// `tcp_cwnd_reduction`: proportional rate reduction, with the slow start bound below the
+    /// threshold.
     pub(super) fn cwnd_reduction(&mut self, delivered: u32, lost: u32, acked: bool) {
         if delivered == 0 || self.s.prior_cwnd == 0 {
             return;
@@ -300,7 +305,8 @@ impl Sender {
             self.undo_cwnd_reduction(false, cc);
         }
         if self.s.una == self.high_seq && !self.c.sack {
-            // Without SACK, duplicates of this recovery must not start another (RFC 6582, section 3.2).
+            // Without SACK, duplicates of this recovery must not start another (RFC 6582, section
+            // 3.2).
             if !self.any_retrans() {
                 self.retrans_stamp = 0;
             }

@@ -1,4 +1,5 @@
-//! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator (`tcp_rtt_estimator`), in microseconds.
+//! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator
+//! (`tcp_rtt_estimator`), in microseconds.
 
 use quell_qdisc::{Nanos, SEC, US, num};
 
@@ -26,8 +27,8 @@ pub struct Rtt {
 }
 
 impl Rtt {
-    /// No sample yet. `ns3` takes RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298, section 2.4) instead of Linux's
-    /// srtt + max(4 rttvar, min_rto).
+    /// No sample yet. `ns3` takes RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298, section 2.4)
+    /// instead of Linux's srtt + max(4 rttvar, min_rto).
     pub fn new(min_rto: Nanos, ns3: bool) -> Self {
         Self {
             srtt8: 0,
@@ -56,7 +57,8 @@ impl Rtt {
     /// A new lowest RTT is due (the old one left the window), or this is lower.
     #[inline]
     pub fn update_min(&mut self, now: Nanos, rtt: Nanos, min: &mut Nanos) {
-        // Selected, not branched: on a queue that often empties, the lowest RTT comes again and again at random.
+        // Selected, not branched: on a queue that often empties, the lowest RTT comes again and
+        // again at random.
         let fresh = (rtt <= *min) | (now - self.min_at > MIN_RTT_WINDOW);
         *min = if fresh { rtt.max(US) } else { *min };
         self.min_at = if fresh { now } else { self.min_at };

@@ -1,5 +1,5 @@
-//! Processing of SACK blocks (`tcp_sacktag_write_queue` of Linux): segments that arrived out of order (RFC 2018), and retransmissions
-//! that were not needed (RFC 2883, RFC 3708).
+//! Processing of SACK blocks (`tcp_sacktag_write_queue` of Linux): segments that arrived out of
+//! order (RFC 2018), and retransmissions that were not needed (RFC 2883, RFC 3708).
 
 use quell_qdisc::{Nanos, num};
 

@@ -1,4 +1,5 @@
-//! The sender's scoreboard: for each segment in flight the time it was last sent and its state, eight bytes in all.
+//! The sender's scoreboard: for each segment in flight the time it was last sent and its state,
+//! eight bytes in all.
 
 use quell_qdisc::{Nanos, num};
 

@@ -1,7 +1,8 @@
 //! The sending half of a connection: what an ACK does (`tcp_ack` of Linux), with the scoreboard.
 //!
-//! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK (paths of quell keep order, so
-//! `reord_seen` never becomes true); no SACK reneging; the receive window is constant.
+//! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK
+//! (paths of quell keep order, so `reord_seen` never becomes true); no SACK reneging; the receive
+//! window is constant.
 
 use std::collections::VecDeque;
 
@@ -82,7 +83,8 @@ impl Sender {
         self.c.ect
     }
 
-    /// When a segment in flight was sent; `None` if it is not, or was sent again: which copy arrived is unknown.
+    /// When a segment in flight was sent; `None` if it is not, or was sent again: which copy
+    /// arrived is unknown.
     pub fn sent_once(&self, low: u32) -> Option<Nanos> {
         let seq = expand(self.s.una, low);
         let in_flight = (self.s.una..self.s.nxt).contains(&seq);
@@ -205,7 +207,8 @@ impl Sender {
         self.write_xmit(now, cc, egress, false);
     }
 
-    /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it at each step.
+    /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it
+    /// at each step.
     #[inline]
     fn is_plain(&self, a: &Ack, cumulative: u64) -> bool {
         cumulative > self.s.una
@@ -237,7 +240,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is acknowledged: the newest segment's RTT.
+    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is
+    /// acknowledged: the newest segment's RTT.
     #[inline]
     fn clean_fast(&mut self, now: Nanos, cumulative: u64, cc: &mut CongestionControl) -> Nanos {
         let acked = num::low_u32(cumulative - self.s.una);
@@ -275,8 +279,9 @@ impl Sender {
         if a.count > 0 {
             self.sacktag(now, a, f, rs, &mut sack);
         } else if !self.c.sack && !f.acked {
-            // RFC 6582: each duplicate ACK means that a segment left; after a timeout only if new data were sent since, and
-            // not while the end of a recovery is awaited (`tcp_process_loss`, `tcp_try_undo_recovery`).
+            // RFC 6582: each duplicate ACK means that a segment left; after a timeout only if new
+            // data were sent since, and not while the end of a recovery is awaited
+            // (`tcp_process_loss`, `tcp_try_undo_recovery`).
             let counts = match self.s.state {
                 CaState::Loss => self.s.nxt > self.high_seq,
                 CaState::Recovery => self.s.una < self.high_seq,
@@ -344,7 +349,8 @@ impl Sender {
         cc.pkts_acked(&mut self.s, now, acked, rs.rtt);
     }
 
-    /// `tcp_ack_update_rtt`: Karn's rule, with SACK times and timestamps where the acknowledged data give no sample.
+    /// `tcp_ack_update_rtt`: Karn's rule, with SACK times and timestamps where the acknowledged
+    /// data give no sample.
     fn slow_rtt(
         &mut self,
         now: Nanos,

@@ -1,4 +1,5 @@
-//! The state of a sender, which each file of this folder changes in its part: as Linux's `tcp_sock`.
+//! The state of a sender, which each file of this folder changes in its part: as Linux's
+//! `tcp_sock`.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,8 @@ use crate::packet::{FlowId, Pkt, SACK_BLOCKS};
 pub trait Egress {
     /// The packet of `len` bytes that `make` makes leaves the sender now.
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
-    /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise false, and nothing happens.
+    /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise
+    /// false, and nothing happens.
     fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
     /// A segment is about to be sent again; `sent_once`: when it had been sent, if once only.
     fn sends_again(&mut self, _now: Nanos, _seq: u64, _sent_once: Option<Nanos>) {}
@@ -55,7 +57,8 @@ pub struct Config {
 
 /// The sender.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
+/// are what a packet costs.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Sender {
@@ -76,7 +79,8 @@ pub struct Sender {
     pub(super) cwr: bool,
     pub(super) frto: bool,
     pub(super) tlp_again: bool,
-    /// Neither ECN nor rate samples nor a congestion control with full control: an ACK without trouble takes the short path.
+    /// Neither ECN nor rate samples nor a congestion control with full control: an ACK without
+    /// trouble takes the short path.
     pub(super) plain: bool,
     pub(super) rate: Option<Box<RateRing>>,
     pub(super) c: Config,
@@ -148,7 +152,8 @@ pub enum Timer {
     Reorder,
 }
 
-/// When the first and the last of the newly SACKed segments that were sent once had been sent; 0: none.
+/// When the first and the last of the newly SACKed segments that were sent once had been sent; 0:
+/// none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SackTimes {
     pub first: Nanos,
@@ -213,7 +218,8 @@ pub(super) struct Snapshot {
     pub(super) delivered: u64,
     /// In flight with it.
     pub(super) inflight: u32,
-    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits half a cache line.
+    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits
+    /// half a cache line.
     pub(super) lost_limited: u32,
 }
 

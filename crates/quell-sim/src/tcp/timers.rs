@@ -1,5 +1,6 @@
-//! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7) and RACK's reordering window
-//! (`tcp_timer.c` of Linux), beside the pacer's and the application's own times.
+//! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7)
+//! and RACK's reordering window (`tcp_timer.c` of Linux), beside the pacer's and the application's
+//! own times.
 
 use quell_qdisc::{MS, NEVER, Nanos, num};
 
@@ -33,7 +34,8 @@ impl Sender {
         self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
     }
 
-    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's transmission.
+    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's
+    /// transmission.
     pub(super) fn rearm_rto(&mut self, now: Nanos) {
         if self.packets_out() == 0 {
             self.set_timer(Timer::None, NEVER);
@@ -145,7 +147,8 @@ impl Sender {
         self.set_timer(Timer::Rto, now + self.rto());
     }
 
-    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last segment again.
+    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last
+    /// segment again.
     fn on_probe_timer<E: Egress>(
         &mut self,
         now: Nanos,

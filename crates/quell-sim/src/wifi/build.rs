@@ -1,4 +1,5 @@
-//! From a scenario to a cell and its queues: one for each neighbour and access category that packets go to.
+//! From a scenario to a cell and its queues: one for each neighbour and access category that
+//! packets go to.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,8 @@ fn ways(wifi: &Wifi, scenario: &Scenario) -> Result<Vec<Way>, Error> {
     Ok(ways)
 }
 
-/// The cell of a scenario with this queue in every node that names none of its own, and a port per queue.
+/// The cell of a scenario with this queue in every node that names none of its own, and a port per
+/// queue.
 pub(crate) fn build(
     scenario: &Scenario,
     wifi: &Wifi,
@@ -132,8 +134,9 @@ pub(crate) fn build(
     Ok((ports, cell))
 }
 
-/// For each queue and the last one of a way, the queue in between that is next. Of ways that part and meet again the later one
-/// in the scenario holds; all of it does, so that none leads in a circle.
+/// For each queue and the last one of a way, the queue in between that is next. Of ways that part
+/// and meet again the later one in the scenario holds; all of it does, so that none leads in a
+/// circle.
 fn next_hops(ways: &[Vec<usize>], count: usize) -> Vec<u8> {
     let mut next = vec![0; count * count];
     for way in ways {

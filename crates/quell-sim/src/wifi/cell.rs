@@ -1,15 +1,18 @@
 //! The channel and its nodes: from event to event, never slot by slot.
 //!
-//! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the start of the contender whose
-//! backoff runs out first. Contenders whose backoffs run out together collide; all others stop counting when they hear a
-//! frame. A table says which nodes hear each other, so hidden nodes need no special case.
+//! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the
+//! start of the contender whose backoff runs out first. Contenders whose backoffs run out together
+//! collide; all others stop counting when they hear a frame. A table says which nodes hear each
+//! other, so hidden nodes need no special case.
 //!
 //! Simpler than IEEE 802.11-2012, and why:
-//! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are no distances. MPDUs of an A-MPDU
-//!   that were through before are received.
-//! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that backoffs which end together collide.
+//! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are
+//!   no distances. MPDUs of an A-MPDU that were through before are received.
+//! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that backoffs
+//!   which end together collide.
 //! - Frames are lost at their receiver only; all others that hear a frame alone read its duration.
-//! - A frame that is given up no longer holds up those after it, as if the block ACK request that tells so took no time.
+//! - A frame that is given up no longer holds up those after it, as if the block ACK request that
+//!   tells so took no time.
 //! - Block ACK sessions are there from the start; beacons and management frames are left out.
 
 use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng, num};
@@ -86,7 +89,8 @@ pub struct Node {
     nav: Nanos,
     /// When it last sent data.
     data_at: Nanos,
-    /// Time that it sensed the channel busy, and what of it was not its own doing; now, and when windows ended.
+    /// Time that it sensed the channel busy, and what of it was not its own doing; now, and when
+    /// windows ended.
     busy: (Nanos, Nanos),
     marks: [(Nanos, Nanos, Nanos); 2],
 }
@@ -227,7 +231,8 @@ impl Cell {
         }
     }
 
-    /// There may be more for the hardware outside an exchange: if it had nothing, its backoff begins.
+    /// There may be more for the hardware outside an exchange: if it had nothing, its backoff
+    /// begins.
     fn refill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         let idle = self.contenders[c].hardware.is_empty();
         self.fill(c, now, ports);
@@ -275,7 +280,8 @@ impl Cell {
     fn access(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         let node = usize::from(self.contenders[c].node);
         if self.nodes[node].sending {
-            // Another category of this node sends at this very instant: the lower one takes it for a collision (9.19.2.3).
+            // Another category of this node sends at this very instant: the lower one takes it for
+            // a collision (9.19.2.3).
             let k = &mut self.contenders[c];
             k.start();
             return k.failed(self.config.access.retries, &mut self.rng);
@@ -395,7 +401,8 @@ impl Cell {
         }
     }
 
-    /// A node senses a frame: its contenders stop, except those that start before they can sense it.
+    /// A node senses a frame: its contenders stop, except those that start before they can sense
+    /// it.
     #[inline]
     fn freeze(&mut self, node: usize, now: Nanos) {
         let sending = self.nodes[node].sending;
@@ -425,7 +432,8 @@ impl Cell {
         }
     }
 
-    /// MPDUs of A-MPDUs on the air are delivered to the upper layer one by one (9.21.7.6.2), the last one when its frame ends.
+    /// MPDUs of A-MPDUs on the air are delivered to the upper layer one by one (9.21.7.6.2), the
+    /// last one when its frame ends.
     fn mpdus_arrive(&mut self, now: Nanos, ports: &mut [Port]) {
         self.mpdu_at = NEVER;
         for i in 0..self.on_air.len() {
@@ -594,7 +602,8 @@ impl Cell {
         }
     }
 
-    /// Within a transmission opportunity the next exchange follows without a backoff, if all of it fits (9.19.2.4).
+    /// Within a transmission opportunity the next exchange follows without a backoff, if all of it
+    /// fits (9.19.2.4).
     fn goes_on(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
         let end = self.contenders[c].txop_end;
         if end <= now || !self.prepare(c, now + SIFS, ports) {
@@ -632,8 +641,8 @@ impl Cell {
         }
     }
 
-    /// The hardware has room: when the first discipline is to be asked again that sends nothing before its time. Without room
-    /// there is no need, because who makes room fills it.
+    /// The hardware has room: when the first discipline is to be asked again that sends nothing
+    /// before its time. Without room there is no need, because who makes room fills it.
     fn set_wake(&mut self, c: usize, now: Nanos) {
         let links = self.contenders[c].links.iter();
         let times = links.map(|l| self.links[usize::from(*l)].not_before);

@@ -1,12 +1,14 @@
-//! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of noise.
+//! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of
+//! noise.
 
 use quell_qdisc::{Nanos, Rng, num};
 
 use crate::scenario::wifi::{Loss, Noise};
 
-/// Weights of the error events of the convolutional code (133, 171) by distance, per coding rate: rate 1/2 has even distances
-/// from 10 on, its punctured forms every distance from 6, 5 and 4 on (Haccoun and Bégin, IEEE Trans. Comm. 37, 1989; Frenger,
-/// Orten and Ottosson, IEEE Comm. Letters 3, 1999).
+/// Weights of the error events of the convolutional code (133, 171) by distance, per coding rate:
+/// rate 1/2 has even distances from 10 on, its punctured forms every distance from 6, 5 and 4 on
+/// (Haccoun and Bégin, IEEE Trans. Comm. 37, 1989; Frenger, Orten and Ottosson, IEEE Comm. Letters
+/// 3, 1999).
 const HALF: [f64; 9] = [
     36.0,
     211.0,
@@ -72,8 +74,8 @@ impl Errors {
     }
 }
 
-/// Union bound on the bit errors that a Viterbi decoder with hard decisions leaves at this SNR per subcarrier and stream
-/// (Pei and Henderson, "Validation of OFDM error rate model in ns-3", 2010).
+/// Union bound on the bit errors that a Viterbi decoder with hard decisions leaves at this SNR per
+/// subcarrier and stream (Pei and Henderson, "Validation of OFDM error rate model in ns-3", 2010).
 fn bit_error(mcs: usize, snr: f64) -> f64 {
     let erfc = |divisor: f64| 0.5 * libm::erfc(libm::sqrt(snr / divisor));
     let raw = match mcs {
@@ -119,7 +121,8 @@ impl Bursts {
         }
     }
 
-    /// The probability that noise destroys what is on the air from `from` to `to`; ask in order of time.
+    /// The probability that noise destroys what is on the air from `from` to `to`; ask in order of
+    /// time.
     #[inline]
     pub fn probability(&mut self, from: Nanos, to: Nanos) -> f64 {
         let Some(noise) = self.noise else { return 0.0 };

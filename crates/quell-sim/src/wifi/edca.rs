@@ -1,4 +1,5 @@
-//! Channel access: one contender per node and access category, with its backoff (IEEE 802.11-2012, 9.3.4 and 9.19.2).
+//! Channel access: one contender per node and access category, with its backoff (IEEE 802.11-2012,
+//! 9.3.4 and 9.19.2).
 
 use std::collections::VecDeque;
 
@@ -127,8 +128,8 @@ impl Contender {
         }
     }
 
-    /// The channel is busy from `now` on: the backoff stops. By EDCA's rule a slot counts when it begins, also the one in which
-    /// another node starts to send; by DCF's rule when it has passed.
+    /// The channel is busy from `now` on: the backoff stops. By EDCA's rule a slot counts when it
+    /// begins, also the one in which another node starts to send; by DCF's rule when it has passed.
     #[inline]
     pub fn freeze(&mut self, now: Nanos, countdown: Countdown) {
         if now >= self.ready_at {
@@ -139,8 +140,8 @@ impl Contender {
         self.start_at = NEVER;
     }
 
-    /// When it sends, if it has anything and its node is free to. A count that ran out before there was anything to send lets it
-    /// start at the next slot's boundary.
+    /// When it sends, if it has anything and its node is free to. A count that ran out before there
+    /// was anything to send lets it start at the next slot's boundary.
     #[inline]
     pub fn plan(&mut self, now: Nanos, free: bool) {
         self.start_at = if !free || self.hardware.is_empty() || self.ready_at == NEVER {
@@ -162,7 +163,8 @@ impl Contender {
         self.start_at = NEVER;
     }
 
-    /// A packet arrived while the channel was busy: without a backoff under way there has to be one.
+    /// A packet arrived while the channel was busy: without a backoff under way there has to be
+    /// one.
     pub fn defer(&mut self, rng: &mut Rng) {
         if self.slots == 0 {
             self.draw(rng);

@@ -1,4 +1,5 @@
-//! From a queue to a neighbour: what has left the discipline and is not acknowledged yet, and how it is put into frames.
+//! From a queue to a neighbour: what has left the discipline and is not acknowledged yet, and how
+//! it is put into frames.
 
 use std::collections::VecDeque;
 
@@ -37,7 +38,8 @@ impl Arriving {
         self.time * u64::from(bytes) / u64::from(self.bytes)
     }
 
-    /// When the next MPDU is through, which has `bytes`, unless it is the last: that is so when the PPDU is.
+    /// When the next MPDU is through, which has `bytes`, unless it is the last: that is so when the
+    /// PPDU is.
     fn end(&self, bytes: u32) -> Nanos {
         if self.left > 1 {
             self.from + self.lasts(bytes)
@@ -83,7 +85,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// As the scenario has it, for a category whose access may last `txop` (0: as long as any PPDU).
+    /// As the scenario has it, for a category whose access may last `txop` (0: as long as any
+    /// PPDU).
     pub fn new(a: &Aggregation, phy: Phy, txop: Nanos) -> Self {
         let time = if txop == 0 {
             LONGEST_PPDU
@@ -202,8 +205,8 @@ impl AirLink {
         self.open.0 > self.claimed.0
     }
 
-    /// Takes from the discipline what goes into the next PPDU beside what waits already, and claims it all. A packet of the
-    /// usual length must fit; a longer one waits for the PPDU after.
+    /// Takes from the discipline what goes into the next PPDU beside what waits already, and claims
+    /// it all. A packet of the usual length must fit; a longer one waits for the PPDU after.
     pub fn claim(&mut self, now: Nanos, port: &mut Port, limits: &Limits) -> (u32, u32) {
         let most = limits.bytes[usize::from(self.rate.best(now))];
         let mut frames = self.open.0.saturating_sub(self.claimed.0);
@@ -265,7 +268,8 @@ impl AirLink {
         self.claimed.1 = self.claimed.1.saturating_sub(bytes);
     }
 
-    /// Chooses the MPDUs of the next PPDU: the oldest ones, within the block ACK's window. Their number and the PSDU's bytes.
+    /// Chooses the MPDUs of the next PPDU: the oldest ones, within the block ACK's window. Their
+    /// number and the PSDU's bytes.
     pub fn compose(&mut self, limits: &Limits, count: u32, mcs: u8) -> (u32, u32) {
         let most = limits.bytes[usize::from(mcs)];
         let (mut frames, mut bytes, mut single) = (0, 0, 0);
@@ -290,7 +294,8 @@ impl AirLink {
             .for_each(|m| m.sent = false);
     }
 
-    /// The PPDU is on the air from `began` on for `time`: when its first MPDU is through, `NEVER` if that is the last.
+    /// The PPDU is on the air from `began` on for `time`: when its first MPDU is through, `NEVER`
+    /// if that is the last.
     pub fn depart(&mut self, began: Nanos, time: Nanos) -> Nanos {
         let mut sent = self.window.iter().take(WINDOW).filter(|m| m.sent);
         let first = sent.next().map_or(0, |m| m.bytes);
@@ -306,8 +311,9 @@ impl AirLink {
         self.arriving.end(first)
     }
 
-    /// An MPDU of the PPDU on the air is through at the receiver, which has it unless something else was on the air (`clean` is
-    /// false) or it is lost: when the next one is through, `NEVER` if that is the last.
+    /// An MPDU of the PPDU on the air is through at the receiver, which has it unless something
+    /// else was on the air (`clean` is false) or it is lost: when the next one is through, `NEVER`
+    /// if that is the last.
     pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Nanos {
         let a = &mut self.arriving;
         let mut rest = self.window.iter_mut().take(WINDOW).skip(a.next);
@@ -337,7 +343,8 @@ impl AirLink {
         self.arriving.good > 0
     }
 
-    /// The exchange is over: what is acknowledged is done, what is not is sent again unless that was done `limit` times.
+    /// The exchange is over: what is acknowledged is done, what is not is sent again unless that
+    /// was done `limit` times.
     pub fn settle(&mut self, x: &Exchange, answered: bool, airtime: Nanos, limit: Option<u32>) {
         let (mut good, mut bytes) = (0, 0);
         let c = &mut self.counts;
@@ -374,7 +381,8 @@ impl AirLink {
         self.open.0 == 0
     }
 
-    /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as after a block ACK request.
+    /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as
+    /// after a block ACK request.
     pub fn deliver(&mut self, now: Nanos, port: &mut Port, mut up: impl FnMut(Pkt)) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)

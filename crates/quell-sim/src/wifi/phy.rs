@@ -29,8 +29,8 @@ pub const BLOCK_ACK_BYTES: u32 = 32;
 /// An RTS.
 pub const RTS_BYTES: u32 = 20;
 
-/// Data bits per symbol and stream, 52 data subcarriers (MCS 0 to 7, 20.6.2): BPSK 1/2, QPSK 1/2 and 3/4, 16-QAM 1/2 and 3/4,
-/// 64-QAM 2/3, 3/4 and 5/6.
+/// Data bits per symbol and stream, 52 data subcarriers (MCS 0 to 7, 20.6.2): BPSK 1/2, QPSK 1/2
+/// and 3/4, 16-QAM 1/2 and 3/4, 64-QAM 2/3, 3/4 and 5/6.
 const BITS_20: [u32; 8] = [26, 52, 78, 104, 156, 208, 234, 260];
 /// The same with the 108 data subcarriers of 40 MHz (20.6.3).
 const BITS_40: [u32; 8] = [54, 108, 162, 216, 324, 432, 486, 540];
@@ -116,8 +116,9 @@ pub fn legacy_time(mbps: u32, bytes: u32) -> Nanos {
     20 * US + 4 * US * symbols
 }
 
-/// The rate of what answers a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is not above the frame's own
-/// non-HT reference rate (9.7.6.5): BPSK answers at 6, QPSK at 12, the rest at 24.
+/// The rate of what answers a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is
+/// not above the frame's own non-HT reference rate (9.7.6.5): BPSK answers at 6, QPSK at 12, the
+/// rest at 24.
 pub fn answer_mbps(mcs: u8) -> u32 {
     match mcs & 7 {
         0 => 6,
@@ -153,7 +154,8 @@ mod tests {
         // 22 + 8 * 1538 bits, 260 per symbol: 47.4, so 48 symbols of 4 us after 36 us.
         assert_eq!(PLAIN.data_time(7, 1538), (36 + 48 * 4) * US);
         assert_eq!(PLAIN.data_time(0, 1538), (36 + 475 * 4) * US);
-        // Four streams have four HT-LTFs; 28 + 12304 bits at 2160 are 6 symbols, 21.6 us, which end on a 4 us boundary.
+        // Four streams have four HT-LTFs; 28 + 12304 bits at 2160 are 6 symbols, 21.6 us, which end
+        // on a 4 us boundary.
         assert_eq!(FAST.data_time(31, 1538), (48 + 24) * US);
         // ACKs: 134 bits after 20 us at 24, 48 and 96 bits per symbol.
         assert_eq!(legacy_time(6, ACK_BYTES), 44 * US);

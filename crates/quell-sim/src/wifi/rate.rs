@@ -172,7 +172,8 @@ mod tests {
         };
         let mut control = Control::new(&Rate::Minstrel { streams: 1 }, phy);
         let mut rng = Rng::new(1, "t");
-        // Up to MCS 4 everything arrives, of MCS 5 two in three, beyond nothing: 39 Mbit/s beat 34.7.
+        // Up to MCS 4 everything arrives, of MCS 5 two in three, beyond nothing: 39 Mbit/s beat
+        // 34.7.
         for i in 0..4000 {
             let (mcs, _) = control.pick(i * MS, 0, &mut rng);
             let good = match mcs {

@@ -108,7 +108,8 @@ impl World {
         let behind = last(data);
         let inner = delay(data) - behind;
         let rest = flow.rtt.saturating_sub(inner);
-        // On the way back every hop has the delay that it has on the way there, and [link.up] its own.
+        // On the way back every hop has the delay that it has on the way there, and [link.up] its
+        // own.
         let hops_back = match flow.direction {
             Direction::Down if hops.1 > 0 => delay((hops.0.max(1), hops.1)),
             _ => 0,
@@ -139,8 +140,9 @@ impl World {
         })
     }
 
-    /// A way through a cell. The round trip without queues and air is that of the wire behind the access point: an ACK of data
-    /// to a station starts at once and has all of it before it, one of data from a station has it behind it.
+    /// A way through a cell. The round trip without queues and air is that of the wire behind the
+    /// access point: an ACK of data to a station starts at once and has all of it before it, one of
+    /// data from a station has it behind it.
     fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Nanos) -> Result<Path, Error> {
         let first_and_last = |net: &Net, ends: &Ends| -> Result<Option<(u8, u8)>, Error> {
             let way = wifi.way(ends.from, ends.to)?;

@@ -1,15 +1,17 @@
 //! Simulates stretches of time flow by flow: lookahead, as in conservative parallel simulation.
 //!
-//! A stretch is at most as long as the shortest delay from a receiver to a sender, so no ACK sent in a stretch arrives in the
-//! same stretch. All ACKs that arrive in a stretch are therefore known when it begins, and a sender depends only on these and on
-//! its own timers. A receiver depends only on the packets that leave the queue and on its own timer. So a stretch has three
-//! passes: over the senders, over the queue with all packets that they sent, and over the receivers. Within a pass a flow's
-//! state stays in the cache, and the loops are short. Results are identical, bit for bit, to those of the event loop. Worlds
-//! that lookahead does not handle are left to the event loop: see `World::steady`.
+//! A stretch is at most as long as the shortest delay from a receiver to a sender, so no ACK sent
+//! in a stretch arrives in the same stretch. All ACKs that arrive in a stretch are therefore known
+//! when it begins, and a sender depends only on these and on its own timers. A receiver depends
+//! only on the packets that leave the queue and on its own timer. So a stretch has three passes:
+//! over the senders, over the queue with all packets that they sent, and over the receivers. Within
+//! a pass a flow's state stays in the cache, and the loops are short. Results are identical, bit
+//! for bit, to those of the event loop. Worlds that lookahead does not handle are left to the event
+//! loop: see `World::steady`.
 //!
-//! From a plain FIFO on a link of constant rate every packet leaves at a time that is known when it is taken in. There the
-//! receivers run ahead of the senders, until all that is queued is through the link, and a stretch of the senders is as long as
-//! the queue and the shortest wire together.
+//! From a plain FIFO on a link of constant rate every packet leaves at a time that is known when it
+//! is taken in. There the receivers run ahead of the senders, until all that is queued is through
+//! the link, and a stretch of the senders is as long as the queue and the shortest wire together.
 
 use quell_link::foresight::Foresight;
 use quell_qdisc::{NEVER, Nanos, Packet, SEC, num};
@@ -22,11 +24,13 @@ use crate::port::Port;
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
 
-/// Full-size packets per flow that the link must be able to carry in the longest stretch; with fewer, a pass has too little work.
+/// Full-size packets per flow that the link must be able to carry in the longest stretch; with
+/// fewer, a pass has too little work.
 const PACKETS: u64 = 2;
 /// The same of a stretch that is longer by the time that the queue takes to empty.
 const DEEP_PACKETS: u64 = 2;
-/// Shortest delays from receiver to sender until a queue that is too short for such stretches is checked again.
+/// Shortest delays from receiver to sender until a queue that is too short for such stretches is
+/// checked again.
 const PAUSE: u64 = 8;
 const PACKET_BITS: u64 = 1514 * 8;
 /// Upper bound of a stretch, ns: the time in a key has 30 bits.
@@ -37,12 +41,14 @@ const TIME_SHIFT: u32 = 34;
 const TIMER: u64 = 1 << 33;
 /// Bits of an ACK's rank.
 const RANK_BITS: u32 = 17;
-/// Rank, before the slot is added, of an ACK that a timer sends. At the same instant, ACKs that answer packets precede it.
+/// Rank, before the slot is added, of an ACK that a timer sends. At the same instant, ACKs that
+/// answer packets precede it.
 const BY_TIMER: u32 = 1 << 16;
 /// Most buckets for sorting what was sent by time.
 const BUCKETS: usize = 512;
 
-/// Packets that a sender sends at the same instant: the first, whose `enqueued` is that instant, and their number.
+/// Packets that a sender sends at the same instant: the first, whose `enqueued` is that instant,
+/// and their number.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     first: Pkt,
@@ -52,13 +58,14 @@ struct Sent {
 /// The position of a `Sent` in the order of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// In the upper bits the time since the start of the stretch, ns; below it the cause: an ACK's class and rank, or [`TIMER`]
-    /// and the timer's source.
+    /// In the upper bits the time since the start of the stretch, ns; below it the cause: an ACK's
+    /// class and rank, or [`TIMER`] and the timer's source.
     key: u64,
     index: u32,
 }
 
-/// A retransmission in this stretch. Senders run ahead of the queue, so their state no longer describes the time before `at`.
+/// A retransmission in this stretch. Senders run ahead of the queue, so their state no longer
+/// describes the time before `at`.
 #[derive(Clone, Copy, Debug)]
 struct Retransmission {
     slot: u16,
@@ -72,8 +79,8 @@ struct Retransmission {
 #[derive(Clone, Debug, Default)]
 struct Arrived {
     packets: Vec<Pkt>,
-    /// The first of them, which the receiver has seen ahead of the sender. Whether they are measured is not known before the
-    /// sender is there.
+    /// The first of them, which the receiver has seen ahead of the sender. Whether they are
+    /// measured is not known before the sender is there.
     seen: usize,
 }
 
@@ -152,8 +159,9 @@ impl Egress for Note<'_> {
 }
 
 impl Lookahead {
-    /// When a segment that arrives at `now` was sent, if it had been sent only once by then. The sender's state may be later
-    /// than `now`; then the first retransmission after `now` has the answer.
+    /// When a segment that arrives at `now` was sent, if it had been sent only once by then. The
+    /// sender's state may be later than `now`; then the first retransmission after `now` has the
+    /// answer.
     #[cold]
     fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
         let later =
@@ -196,11 +204,13 @@ impl Lookahead {
 }
 
 impl World {
-    /// Runs in stretches while the world is steady, and returns the status when the caller of `run_until` has to act, at `limit`
-    /// at the latest. `Err`: the event loop has to handle the next event; until the time given another attempt is useless.
+    /// Runs in stretches while the world is steady, and returns the status when the caller of
+    /// `run_until` has to act, at `limit` at the latest. `Err`: the event loop has to handle the
+    /// next event; until the time given another attempt is useless.
     pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Result<Status, Nanos> {
         let wire = self.net.acks.least_delay().min(LONGEST);
-        // Chains are built and dissolved once per call, which is worthwhile only for two stretches or more.
+        // Chains are built and dissolved once per call, which is worthwhile only for two stretches
+        // or more.
         if wire == 0 || limit < self.now.saturating_add(2 * wire) {
             return Err(NEVER);
         }
@@ -270,17 +280,19 @@ impl World {
         result
     }
 
-    /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`, with those that are inside.
+    /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`,
+    /// with those that are inside.
     fn is_dense(&self, span: Nanos, inside: usize, packets: u64) -> bool {
         let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
         let all = bits + inside as u128 * u128::from(PACKET_BITS);
         all >= u128::from(packets * PACKET_BITS) * self.slots.len() as u128
     }
 
-    /// When the world ceases to be steady, that is, when the next connection begins or ends. A steady world
-    /// has one queue, which is on a link of constant rate and has no controller that watches packets. All flows are endless TCP
-    /// connections with built-in congestion control, whose ACKs pass no queue. `None`: the world is not steady, or a connection
-    /// has ended before, and packets of it may be in flight.
+    /// When the world ceases to be steady, that is, when the next connection begins or ends. A
+    /// steady world has one queue, which is on a link of constant rate and has no controller that
+    /// watches packets. All flows are endless TCP connections with built-in congestion control,
+    /// whose ACKs pass no queue. `None`: the world is not steady, or a connection has ended before,
+    /// and packets of it may be in flight.
     fn steady(&self) -> Option<Nanos> {
         let (port, more) = self.net.ports.split_first()?;
         let reused = self.generations.iter().any(|number| *number > 0);
@@ -363,7 +375,8 @@ impl World {
         }
     }
 
-    /// Second pass: enqueues what the senders sent, in order, and dequeues what leaves before `end`.
+    /// Second pass: enqueues what the senders sent, in order, and dequeues what leaves before
+    /// `end`.
     #[inline(never)]
     fn run_queue(&mut self, look: &mut Lookahead, end: Nanos) {
         if let Some(foresight) = &mut look.foresight {
@@ -498,8 +511,8 @@ fn nth(first: &Pkt, count: u32, k: u32) -> Pkt {
     p
 }
 
-/// The next segment to be measured of those that the receiver has seen ahead of the sender, whose SYNs come first, and what is
-/// behind it.
+/// The next segment to be measured of those that the receiver has seen ahead of the sender, whose
+/// SYNs come first, and what is behind it.
 #[inline(never)]
 fn next_measured<'a>(c: &mut Connection, ahead: &mut &'a [Pkt]) -> Option<&'a Pkt> {
     while let Some((first, others)) = ahead.split_first()
@@ -561,7 +574,8 @@ mod tests {
     #[test]
     fn stretches_give_the_same_bits_as_events_one_by_one() {
         let head = "duration = \"2s\"\nwarmup = \"500ms\"\n";
-        // Flows with equal delays, so that events coincide; different delays; flows that begin and end; random loss.
+        // Flows with equal delays, so that events coincide; different delays; flows that begin and
+        // end; random loss.
         let scenarios = [
             "[link]\nrate = \"120mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n",
             "[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 5\nrtt = \"20ms\"\n[[flow]]\ncount = 5\nrtt = \"21ms\"\ncc = \"bbr\"\n",
@@ -578,7 +592,8 @@ mod tests {
     #[test]
     fn stretches_through_a_queue_give_the_same_bits_as_events_one_by_one() {
         let head = "duration = \"4s\"\nwarmup = \"700ms\"\n[link]\n";
-        // One wire for all flows and several; flows that begin and end; a queue that empties at times.
+        // One wire for all flows and several; flows that begin and end; a queue that empties at
+        // times.
         let scenarios = [
             "rate = \"10mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n",
             "rate = \"5mbit\"\n[[flow]]\nrtt = \"20ms\"\ncc = \"newreno\"\n",
@@ -597,8 +612,8 @@ mod tests {
         assert_eq!(same(&deep, "codel", 0), 0);
     }
 
-    /// Compares a world in long slices with one whose events are handled one by one; how many stretches it had. If `slice` is not
-    /// 0, one with slices of that length, too.
+    /// Compares a world in long slices with one whose events are handled one by one; how many
+    /// stretches it had. If `slice` is not 0, one with slices of that length, too.
     fn same(text: &str, queue: &str, slice: Nanos) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
         let mut alone = after(text, queue, 50_000);

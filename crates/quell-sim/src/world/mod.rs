@@ -1,8 +1,10 @@
 //! A world: one simulation, as plain data. A clone continues bit for bit like the original.
 //!
-//! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at the instant of the departure
-//! that reaches it, and the rest of the round trip is one wire (docs/lab/speed.md). Events at the same instant happen in this
-//! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow (its sender first).
+//! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at
+//! the instant of the departure that reaches it, and the rest of the round trip is one wire
+//! (docs/lab/speed.md). Events at the same instant happen in this order: control (end of the
+//! warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow
+//! (its sender first).
 
 mod build;
 mod clients;
@@ -36,7 +38,8 @@ const MAX_PORTS: usize = 254;
 pub enum Status {
     /// The time asked for is reached.
     Done,
-    /// An outside controller must set the knobs. Where a packet waits for that, the world continues only with an answer.
+    /// An outside controller must set the knobs. Where a packet waits for that, the world continues
+    /// only with an answer.
     Decide {
         /// Of which queue (0: the bottleneck).
         queue: usize,
@@ -93,7 +96,8 @@ impl World {
     /// As `new`, with the queue already parsed.
     ///
     /// # Errors
-    /// If queue words do not fit their link, a flow finds no way, there are too many queues or flows, or the bins have no width.
+    /// If queue words do not fit their link, a flow finds no way, there are too many queues or
+    /// flows, or the bins have no width.
     pub fn with_queue(
         scenario: Arc<Scenario>,
         queue: &Queue,
@@ -206,10 +210,12 @@ impl World {
             .fold(0, |h, p| h.rotate_left(7) ^ p.trace().hash)
     }
 
-    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision about just that, this is it.
+    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision
+    /// about just that, this is it.
     ///
     /// # Errors
-    /// If there is no such queue or sub-queue, it lacks one of these knobs, or a value is out of its range.
+    /// If there is no such queue or sub-queue, it lacks one of these knobs, or a value is out of
+    /// its range.
     pub fn set_knobs(
         &mut self,
         queue: usize,
@@ -354,7 +360,8 @@ impl World {
     /// Gives a queue to this controller.
     ///
     /// # Errors
-    /// If there is no such queue, it lacks a knob that the controller sets, or the time between decisions is 0.
+    /// If there is no such queue, it lacks a knob that the controller sets, or the time between
+    /// decisions is 0.
     pub fn set_controller(
         &mut self,
         queue: usize,
@@ -395,7 +402,8 @@ impl World {
         }
     }
 
-    /// Lets a queue's controller ask outside wherever it would ask its network at a packet; false if it never does.
+    /// Lets a queue's controller ask outside wherever it would ask its network at a packet; false
+    /// if it never does.
     pub fn ask_outside(&mut self, queue: usize) -> bool {
         self.controller_mut(queue)
             .is_some_and(|controller| controller.ask_outside())
@@ -406,7 +414,8 @@ impl World {
         self.controller(queue).map_or(&[], |c| c.question())
     }
 
-    /// Queues that there are: the bottleneck, the hops in order, the one upwards, and the modems' of both directions.
+    /// Queues that there are: the bottleneck, the hops in order, the one upwards, and the modems'
+    /// of both directions.
     pub fn queues(&self) -> usize {
         self.net.ports.len()
     }
@@ -491,7 +500,8 @@ impl World {
         None
     }
 
-    /// What is due before the event at `next` that is no packet's business; Some if the caller is wanted.
+    /// What is due before the event at `next` that is no packet's business; Some if the caller is
+    /// wanted.
     #[cold]
     pub(crate) fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
         if let Some(open) = self.open_question() {
@@ -557,8 +567,8 @@ impl World {
         }
     }
 
-    /// Something happens on the channel of a cell: no packet, one or many may come through. What happens there next follows at once
-    /// where nothing else comes before it.
+    /// Something happens on the channel of a cell: no packet, one or many may come through. What
+    /// happens there next follows at once where nothing else comes before it.
     #[inline(never)]
     fn on_air(&mut self) {
         loop {
@@ -627,8 +637,9 @@ impl World {
         }
     }
 
-    /// A packet of no TCP connection has reached the end of a link. Here and in [`World::on_wanted`] it is an argument by value,
-    /// because a packet whose address is taken lies in memory on the way there, too, where copying it stalls the processor.
+    /// A packet of no TCP connection has reached the end of a link. Here and in
+    /// [`World::on_wanted`] it is an argument by value, because a packet whose address is taken
+    /// lies in memory on the way there, too, where copying it stalls the processor.
     #[inline(never)]
     fn through_otherwise(&mut self, port: usize, p: Pkt) {
         let last = match &self.slots[p.flow.index()] {
@@ -716,7 +727,8 @@ impl World {
         }
     }
 
-    /// The time noted for an end has come. It may be that of a closed connection: `pending` then differs.
+    /// The time noted for an end has come. It may be that of a closed connection: `pending` then
+    /// differs.
     fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {
@@ -833,7 +845,8 @@ fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
     net.enter(now, port, p);
 }
 
-/// Puts a modem before the bottleneck on the way down and behind the link upwards, where the scenario has them.
+/// Puts a modem before the bottleneck on the way down and behind the link upwards, where the
+/// scenario has them.
 fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error> {
     let ends = [Some(&scenario.link), scenario.up.as_ref()];
     if ends.iter().flatten().all(|link| link.modem.is_none()) {
@@ -905,7 +918,8 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
     }
 }
 
-/// One time noted per end: a later deadline waits for the one that is there, which then moves on; an earlier one takes its place.
+/// One time noted per end: a later deadline waits for the one that is there, which then moves on;
+/// an earlier one takes its place.
 #[inline(always)]
 pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let at = c.deadline(end);

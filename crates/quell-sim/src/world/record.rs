@@ -28,7 +28,8 @@ impl World {
         totals
     }
 
-    /// Senders with a round trip of each report: how many, the sums of their smoothed RTTs and windows.
+    /// Senders with a round trip of each report: how many, the sums of their smoothed RTTs and
+    /// windows.
     fn senders(&self) -> Vec<(u64, u64, u64)> {
         let mut sums = vec![(0, 0, 0); self.measures.reports.len()];
         for slot in &self.slots {

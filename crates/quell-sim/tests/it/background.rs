@@ -1,4 +1,5 @@
-//! LEDBAT, LEDBAT++ and backups, which they send: what RFC 6817 and draft-irtf-iccrg-ledbat-plus-plus promise on whole paths.
+//! LEDBAT, LEDBAT++ and backups, which they send: what RFC 6817 and
+//! draft-irtf-iccrg-ledbat-plus-plus promise on whole paths.
 
 use std::sync::atomic::AtomicBool;
 
@@ -25,7 +26,8 @@ fn flow(cc: &str) -> String {
 
 #[test]
 fn alone_each_fills_the_link_with_a_queue_at_its_target() {
-    // TARGET: 100 ms in RFC 6817, section 2.5; 60 ms in the draft, which spends a tenth of the time on slowdowns.
+    // TARGET: 100 ms in RFC 6817, section 2.5; 60 ms in the draft, which spends a tenth of the time
+    // on slowdowns.
     for (cc, least, delays) in [
         ("ledbat", 0.99, 80.0..105.0),
         ("ledbat++", 0.90, 35.0..65.0),
@@ -54,7 +56,8 @@ fn both_leave_the_link_to_a_transfer_that_fills_the_queue() {
 
 #[test]
 fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer() {
-    // LEDBAT measures no delay there to which it could yield (63 % of the link here); LEDBAT++ still grows more slowly (31 %).
+    // LEDBAT measures no delay there to which it could yield (63 % of the link here); LEDBAT++
+    // still grows more slowly (31 %).
     let share = |cc: &str| {
         let r = measure(&(flow("newreno") + &flow(cc)), "codel");
         r.flows[1].goodput_mbps / r.goodput_mbps
@@ -67,7 +70,8 @@ fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer
 
 #[test]
 fn slowdowns_let_a_latecomer_have_its_part() {
-    // Draft, "Initial and periodic slowdown": against the advantage of latecomers, which LEDBAT gives. The second begins after 10 s.
+    // Draft, "Initial and periodic slowdown": against the advantage of latecomers, which LEDBAT
+    // gives. The second begins after 10 s.
     let late = |cc: &str| {
         let second = flow(cc) + "start = \"10s\"\n";
         let r = measure(&(flow(cc) + &second), "pfifo limit 1000");

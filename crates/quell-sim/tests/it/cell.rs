@@ -126,7 +126,8 @@ fn hidden_stations_destroy_each_others_frames_and_rts_protects() {
 
 #[test]
 fn losses_are_repaired_in_order_or_given_up() {
-    // One in five frames is lost; with retries without limit none is in the end, and TCP sees neither loss nor reordering.
+    // One in five frames is lost; with retries without limit none is in the end, and TCP sees
+    // neither loss nor reordering.
     let text = "[wifi]\nstations = 1\nper = 0.2\nretries = \"unlimited\"\nqueue = \"pfifo limit 5000\"\n[[flow]]\ncount = 1\nbuffer = \"1mb\"";
     let run = measure(text);
     let air = &run.wifi.as_ref().expect("a cell").queues[0];
@@ -183,7 +184,8 @@ fn voice_overtakes_best_effort() {
 #[test]
 fn a_transmission_opportunity_holds_as_many_exchanges_as_fit() {
     let (run, cell) = saturated("stations = 1\nampdu = false", "UDP\nac = \"vi\"");
-    // us: 1538 bytes at MCS 7, SIFS and ACK. Ten of them and nine SIFS fit in 3008, and cost one AIFS and 3.5 slots.
+    // us: 1538 bytes at MCS 7, SIFS and ACK. Ten of them and nine SIFS fit in 3008, and cost one
+    // AIFS and 3.5 slots.
     let exchange = 36.0 + 48.0 * 4.0 + 16.0 + 28.0;
     let cycle = 16.0 + 2.0 * 9.0 + 3.5 * 9.0 + 10.0 * exchange + 9.0 * 16.0;
     near(run.goodput_mbps, 10.0 * 1472.0 * 8.0 / cycle, 0.01);
@@ -209,7 +211,8 @@ fn an_opportunity_goes_on_to_the_next_neighbour_and_ends_with_a_failure() {
     };
     let (clean, lossy) = (goodput(0.0), goodput(0.2));
     near(clean, 40.2, 0.01);
-    // The frames that arrive are 0.8 of those sent; without a cost of its own a loss would leave that share.
+    // The frames that arrive are 0.8 of those sent; without a cost of its own a loss would leave
+    // that share.
     assert!(
         lossy < 0.79 * clean && lossy > 0.6 * clean,
         "{clean} {lossy}"
@@ -250,7 +253,8 @@ fn late_frames_join_the_next_ppdu() {
 fn delay_goes_on_until_the_neighbour_has_the_packet() {
     let (_, cell) = saturated("stations = 1\nhardware = 1", "UDP");
     let q = &cell.queues[0];
-    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is handed up when it is through; AIFS and the mean backoff come before.
+    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is handed up when it is through; AIFS
+    // and the mean backoff come before.
     let below = 0.043 + 0.0675 + 5.36 * 14.5 / 28.0;
     near(
         q.delay_ms.expect("packets") - q.sojourn_ms.mean,

@@ -1,13 +1,14 @@
-//! Congestion controls that the grid of `linux.rs` does not cover, beside what Linux 7.2.12 does: figures of the same kernel under
-//! User-Mode Linux in virtual time, means of three seeds, 30 s of which 5 s are warm-up, starts
-//! spread over 100 ms, HTB as the shaper, a ping each 50 ms.
+//! Congestion controls that the grid of `linux.rs` does not cover, beside what Linux 7.2.12 does:
+//! figures of the same kernel under User-Mode Linux in virtual time, means of three seeds, 30 s of
+//! which 5 s are warm-up, starts spread over 100 ms, HTB as the shaper, a ping each 50 ms.
 
 use std::sync::atomic::AtomicBool;
 
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, run};
 
-/// A bottleneck and what Linux measured: what its TCP flows got acknowledged, Mbit/s; mean and p95 of the backlog, ms.
+/// A bottleneck and what Linux measured: what its TCP flows got acknowledged, Mbit/s; mean and p95
+/// of the backlog, ms.
 struct Case {
     rate: &'static str,
     one_way_ms: u32,

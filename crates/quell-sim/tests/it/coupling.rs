@@ -6,8 +6,8 @@ use quell_link::record::Run;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// One scalable flow and four classic ones in the two halves of one pair: round robin alone would give the one as much as
-/// the four together.
+/// One scalable flow and four classic ones in the two halves of one pair: round robin alone would
+/// give the one as much as the four together.
 const SCENARIO: &str = r#"
     duration = "30s"
     warmup = "10s"
@@ -31,7 +31,8 @@ const SCENARIO: &str = r#"
     stagger = "100ms"
 "#;
 
-/// Over three seeds: the scalable flow's rate over a classic one's, and its mean queueing delay, ms.
+/// Over three seeds: the scalable flow's rate over a classic one's, and its mean queueing delay,
+/// ms.
 fn measure(queue: &str) -> (f64, f64) {
     let (scenario, never) = (
         Scenario::parse(SCENARIO, "coupling", &Overrides::default()).expect("a scenario"),
@@ -57,7 +58,8 @@ fn the_coupling_balances_rates_and_keeps_the_l4s_queue_short_and_the_published_o
         "l4s pairs 1 ineffective_coupling",
         "l4s pairs 1 as_published",
     ] {
-        // Half of the link for one flow: round robin's share. Its queue is at PIE's target of 15 ms and beyond.
+        // Half of the link for one flow: round robin's share. Its queue is at PIE's target of 15 ms
+        // and beyond.
         let (ratio, delay) = measure(published);
         assert!(ratio > 3.5, "{published}: {ratio}");
         assert!(delay > 15.0, "{published}: {delay} ms");

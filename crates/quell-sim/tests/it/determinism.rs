@@ -9,8 +9,8 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's decisions, hash keys,
-/// over a path of two queues and a way up with its own.
+/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic,
+/// PIE's decisions, hash keys, over a path of two queues and a way up with its own.
 const SCENARIO: &str = r#"
     duration = "4s"
     warmup = "1s"
@@ -88,7 +88,8 @@ fn scenarios() -> [Scenario; 2] {
     })
 }
 
-/// The hashes over all packet events of every queue on a path and in a cell, with two seeds, run on this many threads.
+/// The hashes over all packet events of every queue on a path and in a cell, with two seeds, run on
+/// this many threads.
 fn compare(threads: usize) -> Vec<String> {
     let (scenarios, queues) = (scenarios(), every());
     let jobs: Vec<(&Scenario, &str, u64)> = scenarios
@@ -175,7 +176,8 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         });
         let original = finish(world, scenario.duration);
         assert_eq!(original, finish(fork, scenario.duration), "{queue}");
-        // The comparison sees a change: a fork whose limit was turned, where the queue has that knob.
+        // The comparison sees a change: a fork whose limit was turned, where the queue has that
+        // knob.
         if queue.split(' ').next() == Some("pfifo") {
             assert_ne!(original, finish(other_queue, scenario.duration));
         }

@@ -28,13 +28,15 @@ fn run(text: &str, queue: &str, seed: u64) -> Run {
     quell_sim::run(&scenario, queue, seed, &options, &never).expect("a run")
 }
 
-/// What `mbps` of wire bytes are of payload at most, over `seconds`, in bytes; packets of `overhead` bytes more than IP's.
+/// What `mbps` of wire bytes are of payload at most, over `seconds`, in bytes; packets of
+/// `overhead` bytes more than IP's.
 fn payload(mbps: f64, seconds: f64, overhead: f64) -> f64 {
     mbps * seconds * 1e6 / 8.0 * MSS / (MSS + HEADERS + overhead)
 }
 
-/// The receivers run when a packet is through the link (the wire behind it is folded into the way back). So goodput of a window
-/// is of packets whose transmission ended in it, throughput of those whose transmission began in it: one packet apart.
+/// The receivers run when a packet is through the link (the wire behind it is folded into the way
+/// back). So goodput of a window is of packets whose transmission ended in it, throughput of those
+/// whose transmission began in it: one packet apart.
 fn check_link(run: &Run, overhead: f64) -> Result<(), TestCaseError> {
     let bytes = |mbps: f64, seconds: f64| mbps * seconds * 1e6 / 8.0;
     let got = bytes(run.goodput_mbps, run.measured_s);
@@ -174,7 +176,8 @@ fn what_arrives_behind_a_hole_counts_when_it_arrives_and_is_read_when_the_hole_i
     assert!((flows - run.goodput_mbps).abs() < 1e-9, "{flows}");
     let flows: f64 = run.flows.iter().map(|f| f.delivered_in_order_mbps).sum();
     assert!((flows - in_order).abs() < 1e-9, "{flows}");
-    // Over the whole series nothing counts twice: what is not read in the end is still behind a hole.
+    // Over the whole series nothing counts twice: what is not read in the end is still behind a
+    // hole.
     let series = run.series.expect("series");
     let sum = |flows: &[Vec<f64>]| flows.iter().flatten().sum::<f64>();
     let (got, read) = (

@@ -1,4 +1,5 @@
-//! A guarded controller in a world: out of the way while all is well, and only counting in a dry run.
+//! A guarded controller in a world: out of the way while all is well, and only counting in a dry
+//! run.
 
 use std::sync::atomic::AtomicBool;
 

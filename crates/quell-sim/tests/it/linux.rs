@@ -1,4 +1,5 @@
-//! A small part of the grid that `make fidelity` compares with real Linux: enough to notice when TCP or a discipline changes.
+//! A small part of the grid that `make fidelity` compares with real Linux: enough to notice when
+//! TCP or a discipline changes.
 
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
@@ -163,8 +164,8 @@ fn short_transfers() -> Scenario {
 
 #[test]
 fn cake_drops_a_packet_of_each_short_transfer_where_codel_drops_none_as_in_linux() {
-    // Linux: `oracle run --rate 10mbit --delay 50ms --duration 20s --warmup 0.5s --seed 2` to 4, `--flow reno:1@1s-1.45s` and so on,
-    // `--flow udp:1@rate=1mbit`.
+    // Linux: `oracle run --rate 10mbit --delay 50ms --duration 20s --warmup 0.5s --seed 2` to 4,
+    // `--flow reno:1@1s-1.45s` and so on, `--flow udp:1@rate=1mbit`.
     let cells = [
         ("cake bandwidth 10mbit besteffort flows", 30.0),
         ("codel", 0.0),
@@ -203,8 +204,9 @@ fn trees_of_htb_share_as_in_linux() {
 
 #[test]
 fn cakes_ack_filter_frees_a_narrow_uplink_as_in_linux() {
-    // Linux: `oracle run --rate 20mbit --delay 15ms --qdisc fq_codel --flow cubic:2 --duration 20s --warmup 5s --stagger 100ms`, seeds 2
-    // and 3, with the uplink's queue as root of the router's device towards the client.
+    // Linux:
+    // `oracle run --rate 20mbit --delay 15ms --qdisc fq_codel --flow cubic:2 --duration 20s --warmup 5s --stagger 100ms`,
+    // seeds 2 and 3, with the uplink's queue as root of the router's device towards the client.
     let cells = [("ack-filter", 19.09), ("ack-filter-aggressive", 19.07)];
     let never = AtomicBool::new(false);
     for (filter, linux) in cells {

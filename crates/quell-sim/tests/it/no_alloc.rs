@@ -39,14 +39,16 @@ fn steady_state_allocates_nothing() {
             let text = format!(
                 "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\n[[flow]]\ncc = \"{cc}\"\ncount = 10\nrtt = \"20ms\"\n"
             );
-            // Where flows starve alternately, a buffer of a few entries may still reach its peak: two for 16,000 packets.
+            // Where flows starve alternately, a buffer of a few entries may still reach its peak:
+            // two for 16,000 packets.
             let plain = matches!(cc, "newreno" | "cubic") && queue != "pfifo limit 50";
             let most = if plain { 0 } else { 2 };
             let made = allocations(&text, queue, 150);
             assert!(made <= most, "{cc} through {queue}: {made}");
         }
     }
-    // Without SACK, over three hops, with ACKs in a queue that drops them, losses, and every kind of datagrams.
+    // Without SACK, over three hops, with ACKs in a queue that drops them, losses, and every kind
+    // of datagrams.
     let text = "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\nloss = 0.002\n[link.up]\nrate = \"600kbit\"\nqueue = \"pfifo limit 30\"\n\
         [[hop]]\nrate = \"18mbit\"\nqueue = \"codel\"\n[[hop]]\nrate = \"19mbit\"\nnic = 5\n\
         [[flow]]\ncc = \"newreno\"\nsack = false\ncount = 3\n[[flow]]\ncc = \"cubic\"\ncount = 3\necn = true\n[[flow]]\ndirection = \"up\"\ncount = 1\n\

@@ -24,8 +24,9 @@ fn finite_retries_and_eifs_move_it_as_the_refined_model_says() {
     hold(wifi::refined());
 }
 
-/// Two stations' downloads: ns-3 counts a station's frames on the air against its own half of the queue, here they come on top
-/// of whichever half is on the air, so their delays differ (docs/lab/fidelity.md).
+/// Two stations' downloads: ns-3 counts a station's frames on the air against its own half of the
+/// queue, here they come on top of whichever half is on the air, so their delays differ
+/// (docs/lab/fidelity.md).
 const OWN_HALVES: &str = "2 stations, tcp down";
 
 #[test]

@@ -1,8 +1,8 @@
-//! Frames from one interface to another (AF_PACKET), for a bump in the wire: the kernel does not forward between the two, so that nothing
-//! passes when this process has ended.
+//! Frames from one interface to another (AF_PACKET), for a bump in the wire: the kernel does not
+//! forward between the two, so that nothing passes when this process has ended.
 //!
-//! Frames come with what the kernel knows of them beside their bytes (`PACKET_VNET_HDR`, `PACKET_AUXDATA`): open checksums stay open,
-//! large ones are taken apart, VLAN tags go back in.
+//! Frames come with what the kernel knows of them beside their bytes (`PACKET_VNET_HDR`,
+//! `PACKET_AUXDATA`): open checksums stay open, large ones are taken apart, VLAN tags go back in.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -36,7 +36,8 @@ const TRIES: u32 = 200;
 const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
-/// One of several sockets gets a flow, chosen by its hash (PACKET_FANOUT_HASH); the kernel chooses the group's number.
+/// One of several sockets gets a flow, chosen by its hash (PACKET_FANOUT_HASH); the kernel chooses
+/// the group's number.
 const PACKET_FANOUT: c_int = 18;
 const UNIQUE_ID: c_int = 0x2000_0000;
 const PACKET_QDISC_BYPASS: c_int = 20;
@@ -63,8 +64,9 @@ pub fn inseparable() -> bool {
     INSEPARABLE.load(Ordering::Relaxed)
 }
 
-/// An interface's registration in this network namespace. It ends for good when the interface is deleted or moved to another namespace, even if
-/// that comes back with the same index: sockets (AF_PACKET, AF_XDP) that were bound to it get nothing any more. It does not end when the
+/// An interface's registration in this network namespace. It ends for good when the interface is
+/// deleted or moved to another namespace, even if that comes back with the same index: sockets
+/// (AF_PACKET, AF_XDP) that were bound to it get nothing any more. It does not end when the
 /// interface is set down.
 #[derive(Debug)]
 pub struct Registration {
@@ -113,7 +115,8 @@ pub struct PacketSocket {
     lengths: Vec<u32>,
     /// Places for what comes next.
     waiting: Vec<u32>,
-    /// What lies in them since the last call to the kernel, and which of these frames are not yet taken in.
+    /// What lies in them since the last call to the kernel, and which of these frames are not yet
+    /// taken in.
     received: [Received; BATCH],
     left: Range<usize>,
     /// Where what exceeds a place lies.
@@ -126,7 +129,8 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// So many from the interface with the first index to the one with the second; each flow stays at one of them.
+    /// So many from the interface with the first index to the one with the second; each flow stays
+    /// at one of them.
     pub fn fan(from: u32, to: u32, mtu: u32, count: usize) -> Result<Vec<Self>, Error> {
         let no = |e: io::Error| no_socket("AF_PACKET", &e);
         let fan: Vec<_> = (0..count)
@@ -176,8 +180,9 @@ impl PacketSocket {
             self.waiting.push(place);
         }
         let count = self.waiting.len();
-        // SAFETY: zero is valid for all of these. Every pointer in them leads to a part of its own of memory that outlives the
-        // call: places are disjoint, so are the pieces of `beyond` and the control buffers.
+        // SAFETY: zero is valid for all of these. Every pointer in them leads to a part of its own
+        // of memory that outlives the call: places are disjoint, so are the pieces of `beyond` and
+        // the control buffers.
         unsafe {
             let mut parts: [[libc::iovec; 2]; BATCH] = zeroed();
             let mut messages: [libc::mmsghdr; BATCH] = zeroed();
@@ -375,7 +380,8 @@ impl InterfaceBackend for PacketSocket {
                 (from, tries) = (from + n.cast_unsigned() as usize, 0);
                 continue;
             }
-            // A device that is full for a moment; anything else is this frame's fault, or the interface is down.
+            // A device that is full for a moment; anything else is this frame's fault, or the
+            // interface is down.
             let full = matches!(sys::errno(), libc::ENOBUFS | libc::EAGAIN | libc::EINTR);
             tries += 1;
             if full && tries < TRIES {
@@ -393,7 +399,8 @@ impl InterfaceBackend for PacketSocket {
     }
 
     fn capacity(&self) -> u32 {
-        // What has come and is not yet seen needs places, too: a batch waits, another is taken in, whose last frame may be many packets.
+        // What has come and is not yet seen needs places, too: a batch waits, another is taken in,
+        // whose last frame may be many packets.
         num::count(self.pool.most().saturating_sub(2 * BATCH + MAX_PACKETS))
     }
 
@@ -482,7 +489,8 @@ fn dropped(fd: &OwnedFd) -> u32 {
 
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; a descriptor that was just opened has no other owner. Protocol 0: nothing comes before `bind`.
+    // SAFETY: no pointers; a descriptor that was just opened has no other owner. Protocol 0:
+    // nothing comes before `bind`.
     unsafe {
         match libc::socket(libc::AF_PACKET, kind, 0) {
             -1 => Err(io::Error::last_os_error()),

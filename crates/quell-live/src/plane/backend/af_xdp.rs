@@ -1,10 +1,12 @@
-//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire. A small XDP program redirects them before the
-//! kernel's own forwarding. When this process ends, the program is detached and the bridge below forwards. The bridge also forwards
-//! while a loop is stalled: the program checks when the loop last ran.
+//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire. A small XDP
+//! program redirects them before the kernel's own forwarding. When this process ends, the program
+//! is detached and the bridge below forwards. The bridge also forwards while a loop is stalled: the
+//! program checks when the loop last ran.
 //!
-//! Every receive queue of an interface has a socket. All loops share one memory of frames, each with its own part: a frame is received,
-//! held and sent in the same place. Of the rings (linux/if_xdp.h), a loop has those for receiving of its queues of one interface and those
-//! for sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
+//! Every receive queue of an interface has a socket. All loops share one memory of frames, each
+//! with its own part: a frame is received, held and sent in the same place. Of the rings
+//! (linux/if_xdp.h), a loop has those for receiving of its queues of one interface and those for
+//! sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -95,7 +97,8 @@ struct Address {
     shared: u32,
 }
 
-/// A ring shared with the kernel, `T` in each entry. One side writes entries and moves the producer, the other the consumer.
+/// A ring shared with the kernel, `T` in each entry. One side writes entries and moves the
+/// producer, the other the consumer.
 struct Ring<T> {
     map: Map,
     offsets: Offsets,
@@ -106,7 +109,8 @@ struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     fn counter(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the kernel says where in the mapping the counter is, aligned; it is shared, and only used as an atomic.
+        // SAFETY: the kernel says where in the mapping the counter is, aligned; it is shared, and
+        // only used as an atomic.
         unsafe { AtomicU32::from_ptr(self.map.at.add(num::index(offset)).cast()) }
     }
 
@@ -185,7 +189,8 @@ impl Heartbeats {
 
     fn number(&self, queue: u32, k: usize) -> &AtomicU64 {
         let at = 2 * queue.min(self.queues - 1) as usize + k;
-        // SAFETY: the mapping has two of them for each queue, aligned; they are shared, and only used as atomics.
+        // SAFETY: the mapping has two of them for each queue, aligned; they are shared, and only
+        // used as atomics.
         unsafe { AtomicU64::from_ptr(self.map.at.cast::<u64>().add(at)) }
     }
 }
@@ -226,7 +231,8 @@ pub struct XdpSocket {
     going: Vec<u32>,
     unsent: u64,
     heartbeats: Arc<Heartbeats>,
-    /// Frames that the program let pass, as far as we know of them; of these, those that are still to be told of.
+    /// Frames that the program let pass, as far as we know of them; of these, those that are still
+    /// to be told of.
     known: u64,
     passed: u64,
 }
@@ -240,9 +246,9 @@ pub struct Device {
     pub queues: u32,
 }
 
-/// Both directions between two interfaces (from the first to the second, then back), each for so many loops at most, and their hooks: not
-/// set yet. There are no more loops than either interface has receive queues. The queue of each loop holds at most `packets`, up to
-/// [`MAX_PACKETS`].
+/// Both directions between two interfaces (from the first to the second, then back), each for so
+/// many loops at most, and their hooks: not set yet. There are no more loops than either interface
+/// has receive queues. The queue of each loop holds at most `packets`, up to [`MAX_PACKETS`].
 pub fn open(
     devices: [Device; 2],
     mtu: u32,
@@ -263,7 +269,8 @@ pub fn open(
         .iter()
         .map(|d| d.queues as usize)
         .fold(loops, usize::min);
-    // For each loop what its queue holds, and what waits in the rings for filling and receiving of its ports, and in that for sending.
+    // For each loop what its queue holds, and what waits in the rings for filling and receiving of
+    // its ports, and in that for sending.
     let part = |way: usize, number: usize| {
         let ports = num::count((devices[way].queues as usize - number).div_ceil(loops));
         packets[way].min(MAX_PACKETS) + (2 * ports + 1) * RING
@@ -359,7 +366,8 @@ fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
     }
 }
 
-/// An interface, the sockets at its receive queues that are to get its frames, and what says whether their loops run.
+/// An interface, the sockets at its receive queues that are to get its frames, and what says
+/// whether their loops run.
 struct Hooked {
     index: u32,
     sockets: Vec<Arc<OwnedFd>>,
@@ -405,7 +413,8 @@ impl XdpSocket {
 
     fn bytes(&mut self, place: u32) -> &mut [u8] {
         let (address, length) = self.held[place as usize];
-        // SAFETY: `read` took only lengths that lie within the frame, which is ours until it is sent or filled again.
+        // SAFETY: `read` took only lengths that lie within the frame, which is ours until it is
+        // sent or filled again.
         unsafe {
             std::slice::from_raw_parts_mut(self.memory.at.add(num::index(address)), length as usize)
         }
@@ -554,10 +563,12 @@ fn option<T>(fd: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
     }
 }
 
-/// Frames that the kernel dropped at a socket so far: too long for its memory, or no room in a ring.
+/// Frames that the kernel dropped at a socket so far: too long for its memory, or no room in a
+/// ring.
 fn dropped(fd: &OwnedFd) -> u64 {
-    // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, rx_fill_ring_empty_descs,
-    // tx_ring_empty_descs. A frame that finds the fill ring empty is among rx_dropped.
+    // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full,
+    // rx_fill_ring_empty_descs, tx_ring_empty_descs. A frame that finds the fill ring empty is
+    // among rx_dropped.
     let mut stats = [0u64; 6];
     let mut size = num::count(size_of_val(&stats));
     // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
@@ -576,7 +587,8 @@ fn owned(fd: i64) -> io::Result<OwnedFd> {
     }
 }
 
-/// A socket at a queue of an interface: it brings the frames' memory, or shares that of another one.
+/// A socket at a queue of an interface: it brings the frames' memory, or shares that of another
+/// one.
 fn side(
     index: u32,
     queue: u32,
@@ -651,7 +663,8 @@ fn ring<T>(fd: &OwnedFd, offsets: Offsets, page: i64) -> io::Result<Ring<T>> {
     })
 }
 
-/// Has an interface's frames handed to the sockets of their queues; those that find none take the kernel's way.
+/// Has an interface's frames handed to the sockets of their queues; those that find none take the
+/// kernel's way.
 fn hook(
     Hooked {
         index,
@@ -664,9 +677,10 @@ fn hook(
     for (queue, socket) in (0..).zip(sockets) {
         bpf::enter(&map, queue, socket.as_raw_fd().cast_unsigned())?;
     }
-    // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
-    // heartbeats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
-    // of sockets, r3 = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
+    // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7
+    // = its two numbers in the map of heartbeats; r0 = the time (bpf_ktime_get_ns) since the last
+    // beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map of sockets, r3
+    // = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
     let patience = num::low_u32(num::low_u64(watchdog::STUCK_TIMEOUT.as_nanos())).cast_signed();
     let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),

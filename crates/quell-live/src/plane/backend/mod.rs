@@ -1,4 +1,5 @@
-//! Backends, which receive and send the packets of a direction: their common trait, the kernel's packet queue, and copies.
+//! Backends, which receive and send the packets of a direction: their common trait, the kernel's
+//! packet queue, and copies.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -122,8 +123,8 @@ struct Slot {
 }
 
 impl PacketQueue {
-    /// Opens `count` queues with consecutive free numbers, from `first` on, to none of which a rule has `led`; each keeps at least
-    /// `length` packets.
+    /// Opens `count` queues with consecutive free numbers, from `first` on, to none of which a rule
+    /// has `led`; each keeps at least `length` packets.
     pub fn row(
         first: u16,
         led: &[Queues],
@@ -206,7 +207,8 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     ask::<2>(fd, &out, sequence)
 }
 
-/// Binds packet queues to which no rule leads, until their socket is closed; None if another socket has one of the numbers.
+/// Binds packet queues to which no rule leads, until their socket is closed; None if another socket
+/// has one of the numbers.
 ///
 /// # Errors
 /// If the kernel has no packet queues, or a right is missing.
@@ -214,7 +216,8 @@ pub fn reserve(numbers: &[u16]) -> io::Result<Option<OwnedFd>> {
     let fd = sys::netfilter(ROOM)?;
     match numbers.iter().try_for_each(|number| bind(&fd, *number, 0)) {
         Ok(()) => Ok(Some(fd)),
-        // A taken number and a missing right give the same error; with the right, some other number can be bound.
+        // A taken number and a missing right give the same error; with the right, some other number
+        // can be bound.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
             unused(&sys::netfilter(ROOM)?).map(|_| None).ok_or(e)
         }
@@ -270,7 +273,8 @@ impl InterfaceBackend for PacketQueue {
 
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
         if parser.wants.translated && self.arriving && !self.asked {
-            // The error of a kernel without this feature is ignored: `tells_connections` has tested for it.
+            // The error of a kernel without this feature is ignored: `tells_connections` has tested
+            // for it.
             nfqueue::with_connections(&mut self.out, self.number, 0);
             self.asked = true;
             self.flush();
@@ -297,8 +301,8 @@ impl InterfaceBackend for PacketQueue {
                 let marks = matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1);
                 let washes = parser.wants.washed && class.labels.dscp != 0;
                 if marks || washes {
-                    // Who writes into a packet needs all bytes. One that does not fit is one without ECN to the discipline, and
-                    // keeps its DSCP.
+                    // Who writes into a packet needs all bytes. One that does not fit is one
+                    // without ECN to the discipline, and keeps its DSCP.
                     let length = held.bytes.len();
                     let fits = length == held.length as usize && length <= self.largest;
                     kept = fits.then(|| self.pool.take()).flatten();
@@ -408,7 +412,8 @@ impl InterfaceBackend for PacketQueue {
     }
 }
 
-/// Copies of what leaves or arrives at an interface (AF_PACKET): the packets themselves are not touched.
+/// Copies of what leaves or arrives at an interface (AF_PACKET): the packets themselves are not
+/// touched.
 pub struct Copies {
     fd: OwnedFd,
     outgoing: bool,

@@ -148,7 +148,8 @@ fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
         link.advance(100 * MS, |_, _| ());
         *link.guard().unwrap()
     };
-    // RL-AQM decides every 20 ms; these are asked for 100 ms ahead of the clock, then 10 s behind it.
+    // RL-AQM decides every 20 ms; these are asked for 100 ms ahead of the clock, then 10 s behind
+    // it.
     let calm = decide(0);
     assert_eq!((calm.decisions, calm.learned, calm.fallbacks), (5, 5, 0));
     let late = decide(10 * SEC);
@@ -237,7 +238,8 @@ fn an_ack_filter_drops_what_later_acks_repeat_and_notes_are_used_again() {
     assert!(notes.acknowledgments.len() < 10);
 }
 
-/// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then sleeps, µs.
+/// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then
+/// sleeps, µs.
 type Step = (u64, u32, u32, u8, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -294,7 +296,8 @@ proptest! {
         places.dedup();
         prop_assert_eq!(places.len() + inside, steps.len(), "one left twice");
         prop_assert!(out.windows(2).all(|w| w[0].0 <= w[1].0));
-        // DualPI2 and CAKE may put packets of one flow with different ECN fields into different queues.
+        // DualPI2 and CAKE may put packets of one flow with different ECN fields into different
+        // queues.
         for flow in 0..4u32 {
             for ecn in [Ecn::NotEct, Ecn::Ect0] {
                 let of = |k: &u32| {

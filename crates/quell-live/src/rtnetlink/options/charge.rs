@@ -59,10 +59,12 @@ impl Charge {
 }
 
 impl Kind {
-    /// How it charges packets whose counted bytes have a header of `header` bytes, on a device that has one.
+    /// How it charges packets whose counted bytes have a header of `header` bytes, on a device that
+    /// has one.
     pub fn charge(&self, options: &[u8], header: u64) -> Charge {
         match self.name {
-            // `cake_calc_overhead` in sch_cake.c: the overhead is that over the IP packet, unless it is raw.
+            // `cake_calc_overhead` in sch_cake.c: the overhead is that over the IP packet, unless
+            // it is raw.
             "cake" => {
                 let raw = attribute(options, CAKE_RAW).is_some();
                 let overhead = attribute(options, CAKE_OVERHEAD).map(|value| u32_at(value, 0));

@@ -164,7 +164,8 @@ fn a_reading_that_is_old_or_stands_still_is_stale() {
 
 #[test]
 fn the_limit_of_the_queue_stays_while_the_classic_controller_moves_its_probability() {
-    // RL-AQM's FIFO holds 5000 packets; PIE has no say in that, neither in a dry run nor after a fallback.
+    // RL-AQM's FIFO holds 5000 packets; PIE has no say in that, neither in a dry run nor after a
+    // fallback.
     for dry_run in [true, false] {
         let mut g = guard(Params {
             dry_run,
@@ -228,7 +229,8 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
         ..busy(n)
     };
     g.clock = None;
-    // The whole queue gets the classic limit, and after a quiet second single flows get the network's again.
+    // The whole queue gets the classic limit, and after a quiet second single flows get the
+    // network's again.
     assert_eq!(
         g.decide(&reading(3), &mut [], &mut rng).limit_packets,
         Some(50)

@@ -1,9 +1,11 @@
-//! Finds controllers without effect: their decisions stay the same while the delay is too long and does not fall. A network with
-//! saturated weights does so, and each of its decisions is a valid number.
+//! Finds controllers without effect: their decisions stay the same while the delay is too long and
+//! does not fall. A network with saturated weights does so, and each of its decisions is a valid
+//! number.
 
 use crate::{Gauges, Knobs, Nanos};
 
-/// The beginning of a time in which the delay is too long, did not fall, and no decision became tighter.
+/// The beginning of a time in which the delay is too long, did not fall, and no decision became
+/// tighter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Start {
     now: Nanos,
@@ -18,8 +20,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Returns whether the delay has been above `bound` for `patience`, has not fallen, and no decision has become tighter.
-    /// `proposed` is the tightest decision since the last call; `in_force` what is set, where another controller is in charge.
+    /// Returns whether the delay has been above `bound` for `patience`, has not fallen, and no
+    /// decision has become tighter. `proposed` is the tightest decision since the last call;
+    /// `in_force` what is set, where another controller is in charge.
     pub(super) fn is_stuck(
         &mut self,
         gauges: &Gauges,

@@ -1,6 +1,8 @@
-//! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default first.
+//! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default
+//! first.
 //!
-//! In a table's file each is a boolean, true for the second reading. [`Credit`] is an exception: true is [`Credit::Cause`].
+//! In a table's file each is a boolean, true for the second reading. [`Credit`] is an exception:
+//! true is [`Credit::Cause`].
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Reward {
-    /// What equation 11 says is missing to the target, positive after an increase and negative after a decrease.
+    /// What equation 11 says is missing to the target, positive after an increase and negative
+    /// after a decrease.
     #[default]
     Signed,
-    /// Equations 11 to 14 as printed, the same whatever was done. The target then only weighs losses; leaving the range
-    /// costs `max_delay`.
+    /// Equations 11 to 14 as printed, the same whatever was done. The target then only weighs
+    /// losses; leaving the range costs `max_delay`.
     Published,
 }
 
@@ -23,8 +26,8 @@ pub enum Update {
     /// As the text behind equation 8 has it: α weighs the whole bracket.
     #[default]
     Weighted,
-    /// As algorithm 1, line 47 prints it, without α on the bracket. It diverges for any useful α and is held within the range of
-    /// a 32-bit integer.
+    /// As algorithm 1, line 47 prints it, without α on the bracket. It diverges for any useful α
+    /// and is held within the range of a 32-bit integer.
     Literal,
 }
 
@@ -57,7 +60,8 @@ pub enum QueueSize {
     /// The largest limit.
     #[default]
     Largest,
-    /// The present limit. A reward without loss then grows with the limit, so that learning leads to the largest one.
+    /// The present limit. A reward without loss then grows with the limit, so that learning leads
+    /// to the largest one.
     Present,
 }
 

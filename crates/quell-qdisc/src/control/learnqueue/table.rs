@@ -7,7 +7,8 @@
 //! | `q` | F64 `[states, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
 //! | `visits` | U32 `[states, 2]` | how often the pair was tried |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried and need no place.
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried
+//! and need no place.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -18,8 +19,8 @@ use super::{Params, Values};
 use crate::policy::Error;
 use crate::policy::file::{KEY, open};
 
-/// The version of the file format that this quell writes; it also reads 1, whose parameters lack `step`, `alpha_min` and
-/// `published_reward` (1, 0, true).
+/// The version of the file format that this quell writes; it also reads 1, whose parameters lack
+/// `step`, `alpha_min` and `published_reward` (1, 0, true).
 pub const FORMAT: u32 = 2;
 /// What the card says that the file is.
 const KIND: &str = "learnqueue table";
@@ -137,7 +138,8 @@ impl Table {
     /// Reads a table from the bytes of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a number is not right.
+    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a
+    /// number is not right.
     pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
         load(bytes).map_err(|e| e.at(file))
     }
@@ -175,7 +177,8 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
 
 const RETRAIN: &str = "make a new one with quell train learnqueue";
 
-/// The version and the kind are checked first: cards of other versions or kinds may have another form.
+/// The version and the kind are checked first: cards of other versions or kinds may have another
+/// form.
 fn read_card(text: &str) -> Result<Card, Error> {
     #[derive(Deserialize)]
     struct Head {

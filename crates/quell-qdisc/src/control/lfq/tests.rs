@@ -162,7 +162,8 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
                 let nth = naive.arrivals.len() - 1;
                 let joins = arrive(&mut c, now, held);
                 if nth.is_multiple_of(10) {
-                    // The network read what was known just before its answer; the first packet asks twice.
+                    // The network read what was known just before its answer; the first packet asks
+                    // twice.
                     for _ in 0..if nth == 0 { 2 } else { 1 } {
                         let x: Vec<f32> = naive
                             .features(if paper_weights { 4 } else { 5 })

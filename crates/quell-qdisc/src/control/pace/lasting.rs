@@ -7,9 +7,9 @@ use crate::{Nanos, SEC};
 const STEADY: f64 = 0.67;
 const EXTRA: Nanos = SEC;
 
-/// Rate, flow (see [`super::Pace::flow`]) and estimates when the delay first exceeded the target; the
-/// delay in ns, rates in bit/s. What was sent is compared, not the capacity: that is unknown of a line
-/// that was never full.
+/// Rate, flow (see [`super::Pace::flow`]) and estimates when the delay first exceeded the target;
+/// the delay in ns, rates in bit/s. What was sent is compared, not the capacity: that is unknown of
+/// a line that was never full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Before {
     pub(super) since: Nanos,

@@ -1,6 +1,7 @@
 use super::*;
 
-/// A line of this rate that a queue of bytes waits before, loaded as much as the loop lets; answers come each 50 ms.
+/// A line of this rate that a queue of bytes waits before, loaded as much as the loop lets; answers
+/// come each 50 ms.
 struct Line {
     pace: Pace,
     now: Nanos,
@@ -207,8 +208,8 @@ fn jitter_of_the_answers_is_no_delay() {
     }
 }
 
-/// Packets wait before a line that carries 20 Mbit/s, whatever the rate. Delays are shown for half a
-/// minute, for twelve hours not, and again for a minute.
+/// Packets wait before a line that carries 20 Mbit/s, whatever the rate. Delays are shown for half
+/// a minute, for twelve hours not, and again for a minute.
 #[test]
 fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
     for ingress in [true, false] {
@@ -290,7 +291,8 @@ fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target(
     assert_eq!(raised, 0);
 }
 
-/// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second without an answer.
+/// The reflectors together answer each 1.1 s; the traffic shows delays each 50 ms after a second
+/// without an answer.
 #[test]
 fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
@@ -337,7 +339,8 @@ fn one_late_answer_is_no_evidence() {
     assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
 }
 
-/// Two answers in a row are late by 200 ms, the next ones are not, or become so by 20 ms each, on a line that carries 1 Mbit/s.
+/// Two answers in a row are late by 200 ms, the next ones are not, or become so by 20 ms each, on a
+/// line that carries 1 Mbit/s.
 #[test]
 fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     let rate_after = |falls: bool| {
@@ -372,7 +375,8 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
 }
 
-/// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and it says 300 ms.
+/// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and
+/// it says 300 ms.
 fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
     let mut pace = Pace::new(params);
     let mut kept = Vec::new();
@@ -422,7 +426,8 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
     assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
 }
 
-/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the line, and the least rate meanwhile, Mbit/s.
+/// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for
+/// as long; the line, and the least rate meanwhile, Mbit/s.
 fn lied_to(params: &Params, lie: Nanos) -> (Line, f64) {
     let mut line = Line::new(params.ingress);
     line.pace = Pace::new(params);

@@ -1,5 +1,6 @@
-//! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double, of several steps, with replay and a
-//! target network that follows (Mnih et al. 2015; van Hasselt et al. 2016; Lillicrap et al. 2016 for the target).
+//! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double, of
+//! several steps, with replay and a target network that follows (Mnih et al. 2015; van Hasselt et
+//! al. 2016; Lillicrap et al. 2016 for the target).
 //!
 //! It learns from what the network read at each decision, and what was chosen.
 
@@ -7,7 +8,8 @@ use super::argmax;
 use crate::policy::{Activation, Adam, Affine, Card, Error, Init, Optimizer, Policy, Trainee};
 use crate::{Rng, num};
 
-/// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k = 2 and s = 5 ms.
+/// RL-AQM's reward of a period, w (U^k - 0.5) + 2 / (1 + D / s) - 1.5: the paper's with w = 1, k =
+/// 2 and s = 5 ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PeriodReward {
     /// w.
@@ -106,11 +108,13 @@ pub struct Dqn {
     /// The mean of the weights at each [`Dqn::average`], and of how many.
     mean: Vec<f32>,
     averaged: u32,
-    /// Transitions: what was read, what was read `horizon` decisions later, the action, and the rewards in between.
+    /// Transitions: what was read, what was read `horizon` decisions later, the action, and the
+    /// rewards in between.
     rows: Vec<f32>,
     pay: Pay,
-    /// Subtracted from the reward of each decision, so that a link whose rewards are higher or lower whatever is done does not
-    /// change all values (Naik, Wan, Tomar and Sutton 2024, "Reward Centering", equation 6).
+    /// Subtracted from the reward of each decision, so that a link whose rewards are higher or
+    /// lower whatever is done does not change all values (Naik, Wan, Tomar and Sutton 2024, "Reward
+    /// Centering", equation 6).
     baseline: f64,
 }
 
@@ -194,10 +198,12 @@ impl Dqn {
         gains.iter().sum::<f64>() / steps.max(1) as f64
     }
 
-    /// Fits `count` batches, drawn at random from a stream named `stream`; gives the mean of Huber's loss.
+    /// Fits `count` batches, drawn at random from a stream named `stream`; gives the mean of
+    /// Huber's loss.
     ///
     /// # Errors
-    /// If a weight would not be finite: the weights are those of the batch before then, and its optimiser starts again.
+    /// If a weight would not be finite: the weights are those of the batch before then, and its
+    /// optimiser starts again.
     pub fn fit(&mut self, count: usize, rate: f32, stream: u64) -> Result<f64, Error> {
         let (n, width, batch) = (self.width(), self.row(), self.settings.batch);
         let kept = (self.rows.len() / width) as u64;

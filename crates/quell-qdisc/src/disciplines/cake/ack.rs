@@ -167,7 +167,8 @@ mod tests {
     fn the_aggressive_filter_keeps_one_ack_alone() {
         let filter = AckFilter::Aggressive;
         assert_eq!(dropped(filter, &[ack(1), ack(2)]), Some(0));
-        // Unless something of another connection lies between them: only neighbours are sure to say the same of ECN.
+        // Unless something of another connection lies between them: only neighbours are sure to say
+        // the same of ECN.
         let other = Acknowledgment {
             connection: 7,
             ..ack(9)

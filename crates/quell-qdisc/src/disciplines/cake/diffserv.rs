@@ -9,7 +9,8 @@ use crate::num;
 /// DSCPs that do not go to the tin of the rest, with their tins.
 type Table = &'static [(&'static [u8], u8)];
 
-// LE is 1, CSn 8n, AFxy 8x + 2y, VA 44, EF 46 (IANA's registry); 2 and 4 are the old TOS bits for throughput and delay.
+// LE is 1, CSn 8n, AFxy 8x + 2y, VA 44, EF 46 (IANA's registry); 2 and 4 are the old TOS bits for
+// throughput and delay.
 const DIFFSERV3: Table = &[(&[1, 8], 1), (&[4, 44, 46, 48, 56], 2)];
 const DIFFSERV4: Table = &[
     (&[1, 8], 1),

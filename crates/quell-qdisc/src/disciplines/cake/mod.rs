@@ -1,13 +1,15 @@
-//! CAKE: a shaper without bursts, tins by DSCP, fair shares for hosts and flows, COBALT on each flow, an ACK filter.
+//! CAKE: a shaper without bursts, tins by DSCP, fair shares for hosts and flows, COBALT on each
+//! flow, an ACK filter.
 //!
-//! Sources: Linux 7.2 `net/sched/sch_cake.c`; T. Høiland-Jørgensen, D. Täht, J. Morton, "Piece of CAKE" (LANMAN 2018);
-//! `tc-cake(8)`.
-//! Deviations:
-//! - without `bandwidth` the link behind is the shaper, and its rate tunes what `bandwidth` would ([`Bandwidth::Link`]);
+//! Sources: Linux 7.2 `net/sched/sch_cake.c`; T. Høiland-Jørgensen, D. Täht, J. Morton, "Piece of
+//! CAKE" (LANMAN 2018); `tc-cake(8)`. Deviations:
+//! - without `bandwidth` the link behind is the shaper, and its rate tunes what `bandwidth` would
+//!   ([`Bandwidth::Link`]);
 //! - the longest flow is found by a walk over the flows ever used, not by a heap;
 //! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
 //! - the kernel's filters and priorities cannot override the classification; a mark can (`fwmark`);
-//! - `split-gso` and `wash` are up to the packets' owner, who also clears the DSCP behind the queue.
+//! - `split-gso` and `wash` are up to the packets' owner, who also clears the DSCP behind the
+//!   queue.
 
 mod ack;
 mod diffserv;
@@ -232,7 +234,8 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// A packet has come into a flow: it is sparse if it was at rest, and in the rotation if it only waited there.
+    /// A packet has come into a flow: it is sparse if it was at rest, and in the rotation if it
+    /// only waited there.
     #[inline]
     fn activate(&mut self, at: usize, flow: FlowId, rng: &mut Rng) {
         let isolation = self.params.isolation;
@@ -248,8 +251,9 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// The tin to serve: while a rate is kept the highest that is below its threshold, else the one that is due first; without
-    /// a rate the next in a deficit round robin. `None` if no tin has anything.
+    /// The tin to serve: while a rate is kept the highest that is below its threshold, else the one
+    /// that is due first; without a rate the next in a deficit round robin. `None` if no tin has
+    /// anything.
     #[inline]
     fn next_tin(&mut self, now: Nanos) -> Option<usize> {
         if self.tins.len() == 1 && self.byte_time.limits() {
@@ -376,7 +380,8 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         if flow as usize == known {
             self.subs.push((num::low_u8(at as u64), flow));
         }
-        // Time that passed with nothing queued is no credit; a debt of the last packet is still to be paid.
+        // Time that passed with nothing queued is no credit; a debt of the last packet is still to
+        // be paid.
         if tin.flows.is_empty() {
             tin.next = tin.next.max(now);
             if self.packets == 0 && self.next < now {

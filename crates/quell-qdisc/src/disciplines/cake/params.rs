@@ -13,8 +13,8 @@ pub enum Bandwidth {
     Unlimited,
     /// CAKE's own shaper, bit/s, at least 512.
     Shaped(u64),
-    /// The link behind, of this many bit/s: it tunes target, interval, quantum, memory and tins, and nothing is held back.
-    /// 0: not known, as [`Bandwidth::Unlimited`].
+    /// The link behind, of this many bit/s: it tunes target, interval, quantum, memory and tins,
+    /// and nothing is held back. 0: not known, as [`Bandwidth::Unlimited`].
     Link(u64),
 }
 
@@ -103,7 +103,8 @@ pub struct Params {
     pub target: Option<Nanos>,
     /// How packets are sorted by priority.
     pub tins: Tins,
-    /// Bits of the firewall's mark that name a tin, 1 being the first in `tc`'s order (default none).
+    /// Bits of the firewall's mark that name a tin, 1 being the first in `tc`'s order (default
+    /// none).
     pub fwmark: u32,
     /// Among whom bandwidth is shared.
     pub isolation: Isolation,
@@ -115,7 +116,8 @@ pub struct Params {
     pub ingress: bool,
     /// Which ACKs are dropped.
     pub ack_filter: AckFilter,
-    /// Packets that the network stack joined are taken apart again (default on). Who owns the packets does that.
+    /// Packets that the network stack joined are taken apart again (default on). Who owns the
+    /// packets does that.
     pub split_gso: bool,
     /// How many bytes of the link a packet takes (default: its length as it is).
     pub framing: Framing,

@@ -288,7 +288,8 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     put(&mut q, 0, 2, 100, 100);
     put(&mut q, 0, 1, 1, 100);
     q.tins[0].states[1].law.count = 3;
-    // Served as new flows: 2 up to its quantum, then 1, which the next call finds empty with a count still up.
+    // Served as new flows: 2 up to its quantum, then 1, which the next call finds empty with a
+    // count still up.
     let mut now = 0;
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
@@ -349,7 +350,8 @@ fn owner(labels: fn(u32) -> Labels) -> Owner {
     }
 }
 
-/// The bytes that each hash below 16 gets of `packets` full-size ones, all of them having enough queued.
+/// The bytes that each hash below 16 gets of `packets` full-size ones, all of them having enough
+/// queued.
 fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> [u64; 16] {
     let mut q = Cake::new(params);
     let mut rng = rng();
@@ -456,7 +458,8 @@ fn dscp(hash: u32) -> Labels {
 
 #[test]
 fn a_tin_above_its_threshold_gets_its_share_of_the_bandwidth() {
-    // Bulk (LE, 1) beside best effort (0): 1/16 of the rate is its threshold. Both have packets all the time.
+    // Bulk (LE, 1) beside best effort (0): 1/16 of the rate is its threshold. Both have packets all
+    // the time.
     let params = Params {
         bandwidth: Bandwidth::Shaped(10_000_000),
         tins: Tins::Diffserv4,
@@ -503,7 +506,8 @@ fn a_voice_packet_below_its_threshold_goes_first() {
 
 #[test]
 fn a_tin_has_target_and_interval_of_its_threshold() {
-    // Linux 7.2.12, tc -s qdisc show, "cake bandwidth 10Mbit diffserv4": Bulk has 625Kbit, target 29.1ms, interval 124ms.
+    // Linux 7.2.12, tc -s qdisc show, "cake bandwidth 10Mbit diffserv4": Bulk has 625Kbit, target
+    // 29.1ms, interval 124ms.
     let q: Cake<TestPacket> = Cake::new(Params {
         bandwidth: Bandwidth::Shaped(10_000_000),
         tins: Tins::Diffserv4,

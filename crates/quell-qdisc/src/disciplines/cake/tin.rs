@@ -58,7 +58,8 @@ pub(super) struct ByteTime {
 }
 
 impl ByteTime {
-    /// At this many bytes per second: 34 bits at most, so that the product with a packet's length stays within 64.
+    /// At this many bytes per second: 34 bits at most, so that the product with a packet's length
+    /// stays within 64.
     fn new(rate: u64) -> Self {
         if rate == 0 {
             return Self::default();
@@ -197,8 +198,8 @@ impl<P: Packet> Tin<P> {
         flow
     }
 
-    /// The flow's own queue in a set of eight, else a resting one of the set, else, all being busy, the one that the hash
-    /// names, shared.
+    /// The flow's own queue in a set of eight, else a resting one of the set, else, all being busy,
+    /// the one that the hash names, shared.
     fn search(&mut self, hash: u32, direct: u32, labels: &Labels, isolation: Isolation) -> FlowId {
         let mut ways = ways(direct);
         let own = ways
@@ -240,7 +241,8 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// The place of a host: its own, one that has no flow in the rotation, or else the one that the hash names.
+    /// The place of a host: its own, one that has no flow in the rotation, or else the one that the
+    /// hash names.
     fn host(&mut self, side: usize, hash: u32) -> u16 {
         let direct = hash % QUEUES;
         let mut ways = ways(direct);
@@ -292,8 +294,8 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// Bytes of a flow in this round: the quantum over the flows that its host has in the rotation, dithered so that what is
-    /// rounded off does not add up.
+    /// Bytes of a flow in this round: the quantum over the flows that its host has in the rotation,
+    /// dithered so that what is rounded off does not add up.
     #[inline]
     pub fn quantum(&self, flow: FlowId, isolation: Isolation, rng: &mut Rng) -> i32 {
         let state = &self.states[flow as usize];
@@ -308,7 +310,8 @@ impl<P: Packet> Tin<P> {
         ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16).cast_signed()
     }
 
-    /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then old ones.
+    /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then
+    /// old ones.
     #[inline]
     pub fn next_flow(&self, first: bool) -> Option<FlowId> {
         let decaying = self.flows.first(FlowList::Decaying);

@@ -35,7 +35,8 @@ impl Bed {
             _ => None,
         }
     }
-    /// A packet a millisecond leaves a queue of ten that all have waited `age`; gives the times of drops.
+    /// A packet a millisecond leaves a queue of ten that all have waited `age`; gives the times of
+    /// drops.
     fn drops_while_late(&mut self, from: Nanos, until: Nanos, age: Nanos) -> Vec<Nanos> {
         let mut times = Vec::new();
         for now in (from..until).step_by(MS as usize) {
@@ -77,7 +78,8 @@ fn sojourn_is_measured_at_dequeue() {
 fn the_first_drop_waits_for_a_full_interval_above_target() {
     let mut bed = Bed::new(Params::default());
     let drops = bed.drops_while_late(T, T + 110 * MS, 6 * MS);
-    // first_above = T + 100 ms, and a drop must come strictly after it: the next dequeue, 1 ms later.
+    // first_above = T + 100 ms, and a drop must come strictly after it: the next dequeue, 1 ms
+    // later.
     assert_eq!(drops, [T + 101 * MS]);
 }
 
@@ -128,7 +130,8 @@ fn next_drop_counts_from_the_previous_one() {
     let first = bed.q.state().drop_next;
     // count = 1: 65535/65536 of an interval after the first drop, at T + 101 ms.
     assert_eq!(first, T + 101 * MS + ((100 * MS * 65535) >> 16));
-    // The link pauses for 30 ms past that; the next drop is still due 100 ms / sqrt(2) after `first`, not after now.
+    // The link pauses for 30 ms past that; the next drop is still due 100 ms / sqrt(2) after
+    // `first`, not after now.
     bed.refill(T, 10);
     bed.take(first + 30 * MS);
     let gap = bed.q.state().drop_next - first;
@@ -172,7 +175,8 @@ fn a_restart_within_16_intervals_resumes_the_pace() {
     bed.drops_while_late(T, T + 2000 * MS, 20 * MS);
     let (count, last) = (bed.q.state().count, bed.q.state().lastcount);
     assert!(count > 10 && last == 1);
-    // Below target for a moment ends the episode; late again for an interval, it resumes with count - lastcount.
+    // Below target for a moment ends the episode; late again for an interval, it resumes with count
+    // - lastcount.
     bed.drops_while_late(T + 2000 * MS, T + 2020 * MS, 0);
     assert!(!bed.q.state().dropping);
     bed.drops_while_late(T + 2020 * MS, T + 2126 * MS, 20 * MS);
@@ -192,7 +196,8 @@ fn a_restart_after_16_intervals_starts_at_one() {
 
 #[test]
 fn a_count_raised_from_outside_before_any_episode_does_not_stop_the_square_root() {
-    // FQ-CoDel adds its batch drops to `count`; near the clock's start drop_next = 0 must not look like a recent episode.
+    // FQ-CoDel adds its batch drops to `count`; near the clock's start drop_next = 0 must not look
+    // like a recent episode.
     let mut s = State {
         count: 64,
         ..State::default()
@@ -318,7 +323,8 @@ proptest! {
         prop_assert!(t <= next && next <= t + interval);
     }
 
-    /// The k-th packet of an episode goes an interval over the square root of k after the one before.
+    /// The k-th packet of an episode goes an interval over the square root of k after the one
+    /// before.
     #[test]
     fn steps_converge_to_the_inverse_square_root(last in 1_u32..4000) {
         let mut s = State { count: 1, rec_inv_sqrt: u16::MAX, ..State::default() };

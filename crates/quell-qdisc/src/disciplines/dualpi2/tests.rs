@@ -39,7 +39,8 @@ impl Bed {
             ..Knobs::default()
         });
     }
-    /// Shares of (marked, dropped) of `n` packets with this ECN field through a queue never shorter than 10, at p'.
+    /// Shares of (marked, dropped) of `n` packets with this ECN field through a queue never shorter
+    /// than 10, at p'.
     fn shares(params: Params, p: f64, ecn: Ecn, n: usize) -> (f64, f64) {
         let mut bed = Self::new(params);
         bed.set_prob(p);

@@ -35,7 +35,8 @@ fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     }
 }
 
-/// With quanta of a packet: large ones keep a class waiting whose ceiling lets it send little at a time.
+/// With quanta of a packet: large ones keep a class waiting whose ceiling lets it send little at a
+/// time.
 fn by_turns(mut classes: Vec<Class>) -> Vec<Class> {
     for class in &mut classes {
         class.quantum = Some(1000);
@@ -77,7 +78,8 @@ impl Bed {
         self.q.dequeue(self.now, &mut self.rng, &mut self.owner)
     }
 
-    /// Sends until `end` as fast as the tree lets, these leaves (of these packet sizes) being filled all the time.
+    /// Sends until `end` as fast as the tree lets, these leaves (of these packet sizes) being
+    /// filled all the time.
     fn run(&mut self, end: Nanos, leaves: &[(u32, u32)]) {
         self.sent = [0; 8];
         for (mark, len) in leaves {

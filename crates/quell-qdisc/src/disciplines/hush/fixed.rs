@@ -1,7 +1,9 @@
-//! Natural logarithm and exponential in integers, so that every machine and a kernel compute the same bits.
+//! Natural logarithm and exponential in integers, so that every machine and a kernel compute the
+//! same bits.
 //!
-//! Both work in base 2: leading bits by shifts, the rest by a table of 64 steps with straight lines between them. The tables are
-//! computed by integer square roots and squarings when the crate is compiled. Errors are below 4e-5.
+//! Both work in base 2: leading bits by shifts, the rest by a table of 64 steps with straight lines
+//! between them. The tables are computed by integer square roots and squarings when the crate is
+//! compiled. Errors are below 4e-5.
 
 use crate::num;
 

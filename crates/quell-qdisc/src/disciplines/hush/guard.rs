@@ -1,14 +1,18 @@
-//! The guard of the policy: fq_codel's law, on the same queues, replaces law and policy while these cannot be trusted.
+//! The guard of the policy: fq_codel's law, on the same queues, replaces law and policy while these
+//! cannot be trusted.
 //!
-//! [`crate::control::guard`] supervises controllers that turn a queue's knobs. This policy sets a law inside the queue, so it is
-//! supervised here, at each of its turns, by those of the same rules that apply:
+//! [`crate::control::guard`] supervises controllers that turn a queue's knobs. This policy sets a
+//! law inside the queue, so it is supervised here, at each of its turns, by those of the same rules
+//! that apply:
 //! - a reading that cannot be true is `OutOfRange`;
-//! - a backlog that would take more than 250 ms (two round trips, where these are longer) to drain, all through a second (ten
-//!   round trips), is `Stuck`; the quiet time after that doubles each time, up to 64 times.
+//! - a backlog that would take more than 250 ms (two round trips, where these are longer) to drain,
+//!   all through a second (ten round trips), is `Stuck`; the quiet time after that doubles each
+//!   time, up to 64 times.
 //!
-//! The other rules have no case here. A model's file is checked when it is read; from then on all is computed in integers, each
-//! setting is brought into a range, and the driver's time only grows: nothing is infinite, late or stale. A policy that gives
-//! goodput away is not found, since a queue cannot distinguish that from traffic that has nothing to send.
+//! The other rules have no case here. A model's file is checked when it is read; from then on all
+//! is computed in integers, each setting is brought into a range, and the driver's time only grows:
+//! nothing is infinite, late or stale. A policy that gives goodput away is not found, since a queue
+//! cannot distinguish that from traffic that has nothing to send.
 
 use super::law::Settings;
 use crate::control::guard::{DOUBLINGS, Fault, LONGEST, Params, Stats};
@@ -30,7 +34,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A rate at either end of the measured range is no measurement, and no packet waits for ten minutes.
+    /// A rate at either end of the measured range is no measurement, and no packet waits for ten
+    /// minutes.
     fn is_impossible(&self) -> bool {
         self.rate <= super::link::SLOWEST
             || self.rate >= super::link::FASTEST
@@ -83,8 +88,8 @@ impl Guard {
         &self.stats
     }
 
-    /// The policy proposes these settings on this reading; `stand_in` is the target in force where they are not taken. True if
-    /// the policy is in charge again from now on.
+    /// The policy proposes these settings on this reading; `stand_in` is the target in force where
+    /// they are not taken. True if the policy is in charge again from now on.
     pub fn turn(
         &mut self,
         now: Nanos,
@@ -125,7 +130,8 @@ impl Guard {
         back
     }
 
-    /// Returns `Stuck` if the backlog was too long all through a stretch. While nothing leaves, no law shortens it.
+    /// Returns `Stuck` if the backlog was too long all through a stretch. While nothing leaves, no
+    /// law shortens it.
     fn without_effect(&mut self, now: Nanos, r: &Reading, quiet: Nanos) -> Option<Fault> {
         let here = Stretch {
             began: now,
@@ -196,7 +202,8 @@ mod tests {
         let changes: Vec<_> = (1..looks.len())
             .filter(|i| looks[*i] != looks[i - 1])
             .collect();
-        // A stretch may have begun just before; 2 s and then 4 s without the policy, a second with it.
+        // A stretch may have begun just before; 2 s and then 4 s without the policy, a second with
+        // it.
         assert_eq!(
             changes[1..4],
             [changes[0] + 200, changes[0] + 301, changes[0] + 701]

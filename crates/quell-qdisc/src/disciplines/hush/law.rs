@@ -1,4 +1,5 @@
-//! The law: CoDel's shape (RFC 8289) on the time that the whole backlog takes to drain, with a hard cap above it.
+//! The law: CoDel's shape (RFC 8289) on the time that the whole backlog takes to drain, with a hard
+//! cap above it.
 
 use super::fixed;
 use crate::num;
@@ -17,7 +18,8 @@ pub struct Settings {
     pub cap: Nanos,
     /// Sojourn above which ECT(1) packets are marked.
     pub step: Nanos,
-    /// The actions' distances fall with this power of their count, with [`fixed::Q`] bits behind the point.
+    /// The actions' distances fall with this power of their count, with [`fixed::Q`] bits behind
+    /// the point.
     pub power: i64,
 }
 
@@ -74,7 +76,8 @@ impl Default for Law {
 }
 
 impl Law {
-    /// Takes the settings for a link of this rate, bytes per second. The last packet is never asked for, nor the last two at the cap.
+    /// Takes the settings for a link of this rate, bytes per second. The last packet is never asked
+    /// for, nor the last two at the cap.
     pub fn tune(&mut self, s: &Settings, rate: u64) {
         let bytes = |time: Nanos| num::low_u64(u128::from(time) * u128::from(rate) / 1_000_000_000);
         self.target_bytes = bytes(s.target).max(u64::from(MTU) + 1);

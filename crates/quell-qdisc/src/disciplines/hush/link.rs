@@ -1,4 +1,5 @@
-//! What the queue learns of its link and its flows: rate, idle share, active flows, their round trips and recent service.
+//! What the queue learns of its link and its flows: rate, idle share, active flows, their round
+//! trips and recent service.
 
 use super::fixed;
 use crate::num;
@@ -31,8 +32,8 @@ struct Flow {
     round_trip: i32,
     /// Bytes that it was served lately.
     served: u32,
-    /// Bytes per [`MEMORY`] that it was served over many round trips, and its excess ([`Link::excess`]), when the clock
-    /// [`Link::folds`] stood at `at`.
+    /// Bytes per [`MEMORY`] that it was served over many round trips, and its excess
+    /// ([`Link::excess`]), when the clock [`Link::folds`] stood at `at`.
     steady: u32,
     excess: i32,
     at: u32,
@@ -66,15 +67,18 @@ pub struct Link {
     /// 30 bits behind the point.
     idle: i64,
     active: u32,
-    /// ln of how many flows with equal shares would share the link as unequally as the active ones do.
+    /// ln of how many flows with equal shares would share the link as unequally as the active ones
+    /// do.
     ln_equals: i64,
     round_trip: Nanos,
-    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point. It wraps after 65,536 of them, five
-    /// hours at least; a flow that returns just then has its old service for one memory.
+    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point.
+    /// It wraps after 65,536 of them, five hours at least; a flow that returns just then has its
+    /// old service for one memory.
     folds: u32,
     /// What a byte adds to steady service, with [`fixed::Q`] bits behind the point.
     weight: u32,
-    /// The steady service of all flows, a twentieth of the mean of the active ones, and ln of 1.05 times that mean.
+    /// The steady service of all flows, a twentieth of the mean of the active ones, and ln of 1.05
+    /// times that mean.
     total: u64,
     twentieth: u64,
     ln_mean: i64,
@@ -143,8 +147,9 @@ impl Link {
     pub fn flows(&self) -> u32 {
         self.active
     }
-    /// ln of the number of flows, each counted by its share of the service: (sum of service)^2 / (sum of squares), 1 to
-    /// [`Link::flows`]. Beside a download ten thin flows hardly count. [`fixed::Q`] bits behind the point.
+    /// ln of the number of flows, each counted by its share of the service: (sum of service)^2 /
+    /// (sum of squares), 1 to [`Link::flows`]. Beside a download ten thin flows hardly count.
+    /// [`fixed::Q`] bits behind the point.
     pub fn ln_equals(&self) -> i64 {
         self.ln_equals
     }
@@ -173,8 +178,9 @@ impl Link {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
     }
 
-    /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that of all flows divided by the
-    /// number of active ones, as of the flow's first arrival or departure since the clock moved; with [`fixed::Q`] bits behind the point.
+    /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that
+    /// of all flows divided by the number of active ones, as of the flow's first arrival or
+    /// departure since the clock moved; with [`fixed::Q`] bits behind the point.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()
@@ -260,7 +266,8 @@ impl Link {
         }
     }
 
-    /// The link asked and nothing was queued. The first time, the last packet is on its way for certain.
+    /// The link asked and nothing was queued. The first time, the last packet is on its way for
+    /// certain.
     #[inline]
     pub fn found_empty(&mut self, now: Nanos) {
         if !self.asked {
@@ -291,7 +298,8 @@ impl Link {
         self.due = now + PERIOD;
     }
 
-    /// The rate is what left over the time in which the link was busy. Slow links take more than a period for enough bytes.
+    /// The rate is what left over the time in which the link was busy. Slow links take more than a
+    /// period for enough bytes.
     fn measure_rate(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.since);
         let busy = span.saturating_sub(self.idle_ns_of_rate);
@@ -364,7 +372,8 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each asked for at once.
+    /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each asked for
+    /// at once.
     fn steady(link: &mut Link, from: Nanos, ms: u64, queued: bool) -> Nanos {
         for i in 0..ms {
             let now = from + i * MS;
@@ -394,7 +403,8 @@ mod tests {
     fn the_time_that_the_last_packet_takes_is_not_idle() {
         let mut link = Link::default();
         let now = steady(&mut link, SEC, 1000, true);
-        // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not the link asks again.
+        // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not the
+        // link asks again.
         for asks in [false, true] {
             let mut link = link.clone();
             for i in 0..8000 {

@@ -1,21 +1,26 @@
-//! `hush`: flow queues served by deadline under one drop and mark law, whose settings a trained policy computes from
-//! measurements of the link.
+//! `hush`: flow queues served by deadline under one drop and mark law, whose settings a trained
+//! policy computes from measurements of the link.
 //!
-//! - Order (`order.rs`): of the packets at the heads of the flow queues, the one with the earliest deadline is sent. A deadline
-//!   is the packet's time of arrival plus its flow's handicap, which grows with the flow's share of the link over ten round
-//!   trips. So the tail of the sojourn is close to that of a FIFO, and a flow with a small share is served first.
-//! - Law ([`law`]): shaped like CoDel's, but it compares the time in which the whole backlog drains with a target. Experiments
-//!   with a law for each flow queue gave far worse results.
-//! - Victim (`scores.rs`): the law marks or drops at the head of the flow with the highest score, its bytes queued plus shares
-//!   of the bytes that it was served lately and over ten round trips. With the bytes queued alone, flows with one packet each
-//!   would have equal scores, and the same flow would be chosen every time.
-//! - Policy ([`policy`]): sets the law's parameters every quarter of a round trip (2 to 100 ms) from the gauges in [`link`].
-//! - ECN: the law marks ECN-capable packets, but drops those of a flow with a small window, which would not slow down enough.
-//!   ECT(1) packets are also marked if their sojourn exceeds a step threshold.
-//! - Guard ([`guard`]): checks the policy. While the policy is not trusted, fq_codel's law and deficit round robin serve the
-//!   same queues.
+//! - Order (`order.rs`): of the packets at the heads of the flow queues, the one with the earliest
+//!   deadline is sent. A deadline is the packet's time of arrival plus its flow's handicap, which
+//!   grows with the flow's share of the link over ten round trips. So the tail of the sojourn is
+//!   close to that of a FIFO, and a flow with a small share is served first.
+//! - Law ([`law`]): shaped like CoDel's, but it compares the time in which the whole backlog drains
+//!   with a target. Experiments with a law for each flow queue gave far worse results.
+//! - Victim (`scores.rs`): the law marks or drops at the head of the flow with the highest score,
+//!   its bytes queued plus shares of the bytes that it was served lately and over ten round trips.
+//!   With the bytes queued alone, flows with one packet each would have equal scores, and the same
+//!   flow would be chosen every time.
+//! - Policy ([`policy`]): sets the law's parameters every quarter of a round trip (2 to 100 ms)
+//!   from the gauges in [`link`].
+//! - ECN: the law marks ECN-capable packets, but drops those of a flow with a small window, which
+//!   would not slow down enough. ECT(1) packets are also marked if their sojourn exceeds a step
+//!   threshold.
+//! - Guard ([`guard`]): checks the policy. While the policy is not trusted, fq_codel's law and
+//!   deficit round robin serve the same queues.
 //!
-//! All decisions are computed in integers, so they are the same on every machine. Source: quell's own; docs/explanation/hush.md.
+//! All decisions are computed in integers, so they are the same on every machine. Source: quell's
+//! own; docs/explanation/hush.md.
 
 pub mod fixed;
 pub mod guard;
@@ -52,8 +57,8 @@ pub enum Order {
     /// Between the order of arrival and fair queueing; see `order.rs`.
     #[default]
     Fair,
-    /// In the order of arrival (`kappa` and `lead` 0); the victim is the flow with the highest score. While the policy is not
-    /// trusted: deficit round robin.
+    /// In the order of arrival (`kappa` and `lead` 0); the victim is the flow with the highest
+    /// score. While the policy is not trusted: deficit round robin.
     Arrival,
     /// One queue for all flows, in the order of arrival; the law acts on its head.
     Single,
@@ -66,8 +71,8 @@ pub struct Params {
     pub limit: u32,
     /// Flow queues (hash buckets), 1 to 65536 (default 1024).
     pub flows: u32,
-    /// Bytes per flow and round of deficit round robin, which serves while the policy is not trusted: 256 to 2^20 (default 1514,
-    /// one full-size packet).
+    /// Bytes per flow and round of deficit round robin, which serves while the policy is not
+    /// trusted: 256 to 2^20 (default 1514, one full-size packet).
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
@@ -79,8 +84,9 @@ pub struct Params {
     pub model: Arc<Model>,
     /// fq_codel's law decides; the policy's settings are only counted (default off).
     pub dry_run: bool,
-    /// Mark the next ECN-capable arrival of the flow instead of the packet at its head, as in a BPF program in Linux,
-    /// which cannot write queued packets. While the policy is not trusted, fq_codel's law then drops only (default off).
+    /// Mark the next ECN-capable arrival of the flow instead of the packet at its head, as in a BPF
+    /// program in Linux, which cannot write queued packets. While the policy is not trusted,
+    /// fq_codel's law then drops only (default off).
     pub mark_next: bool,
 }
 
@@ -122,7 +128,8 @@ impl Params {
     }
 }
 
-/// Most packets that a full queue drops from one flow before it searches for the next victim, as in fq_codel.
+/// Most packets that a full queue drops from one flow before it searches for the next victim, as in
+/// fq_codel.
 const BATCH: u32 = 64;
 
 /// The queue.
@@ -131,7 +138,8 @@ pub struct Hush<P> {
     params: Params,
     /// In [`Order::Single`] all packets are in flow 0.
     flows: Flows<P>,
-    /// Valid while `by_deadline`; otherwise the flows are in the lists of deficit round robin, or all packets are in flow 0.
+    /// Valid while `by_deadline`; otherwise the flows are in the lists of deficit round robin, or
+    /// all packets are in flow 0.
     deadlines: Deadlines,
     scores: Box<Scores>,
     shares: Shares,
@@ -210,7 +218,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The flow with the highest score ([`Shares::score`]); in [`Order::Single`] always flow 0. `None` if nothing is queued.
+    /// The flow with the highest score ([`Shares::score`]); in [`Order::Single`] always flow 0.
+    /// `None` if nothing is queued.
     fn victim(&mut self) -> Option<FlowId> {
         if self.flows.is_empty() {
             return None;
@@ -240,8 +249,8 @@ impl<P: Packet> Hush<P> {
         packet.len()
     }
 
-    /// Drops until the limits hold again. From each victim it drops just over half of its bytes, or [`BATCH`] packets if that is
-    /// less, so that there is one search for many drops.
+    /// Drops until the limits hold again. From each victim it drops just over half of its bytes, or
+    /// [`BATCH`] packets if that is less, so that there is one search for many drops.
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         while self.full() {
@@ -260,7 +269,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Updates the gauges if they are due; then, once the rate is known, lets the policy set the law if it is due.
+    /// Updates the gauges if they are due; then, once the rate is known, lets the policy set the
+    /// law if it is due.
     #[cold]
     fn learn(&mut self, now: Nanos) {
         if now >= self.link.due {
@@ -373,8 +383,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Marks a flow's head if it is ECN-capable and the flow's window is at least the model's `window` (which
-    /// [`Order::Single`] does not check); otherwise drops it.
+    /// Marks a flow's head if it is ECN-capable and the flow's window is at least the model's
+    /// `window` (which [`Order::Single`] does not check); otherwise drops it.
     fn act<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
         let large = || {
             let window = self.link.window(flow, self.flows.backlog(flow));
@@ -391,8 +401,8 @@ impl<P: Packet> Hush<P> {
         self.give_up(now, flow, drops);
     }
 
-    /// Marks the head of a queue, or with [`Params::mark_next`] notes a mark for its flow's next arrival. False if the head is
-    /// not ECN-capable.
+    /// Marks the head of a queue, or with [`Params::mark_next`] notes a mark for its flow's next
+    /// arrival. False if the head is not ECN-capable.
     fn mark_head(&mut self, queue: FlowId) -> bool {
         let Some(head) = self.flows.front_mut(queue) else {
             return false;
@@ -463,8 +473,9 @@ impl<P: Packet> Hush<P> {
         Dequeued::Packet(packet)
     }
 
-    /// Marks the head of a queue if it is ECT(1), its sojourn is above the step, its own flow's backlog accounts for that
-    /// ([`Self::owns`], not in [`Order::Single`]), and more than [`MTU`] bytes are queued besides it.
+    /// Marks the head of a queue if it is ECT(1), its sojourn is above the step, its own flow's
+    /// backlog accounts for that ([`Self::owns`], not in [`Order::Single`]), and more than [`MTU`]
+    /// bytes are queued besides it.
     #[inline(always)]
     fn step(&mut self, now: Nanos, queue: FlowId) {
         if self
@@ -490,8 +501,8 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// Whether the backlog would take more than `own` (a constant of the model) times `step` to drain if each active flow had as
-    /// much queued as this one.
+    /// Whether the backlog would take more than `own` (a constant of the model) times `step` to
+    /// drain if each active flow had as much queued as this one.
     fn owns(&self, flow: FlowId, step: Nanos) -> bool {
         let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
         let least =

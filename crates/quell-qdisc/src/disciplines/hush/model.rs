@@ -1,7 +1,7 @@
 //! The numbers that training finds, and the text file that holds them.
 //!
-//! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
-//! are the model card.
+//! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line
+//! `end`. Lines that begin with `#` are the model card.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,18 +33,21 @@ pub struct Model {
     pub longest: i32,
     /// A flow with a smaller window, packets, is dropped from where others are marked.
     pub window: i32,
-    /// What a flow that took the whole link lately counts as if it had queued, targets, where a flow is chosen that pays; see
-    /// `scores.rs`.
+    /// What a flow that took the whole link lately counts as if it had queued, targets, where a
+    /// flow is chosen that pays; see `scores.rs`.
     pub service: i32,
     /// The same of what it was served over ten round trips.
     pub steady: i32,
     /// How far a flow's steady service moves its packets in the order of arrival, targets.
     pub kappa: i32,
-    /// How much earlier lone packets of a flow leave, targets per e-fold by which its service is below half of the mean.
+    /// How much earlier lone packets of a flow leave, targets per e-fold by which its service is
+    /// below half of the mean.
     pub lead: i32,
-    /// ECT(1) is marked only if its own flow's queue, times the flows, takes this many steps to drain; 0: always.
+    /// ECT(1) is marked only if its own flow's queue, times the flows, takes this many steps to
+    /// drain; 0: always.
     pub own: i32,
-    /// ln of the idle share at which the target stays: of 1, R, n and packets per flow; see [`super::policy`].
+    /// ln of the idle share at which the target stays: of 1, R, n and packets per flow; see
+    /// [`super::policy`].
     pub idle: [i32; IDLE_FEATURES],
     /// How fast ln of the target follows the idle share, per round trip; 0: not at all.
     pub gain: i32,

@@ -1,20 +1,23 @@
 //! The policy: from gauges of the link to the law's settings, log-linear, in integers.
 //!
-//! A setting is e to the sum of weights times features, most of which are logarithms of gauges without a dimension, so a setting
-//! is a product of powers of gauges. The features, in the order of a model's rows:
+//! A setting is e to the sum of weights times features, most of which are logarithms of gauges
+//! without a dimension, so a setting is a product of powers of gauges. The features, in the order
+//! of a model's rows:
 //!
 //! 1. 1
 //! 2. ln (R / 30 ms), R being the flows' usual base round trip
 //! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
-//! 4. ln n, n being the active flows, each counted by its share of the service ([`Link::ln_equals`])
+//! 4. ln n, n being the active flows, each counted by its share of the service
+//!    ([`Link::ln_equals`])
 //! 5. ln (share of the time in which the link had nothing to send + 0.002) + 4
 //! 6. ln (the law's actions per R + 0.05) + 1
 //! 7. ln (least time to drain between two turns / R + 0.01) + 3
 //! 8. ln (greatest time to drain / R + 0.01) + 2
 //! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
 //!
-//! The target is also multiplied by a factor that follows the idle share: where that is below what the model's row `idle` gives
-//! for the link, with the features 1, 2, 4 and 9, the factor falls; above, it rises, within bounds. So it is an integral control.
+//! The target is also multiplied by a factor that follows the idle share: where that is below what
+//! the model's row `idle` gives for the link, with the features 1, 2, 4 and 9, the factor falls;
+//! above, it rises, within bounds. So it is an integral control.
 
 use super::fixed::{self, ONE, Q, approach, ln};
 use super::law::{Law, Settings};
@@ -36,7 +39,8 @@ pub struct Policy {
     /// The next turn.
     pub due: Nanos,
     last: Nanos,
-    /// Running means: the law's actions per round trip ([`FINE`] bits behind the point), trough and peak (nanoseconds).
+    /// Running means: the law's actions per round trip ([`FINE`] bits behind the point), trough and
+    /// peak (nanoseconds).
     actions: i64,
     trough: i64,
     peak: i64,
@@ -78,7 +82,8 @@ impl Policy {
         settings(model, &features, link, self.bias >> (BIAS - Q))
     }
 
-    /// Moves the target's factor after the idle share: per round trip of at least 20 ms by at most `gain` down and twice that up.
+    /// Moves the target's factor after the idle share: per round trip of at least 20 ms by at most
+    /// `gain` down and twice that up.
     fn follow(&mut self, span: Nanos, model: &Model, link: &Link, x: &[i64; FEATURES]) {
         let weighed = (model.idle.iter().zip([x[0], x[1], x[3], x[8]]))
             .map(|(w, x)| i64::from(*w) * x)

@@ -1,14 +1,16 @@
 //! Which flow pays: the one with the highest score, found without a look at every flow.
 //!
-//! A flow's score is its bytes queued plus shares of what it was served lately and over many round trips. The shares follow the
-//! target: a flow that had the whole link for that long counts as if it had `service` and `steady` targets queued, on every link.
-//! A burst that fills the queue by itself thus pays for it, and of flows with a packet each the one pays that takes most.
+//! A flow's score is its bytes queued plus shares of what it was served lately and over many round
+//! trips. The shares follow the target: a flow that had the whole link for that long counts as if
+//! it had `service` and `steady` targets queued, on every link. A burst that fills the queue by
+//! itself thus pays for it, and of flows with a packet each the one pays that takes most.
 //!
-//! A tournament holds for each flow an upper bound of its score. A score rises when a packet arrives: its flow is noted then,
-//! and the next search begins with the bounds of those that were. It then brings the highest bound down to its flow's score until
-//! that is the highest still. A search costs one change for each flow that had an arrival since the last one, and one for each bound
-//! that turns out too high: at most all flows, after a period of the gauges. When the shares grow, every flow counts as risen.
-//! Of equal scores the flow with the lowest number is found.
+//! A tournament holds for each flow an upper bound of its score. A score rises when a packet
+//! arrives: its flow is noted then, and the next search begins with the bounds of those that were.
+//! It then brings the highest bound down to its flow's score until that is the highest still. A
+//! search costs one change for each flow that had an arrival since the last one, and one for each
+//! bound that turns out too high: at most all flows, after a period of the gauges. When the shares
+//! grow, every flow counts as risen. Of equal scores the flow with the lowest number is found.
 
 use super::fixed::{self, Q};
 use super::link::{Link, MEMORY};
@@ -24,10 +26,11 @@ pub struct Shares {
     steady: u32,
 }
 
-/// Each is at most this, so that a packet of 40 bytes or more that leaves raises no score. `steady` 2 counts in full up to a target
-/// of 70 ms.
+/// Each is at most this, so that a packet of 40 bytes or more that leaves raises no score. `steady`
+/// 2 counts in full up to a target of 70 ms.
 const LARGEST: u64 = 47 * fixed::ONE as u64 / 100;
-/// The shares follow the target, rounded down to steps of this factor's ln, so that they seldom grow.
+/// The shares follow the target, rounded down to steps of this factor's ln, so that they seldom
+/// grow.
 const STEP: i64 = fixed::ONE / 4;
 
 impl Shares {

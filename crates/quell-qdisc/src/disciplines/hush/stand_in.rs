@@ -1,4 +1,5 @@
-//! What serves the queues while the policy cannot be trusted: fq_codel's law and deficit round robin with its defaults.
+//! What serves the queues while the policy cannot be trusted: fq_codel's law and deficit round
+//! robin with its defaults.
 
 use crate::disciplines::fq_codel::Source;
 use crate::parts::flows::{FlowId, Flows, of_flow};

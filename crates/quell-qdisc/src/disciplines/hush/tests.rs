@@ -246,7 +246,8 @@ fn arrival_order_holds_with_drops_from_the_middle() {
     assert!(arrivals.into_iter().all(|(first, second)| first <= second));
 }
 
-/// Mean sojourn of the packets of flow 9, one of which comes every 20 ms beside a flow that sends more than the link takes.
+/// Mean sojourn of the packets of flow 9, one of which comes every 20 ms beside a flow that sends
+/// more than the link takes.
 fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> u64 {
     let text = MODEL
         .replace("kappa 0.53314", &format!("kappa {kappa}"))
@@ -291,7 +292,8 @@ fn lone_packets_of_a_flow_that_takes_little_get_a_lead() {
     );
 }
 
-/// How many of the packets that flow 9 sends in bursts of 20 are dropped beside flow 1, which fills the link.
+/// How many of the packets that flow 9 sends in bursts of 20 are dropped beside flow 1, which fills
+/// the link.
 fn drops_of_bursts(service: &str) -> usize {
     let text = MODEL
         .replace("service 1", service)
@@ -417,7 +419,8 @@ fn decisions_are_the_same_bits_on_every_machine() {
     );
 }
 
-/// A policy that does nothing: its target is a second, its waits are 20 round trips, and it has no cap.
+/// A policy that does nothing: its target is a second, its waits are 20 round trips, and it has no
+/// cap.
 fn idle_policy() -> Arc<Model> {
     let zeros = "0 0 0 0 0 0 0 0";
     let rows = [

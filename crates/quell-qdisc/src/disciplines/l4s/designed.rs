@@ -1,11 +1,13 @@
 //! The coupling as the paper states it.
 //!
-//! A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an L4S sub-queue's are marked with
-//! p_L = max(own p', k p' of its classic partner). What the paper leaves open is as in RFC 9332, section 4.2.3: from k p' = 1 on
-//! the L4S sub-queue drops with p_C and marks the rest, and the classic one no longer marks. The own p' of an L4S sub-queue may
-//! pass 1: all packets are marked then, and dropped with the excess. PIE's exits spare only what PIE itself asks for, not the
-//! coupling, which rests while the pair holds next to nothing. Packets are picked independently: PIE's de-randomisation
-//! (RFC 8033, section 5.4) picks hardly more than half of p_C, which would undo the balance that the square is for.
+//! A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an L4S
+//! sub-queue's are marked with p_L = max(own p', k p' of its classic partner). What the paper
+//! leaves open is as in RFC 9332, section 4.2.3: from k p' = 1 on the L4S sub-queue drops with p_C
+//! and marks the rest, and the classic one no longer marks. The own p' of an L4S sub-queue may pass
+//! 1: all packets are marked then, and dropped with the excess. PIE's exits spare only what PIE
+//! itself asks for, not the coupling, which rests while the pair holds next to nothing. Packets are
+//! picked independently: PIE's de-randomisation (RFC 8033, section 5.4) picks hardly more than half
+//! of p_C, which would undo the balance that the square is for.
 
 use super::Params;
 use super::law::{FLOOR, Fate, Law, MAX_PROB, Units, roll, square};
@@ -42,7 +44,8 @@ pub(super) fn of_classic(
     fate
 }
 
-/// What happens to a packet that comes to an L4S sub-queue; `backlogs` are its own and its classic partner's.
+/// What happens to a packet that comes to an L4S sub-queue; `backlogs` are its own and its classic
+/// partner's.
 pub(super) fn of_low(
     law: &mut Law,
     partner: &Law,

@@ -1,6 +1,6 @@
-//! A sub-queue's PIE, as FreeBSD's `dn_aqm_pie.h` has it: microseconds, probabilities of 31 bits, the old delay in the early
-//! exit, no rule for delays above 250 ms, a timer that runs while the sub-queue is in the rotation, everything forgotten when it
-//! comes back (RFC 8033 otherwise).
+//! A sub-queue's PIE, as FreeBSD's `dn_aqm_pie.h` has it: microseconds, probabilities of 31 bits,
+//! the old delay in the early exit, no rule for delays above 250 ms, a timer that runs while the
+//! sub-queue is in the rotation, everything forgotten when it comes back (RFC 8033 otherwise).
 
 use super::Params;
 use crate::num;
@@ -43,7 +43,8 @@ impl Units {
 pub(super) struct Law {
     /// p', in units of 1/MAX_PROB; up to 2 in an L4S sub-queue of the stated design.
     pub(super) prob: u32,
-    /// What the partner sees under [`super::Coupling::Published`]: p' at the last update, kept through rest.
+    /// What the partner sees under [`super::Coupling::Published`]: p' at the last update, kept
+    /// through rest.
     pub(super) shared: u32,
     /// Delays, microseconds.
     pub(super) qdelay: i64,

@@ -49,7 +49,8 @@ impl Bed {
         self.q.set_sub_knobs(queue, &knobs);
     }
 
-    /// Shares of marked and of dropped among `n` arrivals at a sub-queue that already holds some packets.
+    /// Shares of marked and of dropped among `n` arrivals at a sub-queue that already holds some
+    /// packets.
     fn shares(&mut self, n: u32, ecn: Ecn) -> (f64, f64) {
         self.add(0, 3, 0, ecn);
         let (marks, drops) = (self.q.marks(), self.dropped.len());
@@ -274,8 +275,9 @@ fn a_sub_queue_that_left_the_rotation_wakes_with_a_fresh_law() {
 
 #[test]
 fn the_probability_moves_as_the_kernel_file_has_it() {
-    // One update of FreeBSD's integers by hand: from 0, delay 20 ms after 10 ms: alpha 1024 * 5000 + beta 10240 * 10000 us,
-    // times floor((2^31 - 1) * 2^12 / 10^6) = 8796093, shifted right by 11 + 13 + 12.
+    // One update of FreeBSD's integers by hand: from 0, delay 20 ms after 10 ms: alpha 1024 * 5000
+    // + beta 10240 * 10000 us, times floor((2^31 - 1) * 2^12 / 10^6) = 8796093, shifted right by 11
+    // + 13 + 12.
     let units = Units::new(&Params::default());
     let mut law = Law {
         qdelay: 20_000,

@@ -1,4 +1,5 @@
-//! Every discipline, in the variants that take different paths, small enough that tests reach their limits.
+//! Every discipline, in the variants that take different paths, small enough that tests reach their
+//! limits.
 
 #![allow(dead_code)] // each test that includes this uses a part of it
 
@@ -62,13 +63,14 @@ pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::Cake(_) | Qdisc::Htb(_))
 }
 
-/// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
+/// Whether packets of one flow that differ in ECN wait in different queues, so that they may
+/// overtake each other.
 pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
 }
 
-/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait among the others', and those
-/// of Cebinae's next round go first from shortly before it on.
+/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait
+/// among the others', and those of Cebinae's next round go first from shortly before it on.
 pub fn reorders(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::Hhf(_) | Qdisc::Cebinae(_))
 }

@@ -1,7 +1,7 @@
 //! Records of what happened, held to a file in `data/`.
 //!
-//! A commit that means to change behaviour records again and names what changed: `QUELL_RECORD=1 cargo test --package quell-qdisc`,
-//! then `git diff` on the file.
+//! A commit that means to change behaviour records again and names what changed:
+//! `QUELL_RECORD=1 cargo test --package quell-qdisc`, then `git diff` on the file.
 
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;

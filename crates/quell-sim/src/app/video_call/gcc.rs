@@ -1,11 +1,13 @@
 //! Google Congestion Control: how fast a sender of a video call may send (draft-ietf-rmcat-gcc-02).
 //!
-//! The draft's equations hold, with four differences, all from libwebrtc, which the draft describes:
-//! - The trend of the delay is the slope of a line through the last groups (`trendline_estimator.cc`), which replaced the
-//!   draft's Kalman filter; its gain, and how the threshold adapts, belong to it.
+//! The draft's equations hold, with four differences, all from libwebrtc, which the draft
+//! describes:
+//! - The trend of the delay is the slope of a line through the last groups
+//!   (`trendline_estimator.cc`), which replaced the draft's Kalman filter; its gain, and how the
+//!   threshold adapts, belong to it.
 //! - Another decrease waits for a round trip (`aimd_rate_control.cc`).
-//! - The mean and variance of the rate at decreases are those of `link_capacity_estimator.cc`; the draft names only a
-//!   smoothing factor of 0.95.
+//! - The mean and variance of the rate at decreases are those of `link_capacity_estimator.cc`; the
+//!   draft names only a smoothing factor of 0.95.
 //! - Loss is judged over 20 packets at least, and a decrease for it waits 300 ms and a round trip
 //!   (`send_side_bandwidth_estimation.cc`).
 //!
@@ -19,18 +21,21 @@ use quell_qdisc::{MS, Nanos, SEC};
 const BURST: Nanos = 5 * MS;
 /// The longest that groups grow because packets arrive in a burst (`inter_arrival.cc`).
 const LONGEST_BURST: Nanos = 100 * MS;
-/// Groups that the line goes through, weight of the past in the smoothed delay, gain (`trendline_estimator.cc`).
+/// Groups that the line goes through, weight of the past in the smoothed delay, gain
+/// (`trendline_estimator.cc`).
 const WINDOW: usize = 20;
 const SMOOTHING: f64 = 0.9;
 const GAIN: f64 = 4.0;
 /// The slope is weighted by the number of groups, at most by this (the same).
 const MAX_GROUPS: u32 = 60;
-/// The threshold at first, ms (draft, table 1), its range (section 5.4), and how it adapts (`trendline_estimator.cc`).
+/// The threshold at first, ms (draft, table 1), its range (section 5.4), and how it adapts
+/// (`trendline_estimator.cc`).
 const THRESHOLD: f64 = 12.5;
 const THRESHOLDS: (f64, f64) = (6.0, 600.0);
 const K_UP: f64 = 0.0087;
 const K_DOWN: f64 = 0.039;
-/// It does not adapt to what is so far above it, ms (section 5.4), and to at most so much time at once, ms.
+/// It does not adapt to what is so far above it, ms (section 5.4), and to at most so much time at
+/// once, ms.
 const OUTLIER: f64 = 15.0;
 const MAX_TIME: f64 = 100.0;
 /// How long over-use lasts until it is signalled, ms (draft, table 1).
@@ -40,10 +45,12 @@ const RATE_WINDOW: Nanos = 500 * MS;
 /// Multiplicative increase per second, and factor at a decrease (section 5.5).
 const ETA: f64 = 1.08;
 const BETA: f64 = 0.85;
-/// The estimate stays below this multiple of the receive rate (section 5.5), plus bit/s (`aimd_rate_control.cc`).
+/// The estimate stays below this multiple of the receive rate (section 5.5), plus bit/s
+/// (`aimd_rate_control.cc`).
 const MAX_OVER_RECEIVED: f64 = 1.5;
 const SLACK: f64 = 10_000.0;
-/// Standard deviations around the mean rate at decreases within which increases are additive (section 5.5).
+/// Standard deviations around the mean rate at decreases within which increases are additive
+/// (section 5.5).
 const DEVIATIONS: f64 = 3.0;
 /// Bits of a packet, and frames per second, for an additive increase (section 5.5).
 const PACKET_BITS: f64 = 1200.0 * 8.0;
@@ -53,7 +60,8 @@ const DETECTION: f64 = 100.0;
 /// Loss above which the rate falls, and below which it rises; that factor (section 6).
 const LOSS: (f64, f64) = (0.02, 0.1);
 const RISE: f64 = 1.05;
-/// Packets that a judgement of loss needs; a decrease for it waits this and a round trip (`send_side_bandwidth_estimation.cc`).
+/// Packets that a judgement of loss needs; a decrease for it waits this and a round trip
+/// (`send_side_bandwidth_estimation.cc`).
 const JUDGED: u32 = 20;
 const LOSS_WAIT: Nanos = 300 * MS;
 /// The least rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
@@ -183,7 +191,8 @@ impl Gcc {
         self.by_delay.min(self.by_loss)
     }
 
-    /// A report says that a packet arrived. Only differences of `sent` and of `arrived` count: each end has its own clock.
+    /// A report says that a packet arrived. Only differences of `sent` and of `arrived` count: each
+    /// end has its own clock.
     pub fn arrived(&mut self, sent: Nanos, arrived: Nanos, bytes: u32) {
         self.first_arrival.get_or_insert(arrived);
         self.received.push_back((arrived, bytes));
@@ -382,8 +391,9 @@ fn slope(points: &VecDeque<(f64, f64)>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Sends packets of 1000 bytes at the target rate for so many seconds over a link of `bps` with an endless queue, a report
-    /// each 100 ms; of `each` packets one is lost. Returns the longest queuing delay of the last half.
+    /// Sends packets of 1000 bytes at the target rate for so many seconds over a link of `bps` with
+    /// an endless queue, a report each 100 ms; of `each` packets one is lost. Returns the longest
+    /// queuing delay of the last half.
     fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Nanos) -> Nanos {
         let (mut sent, mut free, mut report) = (from, from, from + 100 * MS);
         let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, 0);
@@ -412,7 +422,8 @@ mod tests {
     fn without_congestion_the_rate_rises_by_8_percent_a_second() {
         let mut gcc = Gcc::new(300e3, 100e6);
         run(&mut gcc, 100e6, 11, 0, 0);
-        // 300 * 1.08^11 = 699: the first increase makes up for the time before the receive rate was known.
+        // 300 * 1.08^11 = 699: the first increase makes up for the time before the receive rate was
+        // known.
         assert!(
             (gcc.target() / 699e3 - 1.0).abs() < 0.02,
             "{}",
@@ -445,7 +456,8 @@ mod tests {
             run(&mut gcc, 100e6, 5, each, 0);
             gcc.target()
         };
-        // 1 % rises with the delay's rate, 5 % holds the rate, 20 % takes a tenth each 0.5 s (300 ms and the round trip).
+        // 1 % rises with the delay's rate, 5 % holds the rate, 20 % takes a tenth each 0.5 s (300
+        // ms and the round trip).
         assert!(after(100) > 1.3e6);
         assert_eq!(after(20), 1e6);
         let halved = 1e6 * libm::pow(0.9, 9.0);

@@ -11,15 +11,16 @@ use super::{Content, Report};
 
 /// Time between two reports (`remote_estimator_proxy.cc`).
 const REPORTS: Nanos = 100 * MS;
-/// How often a packet is requested, and how many may be missing, before a key frame is requested (`nack_requester.cc`).
+/// How often a packet is requested, and how many may be missing, before a key frame is requested
+/// (`nack_requester.cc`).
 const RETRIES: u32 = 10;
 const MAX_MISSING: usize = 1000;
 /// The round trip before it is known (the same).
 const FIRST_RTT: Nanos = 100 * MS;
 /// A key frame is asked for again after this (`video_receive_stream2.cc`).
 const KEY_WAIT: Nanos = 200 * MS;
-/// Frames whose mean distance is the normal one; a distance of three times that and at least 150 ms above it is a freeze
-/// (W3C, Identifiers for WebRTC's Statistics API, `freezeCount`).
+/// Frames whose mean distance is the normal one; a distance of three times that and at least 150 ms
+/// above it is a freeze (W3C, Identifiers for WebRTC's Statistics API, `freezeCount`).
 const NORMAL: usize = 30;
 const FREEZE: Nanos = 150 * MS;
 /// Frames per second below which a picture no longer moves smoothly: the rate of films.
@@ -302,7 +303,8 @@ mod tests {
         }
     }
 
-    /// All packets of frames of two packets each arrive 20 ms after their capture, but those that `lost` names.
+    /// All packets of frames of two packets each arrive 20 ms after their capture, but those that
+    /// `lost` names.
     fn receive(r: &mut Receiver, frames: std::ops::Range<u32>, lost: &[u32]) {
         for number in frames {
             let f = frame(number, 2, number == 0);
@@ -333,7 +335,8 @@ mod tests {
     fn seconds_with_fewer_than_24_pictures_count_and_long_distances_are_freezes() {
         let mut watch = Watch::default();
         watch.tick(0, true);
-        // 30 s with 30 pictures a second, the same with 20; the last second of each half has a hole of 300 ms and fewer.
+        // 30 s with 30 pictures a second, the same with 20; the last second of each half has a hole
+        // of 300 ms and fewer.
         for number in 0..1800 {
             let now = Nanos::from(number) * SEC / 30;
             let (second, part) = (number / 30, number % 30);
@@ -346,7 +349,8 @@ mod tests {
         let r = watch.result(MINUTE).expect("a call");
         // 22 pictures in the second with the hole, and 30 seconds of 20.
         assert_eq!(r.below_24fps, Some(31.0 / 60.0));
-        // 300 ms beside a mean distance of 33 ms, and of 50: at least three times as long, and 150 ms longer.
+        // 300 ms beside a mean distance of 33 ms, and of 50: at least three times as long, and 150
+        // ms longer.
         assert_eq!(r.freezes_per_minute, Some(2.0));
     }
 
@@ -358,7 +362,8 @@ mod tests {
         assert_eq!((r.frame, r.partial.len()), (60, 9));
         let now = frame(68, 2, false).captured + 20 * MS;
         assert!(matches!(r.poll(now, None), Some(Content::Request(n)) if *n == [120]));
-        // The answer comes 300 ms after the frame before it was shown: 9 frames at once, after one freeze (150 + 33.3 ms).
+        // The answer comes 300 ms after the frame before it was shown: 9 frames at once, after one
+        // freeze (150 + 33.3 ms).
         let late = frame(59, 2, false).captured + 320 * MS;
         r.media(late, 120, 60, frame(60, 2, false), 0);
         assert_eq!((r.frame, r.watch.freezes), (69, 1));

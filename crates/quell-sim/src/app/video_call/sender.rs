@@ -10,17 +10,20 @@ use crate::scenario::VideoCall;
 
 /// How much faster than the target rate packets leave (`goog_cc_network_control.h`).
 const PACING: f64 = 2.5;
-/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and where they are cut: our choice.
+/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and where they are
+/// cut: our choice.
 const SCALE: f64 = 0.15;
 const CUT: f64 = 3.0 * SCALE;
 /// Size of a key frame over others': our choice.
 const KEY: f64 = 4.0;
-/// Requests within this time of a key frame mean that one (`video_stream_encoder` and `encoder_rtcp_feedback.cc`).
+/// Requests within this time of a key frame mean that one (`video_stream_encoder` and
+/// `encoder_rtcp_feedback.cc`).
 const KEY_INTERVAL: Nanos = 300 * quell_qdisc::MS;
 /// What was sent so long ago is forgotten.
 const KEPT: Nanos = 30 * SEC;
-/// IP bytes of a report without its packets, per seven packets (their states), per packet that came (its time); of a request
-/// for packets and of one for a key frame (draft-holmer-rmcat-transport-wide-cc-extensions-01; RFC 4585, section 6).
+/// IP bytes of a report without its packets, per seven packets (their states), per packet that came
+/// (its time); of a request for packets and of one for a key frame
+/// (draft-holmer-rmcat-transport-wide-cc-extensions-01; RFC 4585, section 6).
 const REPORT: u32 = CONTROL + 20;
 const REQUEST: u32 = CONTROL + 12;
 /// Packets that one element of a request covers, and its bytes (RFC 4585, section 6.2.1).
@@ -262,7 +265,8 @@ impl Sender {
             .reported(now, lost, num::count(report.arrivals.len()));
     }
 
-    /// The other end asks for packets again; those that left less than a round trip ago may still come.
+    /// The other end asks for packets again; those that left less than a round trip ago may still
+    /// come.
     pub fn asked(&mut self, now: Nanos, numbers: &[u32]) {
         for number in numbers {
             let rtt = self.gcc.rtt;
@@ -333,7 +337,8 @@ mod tests {
         let all = until(&mut s, 100 * SEC);
         assert_eq!(s.encoded, 3000);
         let bits: u32 = all.iter().map(|(_, b)| 8 * b).sum();
-        // Laplacian deviations of scale 0.15: their standard deviation is 0.21, that of the mean of 3000 frames 0.4 %.
+        // Laplacian deviations of scale 0.15: their standard deviation is 0.21, that of the mean of
+        // 3000 frames 0.4 %.
         assert!((f64::from(bits) / 240e6 - 1.0).abs() < 0.015, "{bits}");
         assert!(all.iter().all(|(_, b)| *b <= MAX_PACKET_BYTES));
     }
@@ -341,7 +346,8 @@ mod tests {
     #[test]
     fn packets_leave_at_two_and_a_half_times_the_target_rate() {
         let all = until(&mut sender(), SEC / 30);
-        // The first frame is a key frame of about 40 kB; a packet of n bytes takes n * 8 / 6 Mbit/s.
+        // The first frame is a key frame of about 40 kB; a packet of n bytes takes n * 8 / 6
+        // Mbit/s.
         assert!(all.len() > 20, "{}", all.len());
         for pair in all.windows(2) {
             let wanted = Nanos::from(pair[0].1) * 8 * SEC / 6_000_000;

@@ -1,5 +1,5 @@
-//! How many more packets come back at once than the bandwidth explains (Wi-Fi, offloads, thinned ACKs): the silence between such
-//! bursts of ACKs needs as many packets more in flight.
+//! How many more packets come back at once than the bandwidth explains (Wi-Fi, offloads, thinned
+//! ACKs): the silence between such bursts of ACKs needs as many packets more in flight.
 
 use quell_qdisc::{Nanos, num};
 

@@ -1,5 +1,6 @@
-//! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop all above their rate. Two
-//! lossy intervals of like throughput indicate one; its rate is then used as the bandwidth for a while, without probing.
+//! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop
+//! all above their rate. Two lossy intervals of like throughput indicate one; its rate is then used
+//! as the bandwidth for a while, without probing.
 
 use quell_qdisc::{Nanos, num};
 
@@ -37,7 +38,8 @@ impl LongTerm {
         self.in_use.then_some(self.bw)
     }
 
-    /// Takes an ACK's sample; true when the policer's rate has been used long enough and probing must begin again.
+    /// Takes an ACK's sample; true when the policer's rate has been used long enough and probing
+    /// must begin again.
     #[inline]
     pub fn sample(
         &mut self,

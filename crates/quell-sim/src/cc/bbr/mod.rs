@@ -1,10 +1,13 @@
-//! BBR, version 1, as Linux's `net/ipv4/tcp_bbr.c` (Cardwell, Cheng, Gunn, Yeganeh and Jacobson, "BBR: congestion-based congestion control",
-//! ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control-00): a model of the path (bottleneck bandwidth and
-//! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times 2^24; gains are of 256.
+//! BBR, version 1, as Linux's `net/ipv4/tcp_bbr.c` (Cardwell, Cheng, Gunn, Yeganeh and Jacobson,
+//! "BBR: congestion-based congestion control", ACM Queue 14(5), 2016;
+//! draft-cardwell-iccrg-bbr-congestion-control-00): a model of the path (bottleneck bandwidth and
+//! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times
+//! 2^24; gains are of 256.
 //!
-//! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why); times of delivery are the
-//! time of the ACK at hand (they differ only for ACKs that deliver nothing); the phase that PROBE_BW starts in comes from a
-//! generator of the flow's own; there is no limit on the window or the rate.
+//! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why);
+//! times of delivery are the time of the ACK at hand (they differ only for ACKs that deliver
+//! nothing); the phase that PROBE_BW starts in comes from a generator of the flow's own; there is
+//! no limit on the window or the rate.
 
 mod aggregation;
 mod long_term;
@@ -275,7 +278,8 @@ impl Bbr {
         }
     }
 
-    /// In the first round of recovery a packet leaves for each that arrived; afterwards the window from before comes back.
+    /// In the first round of recovery a packet leaves for each that arrived; afterwards the window
+    /// from before comes back.
     fn recover_or_restore(&mut self, s: &Sock, rs: &RateSample) -> (u32, bool) {
         let (prev, state) = (self.prev_state, s.state);
         let mut cwnd = s.cwnd;
@@ -466,7 +470,8 @@ pub(super) mod tests {
             worst = worst.max(p.queue());
         }
         assert_eq!(bbr(&p).mode, Mode::ProbeBw);
-        // The BDP is 167 packets, the window 2.89 times that and three bursts of 11; what is beyond the BDP is queued.
+        // The BDP is 167 packets, the window 2.89 times that and three bursts of 11; what is beyond
+        // the BDP is queued.
         assert!((300..=351).contains(&worst), "{worst}");
         assert!(p.queue() < 20, "{}", p.queue());
     }

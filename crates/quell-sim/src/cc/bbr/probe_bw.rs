@@ -1,4 +1,5 @@
-//! PROBE_BW: the pacing gain cycles through eight phases of about a round trip, of which the first asks for more bandwidth.
+//! PROBE_BW: the pacing gain cycles through eight phases of about a round trip, of which the first
+//! asks for more bandwidth.
 
 use quell_qdisc::{Nanos, num};
 

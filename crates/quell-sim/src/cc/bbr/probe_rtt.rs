@@ -15,8 +15,8 @@ impl Bbr {
         let now_ms = jiffies(now);
         let expired = after(now_ms, self.min_rtt_stamp_ms.wrapping_add(WINDOW_MS));
         let rtt_us = micros(rs.rtt);
-        // Linux also takes a sample that equals the minimum. Where clocks are exact such ties are the rule and would put
-        // PROBE_RTT off for ever; where they are not, they are rare.
+        // Linux also takes a sample that equals the minimum. Where clocks are exact such ties are
+        // the rule and would put PROBE_RTT off for ever; where they are not, they are rare.
         if rs.rtt > 0 && (rtt_us < self.min_rtt_us || (expired && !rs.ack_delayed)) {
             self.min_rtt_us = rtt_us;
             self.min_rtt_stamp_ms = now_ms;

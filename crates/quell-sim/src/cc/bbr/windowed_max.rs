@@ -1,5 +1,6 @@
-//! The largest sample of a sliding window in constant space: Kathleen Nichols' algorithm, as Linux's `lib/win_minmax.c`.
-//! It keeps the best sample and the best two that came after it, so that one is at hand when the best grows too old.
+//! The largest sample of a sliding window in constant space: Kathleen Nichols' algorithm, as
+//! Linux's `lib/win_minmax.c`. It keeps the best sample and the best two that came after it, so
+//! that one is at hand when the best grows too old.
 
 /// A sample and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! "Updating the Model Upon Packet Loss": what a probe that went too far teaches in the long term, losses between probes in the short.
+//! "Updating the Model Upon Packet Loss": what a probe that went too far teaches in the long term,
+//! losses between probes in the short.
 
 use quell_qdisc::num;
 
@@ -9,7 +10,8 @@ use super::{Bbr3, INFINITE, Sample, State, UNIT};
 pub const LOSS_PERCENT: u64 = 2;
 /// Beta, per cent.
 const BETA_PERCENT: u64 = 70;
-/// ACKs that bring losses, in a round of recovery, before Startup ends by them (StartupFullLossCnt).
+/// ACKs that bring losses, in a round of recovery, before Startup ends by them
+/// (StartupFullLossCnt).
 const STARTUP_LOSS_EVENTS: u8 = 6;
 
 /// What is restored if losses prove to have been none.
@@ -38,8 +40,8 @@ fn beta(x: u32) -> u32 {
     num::low_u32(u64::from(x) * BETA_PERCENT / 100)
 }
 
-/// InflightAtLoss: how much was in flight when losses passed the limit, of a lost packet that left with `inflight`, itself included,
-/// since when `lost` were lost, itself included.
+/// InflightAtLoss: how much was in flight when losses passed the limit, of a lost packet that left
+/// with `inflight`, itself included, since when `lost` were lost, itself included.
 fn inflight_at_loss(inflight: u32, lost: u32) -> u32 {
     let before = u64::from(inflight.saturating_sub(1));
     let lost_before = u64::from(lost.saturating_sub(1));
@@ -59,7 +61,8 @@ impl Bbr3 {
         };
     }
 
-    /// NoteLoss and HandleLostPacket for all that was marked lost since the last ACK; a CE mark is a loss beyond the limit.
+    /// NoteLoss and HandleLostPacket for all that was marked lost since the last ACK; a CE mark is
+    /// a loss beyond the limit.
     pub(super) fn look_at_losses(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
         let marked = std::mem::take(&mut self.marked);
         let lost = s.lost != self.lost;
@@ -152,7 +155,8 @@ impl Bbr3 {
         self.inflight_latest = 0;
     }
 
-    /// UpdateCongestionSignals after the maximum: once per round that had losses, unless they answer a probe, down by 30 % at most.
+    /// UpdateCongestionSignals after the maximum: once per round that had losses, unless they
+    /// answer a probe, down by 30 % at most.
     pub(super) fn update_congestion_signals(&mut self, s: &Sock) {
         if !self.loss_round_start {
             return;

@@ -1,11 +1,13 @@
-//! BBR, version 3, by draft-ietf-ccwg-bbr (its repository's state of 3 August 2026, after revision 06): the model of version 1
-//! with bounds on rate and volume learned from losses. Names are the draft's; sections are cited by their titles. Bandwidth is in
-//! packets per µs, times 2^24; gains are of 256; volumes count packets.
+//! BBR, version 3, by draft-ietf-ccwg-bbr (its repository's state of 3 August 2026, after revision
+//! 06): the model of version 1 with bounds on rate and volume learned from losses. Names are the
+//! draft's; sections are cited by their titles. Bandwidth is in packets per µs, times 2^24; gains
+//! are of 256; volumes count packets.
 //!
-//! Where the draft leaves room or quell deviates: ACKs that bring losses count as the discontiguous ranges that end Startup, as in
-//! the authors' code; all connections count as having SACK; without a valid delivery rate no round begins. ECN ("ECN": any mark must be
-//! treated as congestion): a round with marks is one whose losses exceed the limit. The window in flight when the pacer lets go is not
-//! estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
+//! Where the draft leaves room or quell deviates: ACKs that bring losses count as the discontiguous
+//! ranges that end Startup, as in the authors' code; all connections count as having SACK; without
+//! a valid delivery rate no round begins. ECN ("ECN": any mark must be treated as congestion): a
+//! round with marks is one whose losses exceed the limit. The window in flight when the pacer lets
+//! go is not estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
 
 mod congestion;
 mod probe_bw;
@@ -523,7 +525,8 @@ mod tests {
 
     #[test]
     fn gains_are_those_of_the_drafts_table() {
-        // "Summary of Control Behavior in the State Machine": pacing 2.77, 0.5, 0.9, 1, 1, 1.25, 1; window 2, 2.25, 0.5. Of 256.
+        // "Summary of Control Behavior in the State Machine": pacing 2.77, 0.5, 0.9, 1, 1, 1.25, 1;
+        // window 2, 2.25, 0.5. Of 256.
         use State::*;
         let states = [
             (Startup, 709, 512),
@@ -581,7 +584,8 @@ mod tests {
 
     #[test]
     fn between_probes_pass_two_to_three_seconds_or_as_many_rounds_as_reno_needs() {
-        // PickProbeWait and IsRenoCoexistenceProbeTime: min(BDP, 63) rounds. 63 rounds of 100 ms are longer than 3 s, 63 of 10 ms shorter.
+        // PickProbeWait and IsRenoCoexistenceProbeTime: min(BDP, 63) rounds. 63 rounds of 100 ms
+        // are longer than 3 s, 63 of 10 ms shorter.
         for (rtt, least, most) in [(100, 2000, 3300), (10, 400, 900)] {
             let mut p = path(50, rtt * MS);
             until(&mut p, State::ProbeBwUp);
@@ -667,7 +671,8 @@ mod tests {
 
     #[test]
     fn a_probe_that_loses_too_much_ends_and_bounds_what_may_be_in_flight() {
-        // HandleInflightTooHigh: max(tx_in_flight, 0.7 of the BDP); InflightAtLoss: of 200 with the fifth lost, 199 + 0.
+        // HandleInflightTooHigh: max(tx_in_flight, 0.7 of the BDP); InflightAtLoss: of 200 with the
+        // fifth lost, 199 + 0.
         let mut p = up_and_lost(200, 5);
         assert_eq!(bbr(&mut p).state, State::ProbeBwDown);
         assert_eq!(bbr(&mut p).inflight_longterm, 199);

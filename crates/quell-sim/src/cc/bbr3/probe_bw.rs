@@ -1,4 +1,5 @@
-//! ProbeBW: down until the queue is empty, cruise, refill the pipe for a round, then up until rate or losses say that it is full.
+//! ProbeBW: down until the queue is empty, cruise, refill the pipe for a round, then up until rate
+//! or losses say that it is full.
 
 use quell_qdisc::num;
 
@@ -119,8 +120,8 @@ impl Bbr3 {
     }
 
     fn is_time_to_go_down(&mut self, s: &Sock, rs: &RateSample, sample: &Sample) -> bool {
-        // Precautionary: the last probe lost too much at this volume. What was in flight before the ACK counts: after it, the
-        // window never holds that much.
+        // Precautionary: the last probe lost too much at this volume. What was in flight before the
+        // ACK counts: after it, the window never holds that much.
         if self.prev_probe_too_high && rs.prior_in_flight >= self.inflight_longterm {
             self.prev_probe_precautionary = true;
             return true;

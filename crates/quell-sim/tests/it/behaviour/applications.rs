@@ -1,4 +1,5 @@
-//! Applications: what sources offer, when they start and stop, and how results are shared out among them.
+//! Applications: what sources offer, when they start and stop, and how results are shared out among
+//! them.
 
 use quell_qdisc::{MS, SEC};
 
@@ -9,7 +10,8 @@ const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo l
 
 #[test]
 fn a_constant_rate_is_exact() {
-    // 1000 bytes of IP at 3 Mbit/s: one packet each 8/3 ms, the first at the start (half the round trip later here).
+    // 1000 bytes of IP at 3 Mbit/s: one packet each 8/3 ms, the first at the start (half the round
+    // trip later here).
     let mut w = world(&format!(
         "duration = \"30s\"\n{FAST}[[flow]]\nkind = \"cbr\"\nrate = \"3mbit\"\nsize = 1000\nrtt = \"20ms\"\n"
     ));
@@ -32,20 +34,23 @@ fn poisson_traffic_has_its_rate_and_exponential_sizes_their_spread() {
         ));
         gauges_at(&mut w, 100 * SEC)
     };
-    // 1000 packets a second for 100 s: the standard deviation of a Poisson count is the root of its mean.
+    // 1000 packets a second for 100 s: the standard deviation of a Poisson count is the root of its
+    // mean.
     let fixed = w("1000");
     near(fixed.arrivals as f64, 1e5, 4.0 * 1e5f64.sqrt());
     assert_eq!(fixed.departed_bytes, fixed.departures * 1014);
     let spread = w("\"exp:1000\"");
     near(spread.arrivals as f64, 1e5, 4.0 * 1e5f64.sqrt());
     let mean = spread.departed_bytes as f64 / spread.departures as f64 - 14.0;
-    // An exponential's standard deviation is its mean; the least packet has 28 bytes, and bytes are whole: 1000 - 0.5 + 0.4.
+    // An exponential's standard deviation is its mean; the least packet has 28 bytes, and bytes are
+    // whole: 1000 - 0.5 + 0.4.
     near(mean, 999.9, 4.0 * 1000.0 / 1e5f64.sqrt());
 }
 
 #[test]
 fn exponential_sizes_are_memoryless() {
-    // M/M/1 at load 0.5: the mean wait is that of one service, 8 ms here; with sizes that do not vary it would be half of it.
+    // M/M/1 at load 0.5: the mean wait is that of one service, 8 ms here; with sizes that do not
+    // vary it would be half of it.
     let run = |size: &str| {
         measure(&format!(
             "duration = \"2000s\"\n[link]\nrate = \"1mbit\"\noverhead = 0\nqueue = \"pfifo limit 10000\"\n\
@@ -73,7 +78,8 @@ fn on_off_phases_have_their_mean_gaps() {
 
 #[test]
 fn on_off_phases_may_be_shorter_than_their_gaps() {
-    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms, 0.1 in one with 20 ms, and so 525 a second.
+    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms, 0.1 in one with 20 ms, and so 525 a
+    // second.
     let mut w = world(&format!(
         "duration = \"200s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"1ms\"\ngap_off = \"20ms\"\n"
     ));
@@ -137,7 +143,8 @@ fn flows_live_from_start_to_stop() {
         let bins = s.goodput_mbps[flow].iter().enumerate();
         bins.filter(|(_, x)| **x > 0.05).map(|(k, _)| k).collect()
     };
-    // The datagram flow's packets arrive half a round trip (10 ms) after they were sent, the last one in second 4.
+    // The datagram flow's packets arrive half a round trip (10 ms) after they were sent, the last
+    // one in second 4.
     assert_eq!(busy(0), [2, 3, 4]);
     assert!(s.goodput_mbps[0][4] < 0.13, "{:?}", s.goodput_mbps[0]);
     assert_eq!(busy(1)[..4], [3, 4, 5, 6]);
@@ -220,7 +227,8 @@ fn full_size_datagrams_keep_their_length_under_every_overhead() {
 
 #[test]
 fn every_flow_has_its_delay_jitter_and_loss() {
-    // A source alone: half a round trip and the time of 1014 bytes at 8.112 Mbit/s, 1 ms, each time the same.
+    // A source alone: half a round trip and the time of 1014 bytes at 8.112 Mbit/s, 1 ms, each time
+    // the same.
     let text = |more: &str| {
         format!(
             "duration = \"10s\"\nwarmup = \"1s\"\n[link]\nrate = \"8.112mbit\"\ndelay = \"5ms\"\nqueue = \"pfifo limit 20\"\n\
@@ -291,7 +299,8 @@ fn a_call_on_an_idle_line_is_as_good_as_its_codec() {
             // Half a round trip, 20 ms of speech in a packet and 20 ms in the buffer.
             let ear = call.mouth_to_ear_ms.expect("speech").mean;
             near(ear, 60.0 + look_ahead, 1.0);
-            // R = 93.2 - Ie: no delay below 100 ms counts. For G.729, 82.2: 1 + 2.877 + 82.2 * 22.2 * 17.8 * 7e-6.
+            // R = 93.2 - Ie: no delay below 100 ms counts. For G.729, 82.2: 1 + 2.877 + 82.2 * 22.2
+            // * 17.8 * 7e-6.
             near(call.mos.expect("a score"), mos, 0.01);
             // Both ways are flows, with 50 packets a second.
             assert_eq!(r.flows.len(), 2);
@@ -318,7 +327,8 @@ fn a_call_suffers_from_the_queue_that_is_worse() {
     });
     assert!(good.mos > Some(4.3), "{good:?}");
     assert!(bad.mos < Some(2.5), "{bad:?}");
-    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so it is heard late or not at all.
+    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so it is heard late or not at
+    // all.
     let ear = bad.mouth_to_ear_ms.map_or(0.0, |ear| ear.mean);
     assert!(ear > 600.0 || bad.late_loss > Some(0.3), "{bad:?}");
 }
@@ -335,7 +345,8 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
     let game = &idle.applications[0];
     near(game.round_trip_ms.expect("states").p50, 30.5, 0.5);
     near(game.within_50ms.expect("states"), 1.0, 0.001);
-    // 60 states a second of 120 + 0.5772 * 36 bytes and 28 of headers, less half a byte; a fifth of a second is 4 deviations.
+    // 60 states a second of 120 + 0.5772 * 36 bytes and 28 of headers, less half a byte; a fifth of
+    // a second is 4 deviations.
     near(idle.flows[0].goodput_mbps, 60.0 * 140.3 * 8e-6, 0.002);
     near(idle.flows[1].goodput_mbps, 30.0 * 47.8 * 8e-6, 0.001);
     // A full queue of 100 packets: 120 ms more.
@@ -347,7 +358,8 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
 
 #[test]
 fn a_page_takes_its_round_trips_and_its_bytes() {
-    // A line so fast that bytes take no time, a round trip of 100 ms: name, TCP, TLS, document, and two rounds of objects at least.
+    // A line so fast that bytes take no time, a round trip of 100 ms: name, TCP, TLS, document, and
+    // two rounds of objects at least.
     let text = |more: &str, http: &str| {
         format!(
             "duration = \"300s\"\nwarmup = \"0s\"\n[link]\nrate = \"10gbit\"\nqueue = \"pfifo limit 100000\"\n{more}\
@@ -460,7 +472,8 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
         ));
         r.applications[0].rpm.expect("a load and probes")
     };
-    // A path of 25 ms with next to no load, with and without a queue upwards, with hops: 2400 round trips a minute.
+    // A path of 25 ms with next to no load, with and without a queue upwards, with hops: 2400 round
+    // trips a minute.
     for (up, hop) in [
         ("", ""),
         ("[link.up]\nrate = \"1gbit\"\n", ""),
@@ -476,7 +489,8 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
             30.0,
         );
     }
-    // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the load itself waits some ms.
+    // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the
+    // load itself waits some ms.
     let fair = run("fq_codel");
     assert!(fair > 2200.0 && fair < 3000.0, "{fair}");
     // 400 packets at 50 Mbit/s: 97 ms more for everybody.

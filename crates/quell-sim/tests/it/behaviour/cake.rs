@@ -85,7 +85,8 @@ fn a_queue_that_washes_hides_priorities_from_those_behind_it() {
         assert_eq!(up.tins[0].share, 1.0, "bulk upwards");
         run.hops[0].sojourn_ms
     };
-    // The tins of a hop are not in the record; that the world runs with both is what can be seen of it here.
+    // The tins of a hop are not in the record; that the world runs with both is what can be seen of
+    // it here.
     assert_eq!(tins("cake wash").max, tins("cake nowash").max);
 }
 

@@ -89,7 +89,8 @@ impl Ends {
         ends
     }
 
-    /// A round trip: the network does something to each packet under way, or drops it; what the ACKs bring forth is returned.
+    /// A round trip: the network does something to each packet under way, or drops it; what the
+    /// ACKs bring forth is returned.
     fn round(&mut self, mut fate: impl FnMut(&mut Pkt) -> bool) -> Vec<Pkt> {
         let under_way = std::mem::take(&mut self.tape.0);
         let mut acks = Vec::new();
@@ -180,7 +181,8 @@ fn dctcp_reduces_by_half_the_share_of_marks() {
     for _ in 0..4 {
         ends.round(|_| true);
     }
-    // All packets of many rounds carry marks: alpha tends to 1 and the window is halved each round, down to two.
+    // All packets of many rounds carry marks: alpha tends to 1 and the window is halved each round,
+    // down to two.
     for _ in 0..40 {
         ends.round(|p| {
             p.set_ce();
@@ -238,14 +240,16 @@ fn sack_blocks_make_acks_longer() {
         count,
         ..Ack::default()
     };
-    // 20 bytes of IP, 20 of TCP, 12 for timestamps; 2 of padding, 2 of kind and length, 8 for each block.
+    // 20 bytes of IP, 20 of TCP, 12 for timestamps; 2 of padding, 2 of kind and length, 8 for each
+    // block.
     let sizes: Vec<u32> = (0..4).map(|n| ack(n).ip_bytes()).collect();
     assert_eq!(sizes, [52, 64, 72, 80]);
 }
 
 #[test]
 fn limited_transmit_sends_on_the_first_two_duplicates() {
-    // Three segments, of which the first is lost: two duplicates. New data bring the third (RFC 3042).
+    // Three segments, of which the first is lost: two duplicates. New data bring the third (RFC
+    // 3042).
     for (limited, sack) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut ends = Ends::with(Cc::NewReno, |c| {
             (c.iw, c.limited_transmit, c.sack) = (3, limited, sack);

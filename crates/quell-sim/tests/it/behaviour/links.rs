@@ -84,13 +84,15 @@ fn what_an_empty_queue_cannot_use_of_a_trace_is_lost() {
     );
     near(r.utilisation, 1.0 / 6.0, 1e-3);
     assert_eq!(r.sojourn_ms.max, 0.0, "and none is saved up for a queue");
-    // SYN at 0: through at 10 ms, answered at 23 ms; the data are through at 30 ms and acknowledged at 43 ms.
+    // SYN at 0: through at 10 ms, answered at 23 ms; the data are through at 30 ms and acknowledged
+    // at 43 ms.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"13ms\"\n",
     );
     let fct = r.flows[0].fct_ms.expect("a completion time").max;
-    // The SYN enters half a round trip after its sender's start, at 6.5 ms, and is through at 10 ms.
+    // The SYN enters half a round trip after its sender's start, at 6.5 ms, and is through at 10
+    // ms.
     near(fct, 43.0 - 6.5, 1e-9);
 }
 
@@ -102,7 +104,8 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
         "[[flow]]\nkind = \"cbr\"\nrate = \"1gbit\"\nsize = 900\nrtt = \"1us\"\nstop = \"70us\"\n",
     );
     let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
-    // Ten arrive within 70 us; one is in service. Bytes sent by each opportunity: 1504, 3008, 4512, 6016.
+    // Ten arrive within 70 us; one is in service. Bytes sent by each opportunity: 1504, 3008, 4512,
+    // 6016.
     for (at, left) in [(1, 9), (11, 8), (21, 6), (31, 5), (41, 3)] {
         assert_eq!(
             gauges_at(&mut w, at * MS).backlog_packets,
@@ -114,8 +117,9 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
 
 #[test]
 fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
-    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt for the first two packets of 1514; the third
-    // waits until 3028 - 1600 bytes are paid, each further one for 1514 more.
+    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt for the first two
+    // packets of 1514; the third waits until 3028 - 1600 bytes are paid, each further one for 1514
+    // more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
@@ -151,7 +155,8 @@ fn slow_links_and_large_buckets_do_not_overflow() {
 
 #[test]
 fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
-    // Ten at once: one is sent, five are the device's, four the discipline's; 1514 us later a place is free.
+    // Ten at once: one is sent, five are the device's, four the discipline's; 1514 us later a place
+    // is free.
     let mut w = world(&format!(
         "duration = \"1s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = 5\nqueue = \"pfifo limit 1000\"\n{}",
         burst(10)
@@ -163,7 +168,8 @@ fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
         w.record(0.0)
     };
     assert_eq!(r.packets, 10);
-    // Those behind wait for 1, 2, 3 and 4 packets to be sent, less their own time of arrival (1.2 us apart).
+    // Those behind wait for 1, 2, 3 and 4 packets to be sent, less their own time of arrival (1.2
+    // us apart).
     near(r.sojourn_ms.max, 4.0 * 1.514, 0.012);
     near(r.sojourn_ms.mean, 10.0 * 1.514 / 10.0, 0.012);
     // A transfer is as fast as without.

@@ -1,4 +1,5 @@
-//! What a scenario promises beyond one TCP bottleneck, each promise beside a number from first principles.
+//! What a scenario promises beyond one TCP bottleneck, each promise beside a number from first
+//! principles.
 
 mod applications;
 mod brought;

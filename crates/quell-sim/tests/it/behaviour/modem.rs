@@ -1,4 +1,5 @@
-//! A modem of unknown rate on the network's side of our shaper, probes through both, and loops that set the shaper's rate.
+//! A modem of unknown rate on the network's side of our shaper, probes through both, and loops that
+//! set the shaper's rate.
 
 use std::sync::{Arc, Mutex};
 
@@ -78,7 +79,8 @@ fn aim_and_qoo_count_what_waits_and_is_lost_at_the_modem() {
 
 #[test]
 fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
-    // A path of a hop: down modem, link, hop; one packet at a time, so that all of its round trip is wire.
+    // A path of a hop: down modem, link, hop; one packet at a time, so that all of its round trip
+    // is wire.
     let text = "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"1gbit\"\ndelay = \"5ms\"\nmodem_rate = \"1gbit\"\n\
          [link.up]\nmodem_rate = \"1gbit\"\n[[hop]]\nrate = \"1gbit\"\ndelay = \"7ms\"\n\
          [[flow]]\ncount = 1\nrtt = \"40ms\"\nrate = \"100kbit\"\ndelack = 1\n";
@@ -197,7 +199,8 @@ fn without_reflectors_downloads_from_near_by_use_the_line() {
     assert!(down.0 > 0.85 && down.1 < 60.0, "{down:?}");
 }
 
-/// Bytes that the modems carry from 15 to 40 s, down and up, while these far hosts and the first reflector lie.
+/// Bytes that the modems carry from 15 to 40 s, down and up, while these far hosts and the first
+/// reflector lie.
 fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     let mut w = world(text);
     w.lie(DelayAttack {
@@ -255,8 +258,8 @@ fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
     assert!(error(ping).contains("kind: a ping needs a way up; write a [link.up] table"));
 }
 
-/// The share of five datagram streams of 1 Mbit/s that comes through from 20 to 50 s, while a flood of this rate, which does not slow
-/// down, makes the line overfull.
+/// The share of five datagram streams of 1 Mbit/s that comes through from 20 to 50 s, while a flood
+/// of this rate, which does not slow down, makes the line overfull.
 fn flooded(flood: &str, queue: &str, probes: &str) -> f64 {
     let run = run(&format!(
         "duration = \"50s\"\nwarmup = \"20s\"\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\nmodem_rate = \"20mbit\"\n\
@@ -275,8 +278,8 @@ fn a_flood_that_does_not_slow_down_costs_small_streams_no_more_than_without_a_sh
     for flood in ["14mbit", "16mbit", "20mbit", "40mbit"] {
         let fifo = flooded(flood, "pfifo", probes);
         for probes in [probes, ""] {
-            // A shaper that takes what it lets through for the line's capacity goes down to 0.1 Mbit/s: 7 to 8 % came through, of
-            // 72 and 61 % without one.
+            // A shaper that takes what it lets through for the line's capacity goes down to 0.1
+            // Mbit/s: 7 to 8 % came through, of 72 and 61 % without one.
             let paced = flooded(flood, "pace ingress", probes);
             assert!(paced > 0.9 * fifo, "{flood} {probes}: {paced}, {fifo}");
         }

@@ -35,7 +35,8 @@ fn a_controller_is_asked_at_exact_multiples_of_its_period() {
     let mut w = world(BUSY);
     w.set_outside(0, 30 * MS).expect("such a queue");
     let mut asked = Vec::new();
-    // However the caller slices time: a decision that is due at a slice's end comes at the start of the next.
+    // However the caller slices time: a decision that is due at a slice's end comes at the start of
+    // the next.
     for end in [1, 29, 30, 31, 90, 1000, 1001, 2000] {
         asked.extend(controlled(&mut w, end * MS, |_| Knobs::default()));
     }
@@ -286,8 +287,8 @@ fn bins_without_a_width_are_refused() {
 
 #[test]
 fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
-    // RED's thresholds follow from the rate: at 1 Gbit/s they are too large for this burst. The link is that fast in a short
-    // run alone, not in the 39 hours that a scenario may last.
+    // RED's thresholds follow from the rate: at 1 Gbit/s they are too large for this burst. The
+    // link is that fast in a short run alone, not in the 39 hours that a scenario may last.
     let fast = "schedule = [[\"0s\", \"1gbit\"], [\"10s\", \"1mbit\"]]\nqueue = \"red burst 55\"\n";
     let plain = "[link]\nrate = \"10mbit\"\n";
     let parse =

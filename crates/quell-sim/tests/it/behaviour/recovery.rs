@@ -1,4 +1,5 @@
-//! Loss recovery with and without SACK, timers, and the options that the papers' simulators set otherwise.
+//! Loss recovery with and without SACK, timers, and the options that the papers' simulators set
+//! otherwise.
 
 use quell_qdisc::{Knobs, MS, Nanos, SEC};
 use quell_sim::World;
@@ -57,8 +58,8 @@ fn newreno_without_sack_repairs_one_loss_per_round_trip_and_never_times_out() {
         let (fct, again) = finish(w, 100 * SEC);
         // A timeout would send the whole window again.
         assert_eq!(again, lost, "each lost segment again, and none besides");
-        // RFC 6582: a partial ACK for each loss but the last. All the while new data leave too, at half the window and less; that
-        // then grows by one each round trip.
+        // RFC 6582: a partial ACK for each loss but the last. All the while new data leave too, at
+        // half the window and less; that then grows by one each round trip.
         let rounds = (fct - clean) / 100.0;
         let (low, high) = (0.5 * lost as f64, 3.0 * lost as f64 + 8.0);
         assert!(
@@ -79,7 +80,8 @@ fn sack_repairs_many_losses_of_a_window_in_one_round_trip() {
         assert_eq!(again, lost);
         extra.push((fct - clean) / 100.0);
     }
-    // The window is halved each time, however many were lost: what that costs is the same within three round trips.
+    // The window is halved each time, however many were lost: what that costs is the same within
+    // three round trips.
     assert!(extra[2] - extra[0] < 3.0, "{extra:?}");
 }
 
@@ -124,7 +126,8 @@ fn timeouts_back_off_by_two() {
             0.2 * waits,
         );
     }
-    // A lost SYN waits one second, then two (RFC 6298, section 2.1); and the window starts at one then, which one segment fits.
+    // A lost SYN waits one second, then two (RFC 6298, section 2.1); and the window starts at one
+    // then, which one segment fits.
     let mut w = world(
         "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo\"\n[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"50ms\"\n",
     );
@@ -144,8 +147,9 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
         r.flows[0].fct_ms.expect("a completion time").max
     };
     let packet = ms(1514, 10e6);
-    // SYN, eight segments; two smoothed round trips and two jiffies (RFC 8985, section 7.2) after the last ACK the tenth segment
-    // again, whose SACK tells that the ninth is lost. Smoothing takes in some of the eight packets' queuing.
+    // SYN, eight segments; two smoothed round trips and two jiffies (RFC 8985, section 7.2) after
+    // the last ACK the tenth segment again, whose SACK tells that the ninth is lost. Smoothing
+    // takes in some of the eight packets' queuing.
     let wanted = |srtt: f64| 50.0 + 8.0 * packet + 50.0 + 2.0 * srtt + 2.0 + 2.0 * (50.0 + packet);
     let fct = run("");
     assert!(
@@ -173,7 +177,8 @@ fn delayed_acks_follow_their_option() {
         (0.5..0.7).contains(&two) && eight < two - 0.05,
         "{two} {eight}"
     );
-    // A lone segment without a PSH waits for the timer: offered one by one, 100 ms apart, behind 16 quick ACKs.
+    // A lone segment without a PSH waits for the timer: offered one by one, 100 ms apart, behind 16
+    // quick ACKs.
     let rtt = |timeout: &str| {
         let r = measure(&format!(
             "duration = \"20s\"\nwarmup = \"10s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
@@ -199,8 +204,8 @@ fn the_receive_buffer_bounds_the_window() {
 
 #[test]
 fn newreno_without_sack_is_as_in_linux() {
-    // Linux 7.2.12 in virtual time with tcp_sack = 0, 10 Mbit/s, 20 ms, 30 s of which 5 s are warm-up: goodput in Mbit/s, mean and
-    // p95 of the backlog in ms, segments sent again.
+    // Linux 7.2.12 in virtual time with tcp_sack = 0, 10 Mbit/s, 20 ms, 30 s of which 5 s are
+    // warm-up: goodput in Mbit/s, mean and p95 of the backlog in ms, segments sent again.
     for (queue, count, goodput, mean, p95, again) in [
         ("pfifo limit 50", 1, 9.549, 41.0, 57.0, 14.0),
         ("pfifo limit 50", 4, 9.550, 45.9, 58.2, 206.0),
@@ -229,7 +234,8 @@ fn newreno_without_sack_is_as_in_linux() {
 
 #[test]
 fn a_paced_sender_forgets_losses_that_are_acknowledged_before_it_resent_them() {
-    // Slow start overshoots the queue's limit by hundreds of packets; at Prague's pace some originals come through first.
+    // Slow start overshoots the queue's limit by hundreds of packets; at Prague's pace some
+    // originals come through first.
     for (rate, rtt) in [(10, 5), (40, 40)] {
         let run = measure(&format!(
             "duration = \"30s\"\nwarmup = \"10s\"\n[link]\nrate = \"{rate}mbit\"\nqueue = \"l4s as_published\"\n\

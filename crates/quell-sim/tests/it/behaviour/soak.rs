@@ -230,7 +230,8 @@ fn run_to(w: &mut World, end: Nanos) {
     while w.run_until(end) != Status::Done {}
 }
 
-/// What may have left the queue beyond what the link offered: a bucket's contents, the device queue, the packet in service.
+/// What may have left the queue beyond what the link offered: a bucket's contents, the device
+/// queue, the packet in service.
 fn slack(s: &Scenario) -> f64 {
     let burst = match s.link.shaper {
         Shaper::Htb { burst } => burst,

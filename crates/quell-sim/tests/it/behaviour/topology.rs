@@ -21,7 +21,8 @@ fn three_hops(rest: &str) -> String {
     text + rest
 }
 
-/// Completion of a transfer of one segment: two round trips, and what SYN, data and their answers take on each link (IP bytes).
+/// Completion of a transfer of one segment: two round trips, and what SYN, data and their answers
+/// take on each link (IP bytes).
 fn one_segment(rtt: f64, data: &[(u64, u32)], acks: &[(u64, u32)]) -> f64 {
     let take = |links: &[(u64, u32)], packets: [u32; 2]| -> f64 {
         let one = |(rate, overhead): &(u64, u32)| {
@@ -136,7 +137,8 @@ fn cross_traffic_loads_only_its_hops() {
 
 #[test]
 fn a_folded_chain_is_as_one_computed_packet_by_packet() {
-    // Two streams that beat against each other, through links that are now and then too slow: (rate, delay) in Mbit/s and ms.
+    // Two streams that beat against each other, through links that are now and then too slow:
+    // (rate, delay) in Mbit/s and ms.
     let hops = [(12u64, 3u64), (9, 7), (10, 1)];
     let (sizes, rates) = ([1000u32, 300], [8u32, 4]);
     let mut text = String::from("duration = \"2s\"\nwarmup = \"0s\"\n");

@@ -8,8 +8,9 @@ fn packet() -> f64 {
     ms(1514, RATE)
 }
 
-/// Completion of `segments` from an initial window of 10 that doubles each round: a round trip for the SYN, one per round; each
-/// round starts when the first packet of the one before is through, and the last one is through after all of its own.
+/// Completion of `segments` from an initial window of 10 that doubles each round: a round trip for
+/// the SYN, one per round; each round starts when the first packet of the one before is through,
+/// and the last one is through after all of its own.
 fn slow_start(segments: u32, rtt: f64) -> f64 {
     let (mut rest, mut window, mut rounds) = (segments, 10, 1);
     while rest > window {
@@ -74,7 +75,8 @@ fn the_bytes_of_a_short_last_segment_count() {
 
 #[test]
 fn a_transfer_offered_slowly_takes_as_long_as_its_application() {
-    // 50 segments at 1 Mbit/s, one each 11.584 ms from the start; the last one's ACK is back a round trip later.
+    // 50 segments at 1 Mbit/s, one each 11.584 ms from the start; the last one's ACK is back a
+    // round trip later.
     let r = measure(
         "duration = \"5s\"\nwarmup = \"0s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
          [[flow]]\ncount = 1\nbytes = 72400\nrate = \"1mbit\"\nrtt = \"20ms\"\n",
@@ -85,14 +87,16 @@ fn a_transfer_offered_slowly_takes_as_long_as_its_application() {
 
 #[test]
 fn thousands_of_short_transfers_complete_at_their_rate() {
-    // 20 s at 500 transfers a second of 20 kB on average: 80 of 200 Mbit/s. Nothing is lost, so that all complete.
+    // 20 s at 500 transfers a second of 20 kB on average: 80 of 200 Mbit/s. Nothing is lost, so
+    // that all complete.
     let r = measure(
         "duration = \"22s\"\nwarmup = \"2s\"\n[link]\nrate = \"200mbit\"\nqueue = \"pfifo limit 10000\"\n\
          [[flow]]\nkind = \"web\"\nsize = \"exp:20000\"\narrivals = 500\nrtt = \"20ms\"\n",
     );
     let flow = &r.flows[0];
     near(flow.completed as f64, 10_000.0, 400.0);
-    // A compound Poisson sum of exponentials: its deviation is mean times the root of twice the count.
+    // A compound Poisson sum of exponentials: its deviation is mean times the root of twice the
+    // count.
     near(r.goodput_mbps, 80.0, 4.0 * 80.0 * (2.0 / 10_000f64).sqrt());
     let fct = flow.fct_ms.expect("completion times");
     assert!(fct.p50 > 40.0, "a SYN and at least one round: {fct:?}");
@@ -117,7 +121,8 @@ fn transfers_end_with_their_source() {
         "duration = \"60s\"\nwarmup = \"0s\"\n[link]\nrate = \"1mbit\"\nqueue = \"fq_codel\"\n\
          [[flow]]\nkind = \"web\"\nsize = \"1MB\"\narrivals = 5\nstop = \"10s\"\n[[flow]]\nkind = \"cbr\"\nrate = \"1kbit\"\nsize = 125\n",
     );
-    // 8 s of link for each of 50 transfers: hardly any completes, and none sends beyond 10 s (and what then waits).
+    // 8 s of link for each of 50 transfers: hardly any completes, and none sends beyond 10 s (and
+    // what then waits).
     assert!(r.flows[0].completed < 3);
     assert!(r.goodput_mbps < 11.0 / 60.0, "{}", r.goodput_mbps);
 }

@@ -1,4 +1,5 @@
-//! Video calls over simulated links: what the draft of Google Congestion Control promises of a whole path.
+//! Video calls over simulated links: what the draft of Google Congestion Control promises of a
+//! whole path.
 
 use quell_link::record::{Application, Run};
 
@@ -93,7 +94,8 @@ fn what_is_lost_is_sent_again_and_much_loss_brings_the_rate_down() {
         let links = format!("[link]\nrate = \"20mbit\"\nloss = {loss}\n[link.up]\n");
         run(90, &links, "")
     };
-    // The next packet shows the gap, and the answer takes a round trip: frames wait, none is missing.
+    // The next packet shows the gap, and the answer takes a round trip: frames wait, none is
+    // missing.
     let (clean, lossy) = (with(0.0), with(0.01));
     assert_eq!(call(&lossy).below_24fps, Some(0.0));
     let more = p95(&lossy) - p95(&clean);
