@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Find phrases that tests/prose.txt lists, and say what to write instead.
+"""Find phrases that tests/prose.txt lists, and say what to write instead; find comments of Rust beyond column 100.
 
     tests/prose.py [FOLDER...]
 
@@ -19,6 +19,9 @@ LIST = Path(__file__).with_suffix(".txt")
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 QUOTED = re.compile(r"`[^`\n]+`")
 TEXT = (".md", ".py", ".pyi", ".rs", ".toml", ".html", ".js", ".c", ".h", ".txt", ".sh", ".yml", ".ipynb")
+
+WIDE = re.compile(r"^(?=.{101})\s*//[/!]?+ *+(?!\|)[^`\n]*?\w (?:[^`\n]|`[^`\n]*`)*$", re.MULTILINE)
+"""A comment of Rust beyond column 100 that could be broken: a row of a table, and code alone in its line, could not."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ def hits(path: Path, listed: list[Rule], some: re.Pattern[str]) -> Iterator[tupl
             around = flat[max(found.start() - 60, 0) : found.end() + 60]
             if rule.exception is None or not rule.exception.search(around):
                 yield line, re.sub(r"\s+", " ", found[0]), rule.advice
+    for found in WIDE.finditer(text) if path.suffix == ".rs" else ():
+        yield text.count("\n", 0, found.start()) + 1, found[0].strip()[:60], "break the line at column 100"
 
 
 def tracked(root: Path) -> list[Path]:

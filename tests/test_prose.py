@@ -52,3 +52,11 @@ def test_comments_are_checked_and_folders_can_be_named(repository: Path) -> None
     assert check(repository).returncode == 1
     assert check(repository, "docs/").returncode == 0
     assert check(repository, "src/").stdout.count("src/code.rs") == 2
+
+
+def test_a_wide_comment_of_rust_fails_but_not_a_table_or_code(repository: Path) -> None:
+    wide = "packet " * 14
+    (repository / "code.rs").write_text(f"/// | {wide} |\n/// `{wide}`,\nlet a = 1; // {wide}\n")
+    assert check(repository).returncode == 0
+    (repository / "code.rs").write_text(f"fn f() {{\n    // A {wide}\n}}\n")
+    assert check(repository).stdout.startswith("code.rs:2: '// A packet")
