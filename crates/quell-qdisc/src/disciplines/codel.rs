@@ -8,7 +8,7 @@
 //! restart resumes `count - lastcount` rather than `count - 2`. Deviation from Linux: times are
 //! 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
 
-use crate::discipline::{self, offer_each};
+use crate::discipline;
 use crate::parts::ring::Ring;
 use crate::{
     Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
@@ -480,10 +480,17 @@ impl<P: Packet> Discipline<P> for Codel<P> {
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
-        rng: &mut Rng,
-        drops: &mut D,
+        _rng: &mut Rng,
+        _drops: &mut D,
     ) -> Option<discipline::Backlog> {
-        offer_each(self, now, len, count, make, rng, drops)
+        if self.queue.ring.len() + count as usize > self.params.limit as usize {
+            return None;
+        }
+        self.queue.bytes += u64::from(len) * u64::from(count);
+        for k in 0..count {
+            self.queue.ring.push(make(k)).set_enqueued(now);
+        }
+        Some(self.backlog())
     }
 
     #[inline]
