@@ -402,3 +402,25 @@ def test_a_file_of_python_as_a_queue_gets_the_way_to_run_it(quell: Quell, words:
     done = quell("compare", "home", "--aqm", words)
     assert done.returncode == 2
     assert "quell.compare(aqm=[MyQueue]) (docs/how-to/extending.md)" in done.stderr
+
+
+def test_a_queue_that_may_be_on_the_front_by_chance_gets_more_runs(quell: Quell, tmp_path: Path) -> None:
+    words = (
+        "compare --rate 5mbit --rtt 100ms --flow download:3 --duration 6s --warmup 1s --aqm pfifo --aqm codel".split()
+    )
+
+    def seeds(*more: str) -> tuple[str, dict[str, set[int]]]:
+        done = quell(*words, "--json", "runs.json", *more)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, set[int]] = {}
+        for record in json.loads((tmp_path / "runs.json").read_text()):
+            found.setdefault(record["queue"], set()).add(record["seed"])
+        return done.stdout, found
+
+    table, found = seeds()
+    assert len(found["pfifo"]) == 5 and len(found["codel"]) in (10, 15)
+    assert f"5 to {len(found['codel'])} runs per queue" in table
+    # A number of runs that is given is kept to.
+    table, given = seeds("--seeds", "5")
+    assert given["codel"] == given["pfifo"] == found["pfifo"] < found["codel"]
+    assert "◇" in table and "5 runs per queue" in table

@@ -103,8 +103,9 @@ def compare(
 
     `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
     has). In a list a tuple is a queue with a controller: `("fifo limit 100", Aimd)`, an object or a class or function
-    that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's). What is written in
-    Python runs one after another on the calling thread. `rpm` measures responsiveness, too, in a second run of each
+    that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's, and up to three times as
+    many for a queue whose place on the front may be due to chance, as the command does). What is written in Python runs
+    one after another on the calling thread. `rpm` measures responsiveness, too, in a second run of each
     seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
 
     Returns a frame as `quell.run` does, with one row per run; `quell.summary` reduces it to one row per queue. Same
@@ -115,7 +116,7 @@ def compare(
     checked = scenario(source, seeds=seeds, **overrides)
     queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     simulate = partial(experiment.run_jobs, threads=jobs)
-    found = _frame(responsiveness.compare(checked, queues, simulate, rpm=rpm, series_bin_s=series))
+    found = _frame(responsiveness.compare(checked, queues, simulate, rpm=rpm, more=seeds is None, series_bin_s=series))
     return _shaped(found, nested, series)
 
 

@@ -106,7 +106,7 @@ def compare(
     queues = [aqm_words(words) for words in aqm] if aqm else None
     spec = _reality(scenario) if real else None
     run = partial(simulate, threads=jobs, ray=ray)
-    outcome = responsiveness.compare(scenario, queues, run, rpm=rpm, **output.bins(targets))
+    outcome = responsiveness.compare(scenario, queues, run, rpm=rpm, more=seeds is None, **output.bins(targets))
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
     again = f", {outcome.again} of them again with probes," if outcome.again else ""
     told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
@@ -114,7 +114,7 @@ def compare(
         outcome = _real(scenario, outcome, list(dict.fromkeys(job.queue for job in outcome.jobs)), spec)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
-        heading(scenario, max((r.runs for r in rows), default=0))
+        heading(scenario, {row.runs for row in rows})
         if measured is not None:
             out.print(one_line(measured.summary()), style="dim", soft_wrap=True)
         if rows:

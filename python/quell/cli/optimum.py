@@ -71,7 +71,7 @@ def optimum(
     outcome = simulate(scenario, work, jobs)
     points = frontier.judge(knob, settings, outcome.records, reward)
     if not targets.quiet:
-        heading(scenario, max((p.row.runs for p in points), default=0))
+        heading(scenario, {p.row.runs for p in points})
         out.print(table.frontier(points, reward))
         about = f"reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best, ◆ others on the front"
         out.print(about, style="dim")

@@ -53,7 +53,7 @@ def rpm(
     plan = experiment.plan(responsiveness.working_conditions(given), queues)
     outcome = responsiveness.saturate(given, plan, lambda conditions, work: simulate(conditions, work, jobs))
     if not targets.quiet and outcome.records:
-        heading(given, given.seeds, ("duration",))
+        heading(given, [given.seeds], ("duration",))
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)
         out.print(responsiveness.about(outcome.records), style="dim")

@@ -75,7 +75,7 @@ def run(
         outcome = kept[0]
     if not targets.quiet and outcome.records:
         rows = stats.summarise(outcome.records)
-        heading(scenario, 1)
+        heading(scenario, [1])
         out.print(table.compare(rows, out.width))
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)

@@ -33,7 +33,7 @@ from quell.cli.options import (
 )
 from quell.common.console import err, out
 from quell.common.status import INTERRUPTED, OK
-from quell.common.text import counted, one_line
+from quell.common.text import counted_range, one_line
 from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.experiments.experiment import Outcome
@@ -139,14 +139,14 @@ def aqm_words(words: str) -> _core.Queue:
         raise InputError(f"--aqm: {error}") from None
 
 
-def heading(scenario: Scenario, runs: int, swept: Collection[str] = ()) -> None:
+def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = ()) -> None:
     """Print what was run; keys that are `swept` have columns of their own."""
     about = [
         "" if any(key.startswith("link.") for key in swept) else one_line(experiment.rates(scenario)),
         ""
         if {"duration", "warmup"} & set(swept)
         else f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
-        f"{counted(runs, 'run')} per queue",
+        f"{counted_range(runs, 'run')} per queue",
     ]
     text = "; ".join(part for part in about if part)
     out.print(Text.assemble((one_line(scenario.name), "bold"), (f"  {text}", "dim")), soft_wrap=True)

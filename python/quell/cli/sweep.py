@@ -55,7 +55,8 @@ def sweep(
         swept = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
     found = swept.runs
     if found and not targets.quiet:
-        heading(scenario, len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found})), values)
+        runs = len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found}))
+        heading(scenario, [runs], values)
         out.print(table.sweep(found, out.width))
     if found:
         targets.write_swept(found, interrupted=swept.interrupted)

@@ -66,7 +66,7 @@ out = Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1
 
 
 # One character each, so that tables keep their columns.
-_PLAIN = str.maketrans("±◆▶▼▲·•→–−…’²αµ", "~*>v^.*>--.'2au")
+_PLAIN = str.maketrans("±◆◇▶▼▲·•→–−…’²αµ", "~*?>v^.*>--.'2au")
 
 
 def plain_characters(error: UnicodeError) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 _WORD, _TEXT = 300, 1500
 """Longest word and longest text that an error prints whole, characters, as in crates/quell-link/src/error.rs."""
@@ -30,6 +31,12 @@ def error_line(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number of things: `1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def counted_range(numbers: Collection[int], noun: str) -> str:
+    """Write the least and the greatest of some numbers of things: `5 runs`, `5 to 15 runs`."""
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    return counted(most, noun) if least == most else f"{least} to {counted(most, noun)}"
 
 
 def si(value: float) -> str:

@@ -131,6 +131,15 @@ class Outcome:
     measured: tuple[list[float], list[float | None]] | None = None
     """Times, s, and rates on the wire, Mbit/s, that a report draws beside the simulated ones."""
 
+    def add(self, more: Outcome) -> None:
+        """Add the jobs of another outcome of the scenario, and what came of them."""
+        self.by_job |= {len(self.jobs) + index: record for index, record in more.by_job.items()}
+        self.jobs += more.jobs
+        self.interrupted |= more.interrupted
+        self.wall_s += more.wall_s
+        self.packets += more.packets
+        self.again += more.again
+
     @property
     def records(self) -> list[dict[str, Any]]:
         """The finished runs' records, queue by queue in the order asked for, seeds ascending within."""
@@ -165,17 +174,19 @@ def plan(
     scenario: Scenario,
     queues: Sequence[Parsed | str],
     *,
+    rounds: int = 0,
     series_bin_s: float | None = None,
     first_series: bool = False,
 ) -> list[Job]:
     """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
 
     With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
+    The seeds are those after `rounds` times as many.
     """
     first = scenario.duration_s / BINS if series_bin_s is None and first_series else series_bin_s
     return [
         Job(queue, scenario.run_seed(k), first if k == 0 else series_bin_s)
-        for k in range(scenario.seeds)
+        for k in range(rounds * scenario.seeds, (rounds + 1) * scenario.seeds)
         for queue in dict.fromkeys(queues)
     ]
 

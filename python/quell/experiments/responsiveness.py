@@ -15,6 +15,7 @@ from quell.common.text import one_line
 from quell.experiments.experiment import Job, Outcome, every_queue, plan
 from quell.experiments.queue import Parsed
 from quell.inputs.keys import Flow
+from quell.results import stats
 
 CONNECTIONS = 16
 """Load-generating connections in each direction at most (MNP)."""
@@ -124,6 +125,8 @@ def about(records: Sequence[Mapping[str, Any]]) -> str:
 
 EVERY = 5
 """One in this many seeds is run again with probes, unless more are asked for."""
+ROUNDS = 3
+"""How many times as many runs as the scenario's seeds a queue gets at most whose place on the front is unsure."""
 TRANSFERS = ("tcp", "download", "upload", "backup")
 """Kinds of flows that load the network."""
 
@@ -184,17 +187,30 @@ def compare(
     *,
     rpm: bool | None,
     pcap: Path | None = None,
+    more: bool = False,
     **series: Any,
 ) -> Outcome:
     """Run each queue (None: all usual ones) with each seed, by `run(scenario, jobs, pcap=)`; for `series` see `plan`.
 
-    Then run all seeds (`rpm`), some (None) or none again with probes. Raises InputError if `rpm` and the scenario takes
-    no probes.
+    Then run all seeds (`rpm`), some (None) or none again with probes. With `more`, queues whose place on the front may
+    be due to chance are run with as many seeds again, up to `ROUNDS` times as many in all. Raises InputError if `rpm`
+    and the scenario takes no probes.
     """
     again = probed(scenario) if rpm else probed_if_possible(scenario)
-    outcome = run(scenario, plan(scenario, every_queue(scenario) if queues is None else queues, **series), pcap=pcap)
-    if rpm is not False:
-        measure(outcome, again, run, every=1 if rpm else EVERY)
+
+    def do(jobs: Sequence[Job]) -> Outcome:
+        outcome = run(scenario, jobs, pcap=pcap)
+        if rpm is not False:
+            measure(outcome, again, run, every=1 if rpm else EVERY)
+        return outcome
+
+    outcome = do(plan(scenario, every_queue(scenario) if queues is None else queues, **series))
+    for rounds in range(1, ROUNDS if more else 1):
+        unsure = {row.queue for row in stats.summarise(outcome.records) if row.unsure}
+        chosen = [outcome.jobs[k].queue for k, record in outcome.by_job.items() if record["queue"] in unsure]
+        if not chosen or outcome.interrupted:
+            break
+        outcome.add(do(plan(scenario, chosen, rounds=rounds, **series)))
     return outcome
 
 

@@ -305,7 +305,7 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     Runs belong together where `scenario`, `scenario_hash` (what the scenario says), `controller` and `queue` are equal.
     For each measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 %
     confidence interval (Student's t; null with one run); `front` says which queues no other of the scenario beats in
-    goodput and p95 sojourn.
+    goodput and p95 sojourn, `unsure` which of them have an interval there that is wider than half of its mean.
     """
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for record in records(frame):
@@ -316,13 +316,15 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
             "queue": row.queue,
             "runs": row.runs,
             "front": row.on_front,
+            "unsure": row.unsure,
             **row.plain(),
         }
         for scenario, records in scenarios.items()
         for row in summarise(records)
     ]
     floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
-    first = {"scenario": pl.String(), "queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean()}
+    first = {"scenario": pl.String(), "queue": pl.String(), "runs": pl.Int64()}
+    first |= {"front": pl.Boolean(), "unsure": pl.Boolean()}
     return pl.DataFrame(rows, schema={**first, **floats, "scenario_hash": pl.String(), "controller": pl.String()})
 
 

@@ -170,6 +170,8 @@ class Row:
     runs: int
     values: dict[str, Estimate | None]
     on_front: bool
+    unsure: bool = False
+    """On the front, perhaps by chance: an interval of goodput or p95 sojourn is wider than `WIDE` of its mean."""
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a measure; None where no run has it."""
@@ -194,6 +196,15 @@ def differ(a: Estimate, b: Estimate) -> bool:
     """Tell whether two means differ by 1 % or more, and by more than the joint half of their 95 % intervals."""
     apart = abs(a.mean - b.mean)
     return apart >= TIE * max(abs(a.mean), abs(b.mean)) and apart > math.hypot(a.half or 0.0, b.half or 0.0)
+
+
+WIDE = 0.5
+"""Width of an interval, as a share of its mean, above which a place on the front may be due to chance."""
+
+
+def wide(value: Estimate | None) -> bool:
+    """Tell whether an interval is wider than half of its mean: what has such a one ties with most others."""
+    return value is not None and value.half is not None and 2 * value.half > WIDE * abs(value.mean)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -234,7 +245,10 @@ def summarise(records: Iterable[Record]) -> list[Row]:
     ]
     gain, cost = (f"up.{key}" for key in FRONT) if upward(rows) else FRONT
     on_front = front([(row.values[gain], row.values[cost]) for row in rows])
-    return [replace(row, on_front=on) for row, on in zip(rows, on_front, strict=True)]
+    return [
+        replace(row, on_front=on, unsure=on and (wide(row.values[gain]) or wide(row.values[cost])))
+        for row, on in zip(rows, on_front, strict=True)
+    ]
 
 
 def upward(rows: Sequence[Row]) -> bool:

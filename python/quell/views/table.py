@@ -21,6 +21,7 @@ from quell.results.stats import Estimate, Measure, Record, Row, best, shown_meas
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
 _FRONT = "◆"
+_UNSURE = "◇"
 _OPTION = 27
 """Width of the options' column in a list of queues."""
 _FELT_SPARE = ("freezes", "stalls", "video", "backup")
@@ -74,14 +75,17 @@ def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("")
     table.add_column("queue", overflow="fold", max_width=26)
+    uneven = len({row.runs for row in rows}) > 1
+    if uneven:
+        table.add_column("runs", justify="right", no_wrap=True)
     for m in measures:
         table.add_column(_title(m), justify="right", no_wrap=True)
     tops = {m.key: best(rows, m) for m in measures}
     for row in rows:
         cells = [_cell(row.values[m.key], m, row.queue in tops[m.key]) for m in measures]
         # A queue alone has a front to itself.
-        mark = Text(_FRONT, "cyan") if row.on_front and len(rows) > 1 else ""
-        table.add_row(mark, Text(one_line(row.queue)), *cells)
+        mark = Text(_UNSURE if row.unsure else _FRONT, "cyan") if row.on_front and len(rows) > 1 else ""
+        table.add_row(mark, Text(one_line(row.queue)), *([str(row.runs)] if uneven else []), *cells)
     return table
 
 
@@ -110,14 +114,20 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
     What only a terminal shows, such as bold figures, is explained where the output is `styled`.
     """
     runs = max((r.runs for r in rows), default=0)
+    several = len({row.runs for row in rows}) > 1
     text = Text("sojourn: time in the queue.", "dim")
+    unsure = any(row.unsure for row in rows)
+    sure = any(row.on_front and not row.unsure for row in rows)
     if len(rows) > 1:
-        text.append(f" {_FRONT}", "cyan")
+        text.append(f" {_FRONT if sure else _UNSURE}", "cyan")
         text.append(
             " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
             f"(differences below 1 %{' or within ±' if runs > 1 else ''} are ties).",
             "dim",
         )
+    if unsure and len(rows) > 1:
+        text.append(f" {_UNSURE}" if sure else "", "cyan")
+        text.append(" perhaps there by chance: a ± is more than a quarter of its mean; give more --seeds.", "dim")
     if styled and len(rows) > 1:
         text.append(" best", _BEST)
         text.append(" of its column.", "dim")
@@ -125,7 +135,7 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
     if any(m.key == "rpm" for m in kept):
         text.append(" RPM: round trips per minute under load.", "dim")
     if runs > 1:
-        text.append(f" ±: 95 % confidence over {runs} runs.", "dim")
+        text.append(f" ±: 95 % confidence over {'the' if several else runs} runs.", "dim")
     if upward(rows):
         text.append(
             "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"

@@ -14,7 +14,7 @@ from string import Template
 from typing import Any
 
 from quell import _core
-from quell.common.text import counted
+from quell.common.text import counted, counted_range
 from quell.experiments.experiment import Outcome, known_queues
 from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 from quell.views.page import again, part
@@ -88,6 +88,7 @@ def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:
     return {
         "name": row.queue,
         "front": row.on_front,
+        "unsure": row.unsure,
         "m": measures,
         "cdf": pooled_cdf([r["sojourn_cdf"] for r in runs if r["sojourn_cdf"]]),
         "flows": _flows(runs),
@@ -190,9 +191,8 @@ def _share(values: Sequence[float], i: int) -> float:
 
 def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
     scenario = outcome.scenario
-    runs = max((r.runs for r in rows), default=0)
     queues = counted(len(rows), "queue")
-    each = f"{counted(runs, 'run')} each"
+    each = f"{counted_range([row.runs for row in rows], 'run')} each"
     first = outcome.records[0] if outcome.by_job else None
     link = "" if first is None else f"{_rate(first['capacity_mbps'])}, {_traffic(first)} · "
     if scenario is None:
@@ -298,7 +298,11 @@ def _heading(measure: Measure) -> str:
 
 
 def _body_row(row: Row, measures: Sequence[Measure], tops: Mapping[str, set[str]]) -> str:
-    mark = '<span class="d" title="on the front">◆</span>' if row.on_front else ""
+    mark = ""
+    if row.unsure:
+        mark = '<span class="d" title="on the front, perhaps by chance">◇</span>'
+    elif row.on_front:
+        mark = '<span class="d" title="on the front">◆</span>'
     cells = f"<tr><td>{escape(row.queue)}{mark}</td>"
     for m in measures:
         value = row.values[m.key]

@@ -37,7 +37,7 @@ const card = (event, i) => {
     ["goodput", pm(q, "goodput_mbps", 2) + " Mbit/s"], ["link used", pm(q, "utilisation", 1) + " %"],
     ["sojourn mean", pm(q, "sojourn_ms.mean", 2) + " ms"], ["sojourn p95", pm(q, "sojourn_ms.p95", 2) + " ms"],
     ["sojourn p99", pm(q, "sojourn_ms.p99", 2) + " ms"], ["loss", pm(q, "loss_rate", 2) + " %"], ["marks", pm(q, "mark_rate", 2) + " %"],
-    ...(q.front ? [["◆ on the front", ""]] : []),
+    ...(q.front ? [[q.unsure ? "◇ on the front, perhaps by chance" : "◆ on the front", ""]] : []),
   ]));
   warm(i);
 };
