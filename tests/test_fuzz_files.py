@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import dpkt
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -168,10 +169,23 @@ SAMPLES = (
 ) * 3
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+PARQUET = io.BytesIO()
+pl.read_ndjson(SAMPLES).write_parquet(PARQUET)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 @tries
 @given(data=st.one_of(spoilt(st.just(SAMPLES)), st.binary(max_size=100)))
 def test_spoilt_samples_are_read_or_refused(data: bytes, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"samples{suffix}"
+    path.write_bytes(data)
+    refused_or_read(lambda: watched.summary(watched.load(path)), str(path))
+
+
+# Each is read in a process of its own.
+@settings(tries, max_examples=tries.max_examples // 10)
+@given(data=st.one_of(spoilt(st.sampled_from([SAMPLES, PARQUET.getvalue()])), st.binary(max_size=100)))
+def test_spoilt_samples_in_parquet_are_read_or_refused(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "samples.parquet"
     path.write_bytes(data)
     refused_or_read(lambda: watched.summary(watched.load(path)), str(path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +36,17 @@ _POINTS = 1000
 """Number of points of a line of the report."""
 _MAX_SAMPLES = 5_000_000
 """What is shown is held in memory: about 300 bytes each."""
+_MAX_QUEUES = 10_000
+"""Of which a table takes seconds."""
 _LARGEST = 1e18
 """Greatest time, rate or sojourn time: what follows from greater ones is no number."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
+
+
+_TRIAL = "import sys; from pathlib import Path; from quell.views import samples; samples.trial(Path(sys.argv[1]))"
+_TRIAL_MEMORY = 2 << 30
+"""Bytes of addresses, with one thread: as many samples as are shown take a third of it."""
 
 
 def to_parquet(lines: Path, target: Path) -> None:
@@ -57,6 +67,36 @@ def load(path: Path) -> pl.DataFrame:
     """Read samples from a file that `quell watch` wrote. Raises InputError."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is no regular file")
+    if path.suffix == ".parquet":
+        _try(path)
+    return _load(path)
+
+
+def _try(path: Path) -> None:
+    """Read a file in another process first: what Parquet says of its sizes can end polars, or take all memory."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _TRIAL, path], env=os.environ | {"POLARS_MAX_THREADS": "1"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        why = os.fsdecode(done.stdout) or f"{path}: not samples of quell watch: damaged, or too large in memory"
+        raise InputError(why)
+
+
+def trial(path: Path) -> None:
+    """Read a file, in bounded memory, and end the process."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_TRIAL_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    try:
+        _load(path)
+    except InputError as error:
+        sys.stdout.buffer.write(os.fsencode(str(error)))
+        sys.exit(1)
+
+
+def _load(path: Path) -> pl.DataFrame:
     try:
         match path.suffix:
             case ".csv":
@@ -99,7 +139,7 @@ def load(path: Path) -> pl.DataFrame:
         raise InputError(f"{path}: not samples of quell watch: a sample has no {lacking[0]}")
     if wrong := [name for name in ("time", *rates) if not (samples[name].drop_nulls().abs() < _LARGEST).all()]:
         raise InputError(f"{path}: not samples of quell watch: a sample's {wrong[0]} is out of range")
-    return samples.with_columns(
+    samples = samples.with_columns(
         queue=pl.format(
             "{} {} {}{}",
             "device",
@@ -108,6 +148,9 @@ def load(path: Path) -> pl.DataFrame:
             pl.when(pl.col("type") == "class").then(pl.lit(" class")).otherwise(pl.lit("")),
         )
     )
+    if (queues := samples["queue"].n_unique()) > _MAX_QUEUES:
+        raise InputError(f"{path}: samples of {queues} queues; at most {_MAX_QUEUES} are shown: split the file")
+    return samples
 
 
 def _too_many_columns(path: Path) -> InputError:

@@ -7,6 +7,7 @@ have others.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pickle
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, ROOT
@@ -37,6 +39,15 @@ class Program:
 def model(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:
     """A safetensors file."""
     return struct.pack("<Q", len(header) if length is None else length) + header + rest
+
+
+def parquet() -> bytes:
+    """Samples of quell watch with 0 (0x16, 0x00) in place of 50 values (0x16, 0x64) a column (0x15, 0x0c: zstd)."""
+    numbers = ("bytes", "packets", "drops", "overlimits", "requeues", "backlog_bytes", "backlog_packets")
+    sample = dict.fromkeys(("device", "handle", "parent", "type", "kind"), "a") | dict.fromkeys(numbers, 1)
+    file = io.BytesIO()
+    pl.DataFrame([sample | {"time": 1.0, "rate_bps": 1.0, "sojourn_ms": 0.5}] * 50).write_parquet(file)
+    return file.getvalue().replace(b"\x15\x0c\x16\x64", b"\x15\x0c\x16\x00")
 
 
 PCAP = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFFFFFF, 1)
@@ -88,6 +99,11 @@ FILES: dict[str, bytes | Callable[[], bytes]] = {
     "100MB.parquet": lambda: b"PAR1" + bytes(MIB100) + b"PAR1",
     "100MB.flent.gz": lambda: b"\x1f\x8b" + bytes(MIB100),
     "100MB.safetensors": lambda: model(b" " * MIB100),
+    "0-values.parquet": parquet,
+    "queues.csv": lambda: (
+        b"time,device,handle,type,kind,backlog_packets,drops,rate_bps,sojourn_ms\n"
+        + b"".join(b"1,v0,%x:,qdisc,pfifo,0,0,0,0\n" % k for k in range(100_000))
+    ),
     "word.txt": lambda: b"x" * 3_000_000,
     "100MB.txt": lambda: b"tc " * (MIB100 // 3),
 }
