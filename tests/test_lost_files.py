@@ -306,6 +306,24 @@ def test_a_second_interrupted_run_leaves_the_results_of_the_first() -> None:
     assert names == ["runs.interrupted.csv", "runs.interrupted.2.csv", "runs.interrupted.3.csv"]
 
 
+def test_an_interrupted_run_leaves_the_data_files_of_several_earlier_runs() -> None:
+    from quell.inputs import flent
+    from quell.views.targets import Targets
+
+    earlier = Path("runs.codel.1.flent.gz")
+    records = [{"queue": queue, "seed": 1} for queue in ("codel", "pie")]
+    assert earlier in flent._names(Path("runs.flent.gz"), records)
+    earlier.touch()
+    names = []
+    for _ in range(2):
+        targets = Targets(flent=Path("runs.flent.gz"))
+        targets.keep_earlier()
+        assert targets.flent is not None
+        names.append(targets.flent.name)
+        flent._names(targets.flent, records)[0].touch()
+    assert names == ["runs.interrupted.flent.gz", "runs.interrupted.2.flent.gz"]
+
+
 def test_ctrl_c_keeps_the_finished_runs_of_a_sweep() -> None:
     words = ["sweep", "home", "--over", "link.rate=5mbit,10mbit", "--duration", "100s", "--seeds", "500", "--jobs", "1"]
     sweep = subprocess.Popen([QUELL, *words, "--json", "runs.json", "--csv", "runs.csv"], stderr=subprocess.PIPE)

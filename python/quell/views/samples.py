@@ -88,7 +88,9 @@ def trial(path: Path) -> None:
     if sys.platform != "win32":
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (_TRIAL_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        soft = _TRIAL_MEMORY if hard == resource.RLIM_INFINITY else min(_TRIAL_MEMORY, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     try:
         _load(path)
     except InputError as error:

@@ -8,6 +8,7 @@ import shlex
 import sys
 from contextlib import contextmanager
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,17 +142,23 @@ class Targets:
         """Have what an interrupted command has finished written beside files that are there."""
         for option in ("json", "html", "parquet", "csv", "flent"):
             path = getattr(self, option)
-            if path is None or not Path(path).is_file():
+            if path is None or not (Path(path).is_file() or _has_runs(Path(path))):
                 continue
             earlier = Path(path)
             suffix = SUFFIX if earlier.name.endswith(SUFFIX) else earlier.suffix
             stem = f"{earlier.name.removesuffix(suffix)}.interrupted"
             other, number = earlier.with_name(f"{stem}{suffix}"), 1
-            while os.path.lexists(other):
+            while os.path.lexists(other) or _has_runs(other):
                 number += 1
                 other = earlier.with_name(f"{stem}.{number}{suffix}")
             setattr(self, option, str(other) if option == "json" else other)
             err.print(f"quell: {earlier} is from before and stays: the finished runs go to {other}", soft_wrap=True)
+
+
+def _has_runs(path: Path) -> bool:
+    """Say whether there are data files for Flent of several runs, whose names have queue and seed before the suffix."""
+    stem = path.name.removesuffix(SUFFIX)
+    return stem != path.name and any(path.parent.glob(f"{escape(stem)}.*{SUFFIX}"))
 
 
 def write_each(writes: Iterable[Callable[[], object]]) -> None:
