@@ -50,6 +50,20 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path, more: list[str]) -> 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("reader", ["full", "closed"])
+def test_files_are_written_whatever_becomes_of_standard_error(tmp_path: Path, reader: str) -> None:
+    command = [str(QUELL), "compare", "home", "--aqm", "codel", "--duration", "2s", "--warmup", "0s", "--seeds", "1"]
+    command += ["--html", "page.html", "--csv", "table.csv"]
+    script = '"$@" 2>/dev/full' if reader == "full" else '{ "$@" 2>&1 >&3 | :; } 3>&1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(["bash", "-c", script, "bash", *command], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert "codel" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "table.csv"]
+    refused = subprocess.run(["bash", "-c", script, "bash", QUELL, "run", "none"], capture_output=True, text=True)
+    assert refused.returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize(
     "words",
     [

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 
 # While modules load there is nothing to save, so Ctrl-C ends the process; `main` restores KeyboardInterrupt.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -69,21 +70,22 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         status = call(words)
     except KeyboardInterrupt:
-        print("quell: interrupted", file=sys.stderr)
+        with suppress(OSError):  # nothing reads it
+            print("quell: interrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:
         # The reader of standard output has ended (`quell queues | head`): the interpreter must not write the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    try:
-        sys.stdout.flush()
-    except OSError:  # a full disk, which has been reported
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = status or 1
+    for stream, failed in ((sys.stdout, 1), (sys.stderr, 0)):
+        try:
+            stream.flush()
+        except OSError:  # a full disk, which has been reported where that was possible
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            stream.flush()
+            status = status or failed
     if status == 130:
         # After Ctrl-C the prompt must return at once: skip the interpreter's own shutdown.
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
 

@@ -30,7 +30,7 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.cli import complete, prompt
 from quell.cli.options import Dashboard, Flent, Html, Json, Series
-from quell.common.console import Screen, err
+from quell.common.console import Errors, err
 from quell.common.status import BAD_INPUT, INTERRUPTED, OK
 from quell.common.text import error_line
 from quell.experiments import experiment
@@ -286,7 +286,7 @@ def _say(text: str) -> None:
 def _report(runs: Sequence[commands.Run]) -> None:
     """Print the tables, and warn of what makes their figures worthless."""
     width = None if err.is_terminal or "COLUMNS" in os.environ else 100
-    screen = Screen(stderr=True, width=width)
+    screen = Errors(width=width)
     screen.print(view_of.table(runs, screen.width))
     if (flows := view_of.flows(runs)) is not None:
         screen.print(flows)

@@ -60,7 +60,30 @@ class Output(Screen):
         raise
 
 
-err = Screen(stderr=True)
+class Errors(Screen):
+    """Standard error, without which a command does its work all the same: a full disk, or no reader, loses no results.
+
+    After the first error nothing more is printed.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        """Take the arguments of `Screen` but the stream."""
+        super().__init__(stderr=True, **how)
+
+    def __exit__(self, *raised: object) -> None:
+        """Write what was printed; each way to print ends here."""
+        try:
+            super().__exit__(*raised)
+        except OSError:
+            self.quiet = True
+            self._check_buffer()  # empties it
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error; rich would exit."""
+        raise
+
+
+err = Errors()
 # Piped output has no width of its own; the widest table needs 100 columns.
 out = Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
