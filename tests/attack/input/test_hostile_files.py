@@ -185,6 +185,18 @@ def test_a_record_with_an_odd_value_is_refused_in_a_line(tmp_path: Path, records
     refused(tmp_path, "odd.json", ["show", "FILE"])
 
 
+def test_records_whose_rows_do_not_match_are_refused_in_a_line(tmp_path: Path, records: str) -> None:
+    runs = json.loads(records)
+    host = {"host": "a", "direction": "down", "flows": 1, "goodput_mbps": 1.0, "share": 1.0}
+    for number, run in enumerate(runs):
+        run["hosts"] = [host] * (number + 1)
+    (tmp_path / "odd.json").write_text(json.dumps(runs))
+    words = [str(QUELL), "show", "odd.json", "--html", "page.html"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("quell: odd.json: ") and not (tmp_path / "page.html").exists()
+
+
 def test_a_record_without_round_trip_times_and_a_model_that_ignores_an_input_are_shown(
     tmp_path: Path, records: str
 ) -> None:
