@@ -39,7 +39,7 @@ _MAX_SAMPLES = 5_000_000
 _MAX_QUEUES = 10_000
 """Of which a table takes seconds."""
 _LARGEST = 1e18
-"""Greatest time, rate or sojourn time: what follows from greater ones is no number."""
+"""Greatest time, rate, sojourn time or gauge: what follows from greater ones is no number."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
@@ -139,7 +139,9 @@ def _load(path: Path) -> pl.DataFrame:
         raise InputError(f"{path}: has no samples")
     if lacking := [name for name in _NEEDED if samples[name].has_nulls()]:
         raise InputError(f"{path}: not samples of quell watch: a sample has no {lacking[0]}")
-    if wrong := [name for name in ("time", *rates) if not (samples[name].drop_nulls().abs() < _LARGEST).all()]:
+    if wrong := [
+        name for name in ("time", *rates, *_LAW, *_SHARES) if not (samples[name].drop_nulls().abs() < _LARGEST).all()
+    ]:
         raise InputError(f"{path}: not samples of quell watch: a sample's {wrong[0]} is out of range")
     samples = samples.with_columns(
         queue=pl.format(

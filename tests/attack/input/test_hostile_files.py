@@ -100,6 +100,10 @@ FILES: dict[str, bytes | Callable[[], bytes]] = {
     "100MB.flent.gz": lambda: b"\x1f\x8b" + bytes(MIB100),
     "100MB.safetensors": lambda: model(b" " * MIB100),
     "0-values.parquet": parquet,
+    "gauge.jsonl": (
+        b'{"time":1.0,"device":"v0","handle":"1:","type":"qdisc","kind":"a","backlog_packets":1,"drops":0,"rate_bps":1.0,'
+        b'"sojourn_ms":0.5,"xstats":{"idle":1e308}}\n'
+    ),
     "queues.csv": lambda: (
         b"time,device,handle,type,kind,backlog_packets,drops,rate_bps,sojourn_ms\n"
         + b"".join(b"1,v0,%x:,qdisc,pfifo,0,0,0,0\n" % k for k in range(100_000))
