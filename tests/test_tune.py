@@ -307,6 +307,10 @@ def test_a_speed_test_can_be_piped_and_overridden() -> None:
         ('{"download": {"bandwidth": 1e400}, "upload": {"bandwidth": 1}}', "has no rates"),
         ('{"download": {"bandwidth": 1' + "0" * 400 + '}, "upload": {"bandwidth": 1}}', "has no rates"),
         ('{"download": {"bandwidth": 100}, "upload": {"bandwidth": 1e9}}', "rates are to be from 0.1"),
+        (
+            '{"download": {"bandwidth": 1e6}, "upload": {"bandwidth": 1e6}, "ping": {"latency": 1e300}}',
+            "1e+300 ms: a round trip is to be at most 10000 ms",
+        ),
     ],
 )
 def test_what_is_no_speed_test_is_one_line(quell: Quell, tmp_path: Path, text: str, message: str) -> None:

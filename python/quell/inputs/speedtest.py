@@ -20,6 +20,8 @@ from quell._core import InputError
 TAKEN = 0.95
 """The share of the measured rates that is taken: one test may have seen the line at a good moment."""
 
+_MAX_RTT_MS = 10_000
+
 
 @dataclass(frozen=True)
 class Speedtest:
@@ -67,6 +69,8 @@ def load(path: str) -> Speedtest:
         )
     if not all(0.1 <= mbps <= 100_000 for mbps in (found.down_mbps, found.up_mbps)):
         raise InputError(f"{where}: {found.down_mbps:g}/{found.up_mbps:g} Mbit/s: rates are to be from 0.1 to 100000")
+    if (found.rtt_ms or 0) > _MAX_RTT_MS:
+        raise InputError(f"{where}: {found.rtt_ms:g} ms: a round trip is to be at most {_MAX_RTT_MS} ms")
     return found
 
 
