@@ -405,9 +405,20 @@ def test_a_file_of_python_as_a_queue_gets_the_way_to_run_it(quell: Quell, words:
 
 
 def test_a_queue_that_may_be_on_the_front_by_chance_gets_more_runs(quell: Quell, tmp_path: Path) -> None:
-    words = (
-        "compare --rate 5mbit --rtt 100ms --flow download:3 --duration 6s --warmup 1s --aqm pfifo --aqm codel".split()
-    )
+    words = [
+        "compare",
+        "--rate",
+        "5mbit",
+        "--rtt",
+        "100ms",
+        "--flow",
+        "download:3",
+        "--duration",
+        "6s",
+        "--warmup",
+        "1s",
+    ]
+    words += ["--aqm", "pfifo", "--aqm", "codel"]
 
     def seeds(*more: str) -> tuple[str, dict[str, set[int]]]:
         done = quell(*words, "--json", "runs.json", *more)
