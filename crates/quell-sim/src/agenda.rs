@@ -1,5 +1,4 @@
-//! The next event: one time per source, and the earliest of all, found by a tournament of groups of
-//! eight.
+//! The next event: one time per source; a tournament of groups of eight finds the earliest.
 //!
 //! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by
 //! time and then by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of
@@ -15,7 +14,7 @@ pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
 const SOURCE_BITS: u32 = 17;
 const UNUSED: u64 = u64::MAX;
 
-/// Keys that play a match: one cache line.
+/// Keys compared with each other: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Group([u64; 8]);
@@ -30,10 +29,10 @@ impl Group {
     }
 }
 
-/// The times of all sources.
+/// The next times of all sources.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// The least key of all: read at each event, so it lies here.
+    /// The least key of all. It is read at each event, so it is kept here.
     first: u64,
     /// Level by level: node i is in group i / 8, and group g holds the eight children of node g +
     /// 6. Group 1 is the highest level.
@@ -65,7 +64,7 @@ impl Agenda {
         (self.first & ((1 << SOURCE_BITS) - 1)) as u32
     }
 
-    /// Notes a source's time in place of the one it had; at or after `MAX_TIME` it never comes.
+    /// Replaces a source's time; a time of `MAX_TIME` or later never comes.
     #[inline]
     pub fn set(&mut self, time: Nanos, source: u32) {
         let key = time.min(MAX_TIME) << SOURCE_BITS | u64::from(source);
@@ -75,13 +74,13 @@ impl Agenda {
         }
     }
 
-    /// A source waits for nothing any more.
+    /// Removes a source's time.
     #[inline]
     pub fn clear(&mut self, source: u32) {
         self.place(UNUSED, source);
     }
 
-    /// Notes a key and replays its matches; false if there is no place for the source.
+    /// Writes a key and replays the matches above it; false if there is no place for the source.
     #[inline]
     fn place(&mut self, mut key: u64, source: u32) -> bool {
         let mut node = self.leaves + source as usize;
@@ -90,7 +89,7 @@ impl Agenda {
                 return false;
             };
             if group.0[node % 8] == key {
-                return true; // the matches above end as before
+                return true; // the matches above have the same results as before
             }
             group.0[node % 8] = key;
             key = group.least();
@@ -130,7 +129,7 @@ mod tests {
         let (mut agenda, mut rng) = (Agenda::default(), Rng::new(1, "agenda"));
         let mut model = vec![MAX_TIME; 1000];
         for round in 0..20_000_usize {
-            // Sources appear one after the other, so that levels are added under way.
+            // Sources appear one after the other, so that levels are added during the test.
             let source = rng.below(1 + round as u64 / 20) as usize;
             if rng.below(3) == 0 && model[source] < MAX_TIME {
                 agenda.clear(source as u32);

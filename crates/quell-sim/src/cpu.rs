@@ -1,10 +1,10 @@
-//! The processor time that a run took.
+//! Processor time of a run.
 
-/// Counts the processor time of the calling thread.
+/// Measures the processor time of the calling thread.
 pub struct CpuClock(#[cfg(not(target_family = "wasm"))] cpu_time::ThreadTime);
 
 impl CpuClock {
-    /// Counts from now on.
+    /// Starts to measure.
     pub fn start() -> Self {
         Self(
             #[cfg(not(target_family = "wasm"))]

@@ -4,14 +4,15 @@ use quell_link::hist::Hist;
 use quell_link::record::Summary;
 use quell_qdisc::{MS, Nanos};
 
-/// About so many pairs of segments of a TCP flow are measured: all would slow the simulator.
+/// Approximate number of pairs of segments measured per TCP flow: measuring all would slow the
+/// simulator.
 const PAIRS: u64 = 500;
-/// Segments from one pair to the next at most.
+/// Upper bound of the segments from one pair to the next.
 const MAX_SPACING: u64 = 1024;
 
-/// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can
-/// carry for each flow. Odd, because receivers acknowledge pairs, and the first of a pair may wait
-/// differently from the second.
+/// Segments from one measured pair of a TCP flow to the next, given the number of segments that the
+/// link can carry for each flow. Odd, because receivers acknowledge pairs, and the first of a pair
+/// may wait differently from the second.
 pub fn spacing(segments: u64) -> u16 {
     (segments / PAIRS).clamp(2, MAX_SPACING) as u16 | 1
 }
@@ -19,17 +20,17 @@ pub fn spacing(segments: u64) -> u16 {
 /// The delays of a flow's packets from sender to receiver, queues and links included.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
-    /// Every measured delay, ns.
+    /// All measured delays, ns.
     pub hist: Hist,
-    /// Of the packet before.
+    /// Delay of the previous packet, ns.
     last: Option<Nanos>,
-    /// Sum of the differences between the delays of successive packets.
+    /// Sum of the absolute differences between successive delays, ns.
     differences: u128,
     pairs: u64,
 }
 
 impl Delays {
-    /// A packet arrives, the one after that of the call before.
+    /// Records the delay of a packet that follows that of the previous call.
     pub fn record(&mut self, delay: Nanos) {
         if let Some(last) = self.last.replace(delay) {
             self.differ(last, delay);
@@ -42,30 +43,30 @@ impl Delays {
         self.pairs += 1;
     }
 
-    /// Mean, percentiles and maximum, ms; None without a packet.
+    /// Mean, percentiles and maximum, ms; None before the first packet.
     pub fn summary(&self) -> Option<Summary> {
         (self.hist.count() > 0).then(|| self.hist.summary(1.0 / MS as f64))
     }
 
-    /// Mean of |D(i - 1, i)|, ms, which the running estimate of RFC 3550, section 6.4.1, smooths;
-    /// None without two packets.
+    /// Mean of |D(i - 1, i)|, ms, of which RFC 3550, section 6.4.1, computes a running estimate;
+    /// None before the second packet.
     pub fn jitter_ms(&self) -> Option<f64> {
         (self.pairs > 0).then(|| self.differences as f64 / (self.pairs * MS) as f64)
     }
 }
 
-/// Which segments of a connection are measured. The count of those to skip is with the connection's
-/// hot fields.
+/// Selects the segments of a connection that are measured. The countdown to the next one is among
+/// the connection's hot fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     every: Option<u16>,
-    /// The delay of the segment before, if it was measured.
+    /// Delay of the previous segment, if it was measured, ns.
     before: Option<Nanos>,
 }
 
 impl Sampler {
-    /// Looks at two in a row of every so many, and says which is the first; `None`: it looks at
-    /// none (0).
+    /// Selects two segments in a row of every `every`, and returns the countdown to the first;
+    /// `None`: selects none and returns 0.
     pub fn new(every: Option<u16>) -> (Box<Self>, u16) {
         let sampler = Box::new(Self {
             every,
@@ -74,8 +75,8 @@ impl Sampler {
         (sampler, u16::from(every.is_some()))
     }
 
-    /// The segment that was to be looked at had this delay; `None`: it is unknown. Says how many
-    /// further the next one is.
+    /// Records the delay of the selected segment; `None`: it is unknown. Returns the countdown to
+    /// the next selected segment.
     pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) -> u16 {
         let Some(every) = self.every else {
             return 0;
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn two_segments_in_a_row_of_every_33_are_measured() {
-        // 500 of these pairs are what a flow of 16,700 segments gives.
+        // A flow of 16,700 segments has 500 such pairs.
         assert_eq!(spacing(16_700), 33);
         let ((mut sampler, mut left), mut delays) = (Sampler::new(Some(33)), Delays::default());
         let mut due = Vec::new();

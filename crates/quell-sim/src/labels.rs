@@ -1,5 +1,5 @@
-//! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets,
-//! which are to be small; each queue that sorts by it has a table of the flows that pass (in its
+//! Labels of packets besides their flow: hosts, DSCP, mark. They are kept per flow, so that packets
+//! stay small; each queue that reads labels has a table of the flows that pass it (in its
 //! [`crate::trace::Trace`]).
 
 use std::hash::Hasher;
@@ -9,35 +9,35 @@ use siphasher::sip::SipHasher13;
 
 use crate::scenario::{Flow, FlowKind};
 
-/// The key of a world's hashes.
+/// Key of a world's hashes.
 pub(crate) fn key(seed: u64) -> (u64, u64) {
     (seed, seed ^ 0x05ee_d0ff_10e5)
 }
 
-/// The name of a host at the other end.
+/// Keyed hash of a far host; its name is "server" if the flow names none.
 pub(crate) fn far_host(seed: u64, name: Option<&str>) -> u64 {
     let name = name.map_or_else(|| "server".to_owned(), |name| format!("host {name}"));
     u64::from(hash(key(seed), &name))
 }
 
-/// Keyed hash of a host.
+/// Keyed hash of a host's name, 32 bits.
 pub(crate) fn hash(key: (u64, u64), name: &str) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());
     num::low_u32(hasher.finish())
 }
 
-/// The labels of the packets of a host of this name, from it and to it.
+/// Labels of packets from and to a host of this name.
 pub(crate) fn of_host(seed: u64, name: &str) -> [u32; 2] {
     [hash(key(seed), &format!("host {name}")); 2]
 }
 
-/// The same of a node of a cell.
+/// Labels of packets from and to a node of a cell.
 pub(crate) fn of_node(seed: u64, name: &str) -> [u32; 2] {
     [hash(key(seed), &format!("node {name}")); 2]
 }
 
-/// Are its packets ECN-capable?
+/// Whether a flow's packets are ECN-capable.
 pub(crate) fn capable(flow: &Flow) -> bool {
     match &flow.kind {
         FlowKind::Web(web) => web.tcp.ecn,

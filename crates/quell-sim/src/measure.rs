@@ -1,4 +1,4 @@
-//! Measurement of a whole world: per flow, and as time series.
+//! Measurements outside the queues: per flow, per application, and as time series.
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
@@ -10,55 +10,55 @@ use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams};
 
-/// Up to this many flows get quantiles of their own RTT and TCP delay; up to this many of a table
-/// of their own delay.
+/// Largest number of flows for which each TCP flow has quantiles of its RTT and delay, and largest
+/// count of a table whose flows have quantiles of their delay.
 const DETAILED: u32 = 100;
 
-/// One flow's results, or one table of short transfers'.
+/// Results of one flow or of one source of short transfers.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The `kind` in a file.
+    /// The flow's `kind` in the scenario file.
     pub kind: &'static str,
-    /// Its name in a file; empty without.
+    /// Name; empty without one.
     pub name: String,
-    /// Congestion control; empty without.
+    /// Congestion control; empty if the flow is not TCP.
     pub cc: String,
-    /// Base round trip.
+    /// Base round-trip time, ns.
     pub rtt_ns: Nanos,
-    /// In the bottleneck's direction.
+    /// The data go in the bottleneck's direction.
     pub down: bool,
-    /// First packet, and when the application goes.
+    /// Time of the first packet, and time at which the application stops, ns.
     pub span: (Nanos, Nanos),
-    /// A transfer that ends by itself.
+    /// The transfer ends by itself.
     pub finite: bool,
-    /// Completion times.
+    /// Completion times, ns; None unless `finite`.
     pub fct: Option<Box<Hist>>,
-    /// Short transfers that found no free slot.
+    /// Short transfers not started because no slot was free.
     pub refused: u64,
-    /// Delays of its packets.
+    /// Delays of the packets; None if not measured.
     pub delays: Option<Box<Delays>>,
-    /// The host behind the bottleneck, where the scenario names it.
+    /// The host behind the bottleneck, if the scenario names it.
     pub host: Option<String>,
-    /// Of closed connections.
+    /// Totals of closed connections.
     pub closed: Totals,
-    /// When the warm-up ended.
+    /// Totals at the end of the warm-up.
     pub warm: Totals,
-    /// When the present bin began.
+    /// Totals at the start of the current bin.
     pub bin: Totals,
 }
 
-/// What flows have brought to their receivers so far.
+/// Cumulative totals of flows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Application bytes, each counted once, when its first copy arrived.
+    /// Application bytes that arrived, each counted once.
     pub bytes: u64,
-    /// Of these, those with nothing missing before them: what an application can read.
+    /// Of these, the bytes with nothing missing before them, which an application can read.
     pub in_order: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u64,
-    /// Datagrams or segments sent, each copy counted.
+    /// Datagrams or segments sent, retransmissions included.
     pub sent: u64,
-    /// Of these, those that arrived nowhere.
+    /// Of these, those that were dropped or lost.
     pub lost: u64,
 }
 
@@ -80,7 +80,7 @@ impl Totals {
         }
     }
 
-    /// Adds another flow's.
+    /// Adds another flow's totals.
     pub fn add(&mut self, more: &Self) {
         self.bytes += more.bytes;
         self.in_order += more.in_order;
@@ -101,12 +101,12 @@ impl Totals {
 }
 
 impl Report {
-    /// The direction of its data, as in records.
+    /// Direction of the data, in the words of records.
     pub fn direction(&self) -> &'static str {
         if self.down { "down" } else { "up" }
     }
 
-    /// Nothing measured yet.
+    /// An empty report.
     pub fn new(flow: &Flow, span: (Nanos, Nanos)) -> Self {
         let tcp = flow.kind.tcp();
         let web = matches!(flow.kind, FlowKind::Web(_));
@@ -130,37 +130,37 @@ impl Report {
     }
 }
 
-/// What the ACKs of one report's senders tell; apart from the rest of the report, so that many
-/// flows lie close together.
+/// Sums over the ACKs that one report's senders handled. They are separate from the report so that
+/// those of many flows lie close together.
 #[derive(Clone, Debug, Default)]
 pub struct AckStats {
     count: u64,
     cwnd_sum: u64,
-    /// Smoothed RTT, one value per ACK.
+    /// Smoothed RTT, ns, one value per ACK.
     pub rtt: Option<Box<Hist>>,
 }
 
 impl AckStats {
-    /// Mean window over ACKs, packets.
+    /// Mean congestion window over ACKs, packets.
     pub fn cwnd(&self) -> f64 {
         self.cwnd_sum as f64 / self.count.max(1) as f64
     }
 }
 
-/// Everything that is measured outside of the queues.
+/// All measurements outside the queues.
 #[derive(Clone, Debug)]
 pub struct Measures {
-    /// Per flow.
+    /// Reports: two for an application over datagrams, one for any other flow.
     pub reports: Vec<Report>,
-    /// Per flow, too.
+    /// By report: sums over ACKs.
     pub acks: Vec<AckStats>,
-    /// Per application.
+    /// Applications, by number.
     pub apps: Vec<App>,
-    /// Smoothed RTT of all flows together where none has its own.
+    /// Smoothed RTT, ns, of all flows whose `AckStats` has no histogram.
     pub rtt: Hist,
-    /// When the present bin ends; `NEVER` without series.
+    /// End of the current bin, ns; `NEVER` without series.
     pub bin_at: Nanos,
-    /// The series so far.
+    /// Time series so far.
     pub series: Option<Box<Series>>,
     pub warm_now: Nanos,
     pub bin: Nanos,
@@ -171,7 +171,7 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Nothing measured yet; `bin` asks for series.
+    /// No measurements yet; `bin` is the width of the series' bins, ns.
     pub fn new(scenario: &Scenario, bin: Option<Nanos>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         let time = scenario.duration.saturating_sub(scenario.warmup);
@@ -198,22 +198,22 @@ impl Measures {
         }
     }
 
-    /// When the warm-up ended.
+    /// End of the warm-up, ns.
     pub fn warm_at(&self) -> Nanos {
         self.warm_now
     }
 
-    /// Are there so few flows that each TCP flow has quantiles of its own?
+    /// Whether each TCP flow has its own quantiles, for which there must be few flows.
     pub fn is_detailed(&self) -> bool {
         self.detailed
     }
 
-    /// Is the warm-up over?
+    /// Whether the warm-up is over.
     pub fn is_measuring(&self) -> bool {
         self.measuring
     }
 
-    /// A sender handled an ACK.
+    /// Records the sender's state after an ACK.
     #[inline]
     pub fn note_ack(&mut self, report: u16, srtt: Nanos, cwnd: u32) {
         if !self.measuring {
@@ -228,7 +228,7 @@ impl Measures {
         }
     }
 
-    /// Smoothed RTT of all flows, one value per ACK.
+    /// Smoothed RTT of all flows, ns, one value per ACK.
     pub fn rtt(&self) -> Hist {
         let mut all = self.rtt.clone();
         for own in self.acks.iter().filter_map(|a| a.rtt.as_ref()) {
@@ -237,7 +237,7 @@ impl Measures {
         all
     }
 
-    /// Smoothed RTT of bulk transfers, one value per ACK.
+    /// Smoothed RTT of bulk transfers, ns, one value per ACK.
     pub fn rtt_of_transfers(&self) -> Hist {
         let mut all = self.rtt.clone();
         let of = self.reports.iter().zip(&self.acks);
@@ -247,7 +247,7 @@ impl Measures {
         all
     }
 
-    /// A finite transfer is done.
+    /// Records the completion of a finite transfer.
     pub fn completed(&mut self, now: Nanos, c: &Connection) {
         let r = &mut self.reports[usize::from(c.report)];
         if r.kind != "web" {
@@ -260,7 +260,7 @@ impl Measures {
         }
     }
 
-    /// A short transfer found no free slot.
+    /// Counts a short transfer that found no free slot.
     pub fn refuse(&mut self, report: u16) {
         if self.measuring {
             self.reports[usize::from(report)].refused += 1;
@@ -273,14 +273,14 @@ impl Measures {
         r.closed.add(&Totals::of(c, lost));
     }
 
-    /// Which segments of a connection with these results are measured.
+    /// A sampler for a new connection of this report, and the countdown to its first segment.
     pub fn sampler(&self, report: u16) -> (Box<Sampler>, u16) {
         let delays = &self.reports[usize::from(report)].delays;
         Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
 
-    /// A segment has arrived that the connection's sampler wants; `sent`: when, if it was sent
-    /// once.
+    /// Records the delay of a segment that the sampler selected; `sent`: its departure, if it was
+    /// sent only once.
     #[cold]
     pub fn sample(&mut self, now: Nanos, c: &mut Connection, sent: Option<Nanos>) {
         let delay = sent.map(|sent| now - sent + u64::from(c.path.outside_us) * US);
@@ -291,14 +291,15 @@ impl Measures {
         c.receiver.until_sample = c.sampler.sampled(delay, delays);
     }
 
-    /// A datagram leaves.
+    /// Tells the application, if any, that a datagram leaves.
     pub fn sends(&mut self, d: &Datagrams) {
         if let Some((app, way)) = d.app {
             self.apps[usize::from(app)].sent(way, num::low_u32(d.sent));
         }
     }
 
-    /// A datagram has arrived; a source that has to be called because of it, and when.
+    /// Records a datagram that has arrived. Returns the slot of a source that must be called
+    /// because of it, and the time of the call.
     #[inline(never)]
     pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) -> Option<(u16, Nanos)> {
         d.received += u64::from(p.payload);

@@ -1,4 +1,4 @@
-//! Everything between the endpoints: ports, wires, and the timers of the flows.
+//! Everything between the endpoints: ports, wires, and the flows' timers.
 
 use quell_link::passive::Stamped;
 use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet, num};
@@ -13,7 +13,7 @@ use crate::tcp::sender::Egress;
 use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
 
-/// ACKs in queues: a packet descriptor holds only the place of its ACK here.
+/// ACKs in queues. A packet descriptor holds only its ACK's place here.
 #[derive(Clone, Debug, Default)]
 pub struct AckStore {
     acks: Vec<Ack>,
@@ -34,78 +34,77 @@ impl AckStore {
         }
     }
 
-    /// Looks at an ACK.
+    /// The ACK at a place, which stays there.
     pub fn get(&self, place: u32) -> &Ack {
         &self.acks[place as usize]
     }
 
-    /// Takes an ACK out.
+    /// The ACK at a place, which becomes free.
     pub fn take(&mut self, place: u32) -> Ack {
         self.free.push(place);
         self.acks[place as usize]
     }
 }
 
-/// The network.
+/// The network between the endpoints.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
-    /// Queues with their links: 0 is the bottleneck, then the hops, then the up link, then the
-    /// modems.
+    /// Queues with their links: 0 is the bottleneck, then the hops, the up link, and the modems.
     pub ports: Vec<Port>,
-    /// The modems' ports of the way down and of the way up.
+    /// Ports of the modems downstream and upstream.
     pub modems: [Option<u8>; 2],
-    /// The port that follows each on its way; empty: the next one.
+    /// The port that follows each port on a path; empty: the port with the next number.
     pub follows: Vec<u8>,
-    /// Hops behind the bottleneck.
+    /// Number of hops behind the bottleneck.
     pub hops: u8,
-    /// ACKs on their last wire.
+    /// ACKs on the wire that leads to their sender.
     pub acks: Pipes<Ack>,
-    /// Packets between queues; the class's target is a port.
+    /// Packets on the wires between queues; a class's target is a port.
     pub wires: Pipes<Pkt>,
-    /// The class of the wire from each port to the next of a path.
+    /// By port: the class of the wire to the next port of a path.
     pub onward: Vec<u16>,
-    /// The next time of each end of a flow that waits for something (see `slot::source`).
+    /// Next timer of each end of a flow (see `slot::source`).
     pub timers: Agenda,
     /// ACKs in queues.
     pub store: AckStore,
-    /// Ports whose queues want their packets' labels.
+    /// Ports whose queues read packets' labels.
     pub labelled: Vec<u8>,
-    /// The channel that all ports share, if they do.
+    /// The wireless channel that all ports share; None: a wired network.
     pub cell: Option<Box<Cell>>,
-    /// Reads the segments between shapers and modems, where a controller wants to know.
+    /// Reads TCP timestamps between shapers and modems; None: no controller uses them.
     pub stamps: Option<Box<Stamps>>,
-    /// Reflectors that lie.
+    /// An attack by reflectors and far hosts that delay their answers.
     pub lie: Option<DelayAttack>,
-    /// The earliest of what the world's `control` handles; 0 if an outside controller has to
-    /// decide.
+    /// Earliest time at which the world's `control` has something to do, ns; 0 if an outside
+    /// controller has to decide.
     pub control_at: Nanos,
 }
 
 impl Net {
-    /// The port of the up link, if there is one.
+    /// The number of the up link's port, if there is one.
     pub fn up_port(&self) -> usize {
         usize::from(self.hops) + 1
     }
 
-    /// The port that follows a port on its way.
+    /// The port that follows another on a path.
     pub fn after(&self, port: usize) -> usize {
         self.follows.get(port).map_or(port + 1, |p| usize::from(*p))
     }
 
-    /// The ports of a way, given its ends.
+    /// The ports of a path, given the first and the last.
     pub fn way(&self, (first, last): (u8, u8)) -> impl Iterator<Item = usize> {
         let (first, last) = (usize::from(first), usize::from(last));
         let from = (!self.follows.is_empty() || first <= last).then_some(first);
         std::iter::successors(from, move |port| (*port != last).then(|| self.after(*port)))
     }
 
-    /// Delays between the ports of a way.
+    /// Sum of the delays between the ports of a path, ns.
     pub fn delay_within(&self, way: (u8, u8)) -> Nanos {
         let all = self.way(way).map(|port| self.ports[port].delay);
         all.sum::<Nanos>() - self.ports[usize::from(way.1)].delay
     }
 
-    /// The port whose turn is next, and when.
+    /// Time of the next event of any port, ns, and that port's number (0 in a cell).
     #[inline]
     pub fn next_port(&self) -> (Nanos, usize) {
         if let Some(cell) = &self.cell {
@@ -128,7 +127,7 @@ impl Net {
         best
     }
 
-    /// Sends the ACK that `write` writes on its way back.
+    /// Sends an ACK, which `write` fills in, back to the sender.
     #[inline]
     pub fn send_ack(&mut self, now: Nanos, path: &Path, hash: u32, write: impl FnOnce(&mut Ack)) {
         match path.acks {
@@ -145,7 +144,7 @@ impl Net {
         }
     }
 
-    /// A packet enters a port.
+    /// Puts a packet into a port's queue.
     #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
         if p.kind() == Kind::Ack {
@@ -159,7 +158,7 @@ impl Net {
         self.tell_cell(now, port);
     }
 
-    /// A packet has come into a port.
+    /// Tells the cell, if there is one, that a packet has entered a port.
     #[inline(always)]
     pub fn tell_cell(&mut self, now: Nanos, port: usize) {
         if let Some(cell) = &mut self.cell {
@@ -167,7 +166,8 @@ impl Net {
         }
     }
 
-    /// What comes through the air now, with its port; None: nothing, or there is no cell.
+    /// Handles the cell's event at `now`. Returns the packets received, each with its port; None if
+    /// none was received, or if there is no cell.
     pub fn on_air(&mut self, now: Nanos) -> Option<Vec<(usize, Pkt)>> {
         let cell = self.cell.as_mut()?;
         cell.event(now, &mut self.ports);
@@ -178,14 +178,14 @@ impl Net {
         (!cell.up.is_empty()).then(|| std::mem::take(&mut cell.up))
     }
 
-    /// Gives the room of `on_air`'s answer back.
+    /// Returns the buffer of `on_air`'s result for reuse.
     pub fn reuse(&mut self, room: Vec<(usize, Pkt)>) {
         if let Some(cell) = &mut self.cell {
             cell.up = room;
         }
     }
 
-    /// Readings of a port.
+    /// Gauges of a port's queue.
     pub fn gauges(&self, now: Nanos, port: usize) -> Gauges {
         let mut gauges = self.ports[port].gauges(now);
         if let Some(cell) = &self.cell {
@@ -204,13 +204,13 @@ impl Net {
         })
     }
 
-    /// Datagrams and segments of a slot of the flow table that arrived nowhere.
+    /// Number of datagrams and segments, of a slot of the flow table, that were dropped or lost.
     pub fn losses(&self, slot: usize) -> u64 {
         let of = |port: &Port| port.trace().losses.get(slot).copied();
         self.ports.iter().filter_map(of).sum()
     }
 
-    /// The slot goes to another flow.
+    /// Resets the losses of a slot that another flow will use.
     pub fn forget_losses(&mut self, slot: usize) {
         for port in &mut self.ports {
             if let Some(losses) = port.trace_mut().losses.get_mut(slot) {
@@ -219,8 +219,8 @@ impl Net {
         }
     }
 
-    /// A packet passes between a shaper and its modem: controllers get the delay that its
-    /// timestamps show.
+    /// Reads the timestamps of a packet between a shaper and its modem, and tells the controllers
+    /// the delay that they show.
     #[inline(never)]
     pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
         let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
@@ -254,7 +254,7 @@ impl Net {
         }
     }
 
-    /// Forgets the ACKs that a port dropped.
+    /// Frees the ACKs that a port dropped.
     #[inline]
     pub fn forget_acks(&mut self, port: usize) {
         let dropped = &mut self.ports[port].trace_mut().dropped_acks;
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn acks_that_are_dropped_lost_or_late_leave_nothing_in_the_store() {
         // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is closed
-        // by then.
+        // before the ACK arrives.
         for queue in [
             "pfifo limit 5",
             "codel limit 40",
@@ -320,7 +320,7 @@ mod tests {
                 ));
                 w.run_until(10 * SEC);
                 let held = w.net.store.acks.len() - w.net.store.free.len();
-                // At most what is in the queue and on the wire before it.
+                // At most the ACKs in the queue and on the wire before it.
                 assert!(held <= 1100, "{held} under way");
                 assert!(w.net.ports[1].queue.probe.meter.counters.departures > 2000);
                 w.run_until(20 * SEC);
@@ -340,7 +340,7 @@ mod tests {
         );
         w.run_until(70 * SEC);
         let live = w.slots.iter().filter(|s| !matches!(s, Slot::Free)).count();
-        // 18,000 transfers of about 60 ms, 18 at a time: few slots, used again and again.
+        // 18,000 transfers of about 60 ms, 18 at a time: few slots, each used many times.
         assert_eq!(live, 1, "the source");
         assert!(w.slots.len() < 100, "{} slots", w.slots.len());
         assert_eq!(w.free.len() + live, w.slots.len());

@@ -2,13 +2,13 @@
 
 use quell_qdisc::{Ecn, Nanos, Packet, US, num};
 
-/// A slot of the flow table with its generation: a packet of a closed connection no longer finds
-/// it.
+/// A slot of the flow table with its generation, by which packets of a closed connection are
+/// recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FlowId {
     /// Index into the flow table.
     pub slot: u16,
-    /// How many connections used the slot before.
+    /// Number of connections that used the slot before; wraps.
     pub generation: u16,
 }
 
@@ -20,7 +20,7 @@ impl FlowId {
     }
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Kind {
@@ -35,36 +35,36 @@ pub enum Kind {
     Udp,
 }
 
-/// The parts of a packet's `bits`.
+/// Layout of [`Pkt`]'s `bits`.
 const KIND: u32 = 3;
 const ECN_SHIFT: u32 = 2;
 const CWR: u32 = 1 << 4;
 const PUSH: u32 = 1 << 5;
 const ECHO_SHIFT: u32 = 6;
 
-/// The packet descriptor.
+/// A packet descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
     enqueued: Nanos,
-    /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or place
-    /// of the ACK.
+    /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or the
+    /// ACK's place in the store.
     pub seq: u32,
-    /// The sender's clock when it was sent: ms (RFC 7323's TSval); of a datagram [`micros`].
+    /// The sender's clock at departure: ms (RFC 7323's TSval), for a datagram µs (see [`micros`]).
     pub tsval: u32,
     hash: u32,
-    /// Whose it is.
+    /// The flow it belongs to.
     pub flow: FlowId,
     len: u16,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
-    /// Kind (2 bits), ECN field (2), CWR, PSH, the low bits of TSecr: one word. An `Option` marks
-    /// its absence in a byte that cannot take all values, and the odd bytes around that are copied
-    /// by moves that overlap, which stall the processor.
+    /// Kind (2 bits), ECN field (2), CWR, PSH, low 26 bits of TSecr, in one word. With an `Option`,
+    /// which marks its absence in a byte that cannot take all values, the compiler copies the bytes
+    /// around it by overlapping moves, which stall the processor.
     bits: u32,
 }
 
 impl Pkt {
-    /// A packet of `len` bytes as the link counts them.
+    /// A packet of `len` bytes, as counted on the link.
     #[inline(always)]
     pub fn new(
         kind: Kind,
@@ -87,7 +87,7 @@ impl Pkt {
         }
     }
 
-    /// What it is.
+    /// The packet's kind.
     #[inline(always)]
     pub fn kind(&self) -> Kind {
         match self.bits & KIND {
@@ -98,26 +98,26 @@ impl Pkt {
         }
     }
 
-    /// TCP's CWR flag; of a client's message: it goes to the server.
+    /// TCP's CWR flag. On a client's message or a probe: it travels to the server or reflector.
     #[inline(always)]
     pub fn cwr(&self) -> bool {
         self.bits & CWR != 0
     }
 
-    /// TCP's PSH flag: it ends a burst.
+    /// TCP's PSH flag: the segment ends a burst.
     #[inline(always)]
     pub fn push(&self) -> bool {
         self.bits & PUSH != 0
     }
 
-    /// The low 26 bits of the far side's clock that it echoes, ms (RFC 7323's TSecr): 18 hours; 0
-    /// for none.
+    /// Low 26 bits of the echoed timestamp, ms (RFC 7323's TSecr), which wrap after 18 hours; 0:
+    /// none.
     #[inline(always)]
     pub fn tsecr(&self) -> u32 {
         self.bits >> ECHO_SHIFT
     }
 
-    /// Sets what [`Pkt::tsecr`] tells.
+    /// Sets the value of [`Pkt::tsecr`], once per packet.
     #[inline(always)]
     pub fn set_tsecr(&mut self, tsecr: u32) {
         self.bits |= tsecr << ECHO_SHIFT;
@@ -129,7 +129,7 @@ impl Pkt {
         self.bits |= (u32::from(cwr) * CWR) | (u32::from(push) * PUSH);
     }
 
-    /// For another link, whose overhead differs by `delta` bytes.
+    /// Adjusts the length for another link, whose overhead differs by `delta` bytes.
     #[inline]
     pub fn resize(&mut self, delta: i32) {
         self.len = num::short(i32::from(self.len) + delta);
@@ -163,45 +163,46 @@ impl Packet for Pkt {
     }
 }
 
-/// The clock of datagrams' senders: microseconds, which run over after 71 minutes.
+/// The clock of datagrams' senders, µs; it wraps after 71 minutes.
 #[inline]
 pub fn micros(now: Nanos) -> u32 {
     num::low_u32(now / US)
 }
 
-/// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits,
-/// which no flow uses up.
+/// The segment number nearest to `near` whose low 32 bits are `low`. Both ends count in 64 bits,
+/// which no flow exhausts.
 #[inline]
 pub fn expand(near: u64, low: u32) -> u64 {
     let ahead = (low.wrapping_sub(num::low_u32(near))).cast_signed();
     near.wrapping_add_signed(ahead.into())
 }
 
-/// At most this many SACK blocks fit beside a timestamp (RFC 2018, section 3).
+/// Maximum number of SACK blocks beside a timestamp (RFC 2018, section 3).
 pub const SACK_BLOCKS: usize = 3;
 
-/// What an ACK says. Low 32 bits of segment numbers (see [`expand`]); a block covers `start..end`.
+/// Content of an ACK. Segment numbers are their low 32 bits (see [`expand`]); a block is
+/// `start..end`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ack {
-    /// Whose it is.
+    /// The flow it belongs to.
     pub flow: FlowId,
-    /// Everything before this arrived.
+    /// First segment that has not arrived: the cumulative acknowledgment.
     pub cumulative: u32,
-    /// The receiver's clock when it was sent, ms, where the ACK meets a queue (TSval).
+    /// The receiver's clock at departure, ms (TSval); set only if the ACK passes a queue.
     pub tsval: u32,
     /// The echoed timestamp, ms.
     pub tsecr: u32,
-    /// Packets that arrived with CE, in all (accurate ECN feedback); wraps.
+    /// Number of packets that arrived with CE so far (accurate ECN feedback); wraps.
     pub ce: u32,
-    /// The first `count` are valid; the first is a D-SACK if `dsack`.
+    /// SACK blocks, of which the first `count` are valid.
     pub blocks: [(u32, u32); SACK_BLOCKS],
-    /// Valid blocks.
+    /// Number of valid blocks.
     pub count: u8,
     /// The first block reports a duplicate (RFC 2883).
     pub dsack: bool,
     /// TCP's ECE flag.
     pub ece: bool,
-    /// Answers a SYN.
+    /// The ACK answers a SYN.
     pub syn: bool,
 }
 

@@ -1,12 +1,13 @@
-//! Wires: a packet or ACK arrives after a fixed delay, so each delay class is a queue in order of
-//! arrival, and only the heads of the classes need a heap. Items live in one slab with 32-bit
-//! links.
+//! Wires: a packet or ACK arrives after a fixed delay. Each delay class is therefore a queue in
+//! order of arrival, and only the classes' first items need to be compared. Items live in one slab
+//! with 32-bit links.
 
 use quell_qdisc::{Nanos, num};
 
 use crate::agenda::{Agenda, MAX_TIME};
 
-/// No item: a node that is never due, so that what comes after an item has a time in any case.
+/// No item: a node whose time never comes, so that reading the time after the last item needs no
+/// check.
 const NIL: u32 = 0;
 
 /// An ACK's node is one cache line.
@@ -15,19 +16,19 @@ const NIL: u32 = 0;
 struct Node<T> {
     due: Nanos,
     next: u32,
-    /// In a [`Chain`]: its place among items of its class that arrive at the same instant.
+    /// In a [`Chain`]: the rank among items of its class that arrive at the same instant.
     rank: u32,
     item: T,
 }
 
-/// Items of one recipient that were taken off their wires, in order of arrival.
+/// Items for one recipient, taken off their wires, in order of arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chain {
     head: u32,
     tail: u32,
 }
 
-/// An item on its way back to its wire: class, time, order at the same instant, node.
+/// An item to be put back on its wire: class, time, order at the same instant, node.
 pub type Requeued = (u16, Nanos, (u32, u32), u32);
 
 #[derive(Clone, Debug)]
@@ -38,13 +39,13 @@ struct Class {
     tail: u32,
 }
 
-/// Wires that carry `T`.
+/// Wires that carry items of type `T`.
 #[derive(Clone, Debug)]
 pub struct Pipes<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     classes: Vec<Class>,
-    /// The shortest delay of all classes.
+    /// Shortest delay of all classes, ns.
     least_delay: Nanos,
     heads: Agenda,
 }
@@ -67,7 +68,8 @@ impl<T: Default> Default for Pipes<T> {
 }
 
 impl<T: Copy + Default> Pipes<T> {
-    /// The class of wires with this delay and target; None if there are 65,535 already.
+    /// The class of wires with this delay and target, made if it is new; None if there are too many
+    /// for 16 bits.
     pub fn class(&mut self, delay: Nanos, target: u8) -> Option<u16> {
         let found = self
             .classes
@@ -86,13 +88,13 @@ impl<T: Copy + Default> Pipes<T> {
         u16::try_from(place).ok()
     }
 
-    /// When the next item arrives; `MAX_TIME` if none is under way.
+    /// Arrival time of the next item, ns; `MAX_TIME` if there is none.
     #[inline]
     pub fn time(&self) -> Nanos {
         self.heads.time()
     }
 
-    /// Puts a place behind a class's last one.
+    /// Appends a node to a class.
     #[inline(always)]
     fn put_last(&mut self, class: u16, place: u32, due: Nanos) {
         let c = &mut self.classes[usize::from(class)];
@@ -105,8 +107,8 @@ impl<T: Copy + Default> Pipes<T> {
         c.tail = place;
     }
 
-    /// Sends something off: what is written where this points, which holds something old, arrives
-    /// after the class's delay.
+    /// Sends an item, which arrives after the class's delay. The caller writes it to the place
+    /// returned, which holds an old value.
     #[inline]
     pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
         self.make_room();
@@ -119,7 +121,7 @@ impl<T: Copy + Default> Pipes<T> {
         &mut node.item
     }
 
-    /// There is a free node.
+    /// Ensures that there is a free node.
     #[inline(always)]
     fn make_room(&mut self) {
         if self.free == NIL {
@@ -133,15 +135,15 @@ impl<T: Copy + Default> Pipes<T> {
         }
     }
 
-    /// The item that arrives next with its class's target, in place: copy what is needed, then
-    /// `pop`. Call only while `time` says that there is one.
+    /// The next item to arrive, in place, and its class's target: copy what is needed, then `pop`.
+    /// Call only while `time` is less than `MAX_TIME`.
     #[inline]
     pub fn front(&self) -> (&T, u8) {
         let c = &self.classes[self.heads.source() as usize];
         (&self.nodes[c.head as usize].item, c.target)
     }
 
-    /// Takes the item that arrives next away.
+    /// Removes the next item to arrive.
     #[inline]
     pub fn pop(&mut self) {
         let class = self.heads.source();
@@ -158,12 +160,12 @@ impl<T: Copy + Default> Pipes<T> {
 
 // Items in chains: see `lookahead.rs`.
 impl<T: Copy + Default> Pipes<T> {
-    /// No item arrives sooner after it was sent off.
+    /// Shortest time between an item's departure and its arrival, ns.
     pub fn least_delay(&self) -> Nanos {
         self.least_delay
     }
 
-    /// Takes all items off their wires, each into the chain of this number.
+    /// Takes all items off their wires; `number_of` gives the number of an item's chain.
     pub fn take_all(&mut self, chains: &mut [Chain], number_of: impl Fn(&T) -> usize) {
         for (number, class) in self.classes.iter_mut().enumerate() {
             let (mut before, mut rank) = (MAX_TIME, 0);
@@ -210,20 +212,20 @@ impl<T: Copy + Default> Pipes<T> {
         }
     }
 
-    /// When a chain's first item arrives; `MAX_TIME` if it is empty.
+    /// Arrival time of a chain's first item, ns; `MAX_TIME` if the chain is empty.
     #[inline(always)]
     pub fn due(&self, chain: &Chain) -> Nanos {
         self.nodes[chain.head as usize].due
     }
 
-    /// A chain's first item, with its rank: copy what is needed, then `shift`.
+    /// A chain's first item and its rank: copy what is needed, then `shift`.
     #[inline(always)]
     pub fn first(&self, chain: &Chain) -> (&T, u32) {
         let node = &self.nodes[chain.head as usize];
         (&node.item, node.rank)
     }
 
-    /// Takes a chain's first item away. Call only while there is one.
+    /// Removes a chain's first item. Call only while there is one.
     #[inline(always)]
     pub fn shift(&mut self, chain: &mut Chain) {
         let place = chain.head;
@@ -231,7 +233,7 @@ impl<T: Copy + Default> Pipes<T> {
         self.free = place;
     }
 
-    /// As `push`, into a chain.
+    /// As `push`, but appends to a chain.
     #[inline(always)]
     pub fn append(&mut self, now: Nanos, class: u16, chain: &mut Chain, rank: u32) -> &mut T {
         self.make_room();

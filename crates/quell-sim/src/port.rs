@@ -1,4 +1,4 @@
-//! A queue of the path: a bottleneck with the bytes and the delay that the network around it adds.
+//! A queue of the path with its link: a bottleneck with the overhead and delay that a network adds.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,13 +15,12 @@ use crate::trace::Trace;
 /// One queue with its link.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// The queue and its link.
     bottleneck: Bottleneck<Pkt, Trace>,
-    /// Link-layer bytes per packet.
+    /// Link-layer overhead, bytes per packet.
     pub overhead: u32,
-    /// Delay behind the queue.
+    /// Propagation delay behind the queue, ns.
     pub delay: Nanos,
-    /// What learns from its controller's decisions, in virtual time.
+    /// Trains the controller's policy on its own decisions, in virtual time.
     learner: Option<Box<Learner>>,
 }
 
@@ -41,7 +40,7 @@ impl DerefMut for Port {
 }
 
 impl Port {
-    /// An idle port; `name` is that of its stream of random numbers.
+    /// An idle port; `name` names its stream of random numbers.
     pub fn new(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
         let hosts = Hosts {
             key: seed,
@@ -76,7 +75,7 @@ impl Port {
         }
     }
 
-    /// A queue whose link is a wireless cell: it sends nothing by itself, the cell takes from it.
+    /// A port of a wireless cell: it has no line of its own, the cell dequeues its packets.
     pub fn in_cell(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
         let hosts = Hosts {
             key: seed,
@@ -89,7 +88,7 @@ impl Port {
         }
     }
 
-    /// See [`Bottleneck::decide`]; what learns from the decision then has its turn.
+    /// See [`Bottleneck::decide`]; the learner, if any, then takes the controller's samples.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         let outside = self.bottleneck.decide(now, read);
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
@@ -104,7 +103,7 @@ impl Port {
         outside
     }
 
-    /// What is noted of packets that leave.
+    /// The record of packets that left the queue.
     #[inline(always)]
     pub fn trace(&self) -> &Trace {
         &self.bottleneck.queue.probe.observer

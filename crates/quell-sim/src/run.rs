@@ -1,4 +1,4 @@
-//! One run: a scenario, a queue and a seed in, a result record out.
+//! One run: takes a scenario, a queue and a seed, returns a result record.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::slot::Slot;
 use crate::wifi::AirLink;
 use crate::world::{Status, World};
 
-/// What a run is asked for beside its record.
+/// Output of a run besides its record.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Bin width of the time series; None: no series.
     pub series_bin: Option<Nanos>,
-    /// Where to write a capture of the bottleneck.
+    /// File for a capture of the bottleneck; None: no capture.
     pub pcap: Option<PathBuf>,
 }
 
-/// Simulated time up to the first check of the stop flag, and the most between two: lookahead needs
-/// at least two round trips.
+/// Simulated time until the first check of the stop flag, and upper bound between two checks:
+/// lookahead needs at least two round trips.
 const SLICE: (Nanos, Nanos) = (20 * MS, 4 * SEC);
-/// A slice that took less than this, s of CPU time, is followed by one twice as long; one of four
-/// times this, by half of it.
+/// CPU time, s: after a slice that took less, the next one is twice as long; after one that took
+/// more than four times this, half as long.
 const SLICE_CPU_S: f64 = 0.02;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
@@ -54,21 +54,21 @@ pub fn run(
     Session::new(world, options)?.complete(stop)
 }
 
-/// A run of a world to its end, slice by slice, with a capture if one is wanted.
+/// A run of a world to its end in slices, with an optional capture.
 pub struct Session {
     /// The world.
     pub world: World,
     capture: Option<Capture>,
-    /// The end of the slice that runs, and the length of the next.
+    /// End of the current slice, and length of the next, ns.
     until: Nanos,
     slice: Nanos,
-    /// The answers that its packets had got when it stopped last.
+    /// `World::answers` when the world last stopped.
     answers: Option<u64>,
     cpu_s: f64,
 }
 
 impl Session {
-    /// At the world's start.
+    /// A session at the world's start.
     ///
     /// # Errors
     /// If the capture cannot be begun.
@@ -101,11 +101,11 @@ impl Session {
         self.finish()
     }
 
-    /// Runs to the next decision of an outside controller, or to the end. `go_on` is asked now and
-    /// then.
+    /// Runs to the next decision of an outside controller, or to the end. `go_on` is called between
+    /// slices and can end the run.
     ///
     /// # Errors
-    /// What `go_on` says; if a packet still waits for the decision that was asked for last, a queue
+    /// The error of `go_on`; or if a packet still waits for the decision requested last, a queue
     /// from outside fails or the capture cannot be written.
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
         self.check_answered()?;
@@ -116,7 +116,7 @@ impl Session {
         status
     }
 
-    /// Checks that the packet for which the world last stopped has its decision.
+    /// Checks that the packet for which the world last stopped has received its decision.
     fn check_answered(&self) -> Result<(), Error> {
         let open = self
             .world
@@ -155,7 +155,7 @@ impl Session {
                 return Ok(Status::Done);
             }
             go_on()?;
-            // A capture has to look after every event; nothing else does.
+            // A capture must be written after every event.
             let next = match self.capture {
                 Some(_) => self.world.next_event().saturating_add(1),
                 None => {
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// The record of a run that came to its end.
+    /// The record of a finished run.
     ///
     /// # Errors
     /// If the capture cannot be written.
@@ -182,7 +182,7 @@ impl Session {
     }
 }
 
-/// The length of the slice after one of this length that took so long, s of CPU time. Results do
+/// Length of the next slice, given that of the last and the CPU time that it took, s. Results do
 /// not depend on it.
 fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
     if took_s < SLICE_CPU_S {
@@ -194,11 +194,11 @@ fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
     }
 }
 
-/// The queues of one direction under load, for the grade, AIM and QoO: the first one, its modem and
-/// those behind.
+/// Queues of one direction under load, for the grade, AIM and QoO: the first queue, its modem and
+/// the hops behind.
 struct Way {
     sojourns_ms: Vec<Summary>,
-    /// The share of packets that neither the first queue nor its modem lost.
+    /// Share of packets that neither the first queue nor its modem lost.
     kept: f64,
 }
 
@@ -210,7 +210,7 @@ impl Way {
         way
     }
 
-    /// Without `[link.up]` nothing waits and nothing is lost.
+    /// Without `[link.up]` no packet waits or is lost.
     fn up(up: Option<&record::Up>) -> Self {
         let of = |up: &record::Up| Self::of(up.sojourn_ms, up.loss_rate, up.modem.as_ref());
         up.map_or_else(|| Self::of(Summary::default(), 0.0, None), of)
@@ -231,7 +231,7 @@ impl Way {
 }
 
 impl World {
-    /// The result record of what was measured so far.
+    /// The result record of the measurements so far.
     pub fn record(&mut self, cpu_s: f64) -> Run {
         let now = self.now;
         let span = (now - self.measures.warm_at()).max(1);
@@ -302,8 +302,8 @@ impl World {
         }
     }
 
-    /// What a speed test would say of what was measured: idle, nothing varies. Not of a cell, whose
-    /// air has delays of its own.
+    /// AIM scores, as from a speed test; idle latency is taken not to vary. None for a cell, whose
+    /// channel has delays of its own.
     fn aim(&self, down: &Way, up: &Way, mbps: f64) -> Option<Aim> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()?;
         self.scenario.wifi.is_none().then(|| {
@@ -317,8 +317,7 @@ impl World {
         })
     }
 
-    /// How far the path under load is from what applications need. Not of a cell, whose air has
-    /// delays of its own.
+    /// Quality of Outcome under load. None for a cell, whose channel has delays of its own.
     fn qoo(&self, down: &Way, up: &Way, mbps: f64) -> Option<Qoo> {
         let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()? as f64 / MS as f64;
         let both = |of: fn(&Summary) -> f64| base + down.sum(of) + up.sum(of);
@@ -337,8 +336,8 @@ impl World {
         })
     }
 
-    /// What is said of the bottleneck; in a cell packets, drops and sojourns count at all queues of
-    /// its node.
+    /// Record of the bottleneck; in a cell, packets, drops and sojourns of all queues of its node
+    /// are counted.
     fn queue_record(&mut self, now: Nanos) -> Run {
         let links = self.net.cell.as_ref().map(|cell| &cell.links);
         let node = links.map(|links| links[0].from);
@@ -469,7 +468,7 @@ impl World {
         all
     }
 
-    /// What each host got, where the scenario names any.
+    /// Goodput and share of each host that the scenario names.
     fn host_records(&self, span: Nanos) -> Vec<record::Host> {
         let measured = self.measured();
         let mut hosts: Vec<(record::Host, u64)> = Vec::new();
@@ -548,7 +547,7 @@ impl World {
         })
     }
 
-    /// What is said of the modem on the way down (0) or up (1).
+    /// Record of the modem downstream (0) or upstream (1).
     fn modem_record(&mut self, now: Nanos, way: usize) -> Option<record::Modem> {
         let place = usize::from(self.net.modems[way]?);
         let run = self.net.ports[place].record(now, std::iter::empty());
@@ -580,7 +579,7 @@ impl World {
     }
 }
 
-/// How long a flow was there in the measured time.
+/// Time in the measured period during which a flow existed, ns.
 fn active(r: &Report, warm: Nanos, now: Nanos) -> Nanos {
     r.span.1.min(now).saturating_sub(r.span.0.max(warm))
 }

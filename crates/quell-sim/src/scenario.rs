@@ -1,7 +1,7 @@
-//! The definition of a scenario: TOML in, checked, with defaults filled in.
+//! The definition of a scenario: read from TOML, checked, with defaults filled in.
 //!
-//! A file becomes a tree ([`Table`]), the tree with overrides a [`Source`], and that, checked key
-//! by key against the tables in `keys`, a [`Scenario`]: plain values.
+//! A file becomes a tree ([`Table`]); the tree with overrides is a [`Source`]; checked key by key
+//! against the tables in `keys`, it becomes a [`Scenario`] of plain values.
 
 mod built_in;
 mod catalogue;
@@ -45,7 +45,7 @@ pub use traffic::{
 pub use tree::{Node, Table};
 
 impl Scenario {
-    /// Reads a scenario's text. `path` is what errors call it, and traces are looked for beside it.
+    /// Reads a scenario's text. `path` appears in errors, and traces are looked up in its folder.
     ///
     /// # Errors
     /// If it is not TOML, a key or a value is wrong, or a file that it names cannot be read.
@@ -53,7 +53,7 @@ impl Scenario {
         Source::parse(text, path)?.with(overrides)?.read()
     }
 
-    /// What a user named, with overrides: see [`Source::load`].
+    /// Reads the scenario that a user named, with overrides: see [`Source::load`].
     ///
     /// # Errors
     /// If there is no such scenario, it cannot be read, or a key or a value is wrong.
@@ -61,27 +61,27 @@ impl Scenario {
         Source::load(name, overrides)?.read()
     }
 
-    /// The scenario as a file that reads back to the same, defaults written out. Traces keep the
-    /// path they were read from. A congestion control from outside ([`Cc::outside`]) has its name
-    /// there, which no file can bring back.
+    /// The scenario as a file with all defaults written out, which reads back to the same scenario.
+    /// Traces keep the path they were read from. A congestion control from outside
+    /// ([`Cc::outside`]) is written as its name, which cannot be read back.
     pub fn to_toml(&self) -> String {
         toml::write(&write::scenario(self))
     }
 
-    /// All flows of all tables.
+    /// Total number of flows of all tables.
     pub fn flow_count(&self) -> u32 {
         self.flows.iter().map(|f| f.count).sum()
     }
 
-    /// The seed of run `k`, 0 being the first.
+    /// The seed of run `k`, which counts from 0.
     pub fn run_seed(&self, k: u32) -> u64 {
         run_seed(self.seed, k)
     }
 }
 
-/// The seed of run `k` (0 being the first) of a scenario with `seed`. Run 0 has `seed` itself, so
-/// that any recorded run can be repeated alone by giving its seed; the others follow by SplitMix64,
-/// cut to the 53 bits that JSON's readers keep.
+/// The seed of run `k` (from 0) of a scenario with `seed`. Run 0 uses `seed` itself, so any
+/// recorded run can be repeated alone by giving its seed; the others follow by SplitMix64, cut to
+/// 53 bits, which JSON readers represent exactly.
 pub fn run_seed(seed: u64, k: u32) -> u64 {
     if k == 0 {
         return seed;
@@ -93,9 +93,9 @@ pub fn run_seed(seed: u64, k: u32) -> u64 {
 }
 
 impl Source {
-    /// What a user named: a file, or else a built-in scenario. Without a name the overrides alone
-    /// make the scenario if they have a rate or a trace; if not, it is the built-in `home`,
-    /// whatever files there are.
+    /// Loads what a user named: a file, or else a built-in scenario. Without a name, the overrides
+    /// alone make the scenario if they have a rate or a trace; otherwise it is the built-in `home`,
+    /// even if there is a file of that name.
     ///
     /// # Errors
     /// If there is no such scenario, it cannot be read, or a key or a value is wrong.

@@ -1,4 +1,4 @@
-//! What fills the flow table: TCP connections, datagram sources, and sources of short transfers.
+//! Entries of the flow table: TCP connections, datagram sources, and sources of short transfers.
 
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, num};
 
@@ -15,8 +15,8 @@ use crate::tcp::{Receiver, Sender};
 
 /// One entry of the flow table.
 ///
-/// Connections, of which a world may have thousands, lie in the table itself, so that finding one
-/// is no further cache miss. What an entry holds is noted at its beginning, on the cache line that
+/// Connections, of which a world may have thousands, lie in the table itself, so that access costs
+/// no further cache miss. The discriminant is at the entry's beginning, on the cache line that
 /// every packet of a connection needs.
 #[derive(Clone, Debug)]
 #[repr(u8, align(64))]
@@ -24,54 +24,54 @@ use crate::tcp::{Receiver, Sender};
 pub enum Slot {
     /// Unused.
     Free,
-    /// A connection.
+    /// A TCP connection.
     Tcp(Connection),
     /// A source of datagrams.
     Udp(Box<Datagrams>),
-    /// A source of connections.
+    /// A source of short transfers.
     Web(Box<Web>),
-    /// A client that opens connections.
+    /// A client that opens connections for an application.
     Client(Box<Client>),
-    /// Probes of a reflector.
+    /// A source of probes to a reflector.
     Ping(Box<Pinger>),
 }
 
-/// A TCP connection with both its ends.
+/// Both ends of a TCP connection.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
-/// are what a packet costs.
+/// The fields keep this order, those that every packet needs first: with a thousand flows, cache
+/// misses dominate the cost of a packet.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
-    /// Where its packets go.
+    /// The path of its packets.
     pub path: Path,
-    /// The times noted for both ends in `Net::timers`; `NEVER` if there is none.
+    /// Times set for the two ends in `Net::timers`, ns; `NEVER`: none.
     pub pending: [Nanos; 2],
-    /// Its SYN leaves, or once it did: `stop`.
+    /// Time of its SYN, then of `stop`, ns.
     pub turns_at: Nanos,
-    /// Where its results go.
+    /// Index of its report.
     pub report: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
     /// The receiving end.
     pub receiver: Receiver,
-    /// When its SYN was to leave, for completion times.
+    /// Scheduled time of its SYN, ns, from which completion times count.
     pub began: Nanos,
     /// The sending end.
     pub sender: Sender,
     /// Its congestion control.
     pub cc: CongestionControl,
-    /// The application goes away; `NEVER` if it stays.
+    /// Time at which the application stops, ns; `NEVER`: it runs to the end.
     pub stop: Nanos,
-    /// Which of its segments are measured. Apart, because with it a connection would take another
-    /// cache line.
+    /// Selects the segments that are measured. Boxed, because within the connection it would take
+    /// another cache line.
     pub sampler: Box<Sampler>,
-    /// The client that has opened it, and which of its connections it is.
+    /// Slot of the client that opened it, and the client's number for it.
     pub owner: Option<(u16, u8)>,
 }
 
 impl Connection {
-    /// When an end wants to be called again.
+    /// Time of an end's next timer, ns.
     #[inline]
     pub fn deadline(&self, end: End) -> Nanos {
         match end {
@@ -81,16 +81,16 @@ impl Connection {
     }
 }
 
-/// An end of a connection; each has at most one time of its own in `Net::timers`.
+/// An end of a connection; each has at most one time in `Net::timers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where the data come from.
+    /// The end that sends data.
     Sender = 0,
-    /// Where they go.
+    /// The end that receives data.
     Receiver = 1,
 }
 
-/// The source in `Net::timers` for an end of a flow.
+/// The number in `Net::timers` of an end of a flow.
 #[inline]
 pub fn source(slot: u16, end: End) -> u32 {
     u32::from(slot) << 1 | end as u32
@@ -99,34 +99,34 @@ pub fn source(slot: u16, end: End) -> u32 {
 /// A source of datagrams.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
-    /// Its identity.
+    /// Slot and generation.
     pub id: FlowId,
     /// Flow hash of its packets.
     pub hash: u32,
-    /// Where its packets go.
+    /// The path of its packets.
     pub path: Path,
-    /// The next datagram leaves.
+    /// Time of the next datagram, ns.
     pub at: Nanos,
-    /// The last leaves before this.
+    /// Time at and after which no datagram is sent, ns.
     pub stop: Nanos,
-    /// Its place in the results.
+    /// Index of its report.
     pub report: u16,
     /// Datagrams sent.
     pub sent: u64,
     /// Payload bytes that arrived.
     pub received: u64,
-    /// The application that it belongs to, by number.
+    /// Number of the application that it belongs to, and its direction.
     pub app: Option<(u16, Way)>,
     kind: FlowKind,
     rng: Rng,
     start: Nanos,
 }
 
-/// IP and UDP headers: what a datagram does not carry for its application.
+/// IP and UDP headers, bytes.
 pub const UDP_HEADERS: u32 = 28;
-/// The smallest IP packet with a UDP header.
+/// The smallest IP packet with a UDP header, bytes.
 const MIN_SIZE: u32 = UDP_HEADERS;
-/// The largest: with every overhead, 16 bits hold it.
+/// The largest IP packet, bytes: with any overhead the length fits into 16 bits.
 const MAX_SIZE: u32 = 64_000;
 
 /// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads,
@@ -165,7 +165,7 @@ impl Datagrams {
         d
     }
 
-    /// Size of the IP packet that leaves now.
+    /// Size of the next IP packet, bytes.
     pub fn size(&mut self) -> u32 {
         match &self.kind {
             FlowKind::Cbr(cbr) => cbr.size,
@@ -182,7 +182,7 @@ impl Datagrams {
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
-                    // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of
+                    // Whole bytes; the tail beyond 64,000 is cut (e^-42 of all packets at a mean of
                     // 1500).
                     num::whole_u32(self.rng.exp(bytes as f64)).clamp(MIN_SIZE, MAX_SIZE)
                 } else {
@@ -193,7 +193,7 @@ impl Datagrams {
         }
     }
 
-    /// Does its application decide when it sends?
+    /// Whether the application decides when the source sends.
     pub fn is_driven(&self) -> bool {
         matches!(self.kind, FlowKind::VideoCall(_))
     }
@@ -209,10 +209,10 @@ impl Datagrams {
         if ecn { Ecn::Ect0 } else { Ecn::NotEct }
     }
 
-    /// Goes on to the next datagram.
+    /// Sets the time of the next datagram.
     pub fn advance(&mut self) {
         self.at = match &self.kind {
-            // From the start, so that rounding does not add up.
+            // Computed from the start, so that rounding errors do not add up.
             FlowKind::Cbr(cbr) => {
                 let bits = u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC);
                 self.start + num::low_u64(bits / u128::from(cbr.rate))
@@ -246,9 +246,9 @@ impl Datagrams {
     }
 }
 
-/// How long a Poisson process whose mean gap alternates takes to reach the exponential `draw` (of
-/// mean 1). `phase` is where in its cycle it is; each part of the cycle ends at the first number
-/// and has the second as its mean gap.
+/// Time that a Poisson process with alternating mean gaps takes to accumulate the exponential
+/// `draw` (of mean 1), ns. `phase` is its position in the cycle; each of `parts` has the end of a
+/// part of the cycle and the mean gap in it.
 fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos {
     let [(on, gap_on), (period, gap_off)] = parts;
     let mut at = phase;
@@ -278,24 +278,24 @@ fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos 
 /// A source of short transfers.
 #[derive(Clone, Debug)]
 pub struct Web {
-    /// How they are sent.
+    /// TCP options of the transfers.
     pub tcp: Tcp,
-    /// The next one starts.
+    /// Start of the next transfer, ns.
     pub at: Nanos,
-    /// The last one starts before this.
+    /// Time at and after which no transfer starts, ns.
     pub stop: Nanos,
-    /// Its place in the results.
+    /// Index of their report.
     pub report: u16,
-    /// Where their packets go.
+    /// The path of their packets.
     pub path: Path,
-    /// Draws.
+    /// Random numbers of gaps and sizes.
     pub rng: Rng,
     size: Size,
     mean_gap: f64,
 }
 
 impl Web {
-    /// A source that starts at `start`; None if `kind` is something else.
+    /// A source that starts at `span.0`; None if `kind` is another kind.
     pub fn new(
         kind: &FlowKind,
         path: Path,
@@ -320,7 +320,7 @@ impl Web {
         })
     }
 
-    /// Bytes of the transfer that starts now; sets the start of the next.
+    /// Size of the transfer that starts now, bytes; also sets the start of the next.
     pub fn next(&mut self) -> u64 {
         self.at += num::whole_u64(self.rng.exp(self.mean_gap));
         if self.size.exponential {
@@ -339,13 +339,13 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_connection_begin_on_a_cache_line_each() {
-        // The entry's kind takes the first 8 bytes. If this fails, move a field that is seldom
-        // needed between the ends or away.
+        // The discriminant takes the first 8 bytes. If this fails, move a rarely needed field
+        // between the ends or elsewhere.
         let place = |offset| (8 + offset) % 64;
         assert_eq!(place(offset_of!(Connection, receiver)), 0);
         assert_eq!(place(offset_of!(Connection, sender)), 0);
-        // An odd number of lines: an even one would let the same lines of all flows compete for few
-        // places in a cache.
+        // An odd number of lines: with an even one, the same lines of all flows would compete for
+        // few sets of a cache.
         assert_eq!(size_of::<Slot>(), 15 * 64);
     }
 }

@@ -1,5 +1,5 @@
-//! What the controllers of shapers before and behind modems are told of TCP's timestamps, and far
-//! hosts that lie.
+//! Delays that TCP timestamps show to the controllers of shapers in front of and behind modems, and
+//! far hosts that falsify them.
 
 use std::collections::VecDeque;
 
@@ -9,26 +9,27 @@ use quell_qdisc::{Nanos, SEC};
 
 use crate::packet::FlowId;
 
-/// Far hosts that hold their answers back: an attack on the loop over the rate
+/// Far hosts that delay their answers: an attack on the control loop of the rate
 /// (`examples/liars.rs`).
 #[derive(Clone, Debug, Default)]
 pub struct DelayAttack {
-    /// The first reflectors, so many.
+    /// Number of reflectors that take part, counted from the first.
     pub reflectors: u32,
-    /// Far hosts (`to_host`) of TCP flows.
+    /// Names of the far hosts (`to_host`) of TCP flows that take part.
     pub hosts: Vec<String>,
-    /// From when to when.
+    /// Start and end of the attack, ns.
     pub span: (Nanos, Nanos),
-    /// So long, and so much longer each second.
+    /// Delay added to each answer, ns.
     pub hold: Nanos,
-    /// See `hold`.
+    /// Increase of `hold` per second of the attack, ns.
     pub growth: Nanos,
-    /// A reflector lets so many answers leave at once; 0: each by itself.
+    /// Number of answers that a reflector releases together; 0: each is released by itself.
     pub batch: u32,
 }
 
 impl DelayAttack {
-    /// How long an answer is held back of a reflector that is asked once in an interval.
+    /// Time for which an answer is held back, ns; `interval` is the time between requests to a
+    /// reflector.
     pub(crate) fn holds(&self, now: Nanos, interval: Nanos) -> Nanos {
         if !(self.span.0..self.span.1).contains(&now) {
             return 0;
@@ -42,19 +43,19 @@ impl DelayAttack {
     }
 }
 
-/// Reads the segments between shapers and modems.
+/// Reads the timestamps of segments between shapers and modems.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamps {
     passive: Passive,
-    /// The far host of each slot's flow.
+    /// By slot of the flow table: hash of the far host.
     hosts: Vec<u64>,
     pub lie: Option<(DelayAttack, Vec<u64>)>,
-    /// Segments of hosts that lie, and until when they are held back.
+    /// Segments of far hosts that take part in the attack, each with the time of its release.
     held: VecDeque<(Nanos, Stamped)>,
 }
 
 impl Stamps {
-    /// A connection begins.
+    /// Notes the far host of a new connection.
     pub fn connect(&mut self, flow: FlowId, host: u64) {
         let place = usize::from(flow.slot);
         if self.hosts.len() <= place {
@@ -63,19 +64,19 @@ impl Stamps {
         self.hosts[place] = host;
     }
 
-    /// The name of a flow's connection, and that of its far host.
+    /// Identifiers of a flow's far host and of its connection.
     pub fn names(&self, flow: FlowId) -> (u64, u64) {
         let host = self.hosts.get(usize::from(flow.slot)).copied();
         let connection = u64::from(flow.slot) << 16 | u64::from(flow.generation);
         (host.unwrap_or(0), connection)
     }
 
-    /// A segment leaves for the line.
+    /// A segment leaves the up link's shaper, whose queue it entered at `entered`, for the modem.
     pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
         self.passive.left(now, entered, segment);
     }
 
-    /// A segment comes from the line; what `tell` is told.
+    /// A segment comes from the modem; `tell` is called with each delay that results.
     pub fn came(&mut self, now: Nanos, segment: Stamped, mut tell: impl FnMut(&Delay)) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();

@@ -1,5 +1,5 @@
-//! What the simulator records of packets that leave a queue: a hash over every event, the places of
-//! ACKs to be freed, and a capture.
+//! Records of packets that leave a queue: a hash over every event, the dropped ACKs' places in the
+//! store, and a capture.
 
 use quell_link::queue::Observer;
 use quell_qdisc::packet::SACK_BLOCKS;
@@ -7,26 +7,26 @@ use quell_qdisc::{Acknowledgment, DropCause, Labels, Nanos, Packet};
 
 use crate::packet::{self, Ack, Kind, Pkt};
 
-/// The notes of one queue.
+/// Records of one queue.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Hash over every packet event.
     pub hash: u64,
-    /// ACKs that were dropped: their places in the store are to be freed.
+    /// Places in the store of dropped ACKs, to be freed.
     pub dropped_acks: Vec<u32>,
-    /// Datagrams and segments that were dropped or lost, by slot of the flow table.
+    /// Number of datagrams and segments dropped or lost, by slot of the flow table.
     pub losses: Vec<u64>,
-    /// Packets that left (no cause) or were dropped, for a capture; None: no capture.
+    /// Packets that left (None) or were dropped (with the cause), for a capture; None: no capture.
     pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
-    /// Labels of data and ACKs by slot, where the queue wants them.
+    /// Labels of data and ACKs by slot, if the queue reads labels.
     pub labels: Vec<[Labels; 2]>,
-    /// What the ACKs say that came here, by their places in the store; None: the queue does not
-    /// want it.
+    /// ACKs that entered this queue, by their places in the store; None: the queue does not read
+    /// ACKs.
     pub acks: Option<Vec<Ack>>,
 }
 
 impl Trace {
-    /// Notes the labels of a slot's data and ACKs.
+    /// Sets the labels of a slot's data and ACKs.
     pub fn label(&mut self, slot: u16, labels: [Labels; 2]) {
         let slot = usize::from(slot);
         if self.labels.len() <= slot {
@@ -35,7 +35,7 @@ impl Trace {
         self.labels[slot] = labels;
     }
 
-    /// Notes an ACK that comes in, by its place in the store.
+    /// Records the content of an ACK that enters the queue.
     pub fn note_ack(&mut self, place: u32, ack: &Ack) {
         if let Some(acks) = &mut self.acks {
             let place = place as usize;
@@ -55,7 +55,7 @@ impl Trace {
             .rotate_left(29);
     }
 
-    /// Notes a packet that arrives nowhere.
+    /// Records a packet that was dropped or lost.
     fn gone(&mut self, p: &Pkt) {
         match p.kind() {
             Kind::Ack => self.dropped_acks.push(p.seq),
@@ -98,7 +98,7 @@ impl Observer<Pkt> for Trace {
         row.map_or_else(Labels::default, |r| r[usize::from(p.kind() == Kind::Ack)])
     }
 
-    /// Data flow against the ACKs, so that each ACK that meets a queue is a pure one.
+    /// Data flow only in the opposite direction, so each ACK that enters a queue is a pure one.
     fn acknowledgment(&self, p: &Pkt) -> Option<Acknowledgment> {
         if p.kind() != Kind::Ack {
             return None;
@@ -109,7 +109,7 @@ impl Observer<Pkt> for Trace {
         (!ack.syn).then_some(Acknowledgment {
             connection: u64::from(p.flow.slot) << 16 | u64::from(p.flow.generation),
             pure: true,
-            // The accurate count of marks replaces the flags that carry it.
+            // The accurate count of CE marks replaces the flags that would carry it.
             echo: u32::from(ack.ece) | ack.ce << 1,
             number: ack.cumulative,
             tsval: 0,
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_drop_counts_in_the_hash_at_the_time_when_it_happens() {
-        // A tail drop never entered this queue: what the packet says of its enqueue is 0, or the
-        // previous hop's.
+        // A tail drop never entered this queue, so the packet's enqueue time is 0 or that of the
+        // previous hop.
         let hash = |now| {
             let mut trace = Trace::default();
             let p = Pkt::new(Kind::Udp, FlowId::default(), 0, 7, 1500, 1472, Ecn::NotEct);
