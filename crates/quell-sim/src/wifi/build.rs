@@ -1,5 +1,5 @@
-//! From a scenario to a cell and its queues: one for each neighbour and access category that
-//! packets go to.
+//! Builds a cell and its queues from a scenario: one queue per sender, neighbour and access
+//! category that carries packets.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use crate::port::Port;
 use crate::scenario::wifi::{Category, Ends, Wifi};
 use crate::scenario::{self, FlowKind, Scenario};
 
-/// 8 bits number the queues.
+/// Maximum number of queues: 8 bits number them.
 const MAX_QUEUES: usize = 254;
 
-/// A way from queue to queue, by sender, receiver and category.
+/// A path as a list of queues, each by sender, receiver and category.
 type Way = Vec<(u16, u16, Category)>;
 
 fn queues(wifi: &Wifi, ends: &Ends) -> Result<Way, Error> {
@@ -30,7 +30,7 @@ fn queues(wifi: &Wifi, ends: &Ends) -> Result<Way, Error> {
         .collect())
 }
 
-/// The ways of all data and ACKs; the first is that of the first flow's data.
+/// The paths of all data and ACKs; the first is that of the first flow's data.
 fn ways(wifi: &Wifi, scenario: &Scenario) -> Result<Vec<Way>, Error> {
     let mut ways = Vec::new();
     for flow in &scenario.flows {
@@ -43,8 +43,7 @@ fn ways(wifi: &Wifi, scenario: &Scenario) -> Result<Vec<Way>, Error> {
     Ok(ways)
 }
 
-/// The cell of a scenario with this queue in every node that names none of its own, and a port per
-/// queue.
+/// The cell of a scenario, with a port per queue. Nodes that name no queue use `words`.
 pub(crate) fn build(
     scenario: &Scenario,
     wifi: &Wifi,
@@ -134,9 +133,9 @@ pub(crate) fn build(
     Ok((ports, cell))
 }
 
-/// For each queue and the last one of a way, the queue in between that is next. Of ways that part
-/// and meet again the later one in the scenario holds; all of it does, so that none leads in a
-/// circle.
+/// The next queue on a path, by the current and the last one. Where paths diverge and join again,
+/// all entries of the path that is later in the scenario overwrite those of the earlier one, so no
+/// loop arises.
 fn next_hops(ways: &[Vec<usize>], count: usize) -> Vec<u8> {
     let mut next = vec![0; count * count];
     for way in ways {

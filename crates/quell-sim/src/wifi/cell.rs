@@ -1,19 +1,20 @@
-//! The channel and its nodes: from event to event, never slot by slot.
+//! The channel and its nodes, simulated from event to event, not slot by slot.
 //!
-//! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the
-//! start of the contender whose backoff runs out first. Contenders whose backoffs run out together
-//! collide; all others stop counting when they hear a frame. A table says which nodes hear each
-//! other, so hidden nodes need no special case.
+//! The next event is the end of a frame on the air, an answer or a timeout, or the start of the
+//! contender whose backoff ends first. Contenders whose backoffs end together collide; all others
+//! stop counting when they hear a frame. A table says which nodes hear each other, so hidden nodes
+//! need no special case.
 //!
-//! Simpler than IEEE 802.11-2012, and why:
+//! Simplifications of IEEE 802.11-2012:
 //! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are
-//!   no distances. MPDUs of an A-MPDU that were through before are received.
-//! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that backoffs
-//!   which end together collide.
-//! - Frames are lost at their receiver only; all others that hear a frame alone read its duration.
-//! - A frame that is given up no longer holds up those after it, as if the block ACK request that
-//!   tells so took no time.
-//! - Block ACK sessions are there from the start; beacons and management frames are left out.
+//!   no distances. MPDUs of an A-MPDU that ended before the overlap are received.
+//! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that
+//!   transmissions whose backoffs end within that time collide.
+//! - A frame can be lost only at its receiver; every other node that hears it without overlap
+//!   reads its duration.
+//! - A frame that the sender gives up no longer delays the frames after it: the block ACK request
+//!   that would announce this is assumed to take no time.
+//! - Block ACK sessions exist from the start; beacons and management frames are left out.
 
 use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng, num};
 
@@ -25,11 +26,11 @@ use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Access, Aggregation, Category, Serve};
 
-/// Over how long busy shares and contenders are counted, at least.
+/// Minimum time over which busy shares and contenders are counted, ns.
 const WINDOW: Nanos = 100 * MS;
-/// What a link may send per round of airtime fairness (mac80211's default weight, 256 us).
+/// Airtime that a link gains per round of airtime fairness, ns (mac80211's default weight, 256 us).
 const QUANTUM: i64 = 256_000;
-/// The basic rate at which an ACK lasts longest, Mbit/s: EIFS makes room for such a one.
+/// Lowest basic rate, Mbit/s, at which an ACK takes longest: EIFS includes such an ACK.
 const LOWEST_BASIC: u32 = 6;
 
 /// A frame on the air.
@@ -41,9 +42,9 @@ struct Frame {
     contender: u16,
     began: Nanos,
     end: Nanos,
-    /// Until when it reserves the channel.
+    /// End of its reservation of the channel, ns.
     nav: Nanos,
-    /// When the next of its MPDUs but the last is through.
+    /// End of its next MPDU, ns; `NEVER` if that is the last.
     mpdu_at: Nanos,
 }
 
@@ -55,42 +56,42 @@ enum Kind {
     Ack,
 }
 
-/// What a contender waits for besides the channel.
+/// Events that a contender waits for besides channel access.
 #[derive(Clone, Copy, Debug)]
 enum Due {
-    /// The other side answers an RTS.
+    /// The receiver answers an RTS.
     Cts,
-    /// Its data follow, the channel being won.
+    /// The sender sends its data after the CTS, or within a transmission opportunity.
     Data,
-    /// The other side acknowledges.
+    /// The receiver acknowledges.
     Ack,
-    /// No answer came.
+    /// No answer arrived.
     Timeout,
-    /// A discipline has said that it sends nothing before now.
+    /// A discipline may release its next packet.
     Wake,
 }
 
-/// One node as the channel sees it.
+/// State of the channel at one node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Who hears it.
+    /// Nodes that hear this one.
     audience: Vec<u16>,
-    /// Its contenders, by priority.
+    /// Range of its contenders, in order of priority.
     contenders: std::ops::Range<usize>,
-    /// Frames on the air that it hears.
+    /// Number of frames on the air that it hears.
     heard: u16,
     sending: bool,
-    /// One of its contenders has an exchange under way.
+    /// One of its contenders is in an exchange.
     engaged: bool,
-    /// What it hears now overlaps with something else.
+    /// Frames that it hears or sends overlap.
     garbled: bool,
-    /// The last frame could not be read.
+    /// The last frame could not be decoded, so EIFS applies.
     eifs: bool,
     nav: Nanos,
-    /// When it last sent data.
+    /// Start of its last data frame, ns; `NEVER` before the first.
     data_at: Nanos,
-    /// Time that it sensed the channel busy, and what of it was not its own doing; now, and when
-    /// windows ended.
+    /// Time that it sensed the channel busy, and the part of that not due to its own exchanges, ns;
+    /// below, with the time, at the ends of the last two windows.
     busy: (Nanos, Nanos),
     marks: [(Nanos, Nanos, Nanos); 2],
 }
@@ -98,56 +99,57 @@ pub struct Node {
 /// Parameters of the cell.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Rates in time.
+    /// PHY parameters.
     pub phy: Phy,
-    /// Rules of access.
+    /// Channel access.
     pub access: Access,
-    /// What goes into one PPDU.
+    /// Aggregation: limits of a PPDU.
     pub aggregation: Aggregation,
-    /// Which neighbour is next.
+    /// Order in which neighbours are served.
     pub serve: Serve,
 }
 
-/// What happened on the channel.
+/// Totals of the channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Some frame was on the air.
+    /// Time that at least one frame was on the air, ns.
     pub busy: Nanos,
-    /// Data frames and RTS that another frame destroyed.
+    /// Number of data frames and RTS that another frame destroyed.
     pub collisions: u64,
 }
 
-/// A cell.
+/// A cell: nodes that share one channel.
 #[derive(Clone, Debug)]
 pub struct Cell {
     config: Config,
     nodes: Vec<Node>,
     contenders: Vec<Contender>,
-    /// One per port, with its number.
+    /// Links, one per port and with its number.
     pub links: Vec<AirLink>,
-    /// What a PPDU may hold, per contender.
+    /// By contender: limits of a PPDU.
     limits: Vec<Limits>,
-    /// The port after a port, on the way to the last one.
+    /// Next port, by the current and the last port of a path.
     next_hop: Vec<u8>,
     on_air: Vec<Frame>,
     due: Vec<(Nanos, u16, Due)>,
     noise: Bursts,
     rng: Rng,
     next: Nanos,
-    /// When an MPDU is through before its PPDU is.
+    /// End of the next MPDU that ends before its PPDU, ns.
     mpdu_at: Nanos,
     roll_at: Nanos,
     busy_since: Nanos,
-    /// What happened.
+    /// Totals of the channel.
     pub totals: Totals,
-    /// Packets that came through, with the port that they came from.
+    /// Packets delivered, each with the port that it was sent from.
     pub up: Vec<(usize, Pkt)>,
-    /// Ports that may have dropped ACKs.
+    /// Ports whose queues may have dropped ACKs.
     pub touched: Vec<u8>,
 }
 
 impl Cell {
-    /// A cell of nodes, each with those who hear it. `contenders` are sorted by node and priority.
+    /// A cell of nodes, given the nodes that hear each. `contenders` are sorted by node and
+    /// priority.
     pub fn new(
         config: Config,
         audiences: Vec<Vec<u16>>,
@@ -199,13 +201,13 @@ impl Cell {
         }
     }
 
-    /// When something happens here next.
+    /// Time of the next event, ns.
     #[inline]
     pub fn next(&self) -> Nanos {
         self.next.min(self.mpdu_at)
     }
 
-    /// The port of this queue.
+    /// The port of the queue for this link.
     pub fn port(&self, from: u16, to: u16, category: Category) -> Option<u8> {
         let is = |l: &AirLink| (l.from, l.to, l.category) == (from, to, category);
         self.links
@@ -214,13 +216,13 @@ impl Cell {
             .map(|i| num::low_u8(i as u64))
     }
 
-    /// The port after `port` for packets whose last port is `last`.
+    /// The port that follows `port` on the path to `last`.
     #[inline]
     pub fn hop_after(&self, port: usize, last: u8) -> u8 {
         self.next_hop[port * self.links.len() + usize::from(last)]
     }
 
-    /// A packet came into a queue.
+    /// A packet has entered a queue.
     #[inline]
     pub fn arrived(&mut self, now: Nanos, port: usize, ports: &mut [Port]) {
         let link = &mut self.links[port];
@@ -231,8 +233,7 @@ impl Cell {
         }
     }
 
-    /// There may be more for the hardware outside an exchange: if it had nothing, its backoff
-    /// begins.
+    /// Refills the hardware outside an exchange. If it was empty, its backoff begins.
     fn refill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         let idle = self.contenders[c].hardware.is_empty();
         self.fill(c, now, ports);
@@ -247,7 +248,7 @@ impl Cell {
         }
     }
 
-    /// `next` is due.
+    /// Handles the events at `now`.
     pub fn event(&mut self, now: Nanos, ports: &mut [Port]) {
         if self.mpdu_at <= now {
             self.mpdus_arrive(now, ports);
@@ -276,12 +277,12 @@ impl Cell {
         self.next = frames.chain(dues).chain(starts).min().unwrap_or(NEVER);
     }
 
-    /// A contender's backoff ran out.
+    /// A contender's backoff has ended.
     fn access(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         let node = usize::from(self.contenders[c].node);
         if self.nodes[node].sending {
-            // Another category of this node sends at this very instant: the lower one takes it for
-            // a collision (9.19.2.3).
+            // Another category of this node starts to send at the same instant: the lower one
+            // treats this as a collision (9.19.2.3).
             let k = &mut self.contenders[c];
             k.start();
             return k.failed(self.config.access.retries, &mut self.rng);
@@ -313,7 +314,7 @@ impl Cell {
         }
     }
 
-    /// Puts together what the contender sends; false if it has nothing any more.
+    /// Composes the contender's next PPDU; false if there is nothing left to send.
     fn prepare(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
         loop {
             let k = &mut self.contenders[c];
@@ -335,7 +336,7 @@ impl Cell {
                 });
                 return true;
             }
-            // An earlier PPDU took it along.
+            // An earlier PPDU included these frames.
             self.release(c);
             self.fill(c, now, ports);
         }
@@ -359,7 +360,7 @@ impl Cell {
         }
     }
 
-    /// Puts a frame on the air, which reserves the channel for `rest` after its end.
+    /// Sends a frame, which reserves the channel for `rest` after its end.
     fn send(&mut self, kind: Kind, c: usize, now: Nanos, time: Nanos, rest: Nanos) {
         let Some(x) = self.contenders[c].exchange else {
             return;
@@ -414,7 +415,7 @@ impl Cell {
         }
     }
 
-    /// A node senses the channel free.
+    /// A node senses that the channel is idle.
     #[inline]
     fn idle(&mut self, n: usize, now: Nanos) {
         let node = &mut self.nodes[n];
@@ -446,7 +447,7 @@ impl Cell {
         }
     }
 
-    /// When the MPDU after this one of the frame is through.
+    /// Receives an MPDU of the frame; returns the end of the next.
     fn mpdu_arrives(&mut self, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) -> Nanos {
         let Some(x) = self.contenders[usize::from(f.contender)].exchange else {
             return NEVER;
@@ -493,7 +494,7 @@ impl Cell {
             self.totals.collisions += 1;
         }
         match f.kind {
-            // Who must not send does not answer an RTS (9.3.2.6).
+            // A node whose NAV is set does not answer an RTS (9.3.2.6).
             Kind::Rts if clean && self.nodes[usize::from(f.to)].nav <= now => {
                 self.due.push((now + SIFS, f.contender, Due::Cts));
             }
@@ -509,7 +510,7 @@ impl Cell {
         }
     }
 
-    /// No answer will come, which its sender notices after a while.
+    /// No answer will come; the sender notices that after a timeout.
     fn give_up(&mut self, c: usize, now: Nanos) {
         let wait = if self.config.access.eifs {
             SIFS + SLOT + phy::RX_START
@@ -519,7 +520,7 @@ impl Cell {
         self.due.push((now + wait, num::index_u16(c), Due::Timeout));
     }
 
-    /// A data frame is through at its receiver, which answers if it has got any of it.
+    /// A data frame ends at its receiver, which answers if it has received any MPDU.
     fn received(&mut self, c: usize, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) {
         let _ = self.mpdu_arrives(f, clean, now, ports);
         let got = self.contenders[c].exchange.as_ref();
@@ -563,7 +564,7 @@ impl Cell {
         }
     }
 
-    /// An exchange is over.
+    /// Ends an exchange.
     fn finish(&mut self, c: usize, answered: bool, now: Nanos, ports: &mut [Port]) {
         let Some(x) = self.contenders[c].exchange.take() else {
             return;
@@ -574,7 +575,7 @@ impl Cell {
         link.settle(&x, answered, airtime, retries);
         link.deficit -= airtime.cast_signed();
         let (done, reverse) = (answered || link.is_empty(), link.reverse);
-        // The receiver of what it gets counts it as the sender's share too, as mac80211 does.
+        // The receiver, too, charges the airtime to its link to the sender, as mac80211 does.
         if let Some(reverse) = reverse.filter(|_| answered) {
             self.links[usize::from(reverse)].deficit -= airtime.cast_signed();
         }
@@ -602,8 +603,8 @@ impl Cell {
         }
     }
 
-    /// Within a transmission opportunity the next exchange follows without a backoff, if all of it
-    /// fits (9.19.2.4).
+    /// Within a transmission opportunity the next exchange follows without a backoff, if it fits
+    /// completely (9.19.2.4).
     fn goes_on(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
         let end = self.contenders[c].txop_end;
         if end <= now || !self.prepare(c, now + SIFS, ports) {
@@ -621,14 +622,14 @@ impl Cell {
         true
     }
 
-    /// The hardware is done with what it had first.
+    /// Removes the hardware's oldest claim.
     fn release(&mut self, c: usize) {
         if let Some(claim) = self.contenders[c].hardware.pop_front() {
             self.links[usize::from(claim.link)].unclaim((claim.frames, claim.bytes));
         }
     }
 
-    /// Hands the hardware as much as it takes.
+    /// Fills the hardware's queue.
     fn fill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         while self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
             let Some(l) = self.choose(c, now, ports) else {
@@ -641,8 +642,8 @@ impl Cell {
         }
     }
 
-    /// The hardware has room: when the first discipline is to be asked again that sends nothing
-    /// before its time. Without room there is no need, because who makes room fills it.
+    /// Sets the time at which to ask again the first discipline that releases no packet before its
+    /// time. Called when the hardware has room; if it is full, it is refilled once a place is free.
     fn set_wake(&mut self, c: usize, now: Nanos) {
         let links = self.contenders[c].links.iter();
         let times = links.map(|l| self.links[usize::from(*l)].not_before);
@@ -657,7 +658,7 @@ impl Cell {
         self.next = self.next.min(at);
     }
 
-    /// The next PPDU takes in what has come since it was claimed.
+    /// Adds packets that have arrived since the next PPDU was claimed.
     fn top_up(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         if let Some(old) = self.contenders[c].hardware.front().copied() {
             self.release(c);
@@ -679,7 +680,7 @@ impl Cell {
         }
     }
 
-    /// The link whose turn it is among those with something to send.
+    /// The link to serve next among those with something to send.
     fn choose(&mut self, c: usize, now: Nanos, ports: &[Port]) -> Option<u16> {
         let k = &mut self.contenders[c];
         let ready = |l: u16, link: &AirLink| {
@@ -709,7 +710,7 @@ impl Cell {
         }
     }
 
-    /// A window of the shares ends.
+    /// Ends a window of the shares.
     fn roll(&mut self, now: Nanos) {
         self.roll_at = now + WINDOW;
         for node in &mut self.nodes {
@@ -717,7 +718,7 @@ impl Cell {
         }
     }
 
-    /// What a controller of this port's queue reads of the channel.
+    /// Sets the gauges of the channel for the controller of this port's queue.
     pub fn gauges(&self, now: Nanos, port: usize, g: &mut Gauges) {
         let link = &self.links[port];
         let node = &self.nodes[usize::from(link.from)];
@@ -733,7 +734,7 @@ impl Cell {
         g.aggregate = link.aggregate;
     }
 
-    /// The warm-up is over.
+    /// Resets the counters at the end of the warm-up.
     pub fn restart(&mut self, now: Nanos) {
         self.totals = Totals::default();
         self.busy_since = now;
@@ -742,7 +743,7 @@ impl Cell {
         }
     }
 
-    /// Time that frames were on the air up to `now`.
+    /// Time until `now` that at least one frame was on the air, ns.
     pub fn busy(&self, now: Nanos) -> Nanos {
         let running = if self.on_air.is_empty() {
             0
@@ -753,7 +754,7 @@ impl Cell {
     }
 }
 
-/// How long the acknowledgement lasts: of a single MPDU an ACK, of an A-MPDU a block ACK.
+/// Duration of the acknowledgement, ns: an ACK for a single MPDU, a block ACK for an A-MPDU.
 fn answer_time(x: &Exchange) -> Nanos {
     let bytes = if x.frames > 1 {
         phy::BLOCK_ACK_BYTES

@@ -1,5 +1,5 @@
-//! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of
-//! noise.
+//! Losses on the channel: a fixed error probability or one that follows from the signal-to-noise
+//! ratio, and bursts of noise.
 
 use quell_qdisc::{Nanos, Rng, num};
 
@@ -46,14 +46,14 @@ const FIVE_SIXTHS: [f64; 7] = [
 /// The probability that an MPDU is lost, as a function of its length, one row per MCS.
 #[derive(Clone, Debug)]
 pub enum Errors {
-    /// By modulation and coding, whatever the length.
+    /// By MCS modulo 8, independent of the length.
     Fixed([f64; 8]),
-    /// ln(1 - p) of a bit, by modulation and coding.
+    /// ln(1 - p) with the bit error rate p, by MCS modulo 8.
     PerBit([f64; 8]),
 }
 
 impl Errors {
-    /// As the scenario has it.
+    /// Errors as the scenario sets them.
     pub fn new(loss: &Loss) -> Self {
         match loss {
             Loss::Fixed(p) => Errors::Fixed(*p),
@@ -64,7 +64,7 @@ impl Errors {
         }
     }
 
-    /// Of an MPDU of `bytes`.
+    /// Probability that an MPDU of `bytes` is lost.
     #[inline]
     pub fn probability(&self, mcs: u8, bytes: u32) -> f64 {
         match self {
@@ -98,18 +98,18 @@ fn bit_error(mcs: usize, snr: f64) -> f64 {
     (sum / (2.0 * punctured)).min(0.5)
 }
 
-/// Gilbert and Elliott's channel: quiet and noisy times alternate, each of exponential length.
+/// A Gilbert-Elliott channel: quiet and noisy periods of exponential length alternate.
 #[derive(Clone, Debug)]
 pub struct Bursts {
     noise: Option<Noise>,
     noisy: bool,
-    /// When the present state ends.
+    /// End of the current period, ns.
     until: Nanos,
     rng: Rng,
 }
 
 impl Bursts {
-    /// A quiet channel at first.
+    /// A channel that starts quiet.
     pub fn new(noise: Option<Noise>, seed: u64) -> Self {
         let mut rng = Rng::new(seed, "wifi noise");
         let until = noise.map_or(Nanos::MAX, |n| num::whole_u64(rng.exp(n.quiet as f64)));
@@ -121,8 +121,8 @@ impl Bursts {
         }
     }
 
-    /// The probability that noise destroys what is on the air from `from` to `to`; ask in order of
-    /// time.
+    /// The probability that noise destroys a transmission between `from` and `to`. Calls must be in
+    /// order of time.
     #[inline]
     pub fn probability(&mut self, from: Nanos, to: Nanos) -> f64 {
         let Some(noise) = self.noise else { return 0.0 };

@@ -11,18 +11,18 @@ use crate::scenario::wifi::{Access, Category, Countdown};
 /// The parameters of one access category.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// Idle time before the first slot.
+    /// Idle time before the first slot, ns.
     pub aifs: Nanos,
-    /// The least contention window.
+    /// Minimum contention window, slots.
     pub cwmin: u32,
-    /// The largest.
+    /// Maximum contention window, slots.
     pub cwmax: u32,
-    /// How long one access may last; 0: one exchange.
+    /// Limit of a transmission opportunity, ns; 0: one exchange.
     pub txop: Nanos,
 }
 
 impl Params {
-    /// Those of 802.11n (table 8-105), as far as the scenario has no others.
+    /// The defaults of 802.11n (table 8-105), with the scenario's values in their place.
     pub fn new(category: Category, access: &Access) -> Self {
         let (aifsn, cwmin, cwmax, txop) = match category {
             Category::BestEffort => (3, 15, 1023, 0),
@@ -39,63 +39,63 @@ impl Params {
     }
 }
 
-/// What a contender has on the air, or is about to.
+/// An exchange in progress or about to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
-    /// Between whom.
+    /// Link, by number.
     pub link: u16,
-    /// At which rate.
+    /// MCS of its PPDU.
     pub mcs: u8,
-    /// MPDUs in it.
+    /// Number of MPDUs.
     pub frames: u32,
-    /// Bytes of its PSDU.
+    /// Size of its PSDU, bytes.
     pub bytes: u32,
-    /// When its first frame began.
+    /// Start of its first frame, ns.
     pub began: Nanos,
 }
 
-/// Frames that the hardware has: for whom, and how many MPDUs they were when they were handed over.
+/// Frames of one PPDU, handed to the hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// For whom.
+    /// Link, by number.
     pub link: u16,
-    /// MPDUs.
+    /// Number of MPDUs when they were handed over.
     pub frames: u32,
-    /// Their bytes.
+    /// Their size, bytes.
     pub bytes: u32,
 }
 
 /// One node's backoff in one access category.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// Whose it is.
+    /// Its node.
     pub node: u16,
-    /// Its category, which decides among contenders of one node.
+    /// Its category, which is its priority among contenders of the same node.
     pub category: Category,
-    /// Its parameters.
+    /// Channel access parameters.
     pub params: Params,
-    /// What the hardware has been given.
+    /// Claims handed to the hardware, the oldest first.
     pub hardware: VecDeque<Claim>,
     /// The exchange in progress.
     pub exchange: Option<Exchange>,
-    /// The links that it serves.
+    /// The links that it serves, by number.
     pub links: Vec<u16>,
-    /// Whose turn it is among them.
+    /// Index in `links` of the link to be served next.
     pub turn: usize,
-    /// When it will send; `NEVER` while it cannot.
+    /// Time at which it will send, ns; `NEVER` while it cannot.
     pub start_at: Nanos,
-    /// Until when a burst of exchanges may last.
+    /// End of its transmission opportunity, ns.
     pub txop_end: Nanos,
-    /// When the first slot ends that counts; `NEVER` while the channel is busy.
+    /// End of the AIFS, after which the backoff counts, ns; `NEVER` while the channel is busy.
     ready_at: Nanos,
     slots: u64,
     window: u32,
-    /// Exchanges that failed in a row.
+    /// Number of consecutive failed exchanges.
     pub failures: u32,
 }
 
 impl Contender {
-    /// With nothing to send.
+    /// A contender with nothing to send.
     pub fn new(node: u16, category: Category, params: Params) -> Self {
         Self {
             node,
@@ -114,13 +114,13 @@ impl Contender {
         }
     }
 
-    /// The channel is idle from `base` on, at least.
+    /// The channel is idle from `base` on, or from an earlier time.
     #[inline]
     pub fn idle_from(&mut self, base: Nanos) {
         self.ready_at = base + self.params.aifs;
     }
 
-    /// Whatever the channel does, the first slot does not end earlier than an AIFS after `base`.
+    /// On an idle channel, delays the end of the AIFS until an AIFS after `base`.
     #[inline]
     pub fn not_before(&mut self, base: Nanos) {
         if self.ready_at != NEVER {
@@ -128,8 +128,9 @@ impl Contender {
         }
     }
 
-    /// The channel is busy from `now` on: the backoff stops. By EDCA's rule a slot counts when it
-    /// begins, also the one in which another node starts to send; by DCF's rule when it has passed.
+    /// The channel is busy from `now` on, so the backoff stops. By EDCA's rule a slot counts when
+    /// it begins, including the one in which another node starts to send; by DCF's rule when it has
+    /// passed.
     #[inline]
     pub fn freeze(&mut self, now: Nanos, countdown: Countdown) {
         if now >= self.ready_at {
@@ -140,8 +141,8 @@ impl Contender {
         self.start_at = NEVER;
     }
 
-    /// When it sends, if it has anything and its node is free to. A count that ran out before there
-    /// was anything to send lets it start at the next slot's boundary.
+    /// Sets the time to send, if there is anything to send and the node is `free`. If the backoff
+    /// ended before there was anything to send, it sends at the next slot boundary.
     #[inline]
     pub fn plan(&mut self, now: Nanos, free: bool) {
         self.start_at = if !free || self.hardware.is_empty() || self.ready_at == NEVER {
@@ -156,28 +157,27 @@ impl Contender {
         };
     }
 
-    /// It starts to send.
+    /// Resets the backoff at the start of a transmission.
     pub fn start(&mut self) {
         self.slots = 0;
         self.ready_at = NEVER;
         self.start_at = NEVER;
     }
 
-    /// A packet arrived while the channel was busy: without a backoff under way there has to be
-    /// one.
+    /// A packet arrived while the channel was busy: draws a backoff if none is in progress.
     pub fn defer(&mut self, rng: &mut Rng) {
         if self.slots == 0 {
             self.draw(rng);
         }
     }
 
-    /// An exchange went well.
+    /// An exchange succeeded: resets the window.
     pub fn succeeded(&mut self, rng: &mut Rng) {
         self.reset();
         self.draw(rng);
     }
 
-    /// An exchange failed: the window doubles, and starts over after `limit` failures in a row.
+    /// An exchange failed: the window doubles, and is reset after `limit` consecutive failures.
     pub fn failed(&mut self, limit: Option<u32>, rng: &mut Rng) {
         self.failures += 1;
         self.window = (2 * self.window + 1).min(self.params.cwmax);

@@ -1,5 +1,5 @@
-//! From a queue to a neighbour: what has left the discipline and is not acknowledged yet, and how
-//! it is put into frames.
+//! A link to one neighbour: packets that left the discipline and are not yet acknowledged, and how
+//! they are put into frames.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Aggregation, Category};
 
-/// Sequence numbers that a block ACK covers.
+/// Maximum number of MPDUs that a block ACK covers.
 const WINDOW: usize = 64;
-/// Weight of the last exchange in what controllers read.
+/// Weight of the last exchange in the moving averages that controllers read.
 const SMOOTH: f64 = 0.125;
 
 /// One MPDU.
@@ -24,22 +24,22 @@ struct Mpdu {
     bytes: u32,
     packets: u32,
     tries: u32,
-    /// It is in the exchange under way.
+    /// It is in the current exchange.
     sent: bool,
     /// The receiver has it.
     received: bool,
-    /// The sender is done with it.
+    /// It is acknowledged or given up.
     gone: bool,
 }
 
 impl Arriving {
-    /// What an MPDU of `bytes` takes of the PPDU's time.
+    /// Share of an MPDU of `bytes` in the PPDU's duration, ns.
     fn lasts(&self, bytes: u32) -> Nanos {
         self.time * u64::from(bytes) / u64::from(self.bytes)
     }
 
-    /// When the next MPDU is through, which has `bytes`, unless it is the last: that is so when the
-    /// PPDU is.
+    /// End of the next MPDU, which has `bytes`, ns; `NEVER` if it is the last, which ends with the
+    /// PPDU.
     fn end(&self, bytes: u32) -> Nanos {
         if self.left > 1 {
             self.from + self.lasts(bytes)
@@ -50,43 +50,43 @@ impl Arriving {
 }
 
 impl Mpdu {
-    /// Bytes of the A-MSDU if a packet joins that alone would make an MPDU of `bytes`.
+    /// Bytes of the A-MSDU if a packet joins that would make an MPDU of `bytes` by itself.
     fn packed(&self, bytes: u32) -> u32 {
         let first = if self.packets == 1 { AMSDU_BYTES } else { 0 };
         (self.bytes - MAC_BYTES + first).next_multiple_of(4) + AMSDU_BYTES + bytes - MAC_BYTES
     }
 }
 
-/// The PPDU on the air, as far as it has arrived.
+/// The PPDU on the air and how much of it has arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arriving {
-    /// Its next MPDU is this one of the window, or one after it.
+    /// Index in the window from which its next MPDU is searched.
     next: usize,
-    /// MPDUs that are still to arrive.
+    /// Number of MPDUs still to arrive.
     left: u32,
-    /// When the next one begins.
+    /// Start of the next MPDU, ns.
     from: Nanos,
-    /// Time and MPDUs' bytes of the whole PPDU.
+    /// Duration of the whole PPDU, ns, and bytes of its MPDUs.
     time: Nanos,
     bytes: u32,
-    /// MPDUs that arrived.
+    /// Number of MPDUs received.
     good: u32,
 }
 
-/// What a PPDU may hold.
+/// Limits of a PPDU.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// MPDUs.
+    /// Maximum number of MPDUs.
     pub frames: u32,
-    /// Bytes of an A-MPDU, by MCS.
+    /// Maximum size of an A-MPDU, bytes, by MCS.
     pub bytes: Vec<u32>,
-    /// Bytes of an A-MSDU; 0: none.
+    /// Maximum size of an A-MSDU, bytes; 0: no A-MSDUs.
     amsdu: u32,
 }
 
 impl Limits {
-    /// As the scenario has it, for a category whose access may last `txop` (0: as long as any
-    /// PPDU).
+    /// The scenario's limits for a category whose transmission opportunity is `txop` (0: only the
+    /// longest PPDU limits it).
     pub fn new(a: &Aggregation, phy: Phy, txop: Nanos) -> Self {
         let time = if txop == 0 {
             LONGEST_PPDU
@@ -103,30 +103,30 @@ impl Limits {
     }
 }
 
-/// What came of the frames of a link, from the start or the end of the warm-up on.
+/// Counters of a link, from the start or from the end of the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Exchanges, failed ones included.
+    /// Number of exchanges, failed ones included.
     pub exchanges: u64,
-    /// Exchanges without an answer.
+    /// Number of exchanges without an answer.
     pub failures: u64,
-    /// MPDUs sent.
+    /// Number of MPDUs sent.
     pub frames: u64,
-    /// Of these, sent again.
+    /// Of these, retransmissions.
     pub retries: u64,
-    /// MPDUs given up.
+    /// Number of MPDUs given up.
     pub given_up: u64,
-    /// Time on the air, answers and the gaps before them included.
+    /// Airtime of exchanges, answers and gaps within them included, ns.
     pub airtime: Nanos,
-    /// Packets delivered to the upper layer.
+    /// Number of packets delivered to the upper layer.
     pub packets: u64,
-    /// Their bytes of IP.
+    /// Their IP bytes.
     pub bytes: u64,
-    /// Their times from the arrival at the queue on, in all.
+    /// Sum of their times from arrival at the queue to delivery, ns.
     pub delay: u128,
 }
 
-/// One neighbour's frames.
+/// A link: the frames from one node to a neighbour in one access category.
 #[derive(Clone, Debug)]
 pub struct AirLink {
     /// The sender.
@@ -135,43 +135,43 @@ pub struct AirLink {
     pub to: u16,
     /// The access category.
     pub category: Category,
-    /// Who sends them.
+    /// Number of the contender that sends them.
     pub contender: u16,
-    /// The link in the other direction, if there is one.
+    /// Number of the link in the opposite direction, if there is one.
     pub reverse: Option<u16>,
-    /// What the air does to them.
+    /// Error model of its frames.
     pub errors: Errors,
-    /// At which rate they are sent.
+    /// Rate control.
     pub rate: Control,
-    /// What is left of its share of the air, ns.
+    /// Airtime deficit of the fair scheduler: what remains of its share, ns.
     pub deficit: i64,
-    /// What came of them.
+    /// Counters of its frames.
     pub counts: Counts,
-    /// Acknowledged bits per second of airtime, smoothed with weight 1/8.
+    /// Acknowledged bits per second of airtime, a moving average of weight 1/8.
     pub achieved_bps: f64,
-    /// MPDUs per exchange, smoothed alike.
+    /// MPDUs per exchange, a moving average of weight 1/8.
     pub aggregate: f64,
-    /// The discipline sends nothing before this.
+    /// Time before which the discipline releases no packet, ns.
     pub not_before: Nanos,
-    /// MPDUs that the hardware has claimed.
+    /// MPDUs that the hardware has claimed, and their bytes.
     claimed: (u32, u32),
-    /// MPDUs that are not done, and their bytes.
+    /// MPDUs neither acknowledged nor given up, and their bytes.
     open: (u32, u32),
     window: VecDeque<Mpdu>,
     arriving: Arriving,
-    /// This many MPDUs at the front are delivered or given up.
+    /// Number of MPDUs at the front of the window that are delivered or given up.
     delivered: usize,
-    /// The packets of the others, in order.
+    /// The packets of the other MPDUs, in order.
     packets: VecDeque<Pkt>,
 }
 
-/// What an MPDU adds to an A-MPDU.
+/// Bytes that an MPDU adds to an A-MPDU.
 fn subframe(bytes: u32) -> u32 {
     DELIMITER + bytes.next_multiple_of(4)
 }
 
 impl AirLink {
-    /// With nothing under way.
+    /// An idle link.
     pub fn new(
         (from, to, category): (u16, u16, Category),
         contender: u16,
@@ -200,18 +200,19 @@ impl AirLink {
         }
     }
 
-    /// Has it MPDUs that the hardware has not claimed?
+    /// Whether it has MPDUs that the hardware has not claimed.
     pub fn waiting(&self) -> bool {
         self.open.0 > self.claimed.0
     }
 
-    /// Takes from the discipline what goes into the next PPDU beside what waits already, and claims
-    /// it all. A packet of the usual length must fit; a longer one waits for the PPDU after.
+    /// Dequeues packets for the next PPDU, in addition to the MPDUs that already wait, and claims
+    /// all of them. There must be room for a packet as long as the last one; a longer one that does
+    /// not fit goes into the following PPDU.
     pub fn claim(&mut self, now: Nanos, port: &mut Port, limits: &Limits) -> (u32, u32) {
         let most = limits.bytes[usize::from(self.rate.best(now))];
         let mut frames = self.open.0.saturating_sub(self.claimed.0);
         let mut bytes = self.open.1.saturating_sub(self.claimed.1);
-        // The packet taken last, and whether its MPDU may still grow.
+        // Length of the last packet's MPDU, and whether that MPDU may still grow.
         let (mut usual, mut fresh) = (0, false);
         loop {
             let room = frames < limits.frames && (frames == 0 || bytes + subframe(usual) <= most);
@@ -262,14 +263,14 @@ impl AirLink {
         (frames, bytes)
     }
 
-    /// The hardware no longer holds this.
+    /// Releases a claim of the hardware.
     pub fn unclaim(&mut self, (frames, bytes): (u32, u32)) {
         self.claimed.0 = self.claimed.0.saturating_sub(frames);
         self.claimed.1 = self.claimed.1.saturating_sub(bytes);
     }
 
-    /// Chooses the MPDUs of the next PPDU: the oldest ones, within the block ACK's window. Their
-    /// number and the PSDU's bytes.
+    /// Chooses the MPDUs of the next PPDU: the oldest ones within the block ACK window. Returns
+    /// their number and the PSDU's bytes.
     pub fn compose(&mut self, limits: &Limits, count: u32, mcs: u8) -> (u32, u32) {
         let most = limits.bytes[usize::from(mcs)];
         let (mut frames, mut bytes, mut single) = (0, 0, 0);
@@ -286,7 +287,7 @@ impl AirLink {
         (frames, if frames == 1 { single } else { bytes })
     }
 
-    /// The exchange does not happen now.
+    /// Cancels the composed exchange.
     pub fn decompose(&mut self) {
         self.window
             .iter_mut()
@@ -294,8 +295,8 @@ impl AirLink {
             .for_each(|m| m.sent = false);
     }
 
-    /// The PPDU is on the air from `began` on for `time`: when its first MPDU is through, `NEVER`
-    /// if that is the last.
+    /// The PPDU is on the air from `began` on for `time`. Returns the end of its first MPDU;
+    /// `NEVER` if that is the last.
     pub fn depart(&mut self, began: Nanos, time: Nanos) -> Nanos {
         let mut sent = self.window.iter().take(WINDOW).filter(|m| m.sent);
         let first = sent.next().map_or(0, |m| m.bytes);
@@ -311,9 +312,9 @@ impl AirLink {
         self.arriving.end(first)
     }
 
-    /// An MPDU of the PPDU on the air is through at the receiver, which has it unless something
-    /// else was on the air (`clean` is false) or it is lost: when the next one is through, `NEVER`
-    /// if that is the last.
+    /// An MPDU of the PPDU on the air ends at the receiver, which receives it unless another frame
+    /// overlapped (`clean` is false) or it is lost. Returns the end of the next one; `NEVER` if
+    /// that is the last.
     pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Nanos {
         let a = &mut self.arriving;
         let mut rest = self.window.iter_mut().take(WINDOW).skip(a.next);
@@ -338,13 +339,13 @@ impl AirLink {
         self.arriving.end(next)
     }
 
-    /// Has the receiver any MPDU of the PPDU on the air?
+    /// Whether the receiver has received any MPDU of the PPDU on the air.
     pub fn arrived(&self) -> bool {
         self.arriving.good > 0
     }
 
-    /// The exchange is over: what is acknowledged is done, what is not is sent again unless that
-    /// was done `limit` times.
+    /// Ends an exchange: MPDUs not acknowledged are sent again, unless they were sent `limit`
+    /// times.
     pub fn settle(&mut self, x: &Exchange, answered: bool, airtime: Nanos, limit: Option<u32>) {
         let (mut good, mut bytes) = (0, 0);
         let c = &mut self.counts;
@@ -376,13 +377,13 @@ impl AirLink {
         self.aggregate += SMOOTH * (f64::from(x.frames) - self.aggregate);
     }
 
-    /// Nothing of it is under way.
+    /// Whether no MPDU is open.
     pub fn is_empty(&self) -> bool {
         self.open.0 == 0
     }
 
-    /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as
-    /// after a block ACK request.
+    /// Delivers in order what the receiver has. An MPDU that was given up does not delay those
+    /// after it, as after a block ACK request.
     pub fn deliver(&mut self, now: Nanos, port: &mut Port, mut up: impl FnMut(Pkt)) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)

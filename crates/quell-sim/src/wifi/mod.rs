@@ -1,4 +1,4 @@
-//! An 802.11n cell: nodes with queues of their own that share one channel.
+//! An 802.11n cell: nodes, each with queues of its own, that share one channel.
 
 mod build;
 mod cell;

@@ -2,31 +2,31 @@
 
 use quell_qdisc::{Nanos, US, num};
 
-/// A slot (aSlotTime, 20.4.4).
+/// Slot time, ns (aSlotTime, 20.4.4).
 pub const SLOT: Nanos = 9 * US;
-/// aSIFSTime at 5 GHz.
+/// Short interframe space at 5 GHz, ns (aSIFSTime).
 pub const SIFS: Nanos = 16 * US;
-/// A transmission younger than this is not sensed yet (aCCATime, 18.4.4: less than 4 us).
+/// Time until a transmission is sensed, ns (aCCATime, 18.4.4: less than 4 us).
 pub const CCA: Nanos = 4 * US;
-/// aPHY-RX-START-Delay of a 20 MHz OFDM frame (18.4.4), which an ACK is.
+/// aPHY-RX-START-Delay of a 20 MHz OFDM frame, such as an ACK, ns (18.4.4).
 pub const RX_START: Nanos = 25 * US;
-/// The longest PPDU (aPPDUMaxTime, 20.4.4).
+/// Longest PPDU, ns (aPPDUMaxTime, 20.4.4).
 pub const LONGEST_PPDU: Nanos = 5484 * US;
-/// The largest A-MPDU (7.3.2.56.3).
+/// Largest A-MPDU, bytes (7.3.2.56.3).
 pub const LARGEST_AMPDU: u32 = 65_535;
-/// A QoS data header and the frame check sequence.
+/// A QoS data header and the frame check sequence, bytes.
 pub const MAC_BYTES: u32 = 26 + 4;
-/// LLC and SNAP before each IP packet.
+/// LLC and SNAP headers before each IP packet, bytes.
 pub const LLC_BYTES: u32 = 8;
-/// Header of an A-MSDU subframe; the subframe is padded to a multiple of 4.
+/// Header of an A-MSDU subframe, bytes; the subframe is padded to a multiple of 4.
 pub const AMSDU_BYTES: u32 = 14;
-/// Delimiter before each MPDU of an A-MPDU; the subframe is padded to a multiple of 4.
+/// Delimiter before each MPDU of an A-MPDU, bytes; the subframe is padded to a multiple of 4.
 pub const DELIMITER: u32 = 4;
-/// An ACK or a CTS.
+/// An ACK or a CTS, bytes.
 pub const ACK_BYTES: u32 = 14;
-/// A compressed block ACK.
+/// A compressed block ACK, bytes.
 pub const BLOCK_ACK_BYTES: u32 = 32;
-/// An RTS.
+/// An RTS, bytes.
 pub const RTS_BYTES: u32 = 20;
 
 /// Data bits per symbol and stream, 52 data subcarriers (MCS 0 to 7, 20.6.2): BPSK 1/2, QPSK 1/2
@@ -35,10 +35,10 @@ const BITS_20: [u32; 8] = [26, 52, 78, 104, 156, 208, 234, 260];
 /// The same with the 108 data subcarriers of 40 MHz (20.6.3).
 const BITS_40: [u32; 8] = [54, 108, 162, 216, 324, 432, 486, 540];
 
-/// What the whole cell has in common.
+/// PHY parameters of the whole cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phy {
-    /// 40 MHz instead of 20.
+    /// Channel width of 40 MHz instead of 20.
     pub wide: bool,
     /// Guard interval of 400 ns instead of 800.
     pub short_gi: bool,
@@ -61,7 +61,7 @@ impl Phy {
         }
     }
 
-    /// How long a PPDU with `bytes` of PSDU lasts: mixed format, convolutional code (20.4.3).
+    /// Duration of a PPDU with a PSDU of `bytes`, ns: mixed format, convolutional code (20.4.3).
     pub fn data_time(self, mcs: u8, bytes: u32) -> Nanos {
         let symbols = u64::from(self.coded_bits(mcs, bytes).div_ceil(self.bits(mcs)));
         let data = if self.short_gi {
@@ -72,7 +72,7 @@ impl Phy {
         preamble(mcs) + data
     }
 
-    /// The largest PSDU that fits in `time`.
+    /// The largest PSDU, bytes, that fits in `time`.
     pub fn bytes_in(self, mcs: u8, time: Nanos) -> u32 {
         let time = time.saturating_sub(preamble(mcs)) / (4 * US);
         let symbols = if self.short_gi {
@@ -95,12 +95,13 @@ impl Phy {
     }
 }
 
-/// Spatial streams.
+/// Number of spatial streams.
 pub fn streams(mcs: u8) -> u32 {
     u32::from(mcs / 8) + 1
 }
 
-/// L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs: 1, 2, 4, 4 for 1 to 4 streams (20.3.9.4).
+/// Duration of L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs, ns: 1, 2, 4, 4 HT-LTFs for 1 to 4
+/// streams (20.3.9.4).
 fn preamble(mcs: u8) -> Nanos {
     let ltfs = match streams(mcs) {
         1 => 1,
@@ -110,15 +111,15 @@ fn preamble(mcs: u8) -> Nanos {
     (8 + 8 + 4 + 8 + 4 + 4 * ltfs) * US
 }
 
-/// A non-HT OFDM frame of `bytes` at `mbps` (18.4.3).
+/// Duration of a non-HT OFDM frame of `bytes` at `mbps`, ns (18.4.3).
 pub fn legacy_time(mbps: u32, bytes: u32) -> Nanos {
     let symbols = u64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps));
     20 * US + 4 * US * symbols
 }
 
-/// The rate of what answers a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is
-/// not above the frame's own non-HT reference rate (9.7.6.5): BPSK answers at 6, QPSK at 12, the
-/// rest at 24.
+/// Rate of the answer to a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is not
+/// above the frame's own non-HT reference rate (9.7.6.5): 6 for BPSK, 12 for QPSK, 24 for the
+/// others.
 pub fn answer_mbps(mcs: u8) -> u32 {
     match mcs & 7 {
         0 => 6,
@@ -154,8 +155,8 @@ mod tests {
         // 22 + 8 * 1538 bits, 260 per symbol: 47.4, so 48 symbols of 4 us after 36 us.
         assert_eq!(PLAIN.data_time(7, 1538), (36 + 48 * 4) * US);
         assert_eq!(PLAIN.data_time(0, 1538), (36 + 475 * 4) * US);
-        // Four streams have four HT-LTFs; 28 + 12304 bits at 2160 are 6 symbols, 21.6 us, which end
-        // on a 4 us boundary.
+        // Four streams have four HT-LTFs; 28 + 12304 bits at 2160 are 6 symbols, 21.6 us, rounded
+        // up to a 4 us boundary.
         assert_eq!(FAST.data_time(31, 1538), (48 + 24) * US);
         // ACKs: 134 bits after 20 us at 24, 48 and 96 bits per symbol.
         assert_eq!(legacy_time(6, ACK_BYTES), 44 * US);

@@ -1,4 +1,4 @@
-//! The rate of a link: fixed, by schedule, or chosen as mac80211's Minstrel does.
+//! The rate of a link: fixed, by schedule, or chosen like mac80211's Minstrel.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use quell_qdisc::{MS, Nanos, Rng, num};
 use super::phy::Phy;
 use crate::scenario::wifi::Rate;
 
-/// Minstrel updates its statistics this often (Linux's minstrel_ht: 20 times a second).
+/// Interval between updates of Minstrel's statistics (Linux's minstrel_ht: 20 times a second).
 const UPDATE: Nanos = 50 * MS;
 /// Weight of the old estimate (minstrel_ht's EWMA_LEVEL: 96 of 128).
 const KEEP: f64 = 0.75;
-/// One PPDU in this many tries another rate.
+/// One PPDU in this many probes another rate.
 const PROBE: u64 = 16;
-/// Below this probability a rate is not worth its try.
+/// A rate with a lower success probability counts as without throughput.
 const HOPELESS: f64 = 0.1;
 
 /// The rate control of one link.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// Always the same.
+    /// A constant MCS.
     Fixed(u8),
-    /// (from, MCS), ascending, the first at 0.
+    /// Steps (start in ns, MCS), ascending, the first at 0.
     Schedule(Arc<[(Nanos, u8)]>),
-    /// By experience.
+    /// Chosen by statistics.
     Minstrel(Box<Minstrel>),
 }
 
 impl Control {
-    /// As the scenario has it.
+    /// The rate control that the scenario sets.
     pub fn new(rate: &Rate, phy: Phy) -> Self {
         match rate {
             Rate::Fixed(mcs) => Control::Fixed(*mcs),
@@ -39,7 +39,7 @@ impl Control {
         }
     }
 
-    /// The rate in force.
+    /// The current rate, as MCS.
     #[inline]
     pub fn best(&self, now: Nanos) -> u8 {
         match self {
@@ -52,7 +52,7 @@ impl Control {
         }
     }
 
-    /// The rate of the next PPDU after this many failures in a row, and whether it is only a try.
+    /// The MCS of the next PPDU after this many consecutive failures, and whether it is a probe.
     #[inline]
     pub fn pick(&mut self, now: Nanos, failures: u32, rng: &mut Rng) -> (u8, bool) {
         match self {
@@ -61,7 +61,7 @@ impl Control {
         }
     }
 
-    /// What came of a PPDU.
+    /// Records how many of the MPDUs `sent` were received (`good`).
     #[inline]
     pub fn learn(&mut self, mcs: u8, sent: u32, good: u32) {
         if let Control::Minstrel(m) = self {
@@ -75,13 +75,13 @@ impl Control {
 #[derive(Clone, Copy, Debug, Default)]
 struct Experience {
     bps: f64,
-    /// Smoothed share of MPDUs that arrive; None: never tried.
+    /// Smoothed share of MPDUs that were received; None: never used.
     share: Option<f64>,
     sent: u32,
     good: u32,
 }
 
-/// Statistics of every rate, and what follows from them.
+/// Statistics of every rate, and the rates chosen by them.
 #[derive(Clone, Debug)]
 pub struct Minstrel {
     rates: Vec<Experience>,
@@ -148,7 +148,7 @@ impl Minstrel {
                 .fold(0, |a, b| if key(b) > key(a) { b } else { a })
         };
         self.best = by(&|m| self.throughput(m));
-        // The surest one; of those above 95 % the fastest, as minstrel_ht.
+        // The most reliable rate; of those above 95 % the fastest, as in minstrel_ht.
         self.surest = by(&|m| {
             let share = self.rates[usize::from(m)].share.unwrap_or(0.0);
             if share > 0.95 {
@@ -172,8 +172,7 @@ mod tests {
         };
         let mut control = Control::new(&Rate::Minstrel { streams: 1 }, phy);
         let mut rng = Rng::new(1, "t");
-        // Up to MCS 4 everything arrives, of MCS 5 two in three, beyond nothing: 39 Mbit/s beat
-        // 34.7.
+        // Up to MCS 4 all MPDUs arrive, of MCS 5 two in three, above none: 39 Mbit/s exceed 34.7.
         for i in 0..4000 {
             let (mcs, _) = control.pick(i * MS, 0, &mut rng);
             let good = match mcs {
