@@ -1,5 +1,5 @@
 //! TCP as in Linux, in segments of one MSS. Sender and receiver are independent of queues: the
-//! world passes them what arrives and asks when they want to be called again.
+//! world passes them packets and calls them at their deadlines.
 
 pub mod output;
 pub mod rack;
@@ -28,8 +28,9 @@ mod tests {
     use crate::slot::{Connection, Slot};
     use crate::world::World;
 
-    /// Five seconds of two flows, whose segments are numbered from `first` on: the record without
-    /// its hash (which the numbers are in), and where the receivers are at the end.
+    /// Five seconds of two flows, whose segments are numbered from `first` on. Returns the record
+    /// without its hash (which depends on the numbers), and the receivers' next segments at the
+    /// end.
     fn run(first: u64, flow: &str, loss: f64) -> (Run, Vec<u64>) {
         let text = format!(
             "duration = \"5s\"\nwarmup = \"500ms\"\n[link]\nrate = \"40mbit\"\nloss = {loss}\n\
@@ -54,7 +55,7 @@ mod tests {
         (record, at)
     }
 
-    /// What tells most about a difference.
+    /// The values that show most about a difference.
     fn brief(run: &Run) -> (f64, u64, u64, u64) {
         (run.goodput_mbps, run.packets, run.drops, run.events)
     }

@@ -1,5 +1,5 @@
-//! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing
-//! (`tcp_output.c` of Linux).
+//! Packets that a sender sends, and their times: connection requests, new data in bursts,
+//! retransmissions, pacing (`tcp_output.c` of Linux).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC, num};
 
@@ -9,13 +9,13 @@ use super::state::{Egress, Rexmit, Sender, Timer, timestamp};
 use crate::cc::{CaState, CongestionControl, Event, MAX_GSO_BYTES};
 use crate::packet::{Kind, Pkt};
 
-/// A SYN with its options: 20 bytes of IP, 40 of TCP.
+/// Size of a SYN with its options: 20 bytes of IP, 40 of TCP.
 pub const SYN_BYTES: u32 = 60;
-/// Segments before pacing begins (`tcp_update_skb_after_send`).
+/// Number of segments before pacing begins (`tcp_update_skb_after_send`).
 const UNPACED: u64 = 10;
 
 impl Sender {
-    /// Begins with a SYN.
+    /// Starts the connection: sends a SYN.
     pub fn connect<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
         self.started = now;
         self.send_syn(now, egress);
@@ -64,20 +64,20 @@ impl Sender {
         self.write_xmit(now, cc, egress, false);
     }
 
-    /// The application offers so many segments more, and says where they end.
+    /// Adds segments that the application offers. Returns the number of the segment behind them.
     pub fn offer(&mut self, segments: u64) -> u64 {
         self.c.end += segments;
         self.c.end
     }
 
-    /// Sends what was offered since.
+    /// Sends segments that `offer` has added.
     pub fn resume<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
         if self.connected {
             self.write_xmit(now, cc, egress, false);
         }
     }
 
-    /// Segments that the application has offered so far.
+    /// Number of segments that the application has offered so far.
     #[inline]
     fn offered(&self, now: Nanos) -> u64 {
         if self.c.offer_ns == 0 {
@@ -91,8 +91,8 @@ impl Sender {
         self.s.nxt < self.offered(now) && self.packets_out() < self.c.window
     }
 
-    /// `tcp_write_xmit`: sends new data as windows, pacing and the application allow. `probe`
-    /// forces one segment out.
+    /// `tcp_write_xmit`: sends new data as far as windows, pacing and the application allow. With
+    /// `probe`, one segment is sent even if the congestion window is full.
     #[inline]
     pub(super) fn write_xmit<E: Egress>(
         &mut self,
@@ -140,13 +140,12 @@ impl Sender {
             if burst == 0 {
                 burst = match probe {
                     true => 1,
-                    // How large a burst would be is not asked where the window ends it in any case.
+                    // The burst size is not computed if the window limits it to two in any case.
                     false if quota <= 2 && !may_wait && cc.sends_two_at_least() => 2,
                     false => cc.tso_segs(&self.s),
                 };
             }
-            // What is left of the 64 KiB buffer at the head of Linux's queue does not wait for
-            // more.
+            // The remainder of the 64 KiB buffer at the head of Linux's queue is not deferred.
             let whole = u64::from(burst).min(self.buffer_end - self.s.nxt);
             if may_wait && u64::from(quota) < whole {
                 limited = true;
@@ -197,8 +196,8 @@ impl Sender {
         self.s.in_flight()
     }
 
-    /// `tcp_tso_should_defer`: less than a burst may leave, and the next ACK is near enough to make
-    /// it whole.
+    /// `tcp_tso_should_defer`: less than a burst could be sent, and the next ACK is near enough to
+    /// complete it.
     #[inline]
     fn defers(&self, now: Nanos, quota: u32) -> bool {
         if self.s.state >= CaState::Recovery
@@ -212,7 +211,7 @@ impl Sender {
         expected <= now + (self.s.srtt / 2).min(MS)
     }
 
-    /// First data after the pipe was empty (`tcp_cwnd_restart` after a long silence,
+    /// First data after all were acknowledged (`tcp_cwnd_restart` after a long silence,
     /// CA_EVENT_TX_START).
     #[cold]
     fn on_pipe_empty(&mut self, now: Nanos, cc: &mut CongestionControl) {
@@ -231,7 +230,7 @@ impl Sender {
         cc.event(&mut self.s, now, Event::TxStart);
     }
 
-    /// `tcp_rate_check_app_limited`, and when the application will offer more.
+    /// `tcp_rate_check_app_limited`; also sets the time at which the application will offer more.
     #[inline]
     fn on_application_limited(&mut self, now: Nanos, in_flight: u32) {
         if self.rate.is_some() && in_flight < self.s.cwnd && self.s.lost_out <= self.s.retrans_out {
@@ -244,8 +243,8 @@ impl Sender {
         };
     }
 
-    /// `send_new` of a burst of several, where nothing but their numbers distinguishes them and the
-    /// queue takes them all; otherwise false, and nothing happens.
+    /// `send_new` for a burst whose packets differ only in their numbers, if the queue accepts all
+    /// of them; otherwise returns false without effect.
     #[inline(always)]
     fn send_run<E: Egress>(&mut self, now: Nanos, count: u32, egress: &mut E) -> bool {
         let first = self.s.nxt;
@@ -256,8 +255,8 @@ impl Sender {
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let tsecr = self.ts_recent;
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
-        // What a closure borrows would have to lie in memory, because some queues' code is out of
-        // line.
+        // The closure copies these values: borrowed ones would have to be in memory, because some
+        // queues' code is not inlined.
         let taken = egress.send_run(now, bytes, count, move |k| {
             let seq = num::low_u32(first + u64::from(k));
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
@@ -278,7 +277,8 @@ impl Sender {
         taken
     }
 
-    /// `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on these).
+    /// Sends a new segment. `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on
+    /// these).
     #[inline(always)]
     fn send_new<E: Egress>(&mut self, now: Nanos, push: bool, egress: &mut E) {
         let seq = self.s.nxt;
@@ -295,8 +295,8 @@ impl Sender {
         self.send_data(now, seq, self.c.ect, (cwr, push), egress);
     }
 
-    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`):
-    /// the receiver does not wait.
+    /// Sends a data segment with the flags CWR and PSH. The last segment always has PSH
+    /// (`tcp_push`): the receiver acknowledges it without delay.
     #[inline(always)]
     fn send_data<E: Egress>(
         &self,
@@ -328,8 +328,8 @@ impl Sender {
         });
     }
 
-    /// `tcp_update_skb_after_send`: what was just sent takes its time at the pacing rate, less what
-    /// the pacer was late.
+    /// `tcp_update_skb_after_send`: delays the next packet by the duration of those just sent at
+    /// the pacing rate, less a credit for lateness.
     fn pace(&mut self, now: Nanos, count: u32) {
         let start = self.s.edt.max(now);
         let credit = start - self.s.edt.min(start);
@@ -341,7 +341,7 @@ impl Sender {
         }
     }
 
-    /// `tcp_cwnd_validate`: was the window what held the sender back in this round?
+    /// `tcp_cwnd_validate`: notes whether the window limited the sender in this round.
     #[inline]
     fn validate_cwnd(&mut self, limited: bool) {
         let out = self.packets_out();
@@ -373,7 +373,8 @@ impl Sender {
         self.retransmit_lost(now, egress);
     }
 
-    /// `tcp_xmit_retransmit_queue`: what is marked lost, in order, as the window allows.
+    /// `tcp_xmit_retransmit_queue`: retransmits the segments marked lost, in order, as far as the
+    /// window allows.
     pub(super) fn retransmit_lost<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
         let paced = self.c.pacing;
         let mut seq = self.hint.max(self.s.una);
@@ -418,8 +419,8 @@ impl Sender {
         self.send_again(now, seq, paced, egress);
     }
 
-    /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under
-    /// way.
+    /// `__tcp_retransmit_skb`. A tail loss probe calls only this, so its segment is not marked
+    /// `RETRANS`.
     pub(super) fn send_again<E: Egress>(
         &mut self,
         now: Nanos,

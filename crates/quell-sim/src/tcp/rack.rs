@@ -1,8 +1,8 @@
 //! RACK: a segment is lost if one sent sufficiently later arrived (RFC 8985, section 6.2; Linux
 //! `tcp_recovery.c`).
 //!
-//! Segments that were sent once lie in order of sending already; retransmissions are kept in a
-//! queue of their own.
+//! Segments sent once are already in order of sending; retransmissions are kept in a separate
+//! queue.
 
 use quell_qdisc::Nanos;
 
@@ -11,11 +11,11 @@ use super::state::{Flags, Sender, Timer};
 use super::timers::TIMEOUT_MIN;
 use crate::cc::CaState;
 
-/// `TCP_RACK_RECOVERY_THRESH`: recoveries for which a widened window lasts.
+/// `TCP_RACK_RECOVERY_THRESH`: number of recoveries for which a widened window lasts.
 const PERSIST: u8 = 16;
 
 impl Sender {
-    /// `tcp_rack_reo_wnd`: no waiting once three segments were SACKed or recovery began.
+    /// `tcp_rack_reo_wnd`, ns: 0 once three segments were SACKed or recovery began.
     fn reordering_window(&self) -> Nanos {
         if self.s.state >= CaState::Recovery || self.s.sacked_out >= 3 {
             return 0;
@@ -40,13 +40,13 @@ impl Sender {
         }
     }
 
-    /// A recovery ended: the widened window lasts one less.
+    /// A recovery ended: the widened window lasts for one fewer.
     pub(super) fn recovery_ended(&mut self) {
         self.rack.persist = self.rack.persist.saturating_sub(1);
     }
 
-    /// `tcp_rack_mark_lost`: marks what is lost and sets the reordering timer for what may be. True
-    /// if it set it.
+    /// `tcp_rack_mark_lost`: marks lost segments, and sets the reordering timer for those that may
+    /// be lost. Returns whether it set the timer.
     pub(super) fn rack_mark_lost(&mut self, now: Nanos) -> bool {
         let wait = self.rack_detect(now);
         if wait > 0 {
@@ -55,8 +55,8 @@ impl Sender {
         wait > 0
     }
 
-    /// `tcp_rack_detect_loss`: how long the last of the suspicious segments may still take; 0 if
-    /// none.
+    /// `tcp_rack_detect_loss`. Returns the longest time until a suspected segment counts as lost,
+    /// ns; 0: none.
     fn rack_detect(&mut self, now: Nanos) -> Nanos {
         let window = self.reordering_window();
         let deadline = self.rack.rtt + window;

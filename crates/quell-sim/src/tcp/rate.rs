@@ -7,7 +7,7 @@ use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;
 use crate::cc::{Lost, RateSample};
 
-/// What was lost since a segment left with `lost_limited`, of `lost` in all.
+/// Segments lost since one was sent with `lost_limited`, given the total now, `lost`.
 #[inline]
 fn lost_since(lost_limited: u32, lost: u64) -> u32 {
     ((num::low_u32(lost) << 1).wrapping_sub(lost_limited & !1)) >> 1
@@ -44,7 +44,7 @@ impl Sender {
         };
     }
 
-    /// `tcp_rate_skb_delivered`: the most recently sent of the delivered segments makes the sample.
+    /// `tcp_rate_skb_delivered`: the sample is that of the most recently sent segment delivered.
     pub(super) fn rate_delivered(&mut self, seq: u64, known: bool, rs: &mut RateSample) {
         let sent = self.segs.sent(seq);
         let Some(r) = &mut self.rate else { return };

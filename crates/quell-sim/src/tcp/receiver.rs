@@ -1,9 +1,9 @@
 //! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN
 //! echo.
 //!
-//! Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681
-//! section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the
-//! receive window's autotuning (it is the flow's `buffer` from the start).
+//! As Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681
+//! section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2. Autotuning of the
+//! receive window is left out: the window is the flow's `buffer` from the start.
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US, num};
 
@@ -12,11 +12,12 @@ use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 
 /// `TCP_MAX_QUICKACKS`.
 const MAX_QUICKACKS: u8 = 16;
-/// `TCP_NUM_SACKS`: ranges remembered for reporting.
+/// `TCP_NUM_SACKS`: maximum number of ranges remembered for SACK blocks.
 const SACKS: usize = 4;
 /// `tcp_comp_sack_nr`.
 const COMPRESSED: u8 = 44;
-/// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`: the timer fires at the end of its slack.
+/// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`, ns: the timer fires at the end of its
+/// slack.
 const COMPRESSION_DELAY: Nanos = MS;
 const COMPRESSION_SLACK: Nanos = 100 * US;
 
@@ -26,24 +27,24 @@ const COMPRESSION_SLACK: Nanos = 100 * US;
 pub struct Config {
     /// Segments per ACK.
     pub delack: u32,
-    /// Blocks are reported.
+    /// Send SACK blocks.
     pub sack: bool,
     /// How CE is echoed.
     pub ecn: EcnMode,
-    /// How long an ACK may wait.
+    /// Maximum delay of an ACK, ns.
     pub delack_timeout: Nanos,
-    /// A gap longer than this restarts quick ACKs (the receiver's own RTO).
+    /// A gap longer than this, ns, restarts quick ACKs (the receiver's own RTO).
     pub quiet: Nanos,
-    /// Number of the first segment, as the sender's.
+    /// Number of the first segment, as at the sender.
     pub first: u64,
-    /// Base round trip: SACK compression waits a third of it, 1 ms at most.
+    /// Base RTT, ns: SACK compression waits a third of it, at most 1 ms.
     pub rtt: Nanos,
 }
 
-/// The receiver.
+/// The receiving half of a connection.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
-/// are what a packet costs.
+/// The fields keep this order, those that every packet needs first: with a thousand flows, cache
+/// misses dominate the cost of a packet.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Receiver {
@@ -64,14 +65,14 @@ pub struct Receiver {
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
-    /// Segments up to the next one that is measured: here, because an arriving segment writes this
+    /// Countdown to the next measured segment. It is here because an arriving segment writes this
     /// cache line anyway.
     pub until_sample: u16,
     ranges: Vec<(u64, u64)>,
     dsack: Option<(u32, u32)>,
     pub(super) config: Config,
     compressed_next: u64,
-    /// Low 32 bits, as they travel: what they number is within a window of `next`.
+    /// Low 32 bits of segment numbers, which are within a window of `next`.
     sacks: [(u32, u32); SACKS],
 }
 
@@ -104,31 +105,31 @@ impl Receiver {
         }
     }
 
-    /// Whose it is.
+    /// The flow it belongs to.
     pub fn flow(&self) -> FlowId {
         self.flow
     }
 
-    /// Segments that have arrived, each counted once: those before the first hole, and all.
+    /// Number of segments that arrived, each counted once: those before the first hole, and all.
     pub fn segments(&self) -> (u64, u64) {
         let before = self.next - self.config.first;
         let behind: u64 = self.ranges.iter().map(|r| r.1 - r.0).sum();
         (before, before + behind)
     }
 
-    /// The segment behind the highest that has arrived.
+    /// Number of the segment behind the highest that arrived.
     pub fn end(&self) -> u64 {
         self.ranges.last().map_or(self.next, |r| r.1)
     }
 
-    /// When the ACK that is owed must leave; `NEVER` if none is.
+    /// Time at which a pending ACK must be sent, ns; `NEVER`: none is pending.
     #[inline]
     pub fn deadline(&self) -> Nanos {
         self.delack_at.min(self.compressed_at)
     }
 
-    /// A segment arrives. What comes back is an ACK that owes nothing to this segment (DCTCP's, for
-    /// the state before it); ask `ack_due` for this segment's own.
+    /// Handles a segment. Returns an ACK for earlier segments only, if one is needed (DCTCP's, for
+    /// the state before this segment); `ack_due` tells whether this segment needs one.
     #[inline(always)]
     pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
         let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
@@ -138,7 +139,7 @@ impl Receiver {
         };
         if p.seq == num::low_u32(self.next) {
             self.on_gap(now);
-            // RFC 7323, section 4.3: of the segment that spans the last ACK.
+            // RFC 7323, section 4.3: the timestamp of the segment that spans the last ACK.
             self.ts_recent = if self.next == self.acked {
                 p.tsval
             } else {
@@ -148,8 +149,8 @@ impl Receiver {
             if !self.ranges.is_empty() {
                 self.fill();
             }
-            // The application reads all there is, which answers a pushed segment at once
-            // (`tcp_cleanup_rbuf`).
+            // The application reads all data at once, so a pushed segment is acknowledged
+            // immediately (`tcp_cleanup_rbuf`).
             self.ack_now |= p.push() & self.ranges.is_empty();
             return before;
         }
@@ -171,8 +172,8 @@ impl Receiver {
     /// `tcp_event_data_recv`: quick ACKs after a long silence, as at the start.
     #[inline]
     fn on_gap(&mut self, now: Nanos) {
-        // Selected, not branched: where a thousand flows share a link, every second gap is a long
-        // one.
+        // A select instead of a branch: if a thousand flows share a link, every second gap is a
+        // long one.
         let silent = now - self.last_arrival > self.config.quiet;
         self.quick = self.quick.max(if silent { MAX_QUICKACKS } else { 0 });
         self.last_arrival = now;
@@ -196,8 +197,8 @@ impl Receiver {
                 }
             }
             EcnMode::Dctcp => {
-                // RFC 8257, section 3.2: when CE changes, an ACK that is owed leaves before, with
-                // the old state.
+                // RFC 8257, section 3.2: when CE changes, a pending ACK is sent first, with the old
+                // state.
                 if ce != self.ce_state {
                     let owes = self.delack_at != NEVER;
                     self.echo = self.ce_state;
@@ -213,7 +214,7 @@ impl Receiver {
         None
     }
 
-    /// The segment closed (part of) the first hole.
+    /// The segment filled (part of) the first hole.
     #[cold]
     fn fill(&mut self) {
         if self.ranges[0].0 <= self.next {
@@ -236,7 +237,7 @@ impl Receiver {
     #[cold]
     fn out_of_order(&mut self, seq: u64) {
         let place = match self.ranges.last() {
-            // Mostly it follows all others, which saves the search.
+            // It usually follows all others, which saves the search.
             Some(last) if last.1 <= seq => self.ranges.len() - usize::from(last.1 == seq),
             _ => self.ranges.partition_point(|r| r.1 < seq),
         };
@@ -280,10 +281,10 @@ impl Receiver {
         self.sack_count = num::low_u8(kept as u64);
     }
 
-    /// After `on_data`: whether an ACK leaves now; otherwise a timer may have been set.
+    /// After `on_data`: returns whether an ACK is sent now; otherwise a timer may have been set.
     #[inline(always)]
     pub fn ack_due(&mut self, now: Nanos) -> bool {
-        // Which of the three it is alternates: one branch on all of them is guessed better.
+        // Which of the three applies alternates: one branch on all of them is predicted better.
         if (self.next - self.acked >= u64::from(self.config.delack))
             | (self.quick > 0)
             | self.ack_now
@@ -299,8 +300,8 @@ impl Receiver {
         self.compress(now)
     }
 
-    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one for 45 segments, or when
-    /// `compressed_at` is due.
+    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one per 45 segments or at
+    /// `compressed_at`.
     fn compress(&mut self, now: Nanos) -> bool {
         if !self.config.sack || self.compressed >= COMPRESSED {
             return true;
@@ -321,15 +322,15 @@ impl Receiver {
         false
     }
 
-    /// The ACK that leaves now.
+    /// Returns the ACK to be sent now.
     pub fn ack(&mut self) -> Ack {
         let mut ack = Ack::default();
         self.write_ack(&mut ack);
         ack
     }
 
-    /// Writes the ACK that leaves now where it will lie: a copy of what was just written in small
-    /// pieces would stall.
+    /// Writes the ACK to be sent now in place: copying what was just written in small parts would
+    /// stall the processor.
     #[inline]
     pub fn write_ack(&mut self, ack: &mut Ack) {
         self.quick = self.quick.saturating_sub(1);

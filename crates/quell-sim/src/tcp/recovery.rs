@@ -12,7 +12,7 @@ use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
 const MAX_REORDERING: u32 = 300;
 
 impl Sender {
-    /// `tcp_fastretrans_alert`: what an ACK that is not plain progress means.
+    /// `tcp_fastretrans_alert`: handles an ACK that is not plain progress.
     #[cold]
     pub(super) fn alert(
         &mut self,
@@ -34,8 +34,8 @@ impl Sender {
             self.retrans_stamp = 0;
         } else if self.s.una >= self.high_seq {
             match self.s.state {
-                // CWR lasts until something above high_seq is acknowledged, so that the CWR flag
-                // reached the receiver.
+                // CWR lasts until a segment above `high_seq` is acknowledged, so that the CWR flag
+                // has reached the receiver.
                 CaState::Cwr if self.s.una != self.high_seq => {
                     self.end_cwnd_reduction(now, cc);
                     self.set_state(now, CaState::Open, cc);
@@ -96,7 +96,7 @@ impl Sender {
         Rexmit::Lost
     }
 
-    /// Enters recovery if something is lost; otherwise back to Open or Disorder.
+    /// Enters recovery if a segment is lost; otherwise returns to Open or Disorder.
     fn suspect(&mut self, now: Nanos, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.s.lost_out == 0 {
             self.try_to_open(now, f, cc);
@@ -112,8 +112,8 @@ impl Sender {
             return;
         }
         if !self.c.sack {
-            // RFC 6582: the third duplicate (later after reordering), or a partial ACK in recovery,
-            // tells that the first segment is lost.
+            // RFC 6582: the third duplicate (more after reordering), or a partial ACK in recovery,
+            // means that the first segment is lost.
             let partial = self.s.state == CaState::Recovery && f.acked;
             let third = self.s.state < CaState::Recovery && self.s.sacked_out >= self.reordering;
             if (partial || third) && self.segs.flags(self.s.una) & LOST == 0 {
@@ -134,8 +134,8 @@ impl Sender {
         }
     }
 
-    /// `tcp_check_reno_reordering`: more duplicates than segments can have left, one at least being
-    /// the hole, are reordering.
+    /// `tcp_check_reno_reordering`: if there are more duplicates than segments can have left the
+    /// network, at least one being the hole, there was reordering.
     pub(super) fn limit_reno_sack(&mut self, acked: u32) {
         let out = self.packets_out();
         let holes = self.s.lost_out.max(1).min(out);
@@ -234,7 +234,7 @@ impl Sender {
         self.cwr = true;
     }
 
-    /// `tcp_cwnd_reduction`: proportional rate reduction, with the slow start bound below the
+    /// `tcp_cwnd_reduction`: proportional rate reduction, with the slow-start bound below the
     /// threshold.
     pub(super) fn cwnd_reduction(&mut self, delivered: u32, lost: u32, acked: bool) {
         if delivered == 0 || self.s.prior_cwnd == 0 {
@@ -362,7 +362,7 @@ impl Sender {
         true
     }
 
-    /// `tcp_process_loss`, with F-RTO (RFC 5682, section 3.1), which Linux does without SACK too.
+    /// `tcp_process_loss`, with F-RTO (RFC 5682, section 3.1), which Linux also does without SACK.
     fn process_loss(
         &mut self,
         now: Nanos,
@@ -446,7 +446,7 @@ impl Sender {
         if !self.tlp_again || f.dsack_tlp {
             self.tlp_high = 0;
         } else if ack > self.tlp_high {
-            // The probe repaired a loss: answer it as such.
+            // The probe repaired a loss: reduce the window as after a loss.
             self.init_cwnd_reduction(now, cc);
             self.set_state(now, CaState::Cwr, cc);
             self.end_cwnd_reduction(now, cc);
@@ -456,7 +456,7 @@ impl Sender {
         }
     }
 
-    /// Unmarks the copy of a segment that is under way, before it is sent again.
+    /// Before a segment is retransmitted, removes the mark that an earlier copy is in flight.
     pub(super) fn forget_copy(&mut self, seq: u64) {
         let flags = self.segs.flags(seq);
         if flags & RETRANS != 0 {

@@ -7,7 +7,7 @@ use quell_qdisc::{Nanos, SEC, US, num};
 pub const MAX_RTO: Nanos = 120 * SEC;
 /// `TCP_TIMEOUT_INIT`.
 pub const INITIAL_RTO: Nanos = SEC;
-/// Window of the lowest RTT (`tcp_min_rtt_wlen`).
+/// Window of the lowest RTT, ns (`tcp_min_rtt_wlen`).
 const MIN_RTT_WINDOW: Nanos = 300 * SEC;
 
 /// The estimator.
@@ -22,13 +22,13 @@ pub struct Rtt {
     min_rto: u32,
     ns3: bool,
     min_at: Nanos,
-    /// RTO without backoff.
+    /// RTO without backoff, ns.
     pub rto: Nanos,
 }
 
 impl Rtt {
-    /// No sample yet. `ns3` takes RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298, section 2.4)
-    /// instead of Linux's srtt + max(4 rttvar, min_rto).
+    /// An estimator without samples. With `ns3`, RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298,
+    /// section 2.4) instead of Linux's srtt + max(4 rttvar, min_rto).
     pub fn new(min_rto: Nanos, ns3: bool) -> Self {
         Self {
             srtt8: 0,
@@ -43,28 +43,28 @@ impl Rtt {
         }
     }
 
-    /// The smoothed RTT; 0 before the first sample.
+    /// Smoothed RTT, ns; 0 before the first sample.
     #[inline]
     pub fn srtt(&self) -> Nanos {
         u64::from(self.srtt8) * (US / 8)
     }
 
-    /// The least RTO.
+    /// Minimum RTO, ns.
     pub fn min_rto(&self) -> Nanos {
         u64::from(self.min_rto) * US
     }
 
-    /// A new lowest RTT is due (the old one left the window), or this is lower.
+    /// Replaces the lowest RTT if `rtt` is not above it, or if the lowest is older than the window.
     #[inline]
     pub fn update_min(&mut self, now: Nanos, rtt: Nanos, min: &mut Nanos) {
-        // Selected, not branched: on a queue that often empties, the lowest RTT comes again and
-        // again at random.
+        // A select instead of a branch: on a queue that often empties, the lowest RTT recurs at
+        // random.
         let fresh = (rtt <= *min) | (now - self.min_at > MIN_RTT_WINDOW);
         *min = if fresh { rtt.max(US) } else { *min };
         self.min_at = if fresh { now } else { self.min_at };
     }
 
-    /// One sample, of an ACK that moved `una`; `nxt` ends the present round.
+    /// Adds a sample, from an ACK that advanced `una`; `nxt` ends the current round.
     #[inline]
     pub fn sample(&mut self, rtt: Nanos, una: u64, nxt: u64) {
         let floor = if self.ns3 { 0 } else { self.min_rto };
@@ -79,7 +79,7 @@ impl Rtt {
             let error = m.cast_signed() - (self.srtt8 >> 3).cast_signed();
             self.srtt8 = self.srtt8.wrapping_add_signed(error);
             let growth = error.abs() - (self.mdev4 >> 2).cast_signed();
-            // A falling RTT must not raise the RTO. Which of both it does is random: no branch.
+            // A falling RTT must not raise the RTO. No branch, because the direction is random.
             let shift = 3 * i32::from((error < 0) & (growth > 0));
             self.mdev4 = self.mdev4.wrapping_add_signed(growth >> shift);
             if self.mdev4 > self.mdev_max {

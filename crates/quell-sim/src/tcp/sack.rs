@@ -9,7 +9,7 @@ use crate::cc::RateSample;
 use crate::packet::{Ack, SACK_BLOCKS, expand};
 
 impl Sender {
-    /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is processed.
+    /// `tcp_sacktag_write_queue`: processes only what the last ACK's blocks did not cover.
     pub(super) fn sacktag(
         &mut self,
         now: Nanos,
@@ -33,7 +33,7 @@ impl Sender {
             let end = expand(una, end).min(self.s.nxt);
             let mut seq = expand(una, start).max(una);
             while seq < end {
-                // Which of the known blocks it is in is a guess, so all are compared.
+                // Which known block contains it is unpredictable, so all are compared.
                 let end_of = |b: (u64, u64)| if b.0 <= seq { b.1 } else { 0 };
                 let after = end_of(k1).max(end_of(k2)).max(end_of(k3));
                 if after > seq {

@@ -1,11 +1,11 @@
-//! The sender's scoreboard: for each segment in flight the time it was last sent and its state,
-//! eight bytes in all.
+//! The sender's scoreboard: for each segment in flight the time it was last sent and its flags, in
+//! eight bytes.
 
 use quell_qdisc::{Nanos, num};
 
 /// SACKed by the receiver.
 pub const SACKED: u8 = 1;
-/// Retransmitted, and that copy is believed to be under way.
+/// Retransmitted, and the copy is believed to be in flight.
 pub const RETRANS: u8 = 2;
 /// Believed lost.
 pub const LOST: u8 = 4;
@@ -30,7 +30,7 @@ impl Segments {
         num::index(seq) & (self.slots.len() - 1)
     }
 
-    /// Makes room for `count` segments from `una` on.
+    /// Makes room for `count` segments starting with `una`.
     #[inline]
     pub fn reserve(&mut self, una: u64, count: u32) {
         if count as usize > self.slots.len() {
@@ -48,19 +48,19 @@ impl Segments {
         }
     }
 
-    /// When the segment was last sent.
+    /// Time at which the segment was last sent, ns.
     #[inline]
     pub fn sent(&self, seq: u64) -> Nanos {
         self.slots[self.at(seq)] >> 8
     }
 
-    /// Its flags.
+    /// Flags of the segment.
     #[inline]
     pub fn flags(&self, seq: u64) -> u8 {
         num::low_u8(self.slots[self.at(seq)])
     }
 
-    /// Notes a transmission at `now`, with these flags from now on.
+    /// Records a transmission at `now` and sets the flags.
     #[inline]
     pub fn set(&mut self, seq: u64, now: Nanos, flags: u8) {
         let place = self.at(seq);

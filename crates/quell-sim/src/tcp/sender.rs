@@ -1,4 +1,4 @@
-//! The sending half of a connection: what an ACK does (`tcp_ack` of Linux), with the scoreboard.
+//! The sending half of a connection: processing of ACKs (`tcp_ack` of Linux), with the scoreboard.
 //!
 //! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK
 //! (paths of quell keep order, so `reord_seen` never becomes true); no SACK reneging; the receive
@@ -16,7 +16,7 @@ use crate::cc::{AckEvent, CaState, CongestionControl, EcnMode, RateSample, Sock}
 use crate::packet::{Ack, SACK_BLOCKS, expand};
 
 impl Sender {
-    /// A sender that has not connected.
+    /// A sender that is not connected.
     pub fn new(c: Config, rtt: Rtt, cc: &CongestionControl) -> Self {
         Self {
             s: Sock {
@@ -62,12 +62,12 @@ impl Sender {
         }
     }
 
-    /// The application sends for ever.
+    /// Whether the application sends without end.
     pub fn is_endless(&self) -> bool {
         self.c.end == u64::MAX
     }
 
-    /// Everything was sent and acknowledged.
+    /// Whether all segments were sent and acknowledged.
     #[inline]
     pub fn finished(&self) -> bool {
         self.s.una == self.c.end
@@ -83,20 +83,20 @@ impl Sender {
         self.c.ect
     }
 
-    /// When a segment in flight was sent; `None` if it is not, or was sent again: which copy
-    /// arrived is unknown.
+    /// Departure time of a segment in flight, ns; `None` if it is not in flight, or was
+    /// retransmitted, so that the copy that arrived is unknown.
     pub fn sent_once(&self, low: u32) -> Option<Nanos> {
         let seq = expand(self.s.una, low);
         let in_flight = (self.s.una..self.s.nxt).contains(&seq);
         (in_flight && self.segs.flags(seq) & EVER == 0).then(|| self.segs.sent(seq))
     }
 
-    /// Segments sent so far, each copy counted.
+    /// Number of segments sent so far, retransmissions included.
     pub fn sent(&self) -> u64 {
         self.s.nxt - self.c.first + self.retransmits
     }
 
-    /// Payload of a segment.
+    /// Payload of a segment, bytes.
     #[inline]
     pub fn payload(&self, seq: u64) -> u32 {
         if seq + 1 == self.c.end {
@@ -112,7 +112,7 @@ impl Sender {
         self.s.packets_out()
     }
 
-    /// An ACK arrives.
+    /// Handles an ACK.
     #[inline]
     pub fn on_ack<E: Egress>(
         &mut self,
@@ -131,7 +131,7 @@ impl Sender {
         let cumulative = expand(prior_una, a.cumulative);
         self.ts_recent = a.tsval;
         if cumulative < prior_una || a.syn {
-            return; // from before: the paths keep order, so it says nothing new
+            return; // an old ACK: the paths keep order, so it contains nothing new
         }
         if self.is_plain(a, cumulative) {
             return self.on_plain_ack(now, cumulative, cc, egress);
@@ -150,7 +150,7 @@ impl Sender {
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
         // Without SACK a duplicate ACK means that a segment has left the network.
-        // What is marked lost may be acknowledged before pacing or the window let it be resent.
+        // A segment marked lost may be acknowledged before pacing or the window let it be resent.
         let clean = a.count == 0
             && self.s.sacked_out == 0
             && self.s.lost_out == 0
@@ -207,8 +207,8 @@ impl Sender {
         self.write_xmit(now, cc, egress, false);
     }
 
-    /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it
-    /// at each step.
+    /// Whether the ACK and the connection are ordinary: `on_plain_ack` then has the effect of
+    /// `on_ack`, with fewer checks.
     #[inline]
     fn is_plain(&self, a: &Ack, cumulative: u64) -> bool {
         cumulative > self.s.una
@@ -234,14 +234,14 @@ impl Sender {
         cc.cong_avoid(&mut self.s, now, acked);
         let before = self.s.nxt;
         self.write_xmit(now, cc, egress, false);
-        // New data set the probe's timer, and without SACK there is none.
+        // New data set the probe's timer; without SACK there is none.
         if self.s.nxt == before || !self.c.sack {
             self.set_xmit_timer(now);
         }
     }
 
-    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is
-    /// acknowledged: the newest segment's RTT.
+    /// `tcp_clean_rtx_queue` if no acknowledged segment was ever lost, SACKed or resent. Returns
+    /// the newest segment's RTT.
     #[inline]
     fn clean_fast(&mut self, now: Nanos, cumulative: u64, cc: &mut CongestionControl) -> Nanos {
         let acked = num::low_u32(cumulative - self.s.una);
@@ -264,7 +264,7 @@ impl Sender {
         self.backoff = 0;
     }
 
-    /// SACK blocks, then what is acknowledged, one segment at a time.
+    /// Processes SACK blocks, then the acknowledged segments one by one.
     #[cold]
     fn clean_slow(
         &mut self,
@@ -336,7 +336,7 @@ impl Sender {
         }
         self.s.una = end;
         if self.s.sacked_out == 0 {
-            self.seen = [(0, 0); SACK_BLOCKS]; // all below `una`: 32 bits of them would come round again
+            self.seen = [(0, 0); SACK_BLOCKS]; // all are below `una`; their low 32 bits would recur
         }
         if !self.c.sack && acked > 0 {
             self.limit_reno_sack(acked);
@@ -349,8 +349,8 @@ impl Sender {
         cc.pkts_acked(&mut self.s, now, acked, rs.rtt);
     }
 
-    /// `tcp_ack_update_rtt`: Karn's rule, with SACK times and timestamps where the acknowledged
-    /// data give no sample.
+    /// `tcp_ack_update_rtt`: Karn's rule, with SACK times and timestamps if the acknowledged data
+    /// give no sample.
     fn slow_rtt(
         &mut self,
         now: Nanos,
@@ -389,7 +389,8 @@ impl Sender {
         }
     }
 
-    /// ECN feedback (`tcp_newly_delivered`, `tcp_in_ack_event`): whether the ACK tells of marks.
+    /// ECN feedback (`tcp_newly_delivered`, `tcp_in_ack_event`). Returns whether the ACK reports
+    /// marks.
     #[inline]
     fn on_ecn_feedback(
         &mut self,

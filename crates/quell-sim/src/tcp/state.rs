@@ -1,5 +1,4 @@
-//! The state of a sender, which each file of this folder changes in its part: as Linux's
-//! `tcp_sock`.
+//! The state of a sender, as in Linux's `tcp_sock`; each file of this folder changes its part.
 
 use std::collections::VecDeque;
 
@@ -10,14 +9,15 @@ use super::segments::Segments;
 use crate::cc::{Lost, Sock};
 use crate::packet::{FlowId, Pkt, SACK_BLOCKS};
 
-/// Where a sender's packets go.
+/// Destination of a sender's packets.
 pub trait Egress {
-    /// The packet of `len` bytes that `make` makes leaves the sender now.
+    /// Sends the packet of `len` bytes that `make` returns.
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
-    /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise
-    /// false, and nothing happens.
+    /// `send` for `count` packets, which `make` returns by number, if all of them can be sent at
+    /// once; otherwise returns false without effect.
     fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
-    /// A segment is about to be sent again; `sent_once`: when it had been sent, if once only.
+    /// A segment is about to be retransmitted; `sent_once`: its departure, if it was sent only
+    /// once.
     fn sends_again(&mut self, _now: Nanos, _seq: u64, _sent_once: Option<Nanos>) {}
 }
 
@@ -25,44 +25,44 @@ pub trait Egress {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    /// Whose it is.
+    /// The flow it belongs to.
     pub flow: FlowId,
     /// Flow hash of its packets.
     pub hash: u32,
-    /// Payload bytes per segment.
+    /// Maximum payload of a segment, bytes.
     pub mss: u32,
-    /// Bytes a full segment takes on its first link.
+    /// Size of a full segment on its first link, bytes.
     pub wire_bytes: u32,
-    /// The segment behind the last one; `u64::MAX`: without end.
+    /// Number of the segment behind the last one; `u64::MAX`: the flow has no end.
     pub end: u64,
-    /// Nanoseconds in which the application offers one segment; 0: all at once.
+    /// Time in which the application offers one segment, ns; 0: all are offered at once.
     pub offer_ns: u64,
     /// ECN field of new data.
     pub ect: Ecn,
     /// Receive window, segments.
     pub window: u32,
-    /// Bytes missing in the last of them to a full segment.
+    /// Difference of the last segment's payload from a full one, bytes.
     pub last_short: u32,
-    /// SACK with RACK-TLP.
+    /// Use SACK with RACK-TLP.
     pub sack: bool,
-    /// RFC 3042.
+    /// Use limited transmit (RFC 3042).
     pub limited_transmit: bool,
-    /// Spread each window over the round trip.
+    /// Pace: spread each window over the round-trip time.
     pub pacing: bool,
-    /// Number of the first segment: 0 but where a test wants to see 32 bits run over.
+    /// Number of the first segment: 0, except in tests of the wrap of 32 bits.
     pub first: u64,
-    /// Initial window.
+    /// Initial window, segments.
     pub iw: u32,
 }
 
-/// The sender.
+/// The sending half of a connection.
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
-/// are what a packet costs.
+/// The fields keep this order, those that every packet needs first: with a thousand flows, cache
+/// misses dominate the cost of a packet.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Sender {
-    /// What congestion control sees.
+    /// The state that congestion control reads and sets.
     pub s: Sock,
     pub(super) timer_at: Nanos,
     pub(super) pace_at: Nanos,
@@ -79,15 +79,15 @@ pub struct Sender {
     pub(super) cwr: bool,
     pub(super) frto: bool,
     pub(super) tlp_again: bool,
-    /// Neither ECN nor rate samples nor a congestion control with full control: an ACK without
-    /// trouble takes the short path.
+    /// There are no ECN, no rate samples and no congestion control with full control, so an
+    /// ordinary ACK takes the short path.
     pub(super) plain: bool,
     pub(super) rate: Option<Box<RateRing>>,
     pub(super) c: Config,
-    /// Round-trip times.
+    /// Estimator of RTT and RTO.
     pub rtt: Rtt,
     pub(super) rack: Rack,
-    /// Segments sent again.
+    /// Number of segments retransmitted.
     pub retransmits: u64,
     pub(super) again: VecDeque<(u64, Nanos)>,
     pub(super) started: Nanos,
@@ -95,20 +95,20 @@ pub struct Sender {
     pub(super) high_seq: u64,
     pub(super) undo_marker: Option<u64>,
     pub(super) undo_retrans: i32,
-    /// Duplicate ACKs that make a loss, without SACK.
+    /// Number of duplicate ACKs that mean a loss without SACK.
     pub(super) reordering: u32,
     pub(super) prior_ssthresh: u32,
     pub(super) prr_delivered: u32,
     pub(super) prr_out: u32,
     pub(super) hint: u64,
-    /// The last ACK's SACK blocks, as they travelled; empty again once nothing is SACKed.
+    /// SACK blocks of the last ACK, in 32 bits; cleared once no segment is SACKed.
     pub(super) seen: [(u32, u32); SACK_BLOCKS],
     pub(super) ce_seen: u32,
-    /// The receiver's clock as the last ACK had it, which segments echo.
+    /// The receiver's clock in the last ACK, which segments echo.
     pub(super) ts_recent: u32,
 }
 
-/// What one ACK turned out to say (the FLAG_ bits of `tcp_ack`).
+/// Findings about one ACK (the FLAG_ bits of `tcp_ack`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
     /// New segments were acknowledged cumulatively.
@@ -139,7 +139,7 @@ pub(super) enum Rexmit {
     New,
 }
 
-/// What the sender's one timer waits for.
+/// Kind of the event that the sender's one timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// Nothing.
@@ -152,15 +152,15 @@ pub enum Timer {
     Reorder,
 }
 
-/// When the first and the last of the newly SACKed segments that were sent once had been sent; 0:
-/// none.
+/// Departures of the first and the last of the newly SACKed segments that were sent only once, ns;
+/// 0: none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SackTimes {
     pub first: Nanos,
     pub last: Nanos,
 }
 
-/// The most recently sent segment that arrived, and the reordering window.
+/// State of RACK: the most recently sent segment that was delivered, and the reordering window.
 #[derive(Clone, Debug)]
 pub struct Rack {
     pub(super) sent: Nanos,
@@ -170,7 +170,7 @@ pub struct Rack {
     pub(super) round: u64,
     pub(super) steps: u8,
     pub(super) persist: u8,
-    /// A D-SACK came in this round.
+    /// A D-SACK arrived in this round.
     pub(super) dsack_seen: bool,
 }
 
@@ -204,22 +204,22 @@ impl Rack {
         self.sent > sent || self.sent == sent && self.end > end
     }
 
-    /// Everything has to be checked again from `una` on.
+    /// Detection has to start again from `una`.
     pub(super) fn restart(&mut self, una: u64) {
         self.edge = una;
     }
 }
 
-/// What the sender knew of deliveries when it sent a segment.
+/// State of the deliveries when a segment was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) first_sent: Nanos,
     pub(super) delivered_at: Nanos,
     pub(super) delivered: u64,
-    /// In flight with it.
+    /// Packets in flight, this one included.
     pub(super) inflight: u32,
-    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits
-    /// half a cache line.
+    /// `Sock::lost`, its low 31 bits, above a bit for application-limited: the whole fits in half a
+    /// cache line.
     pub(super) lost_limited: u32,
 }
 
@@ -230,7 +230,7 @@ impl Snapshot {
     }
 }
 
-/// Delivery-rate state, only for congestion controls that ask for it.
+/// Delivery-rate state, only for congestion controls that use rate samples.
 #[derive(Clone, Debug, Default)]
 pub struct RateRing {
     pub(super) slots: Vec<Snapshot>,
@@ -242,7 +242,7 @@ pub struct RateRing {
     pub(super) too_much_lost: Option<Lost>,
 }
 
-/// TSval: milliseconds, as Linux's, and never 0.
+/// TSval, ms, as Linux's; never 0.
 #[inline]
 pub(crate) fn timestamp(now: Nanos) -> u32 {
     num::low_u32(now / MS) + 1

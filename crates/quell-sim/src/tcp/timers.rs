@@ -1,6 +1,6 @@
 //! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7)
-//! and RACK's reordering window (`tcp_timer.c` of Linux), beside the pacer's and the application's
-//! own times.
+//! and RACK's reordering window (`tcp_timer.c` of Linux). Pacing and the application have times of
+//! their own.
 
 use quell_qdisc::{MS, NEVER, Nanos, num};
 
@@ -13,7 +13,7 @@ use crate::cc::{CaState, CongestionControl};
 pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
 
 impl Sender {
-    /// When `on_timer` is due.
+    /// Time at which to call `on_timer`, ns.
     #[inline]
     pub fn deadline(&self) -> Nanos {
         self.timer_at.min(self.pace_at).min(self.offer_at)
@@ -34,8 +34,8 @@ impl Sender {
         self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
     }
 
-    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's
-    /// transmission.
+    /// `tcp_rearm_rto`: after a probe or reordering timer, the RTO counts from the transmission of
+    /// the first unacknowledged segment.
     pub(super) fn rearm_rto(&mut self, now: Nanos) {
         if self.packets_out() == 0 {
             self.set_timer(Timer::None, NEVER);
@@ -89,7 +89,7 @@ impl Sender {
         true
     }
 
-    /// A deadline passed.
+    /// Handles a deadline.
     pub fn on_timer<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
         if self.offer_at <= now {
             self.offer_at = NEVER;
@@ -147,8 +147,8 @@ impl Sender {
         self.set_timer(Timer::Rto, now + self.rto());
     }
 
-    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last
-    /// segment again.
+    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): sends new data if there are any, else the
+    /// last segment again.
     fn on_probe_timer<E: Egress>(
         &mut self,
         now: Nanos,
