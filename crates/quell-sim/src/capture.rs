@@ -1,5 +1,5 @@
-//! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's
-//! state.
+//! Captures of a world's bottleneck. Header fields that a descriptor lacks are restored from the
+//! flow's state.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -31,8 +31,8 @@ impl Capture {
         Ok(Self { writer, file })
     }
 
-    /// Writes what happened at the bottleneck at this instant. ACKs are looked up in the store,
-    /// which keeps them at least so long.
+    /// Writes the packets that left the bottleneck or were dropped at this instant. The store keeps
+    /// their ACKs at least until then.
     pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
         let capture = &mut world.net.ports[0].trace_mut().capture;
         let mut packets = capture.replace(Vec::new()).unwrap_or_default();
@@ -49,7 +49,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Writes what is still buffered.
+    /// Writes buffered data.
     pub fn finish(self) -> Result<(), Error> {
         let done = self.writer.finish();
         done.map(drop).map_err(|e| failed(&self.file, &e))
@@ -112,7 +112,7 @@ impl Capture {
     }
 }
 
-/// What a packet's header owes to its connection.
+/// Header fields that come from the connection.
 struct Flow {
     mss: u32,
     window: u16,

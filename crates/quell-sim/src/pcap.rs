@@ -1,10 +1,10 @@
-//! A capture of the bottleneck that Wireshark reads: pcapng (draft-ietf-opsawg-pcapng), headers
-//! only, times in nanoseconds of simulated time.
+//! A capture of the bottleneck in a format that Wireshark reads: pcapng (draft-ietf-opsawg-pcapng),
+//! headers only, timestamps in nanoseconds of simulated time.
 //!
-//! Packets that left the queue are on the interface `bottleneck`, those it gave up on the interface
-//! `dropped`, with the cause as the packet's comment; a packet that the queue marked has the
-//! comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to 172.16.0.0 +
-//! i + 1. Payload is not captured but counted, as zeros, in lengths and checksums.
+//! Packets that left the queue are on the interface `bottleneck`, those that it dropped on the
+//! interface `dropped`, with the cause as the packet's comment; a packet that the queue marked has
+//! the comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to
+//! 172.16.0.0 + i + 1. Payload is not captured, but counts, as zeros, in lengths and checksums.
 
 use std::io::{self, Write};
 
@@ -12,14 +12,14 @@ use quell_qdisc::{DropCause, Ecn, Nanos, num};
 
 use crate::scenario::Direction;
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It left the queue.
+    /// It left the queue without CE.
     Sent,
-    /// It left the queue, which had set CE.
+    /// It left the queue with CE.
     Marked,
-    /// The queue gave it up.
+    /// The queue dropped it.
     Dropped(DropCause),
 }
 
@@ -28,19 +28,19 @@ pub enum Fate {
 pub struct PacketView<'a> {
     /// Number of its flow (modulo 2^20, for addresses).
     pub flow: u32,
-    /// Whether it is one of the flow's data packets (`true`) or comes back from its receiver.
+    /// Whether it is a data packet of the flow (`true`) or travels back from the receiver.
     pub data: bool,
-    /// Which way it crosses the bottleneck; upwards the Ethernet addresses are swapped.
+    /// Direction across the bottleneck; upstream the Ethernet addresses are swapped.
     pub direction: Direction,
     /// ECN field of the IP header.
     pub ecn: Ecn,
-    /// Bytes above the TCP or UDP header.
+    /// Bytes behind the TCP or UDP header.
     pub payload: u32,
     /// Transport header.
     pub transport: Transport<'a>,
 }
 
-/// What the transport header says.
+/// Content of the transport header.
 #[derive(Clone, Copy, Debug)]
 pub enum Transport<'a> {
     /// A TCP segment with timestamps (RFC 7323).
@@ -52,16 +52,16 @@ pub enum Transport<'a> {
 /// The fields of a TCP header; numbers are bytes, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpView<'a> {
-    /// SYN: the connection is asked for, with all of Linux's options (40 bytes of TCP), or, coming
-    /// back, granted.
+    /// SYN: a connection request, with all of Linux's options (40 bytes of TCP), or, in the
+    /// opposite direction, its acceptance.
     pub syn: bool,
-    /// PSH: it ends a burst.
+    /// PSH: the segment ends a burst.
     pub push: bool,
     /// First byte of the payload.
     pub seq: u32,
     /// Next byte expected.
     pub ack: u32,
-    /// Receive window as in the header (scaled).
+    /// Receive window as in the header (scaled by [`SCALE`]).
     pub window: u16,
     /// SACK blocks [left, right), newest first; at most three are written.
     pub sack: &'a [(u32, u32)],
@@ -83,10 +83,10 @@ const EPB_FLAGS: u16 = 2;
 /// Direction of `EPB_FLAGS`.
 const OUTBOUND: u32 = 2;
 const LINKTYPE_ETHERNET: u16 = 1;
-/// Ethernet, IPv4 and TCP with all options.
+/// Ethernet, IPv4 and TCP headers with all options, bytes.
 const SNAPLEN: u32 = 14 + 20 + 60;
 
-/// Windows are in units of 128 bytes.
+/// Shift of the window scale: windows are in units of 128 bytes.
 pub const SCALE: u8 = 7;
 
 const ETHERNET: usize = 14;
@@ -96,9 +96,9 @@ const IPV4: usize = 20;
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
-    /// One block, used again for each.
+    /// Buffer of the current block.
     block: Vec<u8>,
-    /// The packet's headers.
+    /// Headers of the current packet.
     frame: Vec<u8>,
     ip_id: u16,
 }
@@ -118,7 +118,7 @@ impl<W: Write> Writer<W> {
         Ok(w)
     }
 
-    /// Adds a packet; times must not go back.
+    /// Writes a packet; times must not decrease.
     pub fn packet(&mut self, now: Nanos, fate: Fate, p: &PacketView) -> io::Result<()> {
         let length = self.build_frame(p);
         let captured = num::count(self.frame.len());
@@ -147,7 +147,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Flushes what is buffered and gives the output back.
+    /// Flushes buffered data and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -181,7 +181,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Leaves room for the length, which `end` fills in.
+    /// Starts a block; `end` fills in the length.
     fn begin(&mut self, kind: u32) {
         self.block.clear();
         self.u32(kind);
@@ -211,7 +211,7 @@ impl<W: Write> Writer<W> {
         self.block.resize(self.block.len().next_multiple_of(4), 0);
     }
 
-    /// Fills `frame` with the headers; the length on the wire, without checksum.
+    /// Fills `frame` with the headers. Returns the length on the wire, without checksum.
     fn build_frame(&mut self, p: &PacketView) -> u32 {
         self.frame.clear();
         self.ethernet(p.direction);
@@ -252,7 +252,7 @@ impl<W: Write> Writer<W> {
         f.extend_from_slice(&[0x45, p.ecn as u8]);
         f.extend_from_slice(&length.to_be_bytes());
         f.extend_from_slice(&self.ip_id.to_be_bytes());
-        // Don't fragment; 64 hops; room for the checksum.
+        // Don't fragment; TTL 64; two bytes for the checksum.
         f.extend_from_slice(&[0x40, 0, 64, protocol, 0, 0]);
         f.extend_from_slice(&src.to_be_bytes());
         f.extend_from_slice(&dst.to_be_bytes());
@@ -311,7 +311,7 @@ impl<W: Write> Writer<W> {
         self.frame.extend_from_slice(&[0; 2]);
     }
 
-    /// Over the pseudo-header and the header; a payload of zeros adds nothing.
+    /// Computed over the pseudo-header and the header; a payload of zeros adds nothing.
     fn transport_checksum(&mut self, protocol: u8, length: u32) {
         let start = ETHERNET + IPV4;
         let field = start + if protocol == 6 { 16 } else { 6 };

@@ -1,4 +1,4 @@
-//! Makes flows from the scenario's tables, and short transfers as they start and end.
+//! Builds flows from the scenario's tables, and short transfers as they start and end.
 
 use std::hash::Hasher;
 
@@ -23,17 +23,17 @@ use crate::scenario::{Direction, Flow, FlowKind, Page, Scenario, Tcp, Video};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
 
-/// Flow slots, and so live flows, that a world can hold.
+/// Maximum number of flow slots, and so of live flows.
 const MAX_SLOTS: usize = u16::MAX as usize;
-/// IP and TCP headers with timestamps.
+/// IP and TCP headers with timestamps, bytes.
 const TCP_HEADERS: u32 = 52;
 
 impl World {
-    /// Fills the flow table.
+    /// Fills the flow table from the scenario.
     pub(crate) fn populate(&mut self) -> Result<(), Error> {
         let scenario = self.scenario.clone();
         for port in 0..self.net.ports.len() {
-            // The wire from this port to the next of a path.
+            // The wire from this port to the next one of a path.
             let delay = self.net.ports[port].delay;
             let class =
                 self.class(|net| net.wires.class(delay, num::low_u8(net.after(port) as u64)))?;
@@ -72,7 +72,7 @@ impl World {
         })
     }
 
-    /// The way of a table's packets, and the wires that make up its round trip.
+    /// The path of a table's packets, and the wires that make up its round trip.
     fn path(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
         if let (Some(wifi), Some(ends)) = (&scenario.wifi, &flow.ends) {
             return self.path_in_cell(wifi, ends, flow.rtt);
@@ -108,8 +108,7 @@ impl World {
         let behind = last(data);
         let inner = delay(data) - behind;
         let rest = flow.rtt.saturating_sub(inner);
-        // On the way back every hop has the delay that it has on the way there, and [link.up] its
-        // own.
+        // On the way back each hop has the same delay as on the way there, and [link.up] its own.
         let hops_back = match flow.direction {
             Direction::Down if hops.1 > 0 => delay((hops.0.max(1), hops.1)),
             _ => 0,
@@ -140,9 +139,9 @@ impl World {
         })
     }
 
-    /// A way through a cell. The round trip without queues and air is that of the wire behind the
-    /// access point: an ACK of data to a station starts at once and has all of it before it, one of
-    /// data from a station has it behind it.
+    /// A path through a cell. The base round trip is the delay of the wire behind the access point:
+    /// ACKs of data to a station enter the station's queue at once and take the whole delay last,
+    /// those of data to the access point take it first. In a mesh all take it last.
     fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Nanos) -> Result<Path, Error> {
         let first_and_last = |net: &Net, ends: &Ends| -> Result<Option<(u8, u8)>, Error> {
             let way = wifi.way(ends.from, ends.to)?;
@@ -166,7 +165,7 @@ impl World {
         })
     }
 
-    /// The way that an application's datagrams take against those of its flow.
+    /// The path of an application's datagrams in the direction opposite to its flow's.
     fn way_back(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
         let (direction, hops) = match flow.direction {
             Direction::Down => (Direction::Up, (0, 0)),
@@ -193,7 +192,7 @@ impl World {
         self.path(scenario, &back)
     }
 
-    /// An application over datagrams: a source at each end.
+    /// Adds an application over datagrams: a source at each end.
     fn add_application(
         &mut self,
         flow: &Flow,
@@ -219,7 +218,7 @@ impl World {
             let slot = self.send_datagrams(flow, path, span, rng.clone(), Some((number, way)))?;
             let ends = self.measures.apps[usize::from(number)].ends();
             if let (Some(ends), FlowKind::VideoCall(call)) = (ends, &flow.kind) {
-                // What it sends goes `way`, what it receives comes from the other.
+                // The end sends in the direction `way` and receives from the other.
                 let from = paths[1 - way as usize];
                 let arrives = Nanos::from(from.outside_us) * US + path.offset;
                 let place = Place {
@@ -233,7 +232,7 @@ impl World {
         Ok(())
     }
 
-    /// An application over TCP.
+    /// Adds an application over TCP.
     fn add_client(
         &mut self,
         flow: &Flow,
@@ -258,7 +257,7 @@ impl World {
             _ => return Ok(()),
         };
         let id = self.slot(Slot::Free)?;
-        // Its own packets are requests, which go where the ACKs go.
+        // Its own packets are requests, which take the path of the ACKs.
         let requests = Path {
             data: path.acks.unwrap_or(path.data),
             ..path
@@ -275,10 +274,10 @@ impl World {
         Ok(())
     }
 
-    /// Room for another flow's results.
+    /// Adds a report of another flow.
     fn report(&mut self, flow: &Flow, mut report: Report) -> u16 {
         if flow.kind.tcp().is_some() && !self.measures.is_detailed() {
-            report.delays = None; // as with round trips: what many flows note would crowd the caches
+            report.delays = None; // as with RTTs: records of many flows would fill the caches
         }
         let place = num::index_u16(self.measures.reports.len());
         self.labels.push(self.labels_of(flow, report.down));
@@ -289,7 +288,7 @@ impl World {
         place
     }
 
-    /// A source of datagrams whose results have the last place.
+    /// Adds a source of datagrams, whose report is the last one.
     fn send_datagrams(
         &mut self,
         flow: &Flow,
@@ -375,7 +374,7 @@ impl World {
         })
     }
 
-    /// Keyed hash of a fresh flow (0) or of the other direction of the flow made last (1).
+    /// Keyed hash of a new flow (0) or of the opposite direction of the last new flow (1).
     pub(crate) fn hash(&mut self, direction: u8) -> u32 {
         self.next_id += u64::from(direction == 0);
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
@@ -384,7 +383,7 @@ impl World {
         num::low_u32(hasher.finish())
     }
 
-    /// A TCP connection that starts at `span.0`.
+    /// Adds a TCP connection that starts at `span.0`.
     pub(crate) fn connect(
         &mut self,
         tcp: &Tcp,
@@ -467,7 +466,7 @@ impl World {
         Ok(id)
     }
 
-    /// The next short transfer begins.
+    /// Starts the next short transfer.
     pub(crate) fn on_web(&mut self, slot: u16) {
         let now = self.now;
         let Slot::Web(web) = &mut self.slots[usize::from(slot)] else {
@@ -488,7 +487,7 @@ impl World {
         }
     }
 
-    /// A transfer is complete.
+    /// Handles the completion of a transfer.
     pub(crate) fn finish(&mut self, slot: u16) {
         let Slot::Tcp(c) = &mut self.slots[usize::from(slot)] else {
             return;
@@ -501,7 +500,7 @@ impl World {
         self.close(slot);
     }
 
-    /// A connection ends; packets of it that are still in flight are ignored.
+    /// Closes a connection; its packets still in flight are ignored.
     pub(crate) fn close(&mut self, slot: u16) {
         let i = usize::from(slot);
         let Slot::Tcp(c) = &self.slots[i] else { return };
@@ -514,7 +513,7 @@ impl World {
     }
 }
 
-/// In 32 bits: beyond 71 minutes a path's delay is taken for that.
+/// A time in µs, in 32 bits; longer ones than 71 minutes are cut to that.
 fn in_us(time: Nanos) -> u32 {
     u32::try_from(time / US).unwrap_or(u32::MAX)
 }

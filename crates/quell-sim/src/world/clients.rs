@@ -1,4 +1,4 @@
-//! Clients of applications in a world: their messages, connections and servers.
+//! Clients of applications: their messages, connections and servers.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::packet::{Ack, FlowId, Kind, Pkt, micros};
 use crate::slot::{End, Slot, source};
 
 impl World {
-    /// Lets a client do something, then what its model wants, then sleep.
+    /// Runs `act` for a client, then the actions that its model requests, then sets its timer.
     fn with_client(&mut self, slot: u16, act: impl FnOnce(&mut Self, &mut Client)) {
         let place = usize::from(slot);
         let mut taken = std::mem::replace(&mut self.slots[place], Slot::Free);
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// A client's time is there.
+    /// A client's time has come.
     #[cold]
     pub(crate) fn wake_client(&mut self, slot: u16) {
         self.with_client(slot, |world, client| {
@@ -130,7 +130,7 @@ impl World {
         self.transmit(client, serial, what);
     }
 
-    /// Sends a message the way that ACKs take: so an exchange takes the round trip and the queues.
+    /// Sends a message on the path of ACKs, so an exchange takes the round trip and the queues.
     fn transmit(&mut self, client: &Client, serial: u32, what: MessageKind) {
         let size = match what {
             MessageKind::Query => QUERY,
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// A client's message is behind the last queue on its way.
+    /// A client's message has left the last queue on its path.
     pub(crate) fn forward_message(&mut self, home: u16, flow: FlowId, serial: u32) {
         *self.net.acks.push(self.now, home) = Ack {
             flow,
@@ -169,7 +169,7 @@ impl World {
     pub(crate) fn serve(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
             let Some(i) = client.messages.iter().position(|m| m.serial == serial) else {
-                return; // it came before, or the client has hung up
+                return; // it arrived before, or the client has hung up
             };
             let (number, segments) = match client.messages[i].what {
                 MessageKind::Query => {
@@ -197,7 +197,7 @@ impl World {
         });
     }
 
-    /// The answer to a question for a name has reached the client.
+    /// The answer to a name query has reached the client.
     #[cold]
     pub(crate) fn answered(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
@@ -209,7 +209,7 @@ impl World {
         });
     }
 
-    /// A connection has nothing to send; the first time that is when it is open.
+    /// A connection has no data to send; the first such time is when it opens.
     #[cold]
     pub(crate) fn client_idle(&mut self, slot: u16, number: u8) {
         self.with_client(slot, |world, client| {
@@ -223,7 +223,7 @@ impl World {
         });
     }
 
-    /// A connection of a client has all segments before `next`.
+    /// A client's connection has received all segments before `next`.
     #[cold]
     pub(crate) fn client_received(&mut self, slot: u16, number: u8, next: u64) {
         self.with_client(slot, |world, client| {

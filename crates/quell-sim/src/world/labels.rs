@@ -1,4 +1,4 @@
-//! Labels of the packets of a world's flows, and hosts that lie.
+//! Labels of the packets of a world's flows, and far hosts that attack the control loop.
 
 use quell_qdisc::{Discipline, Labels, num};
 
@@ -10,7 +10,7 @@ use crate::slot::{NO_PORT, Path};
 use crate::stamps::DelayAttack;
 
 impl World {
-    /// Which queues want labels, and which want to know what ACKs say.
+    /// Notes which queues read labels, and which read ACKs.
     pub(crate) fn ask_queues(&mut self) {
         for (i, port) in self.net.ports.iter_mut().enumerate() {
             let wants = port.queue.discipline().wants();
@@ -23,7 +23,7 @@ impl World {
         }
     }
 
-    /// The labels of a table's packets in one of the two directions.
+    /// Labels of a table's packets in one direction.
     pub(crate) fn labels_of(&self, flow: &Flow, down: bool) -> Labels {
         if self.net.labelled.is_empty() {
             return Labels::default();
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Where a table's data come from and where they go.
+    /// Names of the hosts where a table's data come from and go to.
     fn ends(&self, flow: &Flow) -> (String, String) {
         if let (Some(wifi), Some(ends)) = (&self.scenario.wifi, &flow.ends) {
             let name = |node: u16| format!("node {}", wifi.nodes[usize::from(node)].name);
@@ -61,7 +61,7 @@ impl World {
         hash(self.key, name)
     }
 
-    /// Notes what the packets of a new flow carry at the queues that ask.
+    /// Sets the labels of a new flow at the queues that read them.
     pub(crate) fn label(&mut self, flow: FlowId, path: &Path, mut data: Labels) {
         if self.net.labelled.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl World {
             let passes = path.data.0 != NO_PORT && self.net.way(path.data).any(|p| p == place);
             let port = &mut self.net.ports[place];
             port.trace_mut().label(flow.slot, [data, acks]);
-            // What leaves a queue that washes has no DSCP further on.
+            // Packets that leave a queue with the option `wash` have no DSCP at later queues.
             let washed = port.queue.discipline().wants().washed;
             if washed && passes {
                 data.dscp = 0;
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Lets far hosts lie.
+    /// Starts an attack by reflectors and far hosts.
     pub fn lie(&mut self, lie: DelayAttack) {
         if let Some(stamps) = &mut self.net.stamps {
             let hosts = lie

@@ -30,22 +30,23 @@ use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
 use crate::wifi;
 use lookahead::Lookahead;
 
-/// Queues on the way down: 8 bits number them, the way up, and the end of each way.
+/// Maximum number of queues downstream: 8 bits also number the up link's queue and the end of a
+/// path.
 const MAX_PORTS: usize = 254;
 
-/// Why `run_until` came back.
+/// Reason for which `run_until` returned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
     /// The time asked for is reached.
     Done,
-    /// An outside controller must set the knobs. Where a packet waits for that, the world continues
-    /// only with an answer.
+    /// An outside controller must set the knobs. If a packet waits for that, the world continues
+    /// only after the decision.
     Decide {
-        /// Of which queue (0: the bottleneck).
+        /// Number of the queue (0: the bottleneck).
         queue: usize,
-        /// Of which of its sub-queues; `None`: of the queue.
+        /// Number of the sub-queue; `None`: the decision is about the whole queue.
         sub_queue: Option<usize>,
-        /// The queue's readings.
+        /// Gauges of the queue.
         gauges: Gauges,
     },
 }
@@ -61,18 +62,18 @@ pub struct World {
     pub(crate) next_id: u64,
     pub(crate) key: (u64, u64),
     pub(crate) measures: Measures,
-    /// Labels of each report's data.
+    /// By report: labels of the data.
     pub(crate) labels: Vec<Labels>,
-    /// Their far hosts.
+    /// By report: hash of the far host.
     pub(crate) far_hosts: Vec<u64>,
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) seed: u64,
     pub(crate) queue: String,
-    /// Who was given the bottleneck's queue.
+    /// Name of the controller that a caller has attached to the bottleneck's queue.
     pub(crate) controlled_by: Option<String>,
-    /// How often knobs were set that a packet waited for.
+    /// Number of decisions made for which a packet waited.
     pub(crate) answers: u64,
-    /// Reflectors that are probed.
+    /// Number of reflectors probed.
     pub(crate) pingers: u32,
     warm_at: Nanos,
     pub(crate) events: u64,
@@ -96,7 +97,7 @@ impl World {
     /// As `new`, with the queue already parsed.
     ///
     /// # Errors
-    /// If queue words do not fit their link, a flow finds no way, there are too many queues or
+    /// If queue words do not fit their link, a flow has no path, there are too many queues or
     /// flows, or the bins have no width.
     pub fn with_queue(
         scenario: Arc<Scenario>,
@@ -187,17 +188,17 @@ impl World {
         Ok(world)
     }
 
-    /// The present.
+    /// Current time, ns.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Events handled so far.
+    /// Number of events handled so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Packets that left the bottleneck's queue so far.
+    /// Number of packets that left the bottleneck's queue so far.
     pub fn packets(&self) -> u64 {
         self.net.ports[0].queue.probe.meter.counters.departures
     }
@@ -210,8 +211,8 @@ impl World {
             .fold(0, |h, p| h.rotate_left(7) ^ p.trace().hash)
     }
 
-    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision
-    /// about just that, this is it.
+    /// Sets knobs of a queue, or of one of its sub-queues. If a packet waits for a decision about
+    /// exactly that, it continues.
     ///
     /// # Errors
     /// If there is no such queue or sub-queue, it lacks one of these knobs, or a value is out of
@@ -246,7 +247,7 @@ impl World {
         Ok(())
     }
 
-    /// The knobs that a queue has, or each of its sub-queues.
+    /// The knobs of a queue, or of each of its sub-queues.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -268,7 +269,7 @@ impl World {
         Error::new(format!("`{}` has no knob {knob}", self.words(queue))).remedy(remedy)
     }
 
-    /// The words of a queue.
+    /// The queue words of a queue.
     fn words(&self, queue: usize) -> &str {
         let scenario = &self.scenario;
         let own = match (queue, &self.net.cell, &scenario.wifi) {
@@ -286,10 +287,10 @@ impl World {
         own.unwrap_or(&self.queue)
     }
 
-    /// That every queue works.
+    /// Checks that every queue works.
     ///
     /// # Errors
-    /// What a queue from outside did wrong, or says itself.
+    /// The first failure of a queue from outside.
     pub fn check(&self) -> Result<(), Error> {
         let mut ports = self.net.ports.iter();
         match ports.find_map(|port| port.queue.discipline().failure()) {
@@ -298,10 +299,10 @@ impl World {
         }
     }
 
-    /// That there is such a queue.
+    /// Checks that there is a queue of this number.
     ///
     /// # Errors
-    /// If not.
+    /// If there is none.
     pub fn check_queue(&self, queue: usize) -> Result<(), Error> {
         let last = self.net.ports.len() - 1;
         match queue <= last {
@@ -320,7 +321,7 @@ impl World {
         Ok(&mut self.net.ports[queue])
     }
 
-    /// Readings of a queue.
+    /// Gauges of a queue.
     ///
     /// # Panics
     /// If there is no such queue: see [`World::queues`].
@@ -328,7 +329,7 @@ impl World {
         self.net.gauges(self.now, queue)
     }
 
-    /// Readings of the sub-queues of a queue: none, if it has no such.
+    /// Gauges of the sub-queues of a queue; empty if it has none.
     ///
     /// # Panics
     /// If there is no such queue: see [`World::queues`].
@@ -338,7 +339,7 @@ impl World {
         all.filter_map(move |sub| discipline.sub_gauges(now, sub))
     }
 
-    /// Link-layer bytes that each packet has at a queue.
+    /// Link-layer overhead at a queue, bytes per packet.
     ///
     /// # Panics
     /// If there is no such queue: see [`World::queues`].
@@ -357,7 +358,7 @@ impl World {
         Some(controller.as_mut())
     }
 
-    /// Gives a queue to this controller.
+    /// Attaches a controller to a queue.
     ///
     /// # Errors
     /// If there is no such queue, it lacks a knob that the controller sets, or the time between
@@ -387,7 +388,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a queue's controller away; knobs stay as they are.
+    /// Detaches a queue's controller; knobs keep their values.
     pub fn release(&mut self, queue: usize) {
         if let Some(port) = self.net.ports.get_mut(queue) {
             port.queue.release();
@@ -395,32 +396,33 @@ impl World {
         }
     }
 
-    /// Who was given the queue no longer has it.
+    /// Forgets the controller that was attached to the queue.
     fn not_controlled(&mut self, queue: usize) {
         if queue == 0 {
             self.controlled_by = None;
         }
     }
 
-    /// Lets a queue's controller ask outside wherever it would ask its network at a packet; false
-    /// if it never does.
+    /// Makes a queue's controller ask outside at each packet for which it would evaluate its
+    /// network. False if the controller never does so.
     pub fn ask_outside(&mut self, queue: usize) -> bool {
         self.controller_mut(queue)
             .is_some_and(|controller| controller.ask_outside())
     }
 
-    /// What a queue's network would read, while a packet waits for a decision.
+    /// Inputs of a queue's network for the packet that waits for a decision; else empty.
     pub fn question(&self, queue: usize) -> &[f32] {
         self.controller(queue).map_or(&[], |c| c.question())
     }
 
-    /// Queues that there are: the bottleneck, the hops in order, the one upwards, and the modems'
-    /// of both directions.
+    /// Number of queues: the bottleneck, the hops in order, the up link, and the modems of both
+    /// directions.
     pub fn queues(&self) -> usize {
         self.net.ports.len()
     }
 
-    /// Gives a queue to a controller outside: `run_until` then stops every `period` and asks.
+    /// Attaches an outside controller to a queue: `run_until` then returns every `period` for a
+    /// decision.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -432,7 +434,7 @@ impl World {
         Ok(())
     }
 
-    /// When the next event happens, controllers aside.
+    /// Time of the next event, controllers aside, ns.
     pub fn next_event(&self) -> Nanos {
         let (departure, _) = self.net.next_port();
         departure
@@ -441,7 +443,7 @@ impl World {
             .min(self.net.timers.time())
     }
 
-    /// Runs on to `limit` (the scenario's end at most).
+    /// Runs until `limit` or the scenario's end.
     pub fn run_until(&mut self, limit: Nanos) -> Status {
         let limit = limit.min(self.scenario.duration);
         self.net.control_at = 0;
@@ -459,10 +461,11 @@ impl World {
         }
     }
 
-    /// The next event, or what comes before it; Some if the caller of `run_until` is wanted.
+    /// Handles the next event, or the control due before it. Some if the caller of `run_until` has
+    /// to act.
     #[inline(always)]
     fn step(&mut self, limit: Nanos) -> Option<Status> {
-        // Time and kind in one key: one comparison orders events of the same instant too.
+        // Time and kind in one key: one comparison also orders events of the same instant.
         let (departure, port) = self.net.next_port();
         let key = (departure.min(MAX_TIME) << 2)
             .min(self.net.acks.time() << 2 | 1)
@@ -500,8 +503,8 @@ impl World {
         None
     }
 
-    /// What is due before the event at `next` that is no packet's business; Some if the caller is
-    /// wanted.
+    /// Handles what is due before the event at `next` and concerns no packet. Some if the caller
+    /// has to act.
     #[cold]
     pub(crate) fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
         if let Some(open) = self.open_question() {
@@ -535,7 +538,7 @@ impl World {
         None
     }
 
-    /// The decision that a packet waits for, if one does.
+    /// The decision for which a packet waits, if any.
     fn open_question(&self) -> Option<Status> {
         let ports = self.net.ports.iter().enumerate();
         let mut open = ports.filter_map(|(queue, port)| Some((queue, port.question()?)));
@@ -567,8 +570,8 @@ impl World {
         }
     }
 
-    /// Something happens on the channel of a cell: no packet, one or many may come through. What
-    /// happens there next follows at once where nothing else comes before it.
+    /// An event on the channel of a cell, after which none, one or many packets may be received.
+    /// The channel's next events are handled here as long as no other event comes before them.
     #[inline(never)]
     fn on_air(&mut self) {
         loop {
@@ -588,7 +591,7 @@ impl World {
         }
     }
 
-    /// A packet has reached the end of a link.
+    /// Handles a packet that has reached the end of a link.
     #[inline(always)]
     fn through(&mut self, port: usize, p: Pkt) {
         if self.generations[p.flow.index()] != p.flow.generation {
@@ -637,9 +640,9 @@ impl World {
         }
     }
 
-    /// A packet of no TCP connection has reached the end of a link. Here and in
-    /// [`World::on_wanted`] it is an argument by value, because a packet whose address is taken
-    /// lies in memory on the way there, too, where copying it stalls the processor.
+    /// Handles a packet of no TCP connection that has reached the end of a link. Here and in
+    /// [`World::on_wanted`] the packet is passed by value: if its address were taken, it would be
+    /// in memory on the other branches, too, where copying it stalls the processor.
     #[inline(never)]
     fn through_otherwise(&mut self, port: usize, p: Pkt) {
         let last = match &self.slots[p.flow.index()] {
@@ -667,7 +670,7 @@ impl World {
         }
     }
 
-    /// A segment arrives that is measured, or that may end a client's object.
+    /// A segment arrives that is to be measured, or that may complete a client's object.
     #[cold]
     fn on_wanted(&mut self, p: Pkt) {
         let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
@@ -703,7 +706,7 @@ impl World {
         arm(c, &mut self.net, ack.flow.slot, End::Sender);
     }
 
-    /// A datagram arrives that met no queue.
+    /// A datagram arrives that has passed no queue.
     #[cold]
     fn on_message(&mut self, message: &Ack) {
         let slot = &mut self.slots[message.flow.index()];
@@ -727,8 +730,7 @@ impl World {
         }
     }
 
-    /// The time noted for an end has come. It may be that of a closed connection: `pending` then
-    /// differs.
+    /// The time set for an end has come. If it was set by a closed connection, `pending` differs.
     fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {
@@ -791,7 +793,7 @@ impl World {
 }
 
 impl World {
-    /// An end of a video call has something to do.
+    /// Calls an end of a video call at the time that it has set.
     #[cold]
     fn on_peer(&mut self, slot: u16) {
         let now = self.now;
@@ -818,7 +820,7 @@ impl World {
     }
 }
 
-/// A datagram of so many IP bytes leaves its source.
+/// Sends a datagram of `size` IP bytes.
 fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
     let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
     if d.path.data.0 == NO_PORT {
@@ -845,8 +847,8 @@ fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
     net.enter(now, port, p);
 }
 
-/// Puts a modem before the bottleneck on the way down and behind the link upwards, where the
-/// scenario has them.
+/// Adds a modem before the bottleneck downstream and behind the link upstream, if the scenario has
+/// them.
 fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error> {
     let ends = [Some(&scenario.link), scenario.up.as_ref()];
     if ends.iter().flatten().all(|link| link.modem.is_none()) {
@@ -882,14 +884,14 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
     Ok(())
 }
 
-/// The queue words of a link, checked for its rate.
+/// The queue words of a link, checked against its rate.
 fn words_of(link: &Link, scenario: &Scenario, name: &str) -> Result<Queue, Error> {
     let rate = link.rate.mean_bps(scenario.duration);
     let words = Queue::parse(&link.queue).and_then(|words| words.check(rate).map(|()| words));
     words.map_err(|e| e.under(&format!("{name}.queue")))
 }
 
-/// On to the next hop, whose link may count other overhead.
+/// Forwards a packet to the next hop, whose link may have a different overhead.
 fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut p: Pkt) {
     if let Some(cell) = &net.cell {
         let port = usize::from(cell.hop_after(port, last));
@@ -918,8 +920,8 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
     }
 }
 
-/// One time noted per end: a later deadline waits for the one that is there, which then moves on;
-/// an earlier one takes its place.
+/// Each end has one time set: a later deadline waits until that time, which is then moved; an
+/// earlier one replaces it.
 #[inline(always)]
 pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let at = c.deadline(end);

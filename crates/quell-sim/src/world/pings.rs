@@ -1,4 +1,4 @@
-//! Reflectors of pings in a world.
+//! Reflectors of pings.
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::{NEVER, Nanos, Rng, US, num};
@@ -10,7 +10,7 @@ use crate::scenario::{Flow, Ping};
 use crate::slot::{End, Path, Slot, source};
 
 impl World {
-    /// The probes of one reflector of a table, `ways` being those up and down.
+    /// Adds the probes of one reflector of a table; `ways` are the paths up and down.
     pub(crate) fn add_pinger(
         &mut self,
         flow: &Flow,
@@ -25,7 +25,7 @@ impl World {
         let labels = self.labels_of(flow, false);
         self.label(id, &ways[0], labels);
         let within = ways.map(|way| self.net.delay_within(way.data));
-        // Reflectors take turns.
+        // The reflectors are probed in turn.
         let share = ping.interval / Nanos::from(flow.count.max(1));
         let pinger = Pinger {
             id,
@@ -46,7 +46,7 @@ impl World {
         Ok(())
     }
 
-    /// A request is to be sent, or an answer to leave its reflector.
+    /// Sends a request, or an answer from its reflector.
     #[cold]
     pub(crate) fn on_pinger(&mut self, slot: u16, end: End) {
         let now = self.now;
@@ -81,7 +81,7 @@ impl World {
         self.net.forget_acks(port);
     }
 
-    /// A request has come through the modem, or an answer is back.
+    /// A request has passed the modem, or an answer is back.
     #[cold]
     pub(crate) fn on_ping(&mut self, p: &Pkt) {
         let (now, slot) = (self.now, p.flow.slot);
@@ -103,7 +103,7 @@ impl World {
             pinger.answers.push(Answer {
                 at: now + pinger.rest + num::whole_u64(late) + hold,
                 sent: p.tsval,
-                // A reflector that lies shares it between the directions.
+                // A reflector that lies splits its delay between the directions.
                 up: since + num::low_u32((pinger.there + hold / 2) / US),
             });
             let timer = source(slot, End::Receiver);

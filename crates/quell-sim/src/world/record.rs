@@ -1,4 +1,4 @@
-//! What is measured of a world: totals of flows, the end of the warm-up, bins of the series.
+//! Measurements of a world: totals of flows, the end of the warm-up, bins of the series.
 
 use quell_qdisc::MS;
 
@@ -7,7 +7,7 @@ use crate::measure::Totals;
 use crate::slot::Slot;
 
 impl World {
-    /// What each report's flows brought so far.
+    /// Totals of each report's flows so far.
     pub(crate) fn totals(&self) -> Vec<Totals> {
         let mut totals: Vec<Totals> = self.measures.reports.iter().map(|r| r.closed).collect();
         for (i, slot) in self.slots.iter().enumerate() {
@@ -28,8 +28,8 @@ impl World {
         totals
     }
 
-    /// Senders with a round trip of each report: how many, the sums of their smoothed RTTs and
-    /// windows.
+    /// By report: number of senders that have an RTT, and the sums of their smoothed RTTs and of
+    /// their windows.
     fn senders(&self) -> Vec<(u64, u64, u64)> {
         let mut sums = vec![(0, 0, 0); self.measures.reports.len()];
         for slot in &self.slots {
@@ -47,7 +47,7 @@ impl World {
         sums
     }
 
-    /// What each report's flows brought since the warm-up.
+    /// Totals of each report's flows since the warm-up.
     pub(crate) fn measured(&self) -> Vec<Totals> {
         let reports = &self.measures.reports;
         let totals = self.totals();
@@ -58,7 +58,7 @@ impl World {
             .collect()
     }
 
-    /// The warm-up is over: statistics begin.
+    /// Ends the warm-up: statistics begin.
     pub(crate) fn end_warmup(&mut self) {
         let now = self.now;
         let totals = self.totals();
@@ -80,7 +80,7 @@ impl World {
         self.measures.measuring = true;
     }
 
-    /// A bin of the series is full.
+    /// Ends a bin of the series.
     pub(crate) fn close_bin(&mut self) {
         let now = self.now;
         self.measures.bin_at = now + self.measures.bin;
