@@ -1,4 +1,4 @@
-//! A listener of a voice call: a playout buffer, and what the E-model says of delay and loss.
+//! A listener of a voice call: a playout buffer, and the E-model's rating of delay and loss.
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
@@ -7,19 +7,18 @@ use quell_qdisc::{MS, Nanos, num};
 use super::emodel::{self, Equipment};
 use crate::scenario::Codec;
 
-/// Speech in a packet (RFC 3551, section 4.2).
+/// Duration of the speech in a packet, ns (RFC 3551, section 4.2).
 pub const FRAME: Nanos = 20 * MS;
-/// Weight of the past in the mean delay and deviation (Ramjee et al. 1994, algorithm 1).
+/// Weight of the past in the means of delay and deviation (Ramjee et al. 1994, algorithm 1).
 const PAST: f64 = 0.998002;
-/// Deviations that the buffer waits beyond the mean delay (the same).
+/// Number of deviations that the buffer waits beyond the mean delay (Ramjee et al. 1994).
 const DEVIATIONS: f64 = 4.0;
-/// Packets between two changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T
-/// P.59).
+/// Packets between changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
 const SPURT: u32 = 50;
-/// The longest playout delay: with more, a conversation is impossible.
+/// Maximum playout delay, ns: a longer one makes a conversation impossible.
 const MAX_PLAYOUT: Nanos = 1000 * MS;
 
-/// The E-model's values of a codec.
+/// A codec's values for the E-model.
 fn equipment(codec: Codec) -> Equipment {
     match codec {
         // With packet-loss concealment.
@@ -28,13 +27,13 @@ fn equipment(codec: Codec) -> Equipment {
             ie: 11.0,
             bpl: 19.0,
         },
-        // Not in G.113: taken for G.711 with concealment.
+        // Not in G.113: the values of G.711 with concealment are used.
         Codec::Opus => Equipment { ie: 0.0, bpl: 25.1 },
     }
 }
 
-/// What coding takes beyond the frame itself: its look-ahead (G.729: 5 ms; Opus: 6.5 ms, RFC 6716,
-/// section 2).
+/// Look-ahead of a codec, which is its delay beyond the frame itself, ns (G.729: 5 ms; Opus: 6.5
+/// ms, RFC 6716, section 2).
 fn look_ahead(codec: Codec) -> Nanos {
     match codec {
         Codec::G711 => 0,
@@ -43,18 +42,18 @@ fn look_ahead(codec: Codec) -> Nanos {
     }
 }
 
-/// One end that hears the other.
+/// The listener at one end of a call.
 #[derive(Clone, Debug)]
 pub struct Listener {
     codec: Codec,
-    /// Serial number of the packet that is expected.
+    /// Serial number of the next expected packet.
     next: u32,
     /// Mean network delay and mean deviation from it, ns.
     mean: f64,
     deviation: f64,
-    /// From a packet's sending to its playing.
+    /// Delay from a packet's departure to its playout, ns.
     playout: Nanos,
-    /// The playout delay changes with this packet.
+    /// Serial number of the packet at which the playout delay changes next.
     change_at: u32,
     heard: Hist,
     late: u64,
@@ -64,7 +63,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Nothing heard yet.
+    /// A listener that has not received a packet.
     pub fn new(codec: Codec) -> Self {
         Self {
             codec,
@@ -81,7 +80,8 @@ impl Listener {
         }
     }
 
-    /// A packet has arrived after this delay; paths keep order, so those before it are lost.
+    /// A packet has arrived after this delay; paths keep order, so missing packets before it are
+    /// lost.
     pub fn arrived(&mut self, serial: u32, delay: Nanos, measuring: bool) {
         let missing = serial.wrapping_sub(self.next);
         let first = self.change_at == 0;
@@ -94,7 +94,7 @@ impl Listener {
             self.deviation = PAST * self.deviation + (1.0 - PAST) * (delay_ns - self.mean).abs();
         }
         if first || serial.wrapping_sub(self.change_at).cast_signed() >= 0 {
-            // One frame is always there to be played.
+            // The buffer holds at least one frame.
             let wait = (DEVIATIONS * self.deviation).max(FRAME as f64);
             self.playout = num::whole_u64(self.mean + wait).min(MAX_PLAYOUT);
             self.change_at = serial.wrapping_add(SPURT);
@@ -119,7 +119,7 @@ impl Listener {
         self.in_burst |= is_gap;
     }
 
-    /// What the listener experienced; `None` if nothing was said to it.
+    /// The listener's experience; `None` if no packet was sent.
     pub fn result(&self, sent: u64) -> Option<Application> {
         let missing = self.lost + self.late;
         let heard = self.heard.count();
@@ -130,7 +130,7 @@ impl Listener {
             0 => 1.0,
             all => ratio(missing, all),
         };
-        // Mean length of gaps, over that of losses at random, 1/(1 - loss) (G.107, section 7.6).
+        // Mean length of gaps relative to random losses, 1/(1 - loss) (G.107, section 7.6).
         let burst = (missing as f64 / self.bursts.max(1) as f64 * (1.0 - loss)).max(1.0);
         let to_ear = (heard > 0).then(|| self.heard.summary(1.0 / MS as f64));
         let mos = match &to_ear {
@@ -151,14 +151,14 @@ impl Listener {
     }
 }
 
-/// What the listener of a real call with G.711 experienced. Of each packet that came, in order: its
-/// serial number (the first sent has 0), its one-way delay, and whether it counts. `sent` packets
-/// count. `None` if nothing was said.
+/// The experience of the listener of a real call with G.711. `arrivals` has, for each packet in
+/// order of arrival, its serial number (from 0), its one-way delay, and whether it counts. `sent`
+/// is the number of packets that count. `None` if no packet was sent.
 pub fn heard(arrivals: &[(u32, Nanos, bool)], sent: u64) -> Option<Application> {
     let mut listener = Listener::new(Codec::G711);
     let mut next = 0;
     for &(serial, delay, measuring) in arrivals {
-        // One that was overtaken has been counted as lost.
+        // A packet that was overtaken has already been counted as lost.
         if serial >= next {
             listener.arrived(serial, delay, measuring);
             next = serial.saturating_add(1);
@@ -180,7 +180,7 @@ mod tests {
         let r = l.result(500).expect("packets");
         assert_eq!(r.late_loss, Some(0.0));
         assert!((r.mouth_to_ear_ms.expect("speech").mean - 70.0).abs() < 0.1);
-        // R = 93.2: below 100 ms no delay counts.
+        // R = 93.2: delays below 100 ms do not count.
         assert!((r.mos.expect("a score") - 4.409).abs() < 0.001);
     }
 

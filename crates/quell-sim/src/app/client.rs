@@ -1,8 +1,8 @@
-//! A client of a server over TCP: it asks for a name, connects with TLS and asks for objects.
-//! Models say what and when.
+//! A client of a server over TCP: it resolves a name, connects with TLS and requests objects. A
+//! model decides what it requests, and when.
 //!
-//! What the client sends are single packets upwards, sent again where an answer does not come in
-//! time; what it gets are segments of the simulated TCP. A response is whole segments.
+//! The client sends single packets upstream, and repeats them if the answer does not arrive in
+//! time; it receives segments of the simulated TCP. A response is a whole number of segments.
 
 use std::collections::VecDeque;
 
@@ -18,24 +18,24 @@ use crate::packet::FlowId;
 use crate::path::Path;
 use crate::scenario::Tcp;
 
-/// IP bytes of a question for a name, its answer, a TLS ClientHello, a request.
+/// IP bytes of a name query, its answer, a TLS ClientHello, a request.
 pub const QUERY: u32 = 70;
 pub const ANSWER: u32 = 130;
 pub const HELLO: u32 = 569;
 pub const REQUEST: u32 = 500;
-/// Segments of a TLS server's answer, certificates included.
+/// Number of segments of a TLS server's answer, certificates included.
 pub const CERTIFICATES: u64 = 3;
-/// The retransmission timeout before the first round-trip sample (RFC 6298, section 2).
+/// The retransmission timeout before the first RTT sample, ns (RFC 6298, section 2).
 pub const INITIAL_TIMEOUT: Nanos = SEC;
 
-/// What decides.
+/// The model that decides what a client requests.
 #[derive(Clone, Debug)]
 pub enum Model {
     /// Web pages.
     Page(Reader),
-    /// A stream.
+    /// A video stream.
     Video(Player),
-    /// Probes.
+    /// Responsiveness probes.
     Probe(Prober),
 }
 
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// What the user experienced; `loaded` gives the round-trip times of bulk transfers.
+    /// The user's experience; `loaded` gives the RTTs of bulk transfers.
     pub fn result(&self, now: Nanos, loaded: impl FnOnce() -> Hist) -> Option<Application> {
         match self {
             Model::Page(reader) => reader.result(),
@@ -66,7 +66,7 @@ impl Model {
     }
 }
 
-/// A message on its way to the server.
+/// A message to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     Query,
@@ -78,7 +78,7 @@ pub enum MessageKind {
 pub struct Message {
     pub serial: u32,
     pub what: MessageKind,
-    /// It is sent again then.
+    /// Time at which it is repeated, ns.
     pub due: Nanos,
     pub timeout: Nanos,
 }
@@ -88,21 +88,21 @@ pub struct Message {
 pub struct Link {
     pub number: u8,
     pub slot: u16,
-    /// TLS is done.
+    /// TLS is established.
     pub ready: bool,
     pub greeted: bool,
-    /// The segments behind the objects that are under way.
+    /// For each requested object, the number of the segment behind it.
     pub ends: VecDeque<u64>,
 }
 
 /// A client with its server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Its identity.
+    /// Slot and generation.
     pub id: FlowId,
-    /// Where its results go.
+    /// Index of its report.
     pub report: u16,
-    /// What decides.
+    /// Decides what it requests.
     pub model: Model,
     pub tcp: Tcp,
     pub path: Path,
@@ -117,8 +117,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has asked nothing yet. `hashes`: of the flow of its answers, and of its
-    /// messages.
+    /// A client that has sent nothing yet. `hashes`: flow hash of the answers, and of the messages.
     pub fn new(
         id: FlowId,
         report: u16,
@@ -157,7 +156,7 @@ impl Client {
         self.path.home
     }
 
-    /// When it has to do something by itself.
+    /// Time of its next own action, ns.
     pub fn wake_at(&self) -> Nanos {
         if self.over {
             return NEVER;

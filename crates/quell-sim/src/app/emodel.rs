@@ -1,5 +1,5 @@
-//! The E-model of ITU-T G.107 (2015-06) for what a packet network does to a call: delay and loss.
-//! All other inputs have the Recommendation's default values, so that the rating starts at 93.2.
+//! The E-model of ITU-T G.107 (2015-06): effect of a packet network's delay and loss on a call. All
+//! other inputs have the Recommendation's default values, so the rating starts at 93.2.
 
 /// A codec's values in ITU-T G.113, Appendix I.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,13 +13,13 @@ pub struct Equipment {
 /// Ro - Is with all default values (G.107, section 7.7).
 const BASE: f64 = 93.2;
 
-/// The rating R at an absolute one-way delay (mouth to ear, ms), a share of lost packets (0..1) and
-/// their burst ratio.
+/// The rating R, given the absolute one-way delay (mouth to ear, ms), the share of lost packets
+/// (0..1) and their burst ratio.
 pub fn rating(codec: Equipment, delay_ms: f64, loss: f64, burst: f64) -> f64 {
     BASE - delay_impairment(delay_ms) - equipment_impairment(codec, loss, burst)
 }
 
-/// Idd (G.107, equations 7-27 and 7-28); without echo it is all of Id.
+/// Idd (G.107, equations 7-27 and 7-28), which without echo is all of Id.
 pub fn delay_impairment(ms: f64) -> f64 {
     if ms <= 100.0 {
         return 0.0;
@@ -29,7 +29,7 @@ pub fn delay_impairment(ms: f64) -> f64 {
     25.0 * (root(x) - 3.0 * root(x / 3.0) + 2.0)
 }
 
-/// Ie,eff (G.107, equation 7-29); the Recommendation counts loss in percent.
+/// Ie,eff (G.107, equation 7-29), where loss is in percent.
 pub fn equipment_impairment(codec: Equipment, loss: f64, burst: f64) -> f64 {
     let percent = 100.0 * loss;
     match percent > 0.0 {
@@ -38,12 +38,12 @@ pub fn equipment_impairment(codec: Equipment, loss: f64, burst: f64) -> f64 {
     }
 }
 
-/// The mean opinion score that belongs to a rating (G.107, Annex B).
+/// The mean opinion score for a rating (G.107, Annex B).
 pub fn mos(rating: f64) -> f64 {
     match rating {
         r if r <= 0.0 => 1.0,
         r if r >= 100.0 => 4.5,
-        // Slightly below 1 at ratings below 6.5, where the polynomial was not made for.
+        // The polynomial is slightly below 1 at ratings below 6.5, outside its intended range.
         r => (1.0 + 0.035 * r + r * (r - 60.0) * (100.0 - r) * 7e-6).max(1.0),
     }
 }
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn delay_counts_from_100_ms() {
         assert_eq!(delay_impairment(100.0), 0.0);
-        // By hand: X = log2(2) = 1; 2^(1/6) = 1.122462, (1 + 3^-6)^(1/6) = 1.000228; 25 (1.122462 -
-        // 3.000685 + 2).
+        // X = log2(2) = 1; 2^(1/6) = 1.122462, (1 + 3^-6)^(1/6) = 1.000228; 25 (1.122462 - 3.000685
+        // + 2).
         near(delay_impairment(200.0), 3.0444, 1e-3);
         // X = 2: 65^(1/6) = 2.005175, (1 + (2/3)^6)^(1/6) = 1.014119; 25 (2.005175 - 3.042358 + 2).
         near(delay_impairment(400.0), 24.0704, 1e-3);
@@ -75,9 +75,9 @@ mod tests {
 
     #[test]
     fn loss_counts_by_the_codecs_robustness() {
-        // 2 % at random: 95 * 2 / (2 + 25.1) = 7.0111; R = 86.19.
+        // 2 % random loss: 95 * 2 / (2 + 25.1) = 7.0111; R = 86.19.
         near(equipment_impairment(G711, 0.02, 1.0), 7.0111, 1e-3);
-        // Bursts of twice the length: 95 * 2 / (1 + 25.1).
+        // Bursts twice as long: 95 * 2 / (1 + 25.1).
         near(equipment_impairment(G711, 0.02, 2.0), 7.2797, 1e-3);
         // G.729A with 2 %: 11 + 84 * 2 / (2 + 19).
         let g729 = Equipment {

@@ -1,21 +1,22 @@
-//! A game: states of the world from the server, commands from the player; how long a command takes
-//! to show.
+//! A game: states of the world from the server, commands from the player, and the time until a
+//! command shows.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::{MS, Nanos};
 
-/// What players of fast games notice.
+/// Round trip that players of fast games notice, ns.
 const FAST: Nanos = 50 * MS;
 /// States in flight at once that are distinguished: 4 s of them.
 const HELD: usize = 256;
 
-/// A player and a server.
+/// A player and a server of a game.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// How long the newest command took to the server; `None` before any arrived.
+    /// One-way delay of the newest command, ns; `None` before the first has arrived.
     command: Option<Nanos>,
-    /// By a state's serial number: the delay of the newest command that it reflects.
+    /// By serial number of a state (modulo `HELD`): delay of the newest command that it reflects,
+    /// ns.
     reflected: Vec<Option<Nanos>>,
     round_trips: Hist,
     fast: u64,
@@ -54,8 +55,8 @@ impl Match {
         }
     }
 
-    /// The result; `sent` states are the whole, of which those that were lost came too late. `None`
-    /// without any.
+    /// The player's experience; `sent` is the number of all states, of which lost ones count as
+    /// late. `None` if none was sent.
     pub fn result(&self, sent: u64) -> Option<Application> {
         let arrived = self.round_trips.count();
         (sent > 0).then(|| Application {

@@ -1,5 +1,5 @@
-//! Applications: what their users experience of the packets that flows carry.
-//! docs/explanation/applications.md has the models' sources.
+//! Applications: what their users experience. docs/explanation/applications.md names the models'
+//! sources.
 
 pub mod call;
 pub mod client;
@@ -19,49 +19,49 @@ use call::Listener;
 use game::Match;
 use video_call::Ends;
 
-/// What happens to a model.
+/// Input of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time that it set is there.
+    /// The time that it set has come.
     Wake,
-    /// The server's address is known.
+    /// The name of the server is resolved.
     Resolved,
-    /// TCP's handshake is done.
+    /// TCP's handshake of a connection is complete.
     Opened(u8),
     /// A connection is ready for requests.
     Connected(u8),
-    /// The oldest object that was asked for on a connection is there.
+    /// The oldest object requested on a connection has arrived.
     Received(u8),
 }
 
-/// What a model wants.
+/// Request of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The server's address.
+    /// Resolve the server's name.
     Resolve,
-    /// A connection of this number.
+    /// Open a connection with this number.
     Connect(u8),
-    /// So many bytes on a connection.
+    /// Request an object: connection, bytes.
     Fetch(u8, u64),
-    /// An end to one connection.
+    /// Close a connection.
     HangUp(u8),
-    /// An end to all connections and requests.
+    /// Close all connections and cancel all requests.
     Close,
 }
 
-/// Which way a datagram of an application goes.
+/// Direction of an application's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// As its flow: to the user, where that goes down.
+    /// That of its flow: to the user, if the flow goes down.
     There = 0,
-    /// The other way.
+    /// The opposite direction.
     Back = 1,
 }
 
-/// One application that runs.
+/// A running application.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// Places of its flows' results, one for each way.
+    /// Indices of the reports of its flows, one per direction.
     pub reports: [u16; 2],
     state: State,
 }
@@ -71,12 +71,13 @@ enum State {
     Call(Box<[Listener; 2]>),
     Game(Box<Match>),
     VideoCall(Box<Ends>),
-    /// Slot of the flow table in which the client is.
+    /// Slot of the client in the flow table.
     Client(u16),
 }
 
 impl App {
-    /// The application of such a flow, which has not begun; `None` if it is no application.
+    /// The application of a flow of this kind, not yet started; `None` if the kind is no
+    /// application.
     pub fn new(kind: &FlowKind, reports: [u16; 2]) -> Option<Self> {
         let state = match kind {
             FlowKind::Call(call) => {
@@ -89,7 +90,7 @@ impl App {
         Some(Self { reports, state })
     }
 
-    /// One whose client is in this slot of the flow table.
+    /// An application whose client is in this slot of the flow table.
     pub fn of_client(report: u16, slot: u16) -> Self {
         Self {
             reports: [report; 2],
@@ -97,7 +98,7 @@ impl App {
         }
     }
 
-    /// The slot of its client, if it has one.
+    /// The slot of the client, if there is one.
     pub fn client(&self) -> Option<u16> {
         match self.state {
             State::Client(slot) => Some(slot),
@@ -105,14 +106,14 @@ impl App {
         }
     }
 
-    /// A datagram leaves.
+    /// A datagram is sent.
     pub fn sent(&mut self, way: Way, serial: u32) {
         if let (State::Game(game), Way::There) = (&mut self.state, way) {
             game.state_sent(serial);
         }
     }
 
-    /// The ends of a video call, which decide themselves when they send.
+    /// The ends of a video call, which decide when they send.
     pub fn ends(&mut self) -> Option<&mut Ends> {
         match &mut self.state {
             State::VideoCall(ends) => Some(ends),
@@ -120,7 +121,7 @@ impl App {
         }
     }
 
-    /// A datagram has arrived after this delay.
+    /// A datagram has arrived with this one-way delay.
     pub fn arrived(&mut self, way: Way, serial: u32, delay: Nanos, measuring: bool) {
         match (&mut self.state, way) {
             (State::Call(listeners), _) => {
@@ -132,8 +133,8 @@ impl App {
         }
     }
 
-    /// What the users experienced up to now, given how many datagrams were sent each way and in
-    /// which direction that is; `None` if it did not run.
+    /// The users' experience so far, given the number of datagrams sent and the direction, each by
+    /// `Way`; `None` if the application did not run.
     pub fn result(
         &self,
         now: Nanos,
@@ -152,8 +153,8 @@ impl App {
     }
 }
 
-/// A call is as good as it is for the user who is worse off. Each end is at the place of the way
-/// that it receives.
+/// The result of a call is that of the user who is worse off. `results` are ordered by the `Way`
+/// that the user receives.
 fn of_both(
     results: [Option<Application>; 2],
     directions: [&'static str; 2],

@@ -1,5 +1,5 @@
-//! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML,
-//! what it needs, what that needs.
+//! Loads of a web page by a browser, with pauses to read between them: name query, connections, the
+//! HTML document, the objects that it names, and the objects that these name.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,17 @@ use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC, num};
 use super::{Action, Event};
 use crate::scenario::Page;
 
-/// A sort of objects of the median desktop page (docs/explanation/applications.md).
+/// A class of objects of the median desktop page (docs/explanation/applications.md).
 struct Class {
-    /// How many the document names, and how many are found later.
+    /// Number of objects that the document names, and of those found later.
     counts: [u32; 2],
-    /// Bytes of all together.
+    /// Total size of all objects, bytes.
     bytes: f64,
 }
 
-/// The document.
+/// Mean size of the document, bytes.
 const HTML: f64 = 18e3;
-/// Style sheets, scripts, images, fonts and the rest.
+/// Style sheets, scripts, images, fonts, other objects.
 const CLASSES: [Class; 5] = [
     Class {
         counts: [8, 0],
@@ -43,13 +43,13 @@ const CLASSES: [Class; 5] = [
         bytes: 758e3,
     },
 ];
-/// Headers alone.
+/// Smallest object, bytes: headers alone.
 const MIN_BYTES: u64 = 100;
-/// Standard deviation of the logarithm of a page's weight.
+/// Standard deviation of the logarithm of a page's size.
 const SPREAD: f64 = 1.0;
-/// After this time a reader gives up.
+/// Time after which a reader gives up, ns.
 const READER_TIMEOUT: Nanos = 60 * SEC;
-/// Connections of a browser to a server with HTTP/1.1.
+/// Number of connections of a browser to a server with HTTP/1.1.
 const PARALLEL: usize = 6;
 
 /// A reader of pages.
@@ -57,26 +57,27 @@ const PARALLEL: usize = 6;
 pub struct Reader {
     page: Page,
     rng: Rng,
-    /// When the page that loads began; `NEVER` while one is read.
+    /// Start of the current load, ns; `NEVER` while a page is read.
     began: Nanos,
-    /// The next page, or when patience ends.
+    /// Start of the next load, or time at which the reader gives up, ns.
     pub wake_at: Nanos,
-    /// Objects not asked for yet.
+    /// Sizes of objects not yet requested, bytes.
     waiting: VecDeque<u64>,
-    /// What the document names, and what is found when all of that is there.
+    /// Sizes of the objects that the document names, and of those found once all of these have
+    /// arrived.
     later: [Vec<u64>; 2],
-    /// Asked for, not there.
+    /// Number of objects requested and not yet received.
     open: usize,
-    /// Connections that may take a request.
+    /// Connections that can take a request.
     idle: Vec<u8>,
     loads: Hist,
     given_up: u64,
-    /// There was a first page.
+    /// The first load has started.
     started: bool,
 }
 
 impl Reader {
-    /// Begins with a page at `start`.
+    /// A reader whose first load starts at `start`.
     pub fn new(page: &Page, rng: Rng, start: Nanos) -> Self {
         Self {
             page: page.clone(),
@@ -93,7 +94,7 @@ impl Reader {
         }
     }
 
-    /// Something happens.
+    /// Handles an event.
     pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         match event {
             Event::Wake if self.began == NEVER => self.begin(now, todo),
@@ -139,7 +140,7 @@ impl Reader {
         todo.push(Action::Resolve);
     }
 
-    /// Draws the objects of a page.
+    /// Draws the sizes of a page's objects.
     fn draw(&mut self) {
         let weight = libm::exp(SPREAD * normal(&mut self.rng));
         let rng = &mut self.rng;
@@ -176,8 +177,7 @@ impl Reader {
         todo.push(Action::Close);
     }
 
-    /// The times of the pages that were loaded or given up after the warm-up; `None` before the
-    /// first page.
+    /// Load times of the pages loaded or given up after the warm-up; `None` before the first load.
     pub fn result(&self) -> Option<Application> {
         let pages = self.loads.count();
         self.started.then(|| Application {
@@ -189,7 +189,7 @@ impl Reader {
     }
 }
 
-/// A draw from the standard normal distribution (Box and Muller).
+/// A draw from the standard normal distribution (Box-Muller).
 fn normal(rng: &mut Rng) -> f64 {
     let radius = libm::sqrt(2.0 * rng.exp(1.0));
     radius * libm::cos(std::f64::consts::TAU * rng.f64())
@@ -199,8 +199,8 @@ fn normal(rng: &mut Rng) -> f64 {
 mod tests {
     use super::*;
 
-    /// Loads one page over a network that answers at once, and says what was asked for on which
-    /// connection.
+    /// Loads one page over a network that answers at once. Returns the requests, each with its
+    /// connection, and the number of connections.
     fn load(page: &Page) -> (Vec<(u8, u64)>, usize) {
         let mut reader = Reader::new(page, Rng::new(1, "page"), 0);
         let (mut todo, mut fetched, mut connected) = (Vec::new(), Vec::new(), 0);
@@ -243,7 +243,7 @@ mod tests {
         reader.on(0, Event::Wake, true, &mut Vec::new());
         let waiting = reader.result().expect("a reader");
         assert_eq!((waiting.page_load_ms, waiting.pages), (None, Some(0)));
-        // Nothing came for 60 s.
+        // No answer for 60 s.
         reader.on(READER_TIMEOUT, Event::Wake, true, &mut Vec::new());
         let over = reader.result().expect("a reader");
         assert_eq!((over.pages, over.given_up), (Some(1), Some(1)));

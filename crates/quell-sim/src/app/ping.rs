@@ -1,5 +1,6 @@
-//! Echo requests of a router to reflectors: up through its shaper and modem, and back down. The
-//! answers are what controllers of a shaper's rate decide by ([`Echo`]); records do not show them.
+//! Echo requests of a router to reflectors, upstream through its shaper and modem, and the answers
+//! downstream. Controllers of a shaper's rate use the answers ([`Echo`]); records do not contain
+//! them.
 
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng};
 
@@ -7,11 +8,11 @@ use crate::packet::{FlowId, Kind, Pkt};
 use crate::path::Path;
 use crate::scenario::Ping;
 
-/// An answer that waits at its reflector.
+/// An answer that its reflector will send.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub at: Nanos,
-    /// When the request left, and how long it took to get there, µs.
+    /// Departure of the request, and its one-way delay, µs.
     pub sent: u32,
     pub up: u32,
 }
@@ -21,15 +22,16 @@ pub struct Answer {
 pub struct Pinger {
     pub id: FlowId,
     pub hash: u32,
-    /// The ways up and down.
+    /// The paths up and down.
     pub ways: [Path; 2],
     /// The reflector's number.
     pub number: u32,
     pub ping: Ping,
-    /// The next request leaves, and the last before this.
+    /// Time of the next request, and time at and after which none is sent, ns.
     pub at: Nanos,
     pub stop: Nanos,
-    /// The part of the round trip behind the modem, and of this the way to the reflector.
+    /// Part of the round trip behind the modem, and the part of that on the way to the reflector,
+    /// ns.
     pub rest: Nanos,
     pub there: Nanos,
     pub answers: Vec<Answer>,
@@ -37,18 +39,18 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// The port that a request, or an answer, passes last.
+    /// The last port of a request or an answer.
     pub fn last_port(&self, request: bool) -> u8 {
         self.ways[usize::from(!request)].data.1
     }
 
-    /// When an answer is to leave its reflector next.
+    /// Time of the next answer of the reflector, ns.
     pub fn next(&self) -> Nanos {
         let times = self.answers.iter().map(|answer| answer.at);
         times.min().unwrap_or(NEVER)
     }
 
-    /// A packet on one of the ways.
+    /// A packet on one of the paths.
     pub fn packet(&self, way: usize, overhead: u32) -> Pkt {
         let len = self.ping.size + overhead;
         Pkt::new(Kind::Udp, self.id, self.hash, 0, len, 0, Ecn::NotEct).of_client(way == 0)
@@ -56,7 +58,7 @@ impl Pinger {
 }
 
 impl Pkt {
-    /// Marks a request against an answer, by the flag that marks clients' messages.
+    /// Marks a request, by the flag that marks clients' messages.
     pub fn of_client(mut self, request: bool) -> Self {
         self.set_flags(request, false);
         self

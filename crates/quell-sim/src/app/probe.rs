@@ -1,4 +1,4 @@
-//! Responsiveness under working conditions: new connections that fetch a byte, beside all other
+//! Responsiveness under working conditions: new connections that fetch one byte during all other
 //! traffic (draft-ietf-ippm-responsiveness-09, "foreign probes").
 
 use quell_link::hist::Hist;
@@ -7,25 +7,25 @@ use quell_qdisc::{MS, Nanos, SEC, num};
 
 use super::{Action, Event};
 
-/// Foreign probes per second: half of MPS.
+/// Maximum number of foreign probes per second: half of MPS.
 const MAX_PER_SECOND: u64 = 50;
 /// Bytes of a foreign and a self probe together.
 const BYTES: u64 = 6000;
-/// Share of the capacity that they may take, one over it (PTC is 5 %).
+/// Inverse of the share of the capacity that probes may take (PTC is 5 %).
 const SHARE: u64 = 20;
-/// Values above this quantile are left out of means (TMP).
+/// Quantile above which values are left out of means (TMP).
 const TRIM: f64 = 0.95;
-/// Probes that may be under way at once.
+/// Maximum number of probes in progress.
 const OPEN: usize = 200;
 
 /// A source of probes.
 #[derive(Clone, Debug)]
 pub struct Prober {
     period: Nanos,
-    /// The next probe.
+    /// Time of the next probe, ns.
     pub wake_at: Nanos,
     next: u8,
-    /// Those under way, and when the present step of each began.
+    /// Probes in progress: number, and start of the current step.
     open: Vec<(u8, Nanos)>,
     tcp: Hist,
     tls: Hist,
@@ -33,7 +33,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Begins at `start`; `capacity` in bit/s is that of the slower direction.
+    /// A source that starts at `start`; `capacity` is that of the slower direction, bit/s.
     pub fn new(capacity: u64, start: Nanos) -> Self {
         let per_second = capacity as f64 / (8 * BYTES * SHARE) as f64;
         Self {
@@ -47,7 +47,7 @@ impl Prober {
         }
     }
 
-    /// Something happens.
+    /// Handles an event.
     pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         match event {
             Event::Wake => {
@@ -80,13 +80,13 @@ impl Prober {
         }
     }
 
-    /// How long the step took that ends now.
+    /// Ends a probe's step. Returns its duration, ns.
     fn step(&mut self, number: u8, now: Nanos) -> Option<Nanos> {
         let (_, began) = self.open.iter_mut().find(|(n, _)| *n == number)?;
         Some(now - std::mem::replace(began, now))
     }
 
-    /// The result; `loaded` are round-trip times of the connections that load the network. `None`
+    /// The responsiveness; `loaded` are RTTs of the connections that load the network. `None`
     /// without a probe.
     pub fn result(&self, loaded: &Hist) -> Option<Application> {
         let parts = [&self.tcp, &self.tls, &self.http, loaded];
@@ -99,8 +99,8 @@ impl Prober {
     }
 }
 
-/// Round trips per minute, of trimmed means in ms: of the steps of foreign probes, and on loaded
-/// connections.
+/// Round trips per minute, from trimmed means in ms: of the steps of foreign probes, and of the
+/// RTTs of loaded connections.
 fn responsiveness(foreign: [f64; 3], loaded: f64) -> f64 {
     let foreign = 60_000.0 / (foreign.iter().sum::<f64>() / 3.0);
     (foreign + 60_000.0 / loaded) / 2.0

@@ -1,5 +1,5 @@
-//! Adaptive streaming: segments of a few seconds, each in one of several qualities, into a buffer
-//! that plays.
+//! Adaptive streaming: segments of a few seconds, each in one of several qualities, fill a buffer
+//! from which they are played.
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
@@ -8,32 +8,32 @@ use quell_qdisc::{MS, NEVER, Nanos, SEC};
 use super::{Action, Event};
 use crate::scenario::{Adaptation, Video};
 
-/// Play time of a segment (DASH Industry Forum's usual length; Yin et al. 2015 have 4 s, too).
+/// Play time of a segment, ns (DASH Industry Forum's usual length; also in Yin et al. 2015).
 const SEGMENT: Nanos = 4 * SEC;
-/// Rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
+/// Bit rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
 const LADDER: [u64; 10] = [235, 375, 560, 750, 1050, 1750, 2350, 3000, 4300, 5800];
-/// The buffer's capacity, and below and above which levels a buffer-based choice is the lowest and
-/// the highest (Yin et al. 2015).
+/// Buffer-based adaptation, ns (Yin et al. 2015): capacity of the buffer; level up to which the
+/// lowest rate is chosen; range above that in which the rate rises to the highest.
 const CAPACITY: Nanos = 30 * SEC;
 const RESERVOIR: Nanos = 5 * SEC;
 const CUSHION: Nanos = 10 * SEC;
-/// Segments whose throughputs' harmonic mean is the prediction (the same).
+/// Number of segments whose harmonic mean of throughputs is the prediction (Yin et al. 2015).
 const REMEMBERED: usize = 5;
 
-/// A player.
+/// A video player.
 #[derive(Clone, Debug)]
 pub struct Player {
     adaptation: Adaptation,
-    /// When the name was asked for.
+    /// Start of the name query, ns; `NEVER` before.
     began: Nanos,
-    /// The start, or when there is room for the next segment.
+    /// Time of the start, or at which there is room for the next segment, ns.
     pub wake_at: Nanos,
     connection: u8,
-    /// Play time in the buffer at `as_of`.
+    /// Play time in the buffer at `as_of`, ns.
     buffer: Nanos,
     as_of: Nanos,
     playing: bool,
-    /// What comes: its place in the ladder, and when it was asked for.
+    /// The requested segment: its index in the ladder, and the time of the request.
     quality: usize,
     asked: Nanos,
     /// Throughputs of the last segments, bit/s.
@@ -42,7 +42,7 @@ pub struct Player {
     counts: Counts,
 }
 
-/// What is counted after the warm-up.
+/// Counters from the end of the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     played: Nanos,
@@ -53,7 +53,7 @@ struct Counts {
 }
 
 impl Player {
-    /// Begins at `start`.
+    /// A player that starts at `start`.
     pub fn new(video: &Video, start: Nanos) -> Self {
         Self {
             adaptation: video.adaptation,
@@ -71,7 +71,7 @@ impl Player {
         }
     }
 
-    /// Something happens.
+    /// Handles an event.
     pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         self.play(now, measuring);
         match event {
@@ -111,7 +111,7 @@ impl Player {
         }
     }
 
-    /// Plays from the buffer up to now; where it runs empty, playback stalls.
+    /// Plays from the buffer until `now`; once it is empty, playback stalls.
     fn play(&mut self, now: Nanos, measuring: bool) {
         let time = now - self.as_of;
         self.as_of = now;
@@ -140,7 +140,7 @@ impl Player {
         todo.push(Action::Fetch(self.connection, bytes));
     }
 
-    /// What was seen up to now; `None` if nothing was asked for.
+    /// The user's experience so far; `None` before the first request.
     pub fn result(&self, now: Nanos) -> Option<Application> {
         if self.began == NEVER {
             return None;
@@ -167,8 +167,8 @@ impl Player {
     }
 }
 
-/// The highest rate that the buffer's level allows: it rises linearly from the lowest to the
-/// highest over the cushion (Huang et al. 2014, in the form of Yin et al. 2015).
+/// The highest rate that the buffer's level allows: the limit rises linearly from the lowest to the
+/// highest rate over the cushion (Huang et al. 2014, in the form of Yin et al. 2015).
 fn by_buffer(level: Nanos) -> usize {
     let (low, high) = (LADDER[0], LADDER[LADDER.len() - 1]);
     let above = level.saturating_sub(RESERVOIR).min(CUSHION);
@@ -179,7 +179,8 @@ fn by_buffer(level: Nanos) -> usize {
         .unwrap_or(0)
 }
 
-/// The highest rate not above the harmonic mean of the last throughputs; the lowest before any.
+/// The highest rate not above the harmonic mean of the last throughputs; the lowest if there are
+/// none.
 fn by_rate(throughputs: &[f64]) -> usize {
     let sum: f64 = throughputs.iter().map(|t| 1.0 / t).sum();
     let predicted = match throughputs.len() {
@@ -196,8 +197,8 @@ mod tests {
 
     #[test]
     fn the_buffers_level_chooses_the_rate() {
-        // Below the reservoir the lowest, above reservoir and cushion the highest; in the middle at
-        // most 235 + 5565 / 2 = 3017.
+        // Below the reservoir the lowest rate, above reservoir and cushion the highest; in the
+        // middle at most 235 + 5565 / 2 = 3017.
         let rates = [0, 5, 10, 15, 30].map(|s| LADDER[by_buffer(s * SEC)]);
         assert_eq!(rates, [235, 235, 3000, 5800, 5800]);
     }
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_slow_network_stalls_a_player_by_its_shortfall() {
-        // Segments of 4 s that take 5 s each: 1 s of still picture for each 4 s played.
+        // Segments of 4 s take 5 s each: 1 s of stall per 4 s played.
         let video = Video {
             adaptation: Adaptation::Rate,
             ..Video::default()
@@ -259,7 +260,7 @@ mod tests {
             assert_eq!(p.wake_at, NEVER);
             p.on(k, Event::Received(0), true, &mut todo);
         }
-        // 28 s less 6 ns are there: room for 4 more in 2 s.
+        // 28 s less 6 ns are buffered: room for 4 more in 2 s.
         assert_eq!(p.wake_at, 7 + 2 * SEC - 6);
     }
 }

@@ -1,9 +1,9 @@
-//! A video call between two people: each end sends pictures as fast as Google Congestion Control
-//! lets it, and says what came.
+//! A video call between two people: each end sends pictures at the rate that Google Congestion
+//! Control allows, and reports which packets arrived.
 //!
-//! One flow each way carries an end's pictures, what it sends again, and its reports about the
-//! other way (RFC 8843 and 5761: all on one transport). Sources of the constants are at their
-//! places, files without a path are those of libwebrtc.
+//! One flow per direction carries an end's pictures, its retransmissions, and its reports about the
+//! other direction (RFC 8843 and 5761: all on one transport). Sources of the constants are given
+//! with them; files without a path are those of libwebrtc.
 
 mod gcc;
 mod receiver;
@@ -20,45 +20,45 @@ use receiver::Receiver;
 use sender::Sender;
 
 /// IP, UDP, RTP, its extension with the transport-wide number (RFC 8285: 8 bytes), SRTP's tag (RFC
-/// 3711).
+/// 3711), bytes.
 const HEADERS: u32 = 28 + 12 + 8 + 10;
-/// IP bytes of a packet at most: 1200 of RTP (`kDefaultMaxPacketSize`).
+/// Maximum IP bytes of a packet: 1200 of RTP (`kDefaultMaxPacketSize`).
 const MAX_PACKET_BYTES: u32 = 1228;
-/// IP, UDP, SRTCP's index and tag.
+/// IP, UDP, SRTCP's index and tag, bytes.
 const CONTROL: u32 = 28 + 14;
 
-/// What a datagram holds.
+/// Content of a datagram.
 #[derive(Clone, Debug)]
 enum Content {
     /// A packet of a frame.
     Media { number: u32, frame: u32 },
-    /// What arrived.
+    /// Feedback about arrivals.
     Report(Report),
-    /// Packets are to be sent again (RFC 4585, NACK).
+    /// Packets to be retransmitted (RFC 4585, NACK).
     Request(Box<[u32]>),
-    /// A frame that needs no other is wanted (RFC 4585, PLI).
+    /// A request for a key frame (RFC 4585, PLI).
     KeyRequest,
 }
 
-/// Feedback: when each datagram arrived.
+/// Feedback: arrival time of each datagram.
 #[derive(Clone, Debug)]
 struct Report {
-    /// Serial number of the first.
+    /// Serial number of the first datagram.
     first: u32,
     arrivals: Vec<Option<Nanos>>,
-    /// Since the last arrived.
+    /// Time since the last arrival, ns.
     held: Nanos,
 }
 
-/// How an end's clock and slot relate to the other's. Its clock is that of the first queue on the
-/// way of what it sends.
+/// Slot and clock of an end. Its clock is that of the first queue on the path of the packets it
+/// sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Its source in the flow table.
+    /// Slot of its source in the flow table.
     pub slot: u16,
-    /// From the instant at which the simulator delivers a datagram to the end's clock.
+    /// Time from the simulator's delivery of a datagram to its arrival by the end's clock, ns.
     pub reaction: Nanos,
-    /// What the other end's clock is ahead of real time, less what its own is.
+    /// Lead of the other end's clock over its own, ns.
     pub skew: i64,
 }
 
@@ -67,21 +67,21 @@ struct Peer {
     place: Place,
     sender: Sender,
     receiver: Receiver,
-    /// Datagrams that the simulator has delivered, and when they are there.
+    /// Datagrams that the simulator has delivered, with their arrival times.
     inbox: VecDeque<(Nanos, u32)>,
-    /// When it hung up.
+    /// Time at which it hung up, ns.
     over: Option<Nanos>,
     heard: bool,
 }
 
-/// Both ends, each at the place of the way that it sends.
+/// Both ends, each at the index of the `Way` in which it sends.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
     peers: Vec<Peer>,
 }
 
 impl Ends {
-    /// Another end begins to send at `start`.
+    /// Adds an end that begins to send at `start`.
     pub fn join(&mut self, call: &VideoCall, place: Place, start: Nanos, rng: Rng) {
         self.peers.push(Peer {
             place,
@@ -93,7 +93,8 @@ impl Ends {
         });
     }
 
-    /// A datagram of this way is delivered; which source has to be called, and when.
+    /// A datagram is delivered in this direction. Returns the slot of the source to be called, and
+    /// the time.
     pub fn delivered(&mut self, now: Nanos, way: Way, serial: u32) -> (u16, Nanos) {
         let peer = &mut self.peers[1 - way as usize];
         let at = now + peer.place.reaction;
@@ -101,8 +102,8 @@ impl Ends {
         (peer.place.slot, peer.wake_at())
     }
 
-    /// The end that sends this way does what is due; IP bytes of the datagram that leaves, and when
-    /// it wants to be called again.
+    /// Runs the end that sends in this direction. Returns the IP bytes of the datagram to be sent,
+    /// if any, and the time of the next call.
     pub fn poll(&mut self, now: Nanos, way: Way, measuring: bool) -> (Option<u32>, Nanos) {
         let (first, second) = self.peers.split_at_mut(1);
         let (own, other) = match way {
@@ -124,15 +125,15 @@ impl Ends {
         (bytes, own.wake_at().max(now))
     }
 
-    /// The end that sends this way hangs up.
+    /// The end that sends in this direction hangs up.
     pub fn hang_up(&mut self, now: Nanos, way: Way) {
         self.peers[way as usize].over.get_or_insert(now);
     }
 
-    /// What the user experienced who receives each way; `None` if there was no call after the
+    /// Experience of the user who receives each direction; `None` if there was no call after the
     /// warm-up.
     pub fn results(&self, now: Nanos) -> [Option<Application>; 2] {
-        // An end receives the way that the other sends.
+        // An end receives the direction in which the other sends.
         [Way::Back, Way::There].map(|sent| {
             let peer = self.peers.get(sent as usize)?;
             peer.receiver.result(peer.over.unwrap_or(now))
@@ -140,7 +141,7 @@ impl Ends {
     }
 }
 
-/// By what an end's user is worse off, the gravest first.
+/// Criteria by which an end's user is worse off, the most important first.
 pub fn badness(end: &Application) -> [f64; 3] {
     [
         end.below_24fps.unwrap_or(0.0),

@@ -1,73 +1,75 @@
-//! Google Congestion Control: how fast a sender of a video call may send (draft-ietf-rmcat-gcc-02).
+//! Google Congestion Control: the rate at which a sender of a video call may send
+//! (draft-ietf-rmcat-gcc-02).
 //!
-//! The draft's equations hold, with four differences, all from libwebrtc, which the draft
+//! It follows the draft's equations, with four differences, all from libwebrtc, which the draft
 //! describes:
 //! - The trend of the delay is the slope of a line through the last groups
-//!   (`trendline_estimator.cc`), which replaced the draft's Kalman filter; its gain, and how the
-//!   threshold adapts, belong to it.
-//! - Another decrease waits for a round trip (`aimd_rate_control.cc`).
+//!   (`trendline_estimator.cc`), which replaced the draft's Kalman filter, with its gain and its
+//!   adaptation of the threshold.
+//! - A further decrease waits for a round trip (`aimd_rate_control.cc`).
 //! - The mean and variance of the rate at decreases are those of `link_capacity_estimator.cc`; the
 //!   draft names only a smoothing factor of 0.95.
-//! - Loss is judged over 20 packets at least, and a decrease for it waits 300 ms and a round trip
-//!   (`send_side_bandwidth_estimation.cc`).
+//! - Loss is evaluated over at least 20 packets, and decreases for it are at least 300 ms and a
+//!   round trip apart (`send_side_bandwidth_estimation.cc`).
 //!
-//! Nothing probes for bandwidth: the draft does not, libwebrtc does.
+//! There are no bandwidth probes: the draft has none, libwebrtc does.
 
 use std::collections::VecDeque;
 
 use quell_qdisc::{MS, Nanos, SEC};
 
-/// Packets sent within this time are one group (draft, section 5.2 and table 1).
+/// Time within which packets sent form one group (draft, section 5.2 and table 1).
 const BURST: Nanos = 5 * MS;
-/// The longest that groups grow because packets arrive in a burst (`inter_arrival.cc`).
+/// Maximum time for which groups grow because packets arrive in a burst (`inter_arrival.cc`).
 const LONGEST_BURST: Nanos = 100 * MS;
-/// Groups that the line goes through, weight of the past in the smoothed delay, gain
+/// Number of groups that the line is fitted to, weight of the past in the smoothed delay, gain
 /// (`trendline_estimator.cc`).
 const WINDOW: usize = 20;
 const SMOOTHING: f64 = 0.9;
 const GAIN: f64 = 4.0;
-/// The slope is weighted by the number of groups, at most by this (the same).
+/// The slope is weighted by the number of groups, up to this (`trendline_estimator.cc`).
 const MAX_GROUPS: u32 = 60;
-/// The threshold at first, ms (draft, table 1), its range (section 5.4), and how it adapts
+/// Initial threshold, ms (draft, table 1), its range (section 5.4), and the gains of its adaptation
 /// (`trendline_estimator.cc`).
 const THRESHOLD: f64 = 12.5;
 const THRESHOLDS: (f64, f64) = (6.0, 600.0);
 const K_UP: f64 = 0.0087;
 const K_DOWN: f64 = 0.039;
-/// It does not adapt to what is so far above it, ms (section 5.4), and to at most so much time at
-/// once, ms.
+/// Excess of the trend above which the threshold does not adapt, ms (section 5.4), and maximum time
+/// that one adaptation counts, ms.
 const OUTLIER: f64 = 15.0;
 const MAX_TIME: f64 = 100.0;
-/// How long over-use lasts until it is signalled, ms (draft, table 1).
+/// Duration of over-use before it is signalled, ms (draft, table 1).
 const OVERUSE_TIME: f64 = 10.0;
-/// The receive rate is measured over this time (draft, table 1: 0.5 to 1 s).
+/// Window of the receive rate, ns (draft, table 1: 0.5 to 1 s).
 const RATE_WINDOW: Nanos = 500 * MS;
-/// Multiplicative increase per second, and factor at a decrease (section 5.5).
+/// Factor of the multiplicative increase per second, and factor of a decrease (section 5.5).
 const ETA: f64 = 1.08;
 const BETA: f64 = 0.85;
-/// The estimate stays below this multiple of the receive rate (section 5.5), plus bit/s
+/// The estimate stays below this multiple of the receive rate (section 5.5), plus this many bit/s
 /// (`aimd_rate_control.cc`).
 const MAX_OVER_RECEIVED: f64 = 1.5;
 const SLACK: f64 = 10_000.0;
-/// Standard deviations around the mean rate at decreases within which increases are additive
-/// (section 5.5).
+/// Number of standard deviations around the mean rate at decreases within which increases are
+/// additive (section 5.5).
 const DEVIATIONS: f64 = 3.0;
-/// Bits of a packet, and frames per second, for an additive increase (section 5.5).
+/// Bits of a packet and frames per second, for the additive increase (section 5.5).
 const PACKET_BITS: f64 = 1200.0 * 8.0;
 pub const FRAMES: u64 = 30;
-/// An over-use shows so long after its cause, ms (section 5.5).
+/// Time from the cause of an over-use to its detection, ms (section 5.5).
 const DETECTION: f64 = 100.0;
-/// Loss above which the rate falls, and below which it rises; that factor (section 6).
+/// Share of loss below which the rate rises, and above which it falls; factor of the rise (section
+/// 6).
 const LOSS: (f64, f64) = (0.02, 0.1);
 const RISE: f64 = 1.05;
-/// Packets that a judgement of loss needs; a decrease for it waits this and a round trip
+/// Number of packets over which loss is evaluated; a decrease waits this and a round trip
 /// (`send_side_bandwidth_estimation.cc`).
 const JUDGED: u32 = 20;
 const LOSS_WAIT: Nanos = 300 * MS;
-/// The least rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
+/// Minimum rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
 const MIN_RATE: f64 = 30_000.0;
 
-/// What the delay says of the path.
+/// State of the path by its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Normal,
@@ -75,14 +77,14 @@ enum Signal {
     Under,
 }
 
-/// What the rate does.
+/// State of the rate control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Hold,
     Increase,
 }
 
-/// Packets that count as one.
+/// Packets that are evaluated as one.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     first_sent: Nanos,
@@ -95,7 +97,7 @@ struct Group {
 #[derive(Clone, Copy, Debug)]
 struct Capacity {
     mean: f64,
-    /// Variance over the mean.
+    /// Variance divided by the mean.
     spread: f64,
 }
 
@@ -116,23 +118,23 @@ impl Capacity {
         }
     }
 
-    /// Is this rate where the last decreases were?
+    /// Whether a rate is close to those of the last decreases.
     fn near(&self, kbps: f64) -> bool {
         (kbps - self.mean).abs() <= DEVIATIONS * (self.spread * self.mean).sqrt()
     }
 }
 
-/// The controller of one sender.
+/// The congestion control of one sender.
 #[derive(Clone, Debug)]
 pub struct Gcc {
     most: f64,
     present: Option<Group>,
     previous: Option<Group>,
     groups: u32,
-    /// Sum of all delay variations and its smoothed value, ms.
+    /// Sum of all delay variations, and its smoothed value, ms.
     delay: f64,
     smoothed: f64,
-    /// Arrival and smoothed delay of the last groups, ms.
+    /// Arrival time and smoothed delay of the last groups, ms.
     line: VecDeque<(f64, f64)>,
     slope: f64,
     threshold: f64,
@@ -140,7 +142,7 @@ pub struct Gcc {
     over_ms: Option<f64>,
     overs: u32,
     signal: Signal,
-    /// Arrival and bytes of the packets of the last window.
+    /// Arrival time and bytes of the packets of the last window.
     received: VecDeque<(Nanos, u32)>,
     first_arrival: Option<Nanos>,
     phase: Phase,
@@ -151,12 +153,12 @@ pub struct Gcc {
     lost: u32,
     judged: u32,
     decreased_for_loss: Nanos,
-    /// Smoothed round trip.
+    /// Smoothed RTT, ns.
     pub rtt: Nanos,
 }
 
 impl Gcc {
-    /// Begins at `start` bit/s and never exceeds `most`.
+    /// A controller that starts at `start` bit/s and never exceeds `most`.
     pub fn new(start: f64, most: f64) -> Self {
         Self {
             most,
@@ -182,17 +184,17 @@ impl Gcc {
             lost: 0,
             judged: 0,
             decreased_for_loss: 0,
-            rtt: 200 * MS, // until it is known (`aimd_rate_control.cc`)
+            rtt: 200 * MS, // until the first sample (`aimd_rate_control.cc`)
         }
     }
 
-    /// What may be sent, bit/s.
+    /// The rate at which the sender may send, bit/s.
     pub fn target(&self) -> f64 {
         self.by_delay.min(self.by_loss)
     }
 
-    /// A report says that a packet arrived. Only differences of `sent` and of `arrived` count: each
-    /// end has its own clock.
+    /// A packet has arrived, according to a report. Only differences of `sent` and of `arrived` are
+    /// used: each end has its own clock.
     pub fn arrived(&mut self, sent: Nanos, arrived: Nanos, bytes: u32) {
         self.first_arrival.get_or_insert(arrived);
         self.received.push_back((arrived, bytes));
@@ -222,7 +224,7 @@ impl Gcc {
         }
     }
 
-    /// A group is complete (sections 5.1 to 5.4).
+    /// Evaluates a complete group (sections 5.1 to 5.4).
     fn judge(&mut self, before: &Group, group: &Group) {
         let ms = |later: Nanos, earlier: Nanos| (later as f64 - earlier as f64) / MS as f64;
         let sent = ms(group.last_sent, before.last_sent);
@@ -243,7 +245,7 @@ impl Gcc {
         }
         let trend = f64::from(self.groups.min(MAX_GROUPS)) * self.slope * GAIN;
         if trend > self.threshold {
-            // The first time, the path has been over-used half of the time.
+            // At the first time, assume over-use for half of the interval.
             let over = self.over_ms.map_or(sent / 2.0, |ms| ms + sent);
             (self.over_ms, self.overs) = (Some(over), self.overs + 1);
             if over > OVERUSE_TIME && self.overs > 1 && self.slope >= before {
@@ -260,7 +262,7 @@ impl Gcc {
         self.adapt(trend.abs(), group.last_arrived);
     }
 
-    /// A threshold that follows the trend lets the rate hold its own beside TCP (section 5.4).
+    /// Adapts the threshold to the trend, which lets the flow compete with TCP (section 5.4).
     fn adapt(&mut self, trend: f64, now: Nanos) {
         let time = now.saturating_sub(self.adapted) as f64 / MS as f64;
         self.adapted = now;
@@ -272,14 +274,14 @@ impl Gcc {
         self.threshold = self.threshold.clamp(THRESHOLDS.0, THRESHOLDS.1);
     }
 
-    /// What was received in the last window, bit/s; `None` before there was a whole one.
+    /// Receive rate over the last window, bit/s; `None` before a whole window.
     fn receive_rate(&self) -> Option<f64> {
         let (last, first) = (self.received.back()?.0, self.first_arrival?);
         let bytes: u64 = self.received.iter().map(|(_, b)| u64::from(*b)).sum();
         (last >= first + RATE_WINDOW).then_some(bytes as f64 * 8.0 * (SEC / RATE_WINDOW) as f64)
     }
 
-    /// A report has been read: of `all` packets it tells of, `lost` did not arrive.
+    /// Handles the end of a report about `all` packets, of which `lost` did not arrive.
     pub fn reported(&mut self, now: Nanos, lost: u32, all: u32) {
         if let Some(received) = self.receive_rate() {
             self.control(now, received);
@@ -288,7 +290,7 @@ impl Gcc {
         self.heed_loss(now, lost, all);
     }
 
-    /// The rate by delay (section 5.5).
+    /// Updates the rate by delay (section 5.5).
     fn control(&mut self, now: Nanos, received: f64) {
         let kbps = received / 1e3;
         let since = now.saturating_sub(self.changed);
@@ -312,7 +314,7 @@ impl Gcc {
                 self.changed = now;
             }
             Signal::Normal => {
-                // A rate far above the last decreases' shows that there is more than there was.
+                // A rate far above those of the last decreases shows that the capacity has risen.
                 if self
                     .capacity
                     .is_some_and(|c| kbps > c.mean && !c.near(kbps))
@@ -333,7 +335,7 @@ impl Gcc {
         }
     }
 
-    /// Half a packet per round trip and time of detection.
+    /// Additive increase: half a packet per round trip and time of detection, bit/s.
     fn additive(&self, since: Nanos) -> f64 {
         let response = DETECTION + self.rtt as f64 / MS as f64;
         let share = (since as f64 / MS as f64 / response).min(1.0);
@@ -341,7 +343,7 @@ impl Gcc {
         0.5 * share * frame / (frame / PACKET_BITS).ceil()
     }
 
-    /// The rate by loss (section 6); it does not run away from that by delay.
+    /// Updates the rate by loss (section 6), which starts from at most the rate by delay.
     fn heed_loss(&mut self, now: Nanos, lost: u32, all: u32) {
         self.lost += lost;
         self.judged += all;
@@ -362,7 +364,7 @@ impl Gcc {
 }
 
 impl Group {
-    /// Does a packet belong to it (section 5.2)?
+    /// Whether a packet belongs to the group (section 5.2).
     fn has(&self, sent: Nanos, arrived: Nanos) -> bool {
         let apart = arrived.saturating_sub(self.last_arrived);
         let caught_up = apart + self.last_sent < sent;
@@ -373,7 +375,7 @@ impl Group {
     }
 }
 
-/// Slope of the line with the least squares; `None` if all have the same x.
+/// Slope of the least-squares line; `None` if all x are equal.
 fn slope(points: &VecDeque<(f64, f64)>) -> Option<f64> {
     let n = points.len() as f64;
     let (x, y) = points
@@ -391,9 +393,9 @@ fn slope(points: &VecDeque<(f64, f64)>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Sends packets of 1000 bytes at the target rate for so many seconds over a link of `bps` with
-    /// an endless queue, a report each 100 ms; of `each` packets one is lost. Returns the longest
-    /// queuing delay of the last half.
+    /// Sends packets of 1000 bytes at the target rate for `seconds` over a link of `bps` with an
+    /// endless queue, with a report every 100 ms; one of `each` packets is lost. Returns the
+    /// longest queuing delay of the second half.
     fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Nanos) -> Nanos {
         let (mut sent, mut free, mut report) = (from, from, from + 100 * MS);
         let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, 0);
@@ -422,7 +424,7 @@ mod tests {
     fn without_congestion_the_rate_rises_by_8_percent_a_second() {
         let mut gcc = Gcc::new(300e3, 100e6);
         run(&mut gcc, 100e6, 11, 0, 0);
-        // 300 * 1.08^11 = 699: the first increase makes up for the time before the receive rate was
+        // 300 * 1.08^11 = 699: the first increase also covers the time before the receive rate was
         // known.
         assert!(
             (gcc.target() / 699e3 - 1.0).abs() < 0.02,

@@ -1,4 +1,4 @@
-//! The receiving half of an end: what it asks for again, which frames it shows and when.
+//! The receiving half of an end: requests for retransmissions, and the display of frames.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,22 @@ use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
 use super::sender::Frame;
 use super::{Content, Report};
 
-/// Time between two reports (`remote_estimator_proxy.cc`).
+/// Interval between reports, ns (`remote_estimator_proxy.cc`).
 const REPORTS: Nanos = 100 * MS;
-/// How often a packet is requested, and how many may be missing, before a key frame is requested
+/// Number of requests for a packet, and of missing packets, beyond which a key frame is requested
 /// (`nack_requester.cc`).
 const RETRIES: u32 = 10;
 const MAX_MISSING: usize = 1000;
-/// The round trip before it is known (the same).
+/// RTT before the first sample, ns (`nack_requester.cc`).
 const FIRST_RTT: Nanos = 100 * MS;
-/// A key frame is asked for again after this (`video_receive_stream2.cc`).
+/// Time after which a key frame is requested again, ns (`video_receive_stream2.cc`).
 const KEY_WAIT: Nanos = 200 * MS;
-/// Frames whose mean distance is the normal one; a distance of three times that and at least 150 ms
-/// above it is a freeze (W3C, Identifiers for WebRTC's Statistics API, `freezeCount`).
+/// Number of frames whose mean distance is the normal one. A freeze is a distance of at least three
+/// times that and at least 150 ms above it (W3C, Identifiers for WebRTC's Statistics API,
+/// `freezeCount`).
 const NORMAL: usize = 30;
 const FREEZE: Nanos = 150 * MS;
-/// Frames per second below which a picture no longer moves smoothly: the rate of films.
+/// Frames per second below which motion is not smooth: the rate of films.
 const SMOOTH: u32 = 24;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,16 +41,16 @@ struct Partial {
     have: u32,
 }
 
-/// What one end receives.
+/// The receiving half of an end.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    /// The next packet and the next frame that are expected.
+    /// Numbers of the next expected packet and frame.
     next: u32,
     frame: u32,
     missing: Vec<Missing>,
     partial: VecDeque<Partial>,
     key_due: Nanos,
-    /// What the next report tells: serial numbers from `report_from` on.
+    /// Arrivals for the next report, by serial number from `report_from` on.
     report_from: u32,
     arrivals: Vec<Option<Nanos>>,
     report_due: Nanos,
@@ -58,7 +59,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Nothing received yet.
+    /// A receiver that has received nothing.
     pub fn new() -> Self {
         Self {
             next: 0,
@@ -74,11 +75,11 @@ impl Receiver {
         }
     }
 
-    /// A datagram has arrived, whatever it holds.
+    /// Records the arrival of a datagram of any kind.
     pub fn note(&mut self, now: Nanos, serial: u32) {
         let place = serial.wrapping_sub(self.report_from) as usize;
         if place > usize::from(u16::MAX) {
-            return; // from before the last report
+            return; // sent before those of the last report
         }
         if self.arrivals.len() <= place {
             self.arrivals.resize(place + 1, None);
@@ -90,7 +91,7 @@ impl Receiver {
         }
     }
 
-    /// A packet of a frame has arrived; `skew` is what the clock that timed its capture is behind.
+    /// Handles a packet of a frame; `skew` is the lead of the clock that timed its capture, ns.
     pub fn media(&mut self, now: Nanos, number: u32, of: u32, frame: Frame, skew: i64) {
         if number >= self.next {
             let fresh = (self.next..number).map(|number| Missing {
@@ -103,7 +104,7 @@ impl Receiver {
         } else if let Some(i) = self.missing.iter().position(|m| m.number == number) {
             self.missing.remove(i);
         } else {
-            return; // a copy, or given up
+            return; // a duplicate, or given up
         }
         if self.missing.len() > MAX_MISSING {
             self.missing.clear();
@@ -127,7 +128,7 @@ impl Receiver {
         self.show(now, skew);
     }
 
-    /// Shows the frames that are complete and can be decoded: the next, or a key frame.
+    /// Shows the complete frames that can be decoded: the next one, or a key frame.
     fn show(&mut self, now: Nanos, skew: i64) {
         let whole = |p: &Partial| p.have == p.frame.packets;
         loop {
@@ -156,13 +157,13 @@ impl Receiver {
         self.key_due = self.key_due.min(now);
     }
 
-    /// When it has something to say or to note.
+    /// Time of its next message, ns.
     pub fn wake_at(&self) -> Nanos {
         let due = self.missing.iter().map(|m| m.due);
         due.fold(self.report_due.min(self.key_due), Nanos::min)
     }
 
-    /// What it says now.
+    /// Returns the message to be sent now, if any.
     pub fn poll(&mut self, now: Nanos, rtt: Option<Nanos>) -> Option<Content> {
         if self
             .missing
@@ -199,28 +200,28 @@ impl Receiver {
         None
     }
 
-    /// Time passes.
+    /// Advances time.
     pub fn tick(&mut self, now: Nanos, measuring: bool) {
         self.watch.tick(now, measuring);
     }
 
-    /// What was seen up to now; `None` before the end of the warm-up.
+    /// The viewer's experience so far; `None` before the end of the warm-up.
     pub fn result(&self, now: Nanos) -> Option<Application> {
         self.watch.result(now)
     }
 }
 
-/// What the viewer sees.
+/// Statistics of the frames shown.
 #[derive(Clone, Debug, Default)]
 struct Watch {
-    /// When measuring began, the end of the second that runs, and frames in it.
+    /// Start of the measurement, end of the current second, and number of frames in it.
     from: Option<Nanos>,
     second: Nanos,
     in_second: u32,
     seconds: u64,
     slow: u64,
     last: Option<Nanos>,
-    /// Distances of the last frames.
+    /// Distances between the last frames, ns.
     distances: VecDeque<Nanos>,
     freezes: u64,
     delay: Hist,
@@ -243,7 +244,7 @@ impl Watch {
         }
     }
 
-    /// Is this long without a new frame?
+    /// Whether a time without a new frame is a freeze.
     fn is_frozen(&self, distance: Nanos) -> bool {
         let sum: Nanos = self.distances.iter().sum();
         let normal = sum / self.distances.len().max(1) as u64;
@@ -303,8 +304,8 @@ mod tests {
         }
     }
 
-    /// All packets of frames of two packets each arrive 20 ms after their capture, but those that
-    /// `lost` names.
+    /// All packets of frames of two packets arrive 20 ms after their capture, except those in
+    /// `lost`.
     fn receive(r: &mut Receiver, frames: std::ops::Range<u32>, lost: &[u32]) {
         for number in frames {
             let f = frame(number, 2, number == 0);
@@ -335,8 +336,8 @@ mod tests {
     fn seconds_with_fewer_than_24_pictures_count_and_long_distances_are_freezes() {
         let mut watch = Watch::default();
         watch.tick(0, true);
-        // 30 s with 30 pictures a second, the same with 20; the last second of each half has a hole
-        // of 300 ms and fewer.
+        // 30 s with 30 frames a second, then 30 s with 20; the last second of each half has a gap
+        // of 300 ms and fewer frames.
         for number in 0..1800 {
             let now = Nanos::from(number) * SEC / 30;
             let (second, part) = (number / 30, number % 30);
@@ -349,7 +350,7 @@ mod tests {
         let r = watch.result(MINUTE).expect("a call");
         // 22 pictures in the second with the hole, and 30 seconds of 20.
         assert_eq!(r.below_24fps, Some(31.0 / 60.0));
-        // 300 ms beside a mean distance of 33 ms, and of 50: at least three times as long, and 150
+        // 300 ms against a mean distance of 33 ms, and of 50: at least three times as long, and 150
         // ms longer.
         assert_eq!(r.freezes_per_minute, Some(2.0));
     }
@@ -362,8 +363,8 @@ mod tests {
         assert_eq!((r.frame, r.partial.len()), (60, 9));
         let now = frame(68, 2, false).captured + 20 * MS;
         assert!(matches!(r.poll(now, None), Some(Content::Request(n)) if *n == [120]));
-        // The answer comes 300 ms after the frame before it was shown: 9 frames at once, after one
-        // freeze (150 + 33.3 ms).
+        // The retransmission arrives 300 ms after the previous frame was shown: 9 frames at once,
+        // after one freeze (150 + 33.3 ms).
         let late = frame(59, 2, false).captured + 320 * MS;
         r.media(late, 120, 60, frame(60, 2, false), 0);
         assert_eq!((r.frame, r.watch.freezes), (69, 1));

@@ -1,4 +1,4 @@
-//! The sending half of an end: an encoder, a pacer, and the packets that may be asked for again.
+//! The sending half of an end: an encoder, a pacer, and packets kept for retransmission.
 
 use std::collections::VecDeque;
 
@@ -8,36 +8,36 @@ use super::gcc::{FRAMES, Gcc};
 use super::{CONTROL, Content, HEADERS, MAX_PACKET_BYTES, Report};
 use crate::scenario::VideoCall;
 
-/// How much faster than the target rate packets leave (`goog_cc_network_control.h`).
+/// Factor of the pacing rate over the target rate (`goog_cc_network_control.h`).
 const PACING: f64 = 2.5;
-/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and where they are
-/// cut: our choice.
+/// Scale of the Laplacian deviations of frame sizes (RFC 8593, section 5.6), and their bound (our
+/// choice).
 const SCALE: f64 = 0.15;
 const CUT: f64 = 3.0 * SCALE;
-/// Size of a key frame over others': our choice.
+/// Size of a key frame relative to other frames: our choice.
 const KEY: f64 = 4.0;
-/// Requests within this time of a key frame mean that one (`video_stream_encoder` and
+/// Requests within this time after a key frame count as answered by it (`video_stream_encoder` and
 /// `encoder_rtcp_feedback.cc`).
 const KEY_INTERVAL: Nanos = 300 * quell_qdisc::MS;
-/// What was sent so long ago is forgotten.
+/// Time for which sent data are kept, ns.
 const KEPT: Nanos = 30 * SEC;
-/// IP bytes of a report without its packets, per seven packets (their states), per packet that came
-/// (its time); of a request for packets and of one for a key frame
+/// IP bytes of a report without its packets (seven packets add two bytes for their states, each
+/// packet that arrived one for its time), and of a request for packets or for a key frame
 /// (draft-holmer-rmcat-transport-wide-cc-extensions-01; RFC 4585, section 6).
 const REPORT: u32 = CONTROL + 20;
 const REQUEST: u32 = CONTROL + 12;
-/// Packets that one element of a request covers, and its bytes (RFC 4585, section 6.2.1).
+/// Number of packets that one element of a request covers, and its bytes (RFC 4585, section 6.2.1).
 const COVERED: u32 = 17;
 const ELEMENT: u32 = 4;
 
-/// An encoded picture.
+/// An encoded frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     pub captured: Nanos,
-    /// Number of its first packet, and how many there are.
+    /// Number of its first packet, and number of its packets.
     pub first: u32,
     pub packets: u32,
-    /// Bytes of video.
+    /// Size of the video data, bytes.
     pub video: u32,
     pub key: bool,
 }
@@ -46,11 +46,11 @@ pub struct Frame {
 struct Media {
     frame: u32,
     bytes: u32,
-    /// When it left last.
+    /// Time of the last transmission, ns.
     sent: Option<Nanos>,
 }
 
-/// A datagram that left.
+/// A datagram that was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub at: Nanos,
@@ -58,7 +58,7 @@ pub struct Sent {
     pub content: Content,
 }
 
-/// What is kept of a series whose elements have consecutive numbers.
+/// The kept part of a series whose elements have consecutive numbers.
 #[derive(Clone, Debug)]
 struct Recent<T> {
     first: u32,
@@ -93,7 +93,7 @@ impl<T> Recent<T> {
     }
 }
 
-/// What one end sends.
+/// The sending half of an end.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub gcc: Gcc,
@@ -103,19 +103,19 @@ pub struct Sender {
     frames: Recent<Frame>,
     media: Recent<Media>,
     log: Recent<Sent>,
-    /// Numbers of packets that wait for the pacer, those asked for again before the others.
+    /// Numbers of packets that wait for the pacer; retransmissions precede new packets.
     fresh: VecDeque<u32>,
     again: VecDeque<u32>,
     control: VecDeque<Content>,
     paced_at: Nanos,
-    /// Bytes that later frames have to save.
+    /// Bytes that later frames must save.
     debt: f64,
     key_wanted: bool,
     keyed_at: Nanos,
 }
 
 impl Sender {
-    /// Its first frame is captured at `start`.
+    /// A sender whose first frame is captured at `start`.
     pub fn new(call: &VideoCall, start: Nanos, rng: Rng) -> Self {
         Self {
             gcc: Gcc::new(call.start_rate as f64, call.max_rate as f64),
@@ -135,22 +135,22 @@ impl Sender {
         }
     }
 
-    /// Sends a message that no pacer holds up.
+    /// Queues a message that is not paced.
     pub fn tell(&mut self, content: Content) {
         self.control.push_back(content);
     }
 
-    /// The frame of this number, if it is not too old.
+    /// The frame of this number, if it is still kept.
     pub fn frame(&self, number: u32) -> Option<Frame> {
         self.frames.get(number).copied()
     }
 
-    /// What a datagram holds, if it is not too old.
+    /// The datagram of this serial number, if it is still kept.
     pub fn sent(&self, serial: u32) -> Option<&Sent> {
         self.log.get(serial)
     }
 
-    /// When it has something to do.
+    /// Time of its next action, ns; 0: now.
     pub fn wake_at(&self) -> Nanos {
         if !self.control.is_empty() {
             return 0;
@@ -162,7 +162,7 @@ impl Sender {
         }
     }
 
-    /// IP bytes of the datagram that leaves now, if one does.
+    /// Sends a datagram if one is due. Returns its IP bytes.
     pub fn poll(&mut self, now: Nanos) -> Option<u32> {
         if self.start + self.encoded * SEC / FRAMES <= now {
             self.encode(now);
@@ -222,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// A draw from the Laplacian distribution around 0.
+    /// A draw from the Laplacian distribution around 0, bounded.
     fn deviation(&mut self) -> f64 {
         let u = self.rng.f64() - 0.5;
         let x = -SCALE * libm::log(1.0 - 2.0 * u.abs());
@@ -241,7 +241,7 @@ impl Sender {
         Some((bytes, Content::Media { number, frame }))
     }
 
-    /// The other end tells what arrived.
+    /// Handles a report of the other end.
     pub fn reported(&mut self, now: Nanos, report: &Report) {
         let mut lost = 0;
         let mut last = None;
@@ -265,8 +265,8 @@ impl Sender {
             .reported(now, lost, num::count(report.arrivals.len()));
     }
 
-    /// The other end asks for packets again; those that left less than a round trip ago may still
-    /// come.
+    /// Handles a request for retransmissions; packets sent less than a round trip ago may still
+    /// arrive, so these are not sent again.
     pub fn asked(&mut self, now: Nanos, numbers: &[u32]) {
         for number in numbers {
             let rtt = self.gcc.rtt;
@@ -279,7 +279,7 @@ impl Sender {
         }
     }
 
-    /// The other end asks for a frame that needs no other.
+    /// Handles a request for a key frame.
     pub fn asked_for_key(&mut self, now: Nanos) {
         self.key_wanted |= now >= self.keyed_at + KEY_INTERVAL;
     }
@@ -318,7 +318,7 @@ mod tests {
         Sender::new(&call, 0, Rng::new(1, "camera"))
     }
 
-    /// Bytes and times of what leaves up to `end`.
+    /// Times and bytes of the datagrams sent until `end`.
     fn until(s: &mut Sender, end: Nanos) -> Vec<(Nanos, u32)> {
         let mut all = Vec::new();
         let mut now = 0;
