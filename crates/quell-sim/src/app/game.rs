@@ -7,7 +7,7 @@ use quell_qdisc::{MS, Nanos};
 
 /// Round trip that players of fast games notice, ns.
 const FAST: Nanos = 50 * MS;
-/// States in flight at once that are distinguished: 4 s of them.
+/// Maximum number of states in flight that are distinguished: 4 s of them at 60 per second.
 const HELD: usize = 256;
 
 /// A player and a server of a game.

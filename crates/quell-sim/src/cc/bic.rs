@@ -4,8 +4,8 @@
 //!
 //! Linux and ns-3 differ in two things: near the target Linux takes four times as many packets per
 //! packet of growth (`smooth_part` 20 against 5), and Linux corrects for delayed ACKs although it
-//! counts packets, so that it grows twice as fast as meant. The default is ns-3's, which LFQ was
-//! trained and measured with; `Params::linux` is the kernel's. Deviations from ns-3: slow start
+//! counts packets, so that it grows twice as fast as intended. The default is ns-3's, with which
+//! LFQ was trained and measured; `Params::linux` is the kernel's. Deviations from ns-3: slow start
 //! counts acknowledged packets, not ACKs.
 
 use quell_qdisc::{Nanos, num};
@@ -19,13 +19,13 @@ pub struct Params {
     pub beta: u32,
     /// Largest growth per round, packets (16).
     pub max_increment: u32,
-    /// Below this window, and on it in Linux, it is Reno (14).
+    /// Up to this window, packets, it is Reno (14).
     pub low_window: u32,
     /// Rounds, times B, per packet of growth close to the last maximum (5; Linux 20).
     pub smooth_part: u32,
-    /// Remember less than the window that met the loss if it was below the last one.
+    /// Remember less than the window at the loss if it was below the previous maximum.
     pub fast_convergence: bool,
-    /// Divide by the packets per ACK, as Linux.
+    /// Divide by the packets per ACK, as in Linux.
     pub delayed_ack: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Bic {
 }
 
 impl Bic {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new(params: Params) -> Self {
         Self {
             cnt: 0,

@@ -18,8 +18,8 @@ use super::{CaState, Event, Ops, Sock, jiffies, micros};
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Give way to newcomers: remember less than the window that met the loss if it was below the
-    /// last one (RFC 9438, section 4.7).
+    /// Yield to new flows: remember less than the window at the loss if it was below the previous
+    /// maximum (RFC 9438, section 4.7).
     pub fast_convergence: bool,
     /// Leave slow start before the queue overflows.
     pub hystart: bool,
@@ -50,7 +50,7 @@ const RENO_SCALE: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
 /// Longest offset from the plateau, 1/1024 s (see the file header).
 const MAX_OFFSET: u64 = 300 << HZ_SHIFT;
 
-/// How slow start ends, apart from losses.
+/// Algorithm that ends slow start, apart from losses.
 #[derive(Clone, Debug)]
 enum SlowStart {
     Plain,
@@ -68,15 +68,15 @@ pub struct Cubic {
     /// Window and time of the last evaluation of the cubic.
     last_cwnd: u32,
     last_time_ms: u32,
-    /// Where the cubic has its plateau.
+    /// Window at the plateau of the cubic, packets.
     origin: u32,
     /// Time from the start of the epoch to the plateau, 1/1024 s.
     k: u32,
     /// Lowest RTT, µs; 0 before the first sample.
     delay_min_us: u32,
-    /// 0: no epoch runs.
+    /// Start of the epoch; 0: no epoch.
     epoch_start_ms: u32,
-    /// Acknowledged in this epoch and not yet in the Reno estimate.
+    /// Packets acknowledged in this epoch and not yet in the Reno estimate.
     ack_cnt: u32,
     /// The Reno estimate (W_est).
     reno_cwnd: u32,
@@ -85,7 +85,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new(params: Params) -> Self {
         Self {
             cnt: 0,
@@ -122,7 +122,7 @@ impl Cubic {
             self.follow_cubic(cwnd, now_ms);
         }
         self.follow_reno(s);
-        // 1.5 windows per round at most (RFC 9438, section 4.4: the target's upper bound).
+        // At most 1.5 windows per round (RFC 9438, section 4.4: the target's upper bound).
         self.cnt = self.cnt.max(2);
     }
 
@@ -142,7 +142,7 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438, section 4.2: where the cubic will be one round from now.
+    /// RFC 9438, section 4.2: the target is the cubic's value one round from now.
     #[inline]
     fn follow_cubic(&mut self, cwnd: u32, now_ms: u32) {
         let rtt_ms = self.delay_min_us.div_ceil(1000);
@@ -161,8 +161,8 @@ impl Cubic {
         } else {
             100 * cwnd
         };
-        // Linux: while the available bandwidth is unknown, the cubic's flat start would be too
-        // careful.
+        // As in Linux: while the available bandwidth is unknown, the cubic's flat start would grow
+        // too slowly.
         if !self.params.rfc9438 && self.last_max_cwnd == 0 {
             self.cnt = self.cnt.min(20);
         }
@@ -279,7 +279,7 @@ impl Ops for Cubic {
 
     fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
         if e == Event::TxStart && self.epoch_start_ms != 0 {
-            // RFC 9438, section 5.8: idle time is no time of the epoch.
+            // RFC 9438, section 5.8: idle time does not count as time of the epoch.
             let idle_ms = jiffies(now).wrapping_sub(jiffies(s.last_sent));
             if idle_ms.cast_signed() > 0 {
                 let start = self.epoch_start_ms.wrapping_add(idle_ms);
@@ -401,7 +401,7 @@ mod tests {
     fn growth_never_exceeds_half_a_window_per_round() {
         let (mut c, mut s) = after_loss_at(20, Params::default(), 100 * MS);
         c.cong_avoid(&mut s, SEC, 1);
-        // Ten minutes later the cubic asks for millions.
+        // Ten minutes later the cubic's value is millions of packets.
         c.cong_avoid(&mut s, 600 * SEC, 1);
         assert_eq!(c.cnt, 2);
     }

@@ -1,9 +1,9 @@
 //! DCTCP (RFC 8257), as in Linux's `net/ipv4/tcp_dctcp.c`: the window shrinks in proportion to the
 //! share of marked packets.
 //!
-//! The TCP engine has the receiver's half, which echoes each change of CE. Growth is NewReno's, as
-//! is the reaction to losses and timeouts (RFC 8257, section 3.5). Deviation from RFC 8257, as in
-//! Linux: alpha is a share of packets, not of bytes, in steps of 1/1024.
+//! The TCP engine implements the receiver's half, which echoes each change of CE. Growth is
+//! NewReno's, as is the reaction to losses and timeouts (RFC 8257, section 3.5). Deviation from RFC
+//! 8257, as in Linux: alpha is a share of packets, not of bytes, in steps of 1/1024.
 
 use quell_qdisc::{Nanos, num};
 
@@ -19,8 +19,8 @@ const SHIFT_G: u32 = 4;
 pub struct Dctcp {
     /// Moving average of the share of marked packets, in 1/1024.
     alpha: u32,
-    /// `Sock::delivered` and `delivered_ce` when this round began, and the sequence number at which
-    /// it ends.
+    /// `Sock::delivered` and `delivered_ce` at the start of this round, and the sequence number at
+    /// which it ends.
     old_delivered: u64,
     old_delivered_ce: u64,
     next_seq: u64,

@@ -4,7 +4,7 @@
 //! rises.
 //!
 //! Deviation from Linux: without pacing, the allowance for bursts (`ack_delay_us`) uses the pacing
-//! rate of the present ACK; Linux uses the one that it computed at the previous ACK.
+//! rate at the current ACK; Linux uses the one computed at the previous ACK.
 
 use quell_qdisc::Nanos;
 
@@ -19,7 +19,7 @@ const DELAY_US: (u32, u32) = (4_000, 16_000);
 /// Largest gap between two ACKs of a train, µs.
 const ACK_DELTA_US: i32 = 2_000;
 
-/// State of the present round in slow start; times in µs.
+/// State of the current round in slow start; times in µs.
 #[derive(Clone, Debug)]
 pub struct HyStart {
     start_us: u32,

@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): when the RTT rises, slow start continues at a quarter of its speed for
 //! five rounds, unless the rise was a false alarm.
 //!
-//! Deviations: none known. As the RFC advises it is used only until the first loss or mark.
+//! No deviations are known. As the RFC advises, it is used only until the first loss or mark.
 
 use super::Sock;
 
@@ -15,7 +15,7 @@ const CSS_ROUNDS: u8 = 5;
 /// L: growth per ACK without pacing, packets.
 const LIMIT: u32 = 8;
 
-/// A sender's rounds.
+/// State of the rounds of a sender.
 #[derive(Clone, Debug)]
 pub struct HyStartPlus {
     window_end: u64,
@@ -28,7 +28,7 @@ pub struct HyStartPlus {
 }
 
 impl HyStartPlus {
-    /// Its first round begins.
+    /// State at the start of the first round.
     pub fn new(s: &Sock) -> Self {
         Self {
             window_end: s.nxt,
@@ -85,7 +85,8 @@ impl HyStartPlus {
         self.samples = 0;
     }
 
-    /// Growth by `acked` packets; what is left of them once the threshold is reached.
+    /// Grows the window for `acked` packets. Returns how many of them are left once the threshold
+    /// is reached.
     pub fn grow(&mut self, s: &mut Sock, acked: u32) -> u32 {
         let paced = s.pacing_rate != u64::MAX;
         let counted = if paced { acked } else { acked.min(LIMIT) };

@@ -17,28 +17,28 @@ const BETA_UNIT: u32 = 64;
 /// β between 1/8 and 1/2 of the window.
 const BETA_MIN: u32 = BETA_UNIT / 8;
 const BETA_MAX: u32 = BETA_UNIT / 2;
-/// Smaller windows are Reno's (`win_thresh`).
+/// Windows smaller than this, packets, follow Reno (`win_thresh`).
 const MIN_WINDOW: u32 = 15;
-/// Rounds with little delay before α may be largest again (`theta`).
+/// Rounds with low delay before α may reach its maximum again (`theta`).
 const LOW_ROUNDS: u8 = 5;
-/// Longest RTT that is believed, µs: products with α fit 32 bits in Linux.
+/// Upper bound of RTT samples, µs, for which products with α fit 32 bits in Linux.
 const RTT_MAX_US: u32 = u32::MAX / ALPHA_MAX;
 
 /// One sender's Illinois.
 #[derive(Clone, Debug)]
 pub struct Illinois {
-    /// RTTs of this round, µs.
+    /// Sum of the RTTs of this round, µs.
     sum_us: u64,
     samples: u32,
-    /// The ACK that passes this ends the round.
+    /// Segment number; the first ACK above it ends the round.
     round_end: u64,
     base_us: u32,
     max_us: u32,
     alpha: u32,
     beta: u32,
-    /// Packets that the ACK at hand covers.
+    /// Packets that the current ACK covers.
     acked: u32,
-    /// The delay has been above the low range since α was last largest.
+    /// The delay has been above the low range since α was last at its maximum.
     was_above: bool,
     low_rounds: u8,
 }
@@ -81,8 +81,8 @@ impl Illinois {
         self.begin_round(s);
     }
 
-    /// Section 3 of the paper, f1: α is largest up to 1 % of the largest delay `most`, and falls as
-    /// 1 / (k + delay) to its least there.
+    /// Section 3 of the paper, f1: α is at its maximum up to 1 % of the largest delay `most`, and
+    /// falls as 1 / (k + delay) to its minimum there.
     fn increase(&mut self, average: u32, most: u32) -> u32 {
         let low = most / 100;
         if average <= low {

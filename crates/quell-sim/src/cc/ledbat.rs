@@ -1,31 +1,31 @@
-//! LEDBAT (RFC 6817): a background transfer, whose window aims at 100 ms of queuing delay and
+//! LEDBAT (RFC 6817) for background transfers: its window aims at 100 ms of queuing delay and
 //! yields to other traffic.
 //!
-//! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's
-//! ACKs have no time of arrival in enough precision; so a queue on the way back counts too. The
-//! retransmission timeout is the sender's, in place of the RFC's congestion timeout. The last four
-//! samples count even where a window below eight packets makes them older than a round trip, which
-//! the RFC does not allow. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
+//! Deviations from RFC 6817: the delay is the RTT, as in LEDBAT++, because TCP's ACKs carry no
+//! precise arrival time; so a queue on the return path counts too. The retransmission timeout is
+//! the sender's, in place of the RFC's congestion timeout. The last four samples count even if a
+//! window below eight packets makes them older than a round trip, which the RFC does not allow. The
+//! key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
 use quell_qdisc::{MS, Nanos, SEC, US, num};
 
 use super::{Ops, Sock};
 
-/// Section 2.5: at most 100 ms.
+/// Target of the queuing delay, ns; section 2.5: at most 100 ms.
 const TARGET: Nanos = 100 * MS;
 /// Packets of growth per round with no queue; section 2.5: at most 1.
 const GAIN: i64 = 1;
-/// Packets; section 2.5: 2.
+/// Minimum and initial window, packets; section 2.5: 2.
 pub(super) const MIN_CWND: u32 = 2;
 const INIT_CWND: u32 = 2;
-/// Packets that the window may exceed what is in flight; section 2.5: 1.
+/// Packets by which the window may exceed the flight size; section 2.5: 1.
 const ALLOWED_INCREASE: u32 = 1;
-/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section
-/// 2.5: 10, and 4 at least.
+/// Minutes for which a lowest delay counts, and number of samples whose lowest is the current
+/// delay; section 2.5: 10, and at least 4.
 const BASE_HISTORY: usize = 10;
 const CURRENT_FILTER: usize = 4;
 
-/// The lowest delay of each of the last minutes and the last delays (section 2.4.2), µs.
+/// The lowest delay of each of the last minutes, and the last delays (section 2.4.2), µs.
 #[derive(Clone, Debug)]
 pub(super) struct Delays {
     base_us: [u32; BASE_HISTORY],
@@ -49,7 +49,7 @@ impl Delays {
         let delay_us = num::low_u32((delay / US).min(u64::from(u32::MAX)));
         let minute = (now / (60 * SEC)) as u32;
         if minute != self.minute {
-            // A connection that was silent for minutes forgets as many.
+            // A connection that was silent for minutes discards as many entries.
             for _ in 0..(minute - self.minute).min(num::count(BASE_HISTORY)) {
                 self.base_us.rotate_right(1);
                 self.base_us[0] = u32::MAX;
@@ -61,7 +61,7 @@ impl Delays {
         self.next = (self.next + 1) % num::low_u8(CURRENT_FILTER as u64);
     }
 
-    /// The delay without a queue; `None` before the first sample.
+    /// The base delay, ns; `None` before the first sample.
     pub(super) fn base(&self) -> Option<Nanos> {
         let lowest = self.base_us.iter().copied().min();
         lowest
@@ -69,7 +69,7 @@ impl Delays {
             .map(|us| u64::from(us) * US)
     }
 
-    /// Queuing delay: the lowest of the last samples over the base.
+    /// Queuing delay, ns: the lowest of the last samples less the base.
     #[inline]
     pub(super) fn queuing(&self) -> Nanos {
         let current = self.current_us.iter().copied().min().unwrap_or(u32::MAX);
@@ -87,7 +87,7 @@ pub struct Ledbat {
 }
 
 impl Ledbat {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self {
             delays: Delays::new(),
@@ -143,7 +143,7 @@ mod tests {
     use super::super::testpath::{Path, mean, rate};
     use super::*;
 
-    /// A full window, acknowledged one by one, with this queuing delay over a base of 20 ms.
+    /// A full window with one ACK per packet and this queuing delay over a base of 20 ms.
     fn round(cwnd: u32, queuing: Nanos) -> u32 {
         let mut l = Ledbat::new();
         let mut s = Sock {

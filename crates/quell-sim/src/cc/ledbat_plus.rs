@@ -2,40 +2,40 @@
 //! traffic"): LEDBAT with a target of 60 ms, slower growth, multiplicative decrease, and slowdowns
 //! that let it see the path without its own queue.
 //!
-//! Of the draft's text only the abstract could be read; the rules and constants are those that
+//! Only the abstract of the draft could be read; the rules and constants are those that
 //! implementations of revision 01 quote (W += max(GAIN - Constant W (delay/target - 1), -W/2) per
 //! round trip, GAIN = 1 / min(16, ceil(2 TARGET / base))), with the draft's headings. Darwin's
-//! `bsd/netinet/tcp_ledbat.c` has the same gain, end of slow start, slowdowns and decrease; that it
-//! puts a slowdown off by 30 s after each decrease, and counts one twice from which the window did
-//! not come back, is not in quell. Deviations: the decrease is applied once, when a round ends, and
-//! rounded down to whole packets in place of the GAIN of at most one packet; Constant is 1; the
-//! delay is the lowest of four samples, as in `ledbat.rs`.
+//! `bsd/netinet/tcp_ledbat.c` has the same gain, end of slow start, slowdowns and decrease; two of
+//! its rules are not in quell: it postpones a slowdown by 30 s after each decrease, and counts a
+//! slowdown twice if the window did not recover from it. Deviations: the decrease is applied once,
+//! at the end of a round, and rounded down to whole packets in place of the GAIN of at most one
+//! packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
 
 use quell_qdisc::{MS, Nanos, num};
 
 use super::ledbat::{Delays, MIN_CWND};
 use super::{CaState, Ops, Sock};
 
-/// Queuing delay that it aims at.
+/// Target of the queuing delay, ns.
 const TARGET: Nanos = 60 * MS;
-/// The first slow start ends at three quarters of it.
+/// Queuing delay at which the first slow start ends, ns: three quarters of the target.
 const SLOW_START_LIMIT: Nanos = TARGET * 3 / 4;
-/// The least gain is 1/16 of Reno's.
+/// Inverse of the minimum gain: 1/16 of Reno's.
 const MAX_ROUNDS: u64 = 16;
-/// Round trips from the end of slow start to the first slowdown, and that a slowdown lasts.
+/// Round trips from the end of slow start to the first slowdown, and duration of a slowdown.
 const SLOWDOWN_ROUNDS: u64 = 2;
-/// From one slowdown to the next: so many times as long as it took to come back.
+/// Time to the next slowdown, as a multiple of the time from the start of the last one to recovery.
 const SLOWDOWN_SHARE: u64 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The first, which a delay ends.
+    /// The first slow start, which a rise of the delay ends.
     FirstSlowStart,
-    /// Growth and decrease by delay; the next slowdown is due then.
+    /// Growth and decrease by delay, until the next slowdown.
     Avoidance { slowdown_at: Nanos },
-    /// Two packets until then.
+    /// A window of two packets.
     Slowdown { began: Nanos, until: Nanos },
-    /// Back to the window before the slowdown, or after a timeout.
+    /// Slow start to the window before the slowdown, or after a timeout.
     SlowStart { began: Nanos },
 }
 
@@ -44,12 +44,12 @@ enum Phase {
 pub struct LedbatPlus {
     delays: Delays,
     phase: Phase,
-    /// The ACK that passes this ends the round.
+    /// Segment number; the first ACK above it ends the round.
     round_end: u64,
 }
 
 impl LedbatPlus {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self {
             delays: Delays::new(),
@@ -96,8 +96,8 @@ impl LedbatPlus {
         };
     }
 
-    /// Below the target a packet per so many rounds; above it, once per round, down by W (delay /
-    /// target - 1), half of the window at most.
+    /// Up to the target, grows by a packet per `rounds_per_packet` rounds; above it, shrinks once
+    /// per round by W (delay / target - 1), at most half of the window.
     fn avoid(&mut self, s: &mut Sock, acked: u32) {
         let queuing = self.delays.queuing();
         let round_ends = s.una > self.round_end;
@@ -177,7 +177,7 @@ mod tests {
         l
     }
 
-    /// A round in congestion avoidance, acknowledged one by one, with this queuing delay over a
+    /// A round in congestion avoidance with one ACK per packet and this queuing delay over a
     /// base of 120 ms.
     fn round(cwnd: u32, queuing: Nanos) -> u32 {
         let mut l = with_base(120 * MS);

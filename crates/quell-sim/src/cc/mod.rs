@@ -1,7 +1,7 @@
-//! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's
-//! `tcp_congestion_ops`, so that each file can be read beside its kernel twin. Sequence numbers
-//! count segments of one MSS; windows count packets. Unlike Linux's, sequence numbers and counters
-//! of packets have 64 bits and are simply compared; clocks wrap.
+//! Congestion control, one algorithm per file. The hooks and their order are those of Linux's
+//! `tcp_congestion_ops`, so that each file can be compared with its kernel counterpart. Sequence
+//! numbers count segments of one MSS; windows count packets. Unlike Linux's, sequence numbers and
+//! counters of packets have 64 bits and are simply compared; clocks wrap.
 
 pub mod bbr;
 pub mod bbr3;
@@ -48,10 +48,10 @@ pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum CaState {
-    /// Nothing suspicious.
+    /// No loss, reordering or mark is suspected.
     #[default]
     Open = 0,
-    /// Something was SACKed out of order.
+    /// Segments were SACKed out of order.
     Disorder = 1,
     /// The window is being reduced after a mark.
     Cwr = 2,
@@ -63,8 +63,8 @@ pub enum CaState {
 
 /// The part of a sender that congestion control reads and writes (`tcp_sock` of Linux).
 ///
-/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines
-/// are what a packet costs.
+/// The fields keep this order, those that every packet needs first: with a thousand flows, cache
+/// misses dominate the cost of a packet.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Sock {
@@ -78,44 +78,44 @@ pub struct Sock {
     pub cwnd_cnt: u32,
     /// Slow start threshold, packets.
     pub ssthresh: u32,
-    /// Segments SACKed, marked lost, and retransmitted and still out.
+    /// Segments SACKed.
     pub sacked_out: u32,
-    /// See `sacked_out`.
+    /// Segments marked lost.
     pub lost_out: u32,
-    /// See `sacked_out`.
+    /// Segments retransmitted and still in flight.
     pub retrans_out: u32,
     /// Payload bytes per segment.
     pub mss: u32,
-    /// Most packets that were out at once during the last round (`max_packets_out`).
+    /// Maximum of `packets_out` during the last round (`max_packets_out`).
     pub max_packets_out: u32,
-    /// Segments delivered so far, each once (cumulative).
+    /// Segments delivered so far, each counted once (cumulative).
     pub delivered: u64,
     /// Smoothed RTT, ns; 0 before the first sample.
     pub srtt: Nanos,
     /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
     pub min_rtt: Nanos,
-    /// When a data packet was last sent (`lsndtime`).
+    /// Time of the last data packet, ns (`lsndtime`).
     pub last_sent: Nanos,
     /// State of the sender.
     pub state: CaState,
-    /// The window was what held the sender back during the last round (`is_cwnd_limited`).
+    /// The window limited the sender during the last round (`is_cwnd_limited`).
     pub cwnd_limited: bool,
-    /// Window before the present reduction (`prior_cwnd`).
+    /// Window before the current reduction (`prior_cwnd`).
     pub prior_cwnd: u32,
     /// Pacing rate, bytes per second; `u64::MAX`: unpaced.
     pub pacing_rate: u64,
-    /// Of these, those whose CE mark came back (cumulative).
+    /// Delivered segments whose CE mark was echoed (cumulative).
     pub delivered_ce: u64,
     /// Segments marked lost so far (cumulative).
     pub lost: u64,
-    /// Application-limited until `delivered` passes this; 0: not (`app_limited`).
+    /// Application-limited until `delivered` exceeds this; 0: not limited (`app_limited`).
     pub app_limited: u64,
-    /// When the pacer lets the next packet leave (`tcp_wstamp_ns`); in the past or 0: at once.
+    /// Earliest departure of the next packet, ns (`tcp_wstamp_ns`); in the past or 0: at once.
     pub edt: Nanos,
 }
 
 impl Sock {
-    /// A fresh connection: nothing sent, nothing measured, initial window `iw`.
+    /// A new connection with the initial window `iw`.
     pub fn new(mss: u32, iw: u32) -> Self {
         Self {
             cwnd: iw,
@@ -172,8 +172,8 @@ impl Sock {
         let (packets, round) = self.per_round();
         packets * u64::from(self.mss) / round.max(1)
     }
-    /// A million times the packets to send in a round (`tcp_update_pacing_rate`), and how long a
-    /// round is, µs.
+    /// A million times the packets to send in a round (`tcp_update_pacing_rate`), and the duration
+    /// of a round, µs.
     #[inline]
     fn per_round(&self) -> (u64, u64) {
         let gain = if self.cwnd < self.ssthresh / 2 {
@@ -184,14 +184,14 @@ impl Sock {
         let window = u64::from(self.cwnd).max(self.nxt - self.una);
         (window * gain, self.srtt / quell_qdisc::US)
     }
-    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find,
-    /// without its divisions.
+    /// Whether the rate is low enough and the path long enough for bursts of two segments: the
+    /// result of `tso_segs` without its divisions.
     #[inline]
     fn sends_pairs(&self) -> bool {
         let (packets, round) = self.per_round();
         packets < 3 * 1024 * round && self.min_rtt >= 16 * quell_qdisc::MS + 384 * quell_qdisc::US
     }
-    /// `tcp_slow_start`: what is left of `acked` once the threshold is reached.
+    /// `tcp_slow_start`. Returns the part of `acked` that is left once the threshold is reached.
     #[inline]
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let cwnd = (self.cwnd + acked).min(self.ssthresh);
@@ -199,7 +199,7 @@ impl Sock {
         self.cwnd = cwnd;
         left
     }
-    /// `tcp_cong_avoid_ai`: one packet more per `w` acknowledged.
+    /// `tcp_cong_avoid_ai`: growth of one packet per `w` acknowledged.
     #[inline]
     pub fn additive_increase(&mut self, w: u32, acked: u32) {
         if self.cwnd_cnt >= w {
@@ -215,7 +215,7 @@ impl Sock {
     }
 }
 
-/// What one ACK told about the rate of delivery (`rate_sample` of Linux,
+/// Delivery-rate sample of one ACK (`rate_sample` of Linux,
 /// draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateSample {
@@ -239,7 +239,8 @@ pub struct RateSample {
     pub tx_in_flight: u32,
     /// Segments marked lost since then.
     pub lost: u32,
-    /// Of the segments marked lost since the last ACK, the first that left with too much in flight.
+    /// Of the segments marked lost since the last ACK, the first that was sent with too much in
+    /// flight.
     pub too_much_lost: Option<Lost>,
     /// The sample is from an application-limited phase.
     pub app_limited: bool,
@@ -247,18 +248,18 @@ pub struct RateSample {
     pub ack_delayed: bool,
 }
 
-/// A segment of whose companions more were lost than [`bbr3::LOSS_PERCENT`].
+/// A lost segment: of those in flight with it, more than [`bbr3::LOSS_PERCENT`] were lost.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost {
-    /// Segments in flight when it left, itself included.
+    /// Segments in flight when it was sent, itself included.
     pub inflight: u32,
     /// Segments marked lost since then, itself included.
     pub lost: u32,
-    /// It left in an application-limited phase.
+    /// It was sent in an application-limited phase.
     pub app_limited: bool,
 }
 
-/// What an ACK says before the scoreboard is touched (`in_ack_event`).
+/// ECN feedback of an ACK (`in_ack_event`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckEvent {
     /// Segments that this ACK newly covers or SACKs.
@@ -272,18 +273,18 @@ pub struct AckEvent {
 /// `tcp_ca_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// First transmission after the pipe was empty.
+    /// First transmission after all data were acknowledged.
     TxStart,
-    /// A window reduction for a mark is over.
+    /// A window reduction is complete.
     CompleteCwr,
     /// A retransmission timeout.
     Loss,
 }
 
-/// How a congestion control wants ECN to work.
+/// Use of ECN by a congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnMode {
-    /// If negotiated at all: RFC 3168, ECE until CWR, one reduction per round.
+    /// RFC 3168, if negotiated: ECE until CWR, one reduction per round.
     Classic,
     /// RFC 8257: ECT(0), and the receiver echoes each change of CE instead of latching ECE until
     /// CWR.
@@ -297,22 +298,22 @@ pub enum EcnMode {
 pub trait Ops {
     /// The connection is established.
     fn init(&mut self, _s: &mut Sock, _now: Nanos, _seed: u64) {}
-    /// The slow start threshold after a loss or mark; called once per reduction.
+    /// Returns the slow start threshold after a loss or mark; called once per reduction.
     fn ssthresh(&mut self, s: &mut Sock, now: Nanos) -> u32;
-    /// Growth, on an ACK outside reductions that newly covers `acked` segments.
+    /// Grows the window, on an ACK outside reductions that newly covers `acked` segments.
     fn cong_avoid(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32) {}
     /// The ACK newly covers `acked` segments; `rtt` is its sample, 0 if it has none.
     fn pkts_acked(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32, _rtt: Nanos) {}
-    /// After each ACK's counters are known.
+    /// Called after each ACK's counters are known.
     fn in_ack_event(&mut self, _s: &mut Sock, _now: Nanos, _e: &AckEvent) {}
     /// `Sock::state` is about to become `new` (it still holds the old state).
     fn set_state(&mut self, _s: &mut Sock, _now: Nanos, _new: CaState) {}
-    /// Something happened.
+    /// An event of the sender.
     fn event(&mut self, _s: &mut Sock, _now: Nanos, _e: Event) {}
-    /// Window and pacing rate, instead of `cong_avoid` and rate reduction, where
-    /// `CongestionControl::full_control` says so.
+    /// Sets window and pacing rate, in place of `cong_avoid` and rate reduction, if
+    /// `CongestionControl::full_control`.
     fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
-    /// The window after a reduction that proved spurious (`tcp_reno_undo_cwnd`).
+    /// Returns the window after a reduction that proved spurious (`tcp_reno_undo_cwnd`).
     fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
         s.cwnd.max(s.prior_cwnd)
     }
@@ -326,27 +327,27 @@ pub enum CongestionControl {
     NewReno(NewReno),
     /// RFC 9438 as in Linux.
     Cubic(Cubic),
-    /// Binary increase.
+    /// BIC: binary increase.
     Bic(Bic),
-    /// Version 1.
+    /// BBR version 1.
     Bbr(Box<Bbr>),
     /// RFC 8257.
     Dctcp(Dctcp),
-    /// Scalable, for L4S.
+    /// TCP Prague: scalable, for L4S.
     Prague(Prague),
-    /// A few packets queued, by round trips.
+    /// Keeps a few packets queued, by RTT.
     Vegas(Vegas),
-    /// Reno, with the measured bandwidth after losses.
+    /// Westwood+: Reno, but the measured bandwidth sets the window after losses.
     Westwood(Westwood),
-    /// Reno, faster and braver while the queue is short.
+    /// Reno with larger growth and smaller decrease while the queue is short.
     Illinois(Illinois),
     /// RFC 6817.
     Ledbat(Ledbat),
-    /// Its successor.
+    /// LEDBAT++.
     LedbatPlus(LedbatPlus),
-    /// Version 3.
+    /// BBR version 3.
     Bbr3(Box<Bbr3>),
-    /// What another crate brings.
+    /// A congestion control of another crate.
     Outside(Outside),
 }
 
@@ -376,7 +377,7 @@ impl CongestionControl {
         }
     }
 
-    /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno
+    /// The algorithm of a sender with these options: one that needs ECN falls back to NewReno
     /// without it, as in Linux.
     pub fn of(tcp: &Tcp) -> Self {
         match &tcp.cc {
@@ -385,7 +386,7 @@ impl CongestionControl {
         }
     }
 
-    /// The algorithm behind its hooks, for those that are called rarely.
+    /// The algorithm as a trait object, for hooks that are called rarely.
     fn ops(&mut self) -> &mut dyn Ops {
         match self {
             Self::NewReno(c) => c,
@@ -476,7 +477,7 @@ impl CongestionControl {
         }
     }
 
-    /// Everything is known that an ACK tells; only one from outside wants to hear it.
+    /// An ACK has been processed; only a congestion control from outside uses this.
     #[inline]
     pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         if let Self::Outside(c) = self {
@@ -489,26 +490,25 @@ impl CongestionControl {
         self.ops().undo_cwnd(s)
     }
 
-    /// `cong_control` replaces growth, proportional rate reduction and the end of a reduction
-    /// (`tcp_cong_control`, `tcp_end_cwnd_reduction`).
+    /// Whether `cong_control` replaces growth, proportional rate reduction and the end of a
+    /// reduction (`tcp_cong_control`, `tcp_end_cwnd_reduction`).
     #[inline]
     pub fn full_control(&self) -> bool {
         matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_))
     }
 
-    /// Does code from outside control it, which may have more in common with others than a
-    /// connection's state?
+    /// Whether code from outside controls it, which may share state between connections.
     pub fn is_outside(&self) -> bool {
         matches!(self, Self::Outside(_))
     }
 
-    /// Delivery rate samples are worth their cost. (Of a sample, Prague reads only `acked_sacked`.)
+    /// Whether it uses delivery rate samples. (Of a sample, Prague reads only `acked_sacked`.)
     #[inline]
     pub fn needs_rate_sample(&self) -> bool {
         matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Outside(_))
     }
 
-    /// The sender must pace at `Sock::pacing_rate`.
+    /// Whether the sender must pace at `Sock::pacing_rate`.
     #[inline]
     pub fn needs_pacing(&self) -> bool {
         match self {
@@ -518,9 +518,9 @@ impl CongestionControl {
         }
     }
 
-    /// How many packets leave as one burst (`tcp_tso_segs`; software segmentation keeps them
-    /// together even where devices do not offload): what the pacing rate sends in about 1 ms, and
-    /// more on short paths; Prague's bursts last 0.25 ms.
+    /// Number of packets in one burst (`tcp_tso_segs`; software segmentation keeps them together
+    /// even without offload by the device): what the pacing rate sends in about 1 ms, and more on
+    /// short paths; Prague's bursts last 0.25 ms.
     #[inline]
     pub fn tso_segs(&self, s: &Sock) -> u32 {
         if matches!(self, Self::NewReno(_) | Self::Cubic(_)) && s.sends_pairs() {
@@ -542,13 +542,13 @@ impl CongestionControl {
         ((((bytes + extra).min(MAX_GSO_BYTES)) as u32) / s.mss).max(least)
     }
 
-    /// Of `tso_segs`: it is never one.
+    /// Whether `tso_segs` is always at least two.
     #[inline]
     pub fn sends_two_at_least(&self) -> bool {
         !matches!(self, Self::Prague(_) | Self::Bbr(_))
     }
 
-    /// How ECN works for it.
+    /// Its use of ECN.
     #[inline]
     pub fn ecn_mode(&self) -> EcnMode {
         match self {
@@ -560,19 +560,19 @@ impl CongestionControl {
     }
 }
 
-/// Linux's clock of congestion control: milliseconds (`tcp_jiffies32` at HZ = 1000).
+/// Linux's clock for congestion control, ms (`tcp_jiffies32` at HZ = 1000).
 #[inline]
 pub(crate) fn jiffies(now: Nanos) -> u32 {
     num::low_u32(now / quell_qdisc::MS)
 }
 
-/// Microseconds (`tcp_mstamp`), as all of Linux's TCP measures; wraps after 71 minutes.
+/// Linux's clock for TCP's measurements, µs (`tcp_mstamp`); wraps after 71 minutes.
 #[inline]
 pub(crate) fn micros(now: Nanos) -> u32 {
     num::low_u32(now / quell_qdisc::US)
 }
 
-/// Comparison of clocks that wrap.
+/// Whether `a` is before `b` on a clock that wraps.
 #[inline]
 pub(crate) fn before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0

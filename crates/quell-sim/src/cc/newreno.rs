@@ -2,14 +2,14 @@
 //! `net/ipv4/tcp_cong.c`.
 //!
 //! Deviations from RFC 5681: windows count packets, not bytes; the threshold is half the window,
-//! not half of what is in flight (Linux: the window is not grown unless it is used, so both agree
-//! for a busy sender).
+//! not half of the flight size (in Linux an unused window does not grow, so both agree for a busy
+//! sender).
 
 use quell_qdisc::Nanos;
 
 use super::{Ops, Sock};
 
-/// No state of its own.
+/// NewReno, which has no state.
 #[derive(Clone, Debug, Default)]
 pub struct NewReno;
 

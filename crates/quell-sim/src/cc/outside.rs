@@ -1,8 +1,8 @@
-//! A congestion control that another crate brings: events in, a window out.
+//! A congestion control of another crate: takes events, returns a window.
 //!
-//! All else the sender does as for every other: it finds and resends what is lost (RFC 8985),
-//! reacts once per round trip, comes down to the window that `on_congestion` left by proportional
-//! rate reduction (RFC 6937), and undoes a reduction that proved spurious. Windows and counts are
+//! The sender does everything else as usual: it finds and resends lost segments (RFC 8985), reacts
+//! once per round trip, reduces to the window set after `on_congestion` by proportional rate
+//! reduction (RFC 6937), and undoes a reduction that proved spurious. Windows and counts are
 //! packets of one MSS.
 
 use std::fmt::{self, Debug};
@@ -12,42 +12,42 @@ use quell_qdisc::{NEVER, Nanos, SEC, num};
 
 use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
 
-/// What an ACK told.
+/// Content of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// When it arrived.
+    /// Arrival time, ns.
     pub now: Nanos,
-    /// Packets that it newly acknowledges, by SACK too.
+    /// Packets newly acknowledged or SACKed.
     pub delivered: u32,
-    /// Of these, packets with CE: those that the receiver counted where ECN is
-    /// [`EcnMode::Accurate`], else all if the ACK has ECE.
+    /// Of these, packets with CE: with [`EcnMode::Accurate`] those that the receiver counted, else
+    /// all if the ACK has ECE.
     pub marked: u32,
     /// Packets newly found lost.
     pub lost: u32,
-    /// Round trip of the newest packet among them that was sent once.
+    /// RTT of the newest of these packets that was sent only once, ns.
     pub rtt: Option<Nanos>,
     /// Smoothed round trip.
     pub srtt: Nanos,
-    /// Lowest round trip so far.
+    /// Lowest RTT so far, ns.
     pub min_rtt: Nanos,
     /// Packets in flight now.
     pub in_flight: u32,
-    /// Rate at which packets were delivered over the last round trip, bytes of payload per second.
+    /// Delivery rate over the last round trip, bytes of payload per second.
     pub rate: Option<u64>,
-    /// The window held the sender back in the last round; one that did not should not grow.
+    /// The window limited the sender in the last round; otherwise it should not grow.
     pub window_limited: bool,
-    /// `rate` is from a time in which the application had too little to send.
+    /// `rate` is from a phase in which the application had too little to send.
     pub app_limited: bool,
-    /// A reduction is under way: the sender takes the window only when it is over.
+    /// A reduction is in progress: the sender adopts the window only at its end.
     pub reducing: bool,
 }
 
-/// Why the window must shrink.
+/// Cause of a window reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Packets were lost.
     Loss,
-    /// Packets were marked, or a tail loss probe repaired a loss, which Linux answers alike.
+    /// Packets were marked, or a tail loss probe repaired a loss, which Linux treats alike.
     Mark,
     /// The retransmission timer fired: everything in flight counts as lost.
     Timeout,
@@ -56,11 +56,11 @@ pub enum Cause {
 /// A sign of congestion, at most one per round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sign {
-    /// When it was noticed.
+    /// Time of the detection, ns.
     pub now: Nanos,
-    /// What it is.
+    /// Its cause.
     pub cause: Cause,
-    /// The window until now.
+    /// Window before the reduction, packets.
     pub window: u32,
     /// Packets in flight.
     pub in_flight: u32,
@@ -70,16 +70,16 @@ pub struct Sign {
 
 /// The congestion control of one connection.
 pub trait Congestion: Debug + Send + Sync + CloneCongestion {
-    /// The window that it wants now; 0 counts as 1. Asked for after each event.
+    /// The current window, packets; 0 counts as 1. Called after each event.
     fn window(&self) -> u32;
 
-    /// Bytes of payload per second at which packets are to leave; `None`: as the window allows.
-    /// Whether it paces at all is asked once, before the connection starts.
+    /// Pacing rate, bytes of payload per second; `None`: no pacing. Whether it is `None` is checked
+    /// once, before the connection starts.
     fn pacing_rate(&self) -> Option<u64> {
         None
     }
 
-    /// How ECN works for a flow that negotiates it.
+    /// Use of ECN by a flow that negotiates it.
     fn ecn(&self) -> EcnMode {
         EcnMode::Classic
     }
@@ -88,20 +88,20 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
     /// the payload of a packet.
     fn on_start(&mut self, _now: Nanos, _window: u32, _mss: u32) {}
 
-    /// An ACK arrived. Where it shows congestion, `on_congestion` came before.
+    /// An ACK arrived. If it shows congestion, `on_congestion` is called first.
     fn on_ack(&mut self, ack: &Acked);
 
-    /// There is a sign of congestion.
+    /// Congestion was detected; called at most once per round trip.
     fn on_congestion(&mut self, sign: &Sign);
 
-    /// The last reduction was for nothing: what counted as lost had arrived. `window` is that from
-    /// before it.
+    /// The last reduction was spurious: segments that counted as lost had arrived. `window` is the
+    /// window before it.
     fn on_spurious(&mut self, _window: u32) {}
 }
 
-/// Clones a congestion control behind its trait.
+/// Clones a congestion control as a trait object.
 pub trait CloneCongestion {
-    /// The same state again.
+    /// A copy with the same state.
     fn clone_box(&self) -> Box<dyn Congestion>;
 }
 
@@ -117,7 +117,7 @@ impl Clone for Box<dyn Congestion> {
     }
 }
 
-/// A name, and what makes the congestion control of a connection.
+/// A name, and a function that makes the congestion control of a connection.
 #[derive(Clone)]
 pub struct Factory {
     name: Arc<str>,
@@ -125,7 +125,7 @@ pub struct Factory {
 }
 
 impl Factory {
-    /// `name` is what records call it; `make` is called for each connection.
+    /// A factory; `name` appears in records, and `make` is called for each connection.
     pub fn new<C: Congestion + 'static>(
         name: &str,
         make: impl Fn() -> C + Send + Sync + 'static,
@@ -136,7 +136,7 @@ impl Factory {
         }
     }
 
-    /// What records call it.
+    /// The name in records.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -148,25 +148,25 @@ impl Debug for Factory {
     }
 }
 
-/// Equal: the same name and the very same factory.
+/// Equal if the name and the function are the same.
 impl PartialEq for Factory {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.make, &other.make)
     }
 }
 
-/// The congestion control between its own trait and the sender's hooks.
+/// Adapter from [`Congestion`] to the sender's hooks.
 #[derive(Clone, Debug)]
 pub struct Outside {
     congestion: Box<dyn Congestion>,
-    /// The sender began a reduction, and has not said yet why.
+    /// A reduction has begun, whose cause is not yet known.
     reduces: bool,
     /// `Sock::delivered_ce` at the last ACK.
     marked: u64,
 }
 
 impl Outside {
-    /// For a new connection.
+    /// The congestion control of a new connection.
     pub fn new(factory: &Factory) -> Self {
         Self {
             congestion: (factory.make)(),
@@ -180,7 +180,7 @@ impl Outside {
         self.congestion.ecn()
     }
 
-    /// It has a pacing rate.
+    /// Whether it has a pacing rate.
     pub fn paces(&self) -> bool {
         self.congestion.pacing_rate().is_some()
     }
@@ -208,10 +208,10 @@ impl Outside {
         self.pace(s);
     }
 
-    /// Everything is known that an ACK tells.
+    /// Passes a processed ACK on.
     pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         let rate = u64::from(s.mss) * u64::from(rs.delivered.max(0).unsigned_abs()) * SEC;
-        // Those that one ACK covers are few.
+        // One ACK covers few packets.
         let marked = num::low_u32(s.delivered_ce - self.marked);
         self.marked = s.delivered_ce;
         self.congestion.on_ack(&Acked {
@@ -242,7 +242,7 @@ impl Ops for Outside {
         self.pace(s);
     }
 
-    /// The reason, and with it the threshold, follows with the state.
+    /// The cause, and with it the threshold, follows with the change of state.
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         self.reduces = true;
         s.cwnd

@@ -2,26 +2,27 @@
 //! DCTCP for the Internet.
 //!
 //! A fractional window shrinks by half the share of marked packets, at most once per round, and
-//! grows with each unmarked one; the rate is paced. At four packets and below the rate is
-//! controlled and the window follows; above, the other way round. With fixed point as there: alpha
-//! in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
+//! grows with each unmarked packet; the rate is paced. Up to four packets, the rate is controlled
+//! and the window follows; above, the window is controlled and the rate follows. Fixed point as in
+//! 0.7: alpha in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
 //!
-//! The rounds are those of a virtual round trip ([`VirtualRtt`]), two of the scalings that
-//! `tcp_prague.c` has had under `prague_rtt_scaling`: its own and 15 ms more (default; "additive",
-//! there with another number), or 25 ms at least ("rate", the only one of 0.7). 15 ms is what a
-//! classic flow waits in DualPI2, so that with the first the rates of Prague and CUBIC stay within
-//! 1.5 of each other from 5 to 100 ms; with the second they do not (docs/lab/fidelity.md).
+//! The rounds are those of a virtual RTT ([`VirtualRtt`]), for which there are two of the scalings
+//! that `tcp_prague.c` has had under `prague_rtt_scaling`: the RTT plus 15 ms (default; "additive",
+//! with another number there), or at least 25 ms ("rate", the only one of 0.7). 15 ms is the
+//! queuing delay of a classic flow in DualPI2, so that with the first the rates of Prague and CUBIC
+//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not
+//! (docs/lab/fidelity.md).
 //!
 //! Deviations from 0.7:
-//! - A mark that comes within a virtual round after a reduction is answered when the round is over
-//!   (RFC 8257, section 3.3: once per window of data). There only a mark after its end counts, at
-//!   the next CWR, which makes reductions rarer by a third.
-//! - Growth stops only when the application has nothing to send, as in L4STeam's kernels up to 6.6.
-//!   Later ones ask whether the window limits, which below two packets per round it never does:
-//!   such a flow stays where it is for good.
-//! - A loss does not bring it below two packets per round (RFC 5681, section 3.1).
-//! - Segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first
-//!   reduction in slow start follows is found by the counter of CE, which the engine keeps.
+//! - A mark within a virtual round after a reduction is answered at the end of that round (RFC
+//!   8257, section 3.3: once per window of data). In 0.7 only a mark after the end of the round
+//!   counts, at the next CWR, which makes reductions rarer by a third.
+//! - Growth stops only if the application has nothing to send, as in L4STeam's kernels up to 6.6.
+//!   Later ones check whether the window is the limit, which it never is below two packets per
+//!   round: the rate of such a flow never grows.
+//! - A loss does not reduce it below two packets per round (RFC 5681, section 3.1).
+//! - Segments are not made smaller below 1 Mbit/s; the pacer forms the bursts; the mark that causes
+//!   the first reduction in slow start is found by the CE counter, which the engine keeps.
 //!
 //! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here
 //! detects a classic ECN bottleneck. A connection without ECN runs NewReno
@@ -38,19 +39,19 @@ const SHIFT_G: u32 = 4;
 const CWND_BITS: u32 = 20;
 const ONE: u64 = 1 << CWND_BITS;
 const MIN_CWND: u64 = 2;
-/// 100 kbit/s.
+/// Minimum rate, bytes per second: 100 kbit/s.
 const MIN_RATE: u64 = 12_500;
-/// The virtual round trip of RTT independence, which begins this many rounds after slow start and
-/// covers up to 100 ms.
+/// Minimum virtual RTT of [`VirtualRtt::Rate`], µs, and number of rounds after slow start before
+/// RTT independence begins.
 const TARGET_RTT_US: u64 = 25_000;
 const TRANSITION_ROUNDS: u32 = 4;
-/// What a classic flow waits in DualPI2's queue (RFC 9332, appendix A.1: its target).
+/// Queuing delay of a classic flow in DualPI2, µs (RFC 9332, appendix A.1: its target).
 const ADDED_RTT_US: u64 = 15_000;
-/// Largest packet; IP and TCP headers with timestamps.
+/// Largest packet; IP and TCP headers with timestamps; bytes.
 const MTU: u64 = 1500;
 const HEADERS: u64 = 52;
 /// The pacing rate is 4/128 higher in the first half of each (virtual) round and lower in the
-/// second, so that marks come evenly.
+/// second, so that marks are spread evenly.
 const RATE_OFFSET: u64 = 4;
 const RATE_OFFSET_BITS: u32 = 7;
 /// Weight of the RTT average that turns rates into windows: 1/128.
@@ -58,12 +59,12 @@ const HSRTT_SHIFT: u32 = 7;
 /// Windows of up to four full packets are controlled by rate.
 const RATE_MODE_BYTES: u64 = 4 * MTU;
 
-/// Which round trip a sender behaves as if it had.
+/// The virtual RTT, at which the sender's rounds are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VirtualRtt {
-    /// 25 ms or its own, if that is longer.
+    /// The RTT, but at least 25 ms.
     Rate,
-    /// Its own and 15 ms.
+    /// The RTT plus 15 ms.
     #[default]
     Additive,
 }
@@ -72,16 +73,16 @@ pub enum VirtualRtt {
 #[derive(Clone, Debug)]
 pub struct Prague {
     rtt: VirtualRtt,
-    /// Window in 2^-20 packets, and the rate that belongs to it.
+    /// Window, 2^-20 packets, and the corresponding rate, bytes per second.
     frac_cwnd: u64,
     rate: u64,
-    /// The rate before the last loss.
+    /// The rate before the last loss, bytes per second.
     loss_rate: u64,
     /// Slow average of the RTT, µs times 128.
     hsrtt: u64,
     /// Moving average of the share of marks, times 16.
     upscaled_alpha: u32,
-    /// Growth per round for each window of unmarked packets.
+    /// Growth per window of unmarked packets, 2^-20 packets.
     increase: u32,
     /// Time of the last reduction for marks, and of the last update of alpha, µs.
     cwr_us: u32,
@@ -90,24 +91,24 @@ pub struct Prague {
     old_delivered: u64,
     old_delivered_ce: u64,
     next_seq: u64,
-    /// CE count of the ACK before.
+    /// CE count at the previous ACK.
     seen_ce: u64,
     /// Rounds since slow start.
     rounds: u32,
     saw_ce: bool,
-    /// A mark came since the last reduction.
+    /// A mark has arrived since the last reduction.
     unanswered: bool,
     in_loss: bool,
     rate_mode: bool,
 }
 
 impl Prague {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self::with(VirtualRtt::default())
     }
 
-    /// A fresh one that behaves as if it had this round trip.
+    /// The state of a new connection with this virtual RTT.
     pub fn with(rtt: VirtualRtt) -> Self {
         Self {
             rtt,
@@ -137,7 +138,7 @@ impl Prague {
         f64::from(self.upscaled_alpha) / ((MAX_ALPHA << SHIFT_G) as f64)
     }
 
-    /// The round trip that the sender behaves as if it had.
+    /// The virtual RTT, µs.
     fn virtual_rtt_us(&self, s: &Sock) -> u64 {
         match self.rtt {
             VirtualRtt::Rate => (s.srtt / US).max(TARGET_RTT_US),
@@ -153,7 +154,7 @@ impl Prague {
         self.rate_mode && self.rtt_independent(s)
     }
 
-    /// The window that sends `rate` in a round.
+    /// The window that gives `rate`, 2^-20 packets.
     fn window_of_rate(&self, s: &Sock) -> u64 {
         let rtt_us = match self.hsrtt >> HSRTT_SHIFT {
             0 => s.srtt / US,
@@ -163,7 +164,7 @@ impl Prague {
         num::low_u64((bytes / 1_000_000).div_ceil(u128::from(wire(s))))
     }
 
-    /// The rate that sends the window in a round.
+    /// The rate that the window gives, bytes per second.
     fn rate_of_window(&self, s: &Sock) -> u64 {
         let bytes = (u128::from(self.frac_cwnd) * u128::from(wire(s))) >> CWND_BITS;
         let rate = bytes * 1_000_000 / u128::from((s.srtt / US).max(1));
@@ -184,7 +185,7 @@ impl Prague {
         self.update_increase(s);
     }
 
-    /// Short round trips grow as if they took the target: by (rtt/target)² per round.
+    /// Flows with a short RTT grow as if it were the virtual RTT: by (rtt/virtual)² per round.
     fn update_increase(&mut self, s: &Sock) {
         let rtt_us = s.srtt / US;
         self.increase = if self.rounds < TRANSITION_ROUNDS || rtt_us == 0 {
@@ -200,7 +201,7 @@ impl Prague {
     }
 
     fn update_alpha(&mut self, s: &Sock, now: Nanos) {
-        // Nothing to learn before there is proof of an AQM.
+        // There is nothing to learn before the first mark.
         if self.saw_ce {
             let marked = s.delivered_ce - self.old_delivered_ce;
             let delivered = (s.delivered - self.old_delivered).max(1);
@@ -223,7 +224,7 @@ impl Prague {
         u64::from(micros(now).wrapping_sub(self.alpha_us))
     }
 
-    /// Unmarked packets grow window or rate, whatever the state, except after a loss.
+    /// Unmarked packets increase window or rate in any state except after a loss.
     fn update_cwnd(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         let marked = s.delivered_ce - self.seen_ce;
         self.seen_ce = s.delivered_ce;
@@ -239,7 +240,7 @@ impl Prague {
             self.answer_marks(s, now);
         }
         let mut acked = rs.acked_sacked.saturating_sub(num::low_u32(marked));
-        // The window may not be the limit: at a paced rate of less than two packets per round it
+        // The window need not be the limit: at a paced rate of less than two packets per round it
         // never is.
         if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
@@ -271,7 +272,7 @@ impl Prague {
         }
     }
 
-    /// The socket's window follows the fractional one by a packet per ACK.
+    /// The socket's window approaches the fractional one by a packet per ACK.
     fn step_cwnd(&mut self, s: &mut Sock) {
         let target = self.packets();
         if s.cwnd > target {
@@ -330,8 +331,8 @@ impl Prague {
         self.in_loss = true;
     }
 
-    /// Once per virtual round of the sender's, if it brought a mark (RFC 8257, section 3.3: once
-    /// per window of data).
+    /// Answers marks, at most once per virtual round (RFC 8257, section 3.3: once per window of
+    /// data).
     fn answer_marks(&mut self, s: &Sock, now: Nanos) {
         let since = u64::from(micros(now).wrapping_sub(self.cwr_us));
         if self.unanswered && since >= self.virtual_rtt_us(s) {
@@ -339,7 +340,7 @@ impl Prague {
         }
     }
 
-    /// Half of alpha.
+    /// Reduces window and rate by half of alpha.
     fn reduce(&mut self, s: &Sock, now: Nanos) {
         self.unanswered = false;
         self.cwr_us = micros(now);
@@ -362,7 +363,7 @@ impl Default for Prague {
     }
 }
 
-/// Bytes of IP per packet.
+/// Size of a packet, IP bytes.
 fn wire(s: &Sock) -> u64 {
     u64::from(s.mss) + HEADERS
 }
@@ -373,7 +374,7 @@ impl Ops for Prague {
         self.alpha_us = micros(now);
         self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
         self.seen_ce = s.delivered_ce;
-        // Without a sample: 1 µs, which the average leaves behind.
+        // Without a sample: 1 µs, which soon no longer affects the average.
         self.hsrtt = (s.srtt / US).max(1) << HSRTT_SHIFT;
         if s.srtt > 0 {
             self.update_pacing_rate(s, now);
@@ -381,7 +382,7 @@ impl Ops for Prague {
         self.start_round(s);
     }
 
-    /// Window and threshold are this file's own business.
+    /// `cong_control` sets window and threshold.
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         s.ssthresh
     }

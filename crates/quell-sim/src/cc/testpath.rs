@@ -1,6 +1,6 @@
-//! One sender over an ideal bottleneck, for the tests of congestion control alone: no loss,
-//! in-order ACKs one per packet, delivery rate samples and pacing as the engine gives them, and
-//! optionally a step threshold that marks.
+//! One sender over an ideal bottleneck, for tests of congestion control alone: no loss, one
+//! in-order ACK per packet, delivery rate samples and pacing as in the engine, and optionally a
+//! step threshold that marks.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
 use super::{AckEvent, CaState, CongestionControl, Event, RateSample, Sock};
 
-/// What an ACK needs to know of its packet.
+/// Data of a packet that its ACK needs.
 struct Sent {
     at: Nanos,
     ack: Nanos,
@@ -23,8 +23,7 @@ pub struct Path {
     pub cc: CongestionControl,
     pub s: Sock,
     pub now: Nanos,
-    /// Time on the wire of a packet, the base round trip, and the sojourn beyond which packets are
-    /// marked.
+    /// Transmission time of a packet, base RTT, and sojourn above which packets are marked, ns.
     pub service: Nanos,
     pub rtt: Nanos,
     pub mark_beyond: Nanos,
@@ -51,7 +50,7 @@ impl Path {
             first_sent: SEC,
             cwr_end: 0,
         };
-        // The handshake gave the first sample.
+        // The handshake provided the first sample.
         p.s.srtt = rtt;
         p.s.min_rtt = rtt;
         p.cc.init(&mut p.s, p.now, 7);

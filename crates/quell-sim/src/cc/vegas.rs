@@ -31,13 +31,13 @@ impl Default for Params {
     }
 }
 
-/// Fewer samples than this in a round may all be of delayed ACKs.
+/// Minimum number of samples in a round: fewer may all come from delayed ACKs.
 const MIN_SAMPLES: u32 = 3;
 
 /// One sender's Vegas.
 #[derive(Clone, Debug)]
 pub struct Vegas {
-    /// The ACK that passes this ends the round.
+    /// Segment number; the first ACK above it ends the round.
     round_end: u64,
     /// Lowest RTT of the connection and of the round, µs.
     base_us: u32,
@@ -50,7 +50,7 @@ pub struct Vegas {
 }
 
 impl Vegas {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new(params: Params) -> Self {
         Self {
             round_end: 0,
@@ -62,7 +62,7 @@ impl Vegas {
         }
     }
 
-    /// What was measured before is stale: the round begins with what is sent next.
+    /// Discards earlier measurements: the round begins with the next segment sent.
     fn restart(&mut self, s: &Sock) {
         self.active = true;
         self.begin_round(s);
@@ -74,13 +74,12 @@ impl Vegas {
         self.round_min_us = u32::MAX;
     }
 
-    /// The decision at the end of a round.
+    /// Adjusts the window at the end of a round.
     fn adjust(&self, s: &mut Sock, acked: u32) {
         let Params { alpha, beta, gamma } = self.params;
         let (cwnd, base) = (u64::from(s.cwnd), u64::from(self.base_us));
         let rtt = u64::from(self.round_min_us);
-        // The paper's Diff: packets that the window holds beyond what the path without a queue
-        // does.
+        // The paper's Diff: packets in the window beyond those that the path holds without a queue.
         let queued = cwnd * (rtt - base) / base;
         if s.in_slow_start() {
             if queued > u64::from(gamma) {

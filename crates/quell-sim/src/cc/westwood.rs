@@ -3,8 +3,8 @@
 //! control", ACM CCR 34(2), 2004), as Linux's `net/ipv4/tcp_westwood.c`: Reno, but after a loss the
 //! window is the estimated bandwidth times the lowest RTT.
 //!
-//! Deviation from Linux: every ACK that moves something is counted as those are that leave the
-//! header prediction. The two ways differ only while duplicate ACKs are still to be subtracted.
+//! Deviation from Linux: every ACK is counted as Linux counts ACKs outside header prediction. The
+//! two counts differ only while duplicate ACKs are still to be subtracted.
 
 use quell_qdisc::{MS, Nanos, num};
 
@@ -19,19 +19,19 @@ const INITIAL_RTT_MS: u32 = 20_000;
 /// per millisecond.
 #[derive(Clone, Debug)]
 pub struct Westwood {
-    /// After one low-pass filter, and after two.
+    /// Bandwidth after one low-pass filter, and after two.
     once_filtered: u32,
     bandwidth: u32,
-    /// Bytes acknowledged since the sample began, and when it did.
+    /// Bytes acknowledged in the current sample, and its start.
     acked_bytes: u64,
     sample_start_ms: u32,
     /// `Sock::una` at the last ACK.
     una: u64,
-    /// Bytes that duplicate ACKs reported and the cumulative one will again.
+    /// Bytes that duplicate ACKs reported and that the cumulative ACK will report again.
     reported: u64,
     rtt_ms: u32,
     min_rtt_ms: u32,
-    /// The next ACK's RTT is the lowest, whatever it is.
+    /// The next ACK's RTT becomes the lowest in any case.
     forget_min_rtt: bool,
     first_ack: bool,
 }
@@ -54,7 +54,7 @@ impl Default for Westwood {
 }
 
 impl Westwood {
-    /// A sample lasts a round, 50 ms at least; two filters of 7/8 smooth it.
+    /// A sample lasts a round, at least 50 ms; two filters of 7/8 smooth it.
     #[inline]
     fn update_bandwidth(&mut self, now_ms: u32) {
         let since = now_ms.wrapping_sub(self.sample_start_ms);
@@ -131,7 +131,7 @@ impl Ops for Westwood {
             self.rtt_ms = num::low_u32(rtt.div_ceil(MS));
         }
         if self.first_ack {
-            // Linux: what the first ACK covers begins no sample.
+            // As in Linux, segments that the first ACK covers are not counted.
             self.una = s.una;
             self.first_ack = false;
         }

@@ -1,16 +1,17 @@
-//! How many more packets come back at once than the bandwidth explains (Wi-Fi, offloads, thinned
-//! ACKs): the silence between such bursts of ACKs needs as many packets more in flight.
+//! Estimate of ACK aggregation (Wi-Fi, offloads, thinned ACKs): packets acknowledged at once in
+//! excess of the bandwidth. The silence between such bursts of ACKs requires as many more in
+//! flight.
 
 use quell_qdisc::{Nanos, num};
 
 use super::super::{Sock, micros};
 use super::BW_SCALE;
 
-/// Rounds of each half of the maximum's window.
+/// Number of rounds in each half of the maximum's window.
 const ROUNDS: u8 = 5;
-/// An epoch restarts at this many packets.
+/// Number of packets at which an epoch restarts.
 const EPOCH_MAX: u32 = 1 << 20;
-/// The longest silence provided for, µs.
+/// Longest silence to be bridged, µs.
 const SILENCE_US: u64 = 100_000;
 
 /// The estimate.
@@ -18,14 +19,14 @@ const SILENCE_US: u64 = 100_000;
 pub(super) struct Aggregation {
     epoch_start_us: u32,
     epoch_acked: u32,
-    /// Largest excess of the present and the last half window.
+    /// Largest excess in the current and the last half window, packets.
     excess: [u16; 2],
     half: u8,
     rounds: u8,
 }
 
 impl Aggregation {
-    /// Counts from here.
+    /// Starts an epoch.
     pub fn start_epoch(&mut self, now: Nanos) {
         self.epoch_start_us = micros(now);
         self.epoch_acked = 0;

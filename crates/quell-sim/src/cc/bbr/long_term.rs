@@ -1,20 +1,20 @@
 //! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop
-//! all above their rate. Two lossy intervals of like throughput indicate one; its rate is then used
-//! as the bandwidth for a while, without probing.
+//! all packets above their rate. Two lossy intervals of similar throughput indicate a policer; its
+//! rate is then used as the bandwidth for a while, without probing.
 
 use quell_qdisc::{Nanos, num};
 
 use super::super::{RateSample, Sock, jiffies};
 use super::{BW_UNIT, UNIT, bytes_per_second};
 
-/// An interval takes at least this many rounds, and is given up after four times as many.
+/// Minimum number of rounds of an interval, which is abandoned after four times as many.
 const ROUNDS: u8 = 4;
 /// Share of loss, of 256, that makes an interval lossy.
 const LOSS: u64 = 50;
 /// Two intervals agree within an eighth or 4 kbit/s.
 const RATIO: u64 = UNIT as u64 / 8;
 const DIFF_BYTES: u64 = 4000 / 8;
-/// Rounds for which a policer's rate is believed.
+/// Number of rounds for which a policer's rate is used.
 const USE_ROUNDS: u8 = 48;
 
 /// The sampler.
@@ -25,21 +25,21 @@ pub(super) struct LongTerm {
     last_delivered: u64,
     last_lost: u64,
     last_stamp_ms: u32,
-    /// Rounds of this interval, or of use.
+    /// Number of rounds of this interval, or of use of the rate.
     rounds: u8,
     sampling: bool,
     in_use: bool,
 }
 
 impl LongTerm {
-    /// The policer's rate, if there seems to be one.
+    /// The policer's rate, if one was detected.
     #[inline]
     pub fn bandwidth(&self) -> Option<u32> {
         self.in_use.then_some(self.bw)
     }
 
-    /// Takes an ACK's sample; true when the policer's rate has been used long enough and probing
-    /// must begin again.
+    /// Takes an ACK's sample. Returns true if the policer's rate has been used long enough and
+    /// probing must resume.
     #[inline]
     pub fn sample(
         &mut self,
@@ -60,7 +60,7 @@ impl LongTerm {
             self.reset(s, now);
             return true;
         }
-        // The first loss says that the policer's tokens are used up.
+        // The first loss shows that the policer's tokens are used up.
         if !self.sampling {
             if rs.losses == 0 {
                 return false;
@@ -73,7 +73,7 @@ impl LongTerm {
     }
 
     fn continue_interval(&mut self, s: &Sock, now: Nanos, rs: &RateSample, round_start: bool) {
-        // Without enough data the throughput says nothing.
+        // If the application is the limit, the throughput means nothing.
         if rs.app_limited {
             self.reset(s, now);
             return;
@@ -124,7 +124,7 @@ impl LongTerm {
         self.rounds = 0;
     }
 
-    /// Forgets everything.
+    /// Resets the sampler.
     pub fn reset(&mut self, s: &Sock, now: Nanos) {
         *self = Self::default();
         self.start_interval(s, now);

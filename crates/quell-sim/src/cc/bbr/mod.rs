@@ -5,9 +5,9 @@
 //! 2^24; gains are of 256.
 //!
 //! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why);
-//! times of delivery are the time of the ACK at hand (they differ only for ACKs that deliver
-//! nothing); the phase that PROBE_BW starts in comes from a generator of the flow's own; there is
-//! no limit on the window or the rate.
+//! delivery times are the time of the current ACK (they differ only for ACKs that deliver nothing);
+//! a generator of the flow's own draws the phase in which PROBE_BW starts; there is no limit on the
+//! window or the rate.
 
 mod aggregation;
 mod long_term;
@@ -30,21 +30,21 @@ pub(super) const UNIT: u16 = 256;
 
 /// 2/ln 2: the smallest gain that doubles the delivery rate in each round of start-up.
 const HIGH_GAIN: u16 = num::low_u16(UNIT as u64 * 2885 / 1000 + 1);
-/// Its inverse, which drains within about one round what start-up queued.
+/// Inverse of that gain: within about one round it drains the queue built in start-up.
 const DRAIN_GAIN: u16 = num::low_u16(UNIT as u64 * 1000 / 2885);
-/// The window's gain while probing bandwidth: room for delayed and stretched ACKs.
+/// Gain of the window while probing bandwidth: allows for delayed and stretched ACKs.
 const CWND_GAIN: u16 = 2 * UNIT;
 
-/// Rounds that a bandwidth sample counts.
+/// Number of rounds for which a bandwidth sample counts.
 const BW_ROUNDS: u32 = num::count(probe_bw::CYCLE.len()) + 2;
-/// Room for an ACK per two packets, and the window of PROBE_RTT.
+/// Minimum window, packets: allows for an ACK per two packets; also the window of PROBE_RTT.
 pub(super) const MIN_CWND: u32 = 4;
 /// The pacing rate stays 1 % below the estimate, so that queues drain.
 const PACING_MARGIN_PERCENT: u64 = 1;
-/// RFC 6928.
+/// Initial window, packets (RFC 6928).
 pub(super) const INIT_CWND: u32 = 10;
 
-/// The pipe is full when bandwidth grew less than this, three rounds in a row.
+/// The pipe is full if bandwidth grows by less than this factor in three consecutive rounds.
 const FULL_BW_GAIN: u64 = UNIT as u64 * 5 / 4;
 const FULL_BW_ROUNDS: u8 = 3;
 
@@ -63,17 +63,17 @@ enum Mode {
 /// One sender's model and state. `_ms` and `_us` stamps wrap, as in Linux.
 #[derive(Clone, Debug)]
 pub struct Bbr {
-    /// Recent bandwidth by round.
+    /// Maximum of the recent bandwidth, by round.
     bw: WindowedMax,
     min_rtt_us: u32,
     min_rtt_stamp_ms: u32,
     /// 0: not scheduled.
     probe_rtt_done_ms: u32,
-    /// Rounds so far, and the count of delivered packets that ends the present one.
+    /// Number of rounds so far, and the count of delivered packets that ends the current one.
     rounds: u32,
     next_round_delivered: u64,
     cycle_stamp_us: u32,
-    /// Window to come back to after recovery or PROBE_RTT.
+    /// Window to be restored after recovery or PROBE_RTT, packets.
     prior_cwnd: u32,
     full_bw: u32,
     long_term: LongTerm,
@@ -95,7 +95,7 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self {
             bw: WindowedMax::default(),
@@ -125,7 +125,7 @@ impl Bbr {
         }
     }
 
-    /// The estimate that rates are derived from.
+    /// The estimate from which rates are derived.
     #[inline]
     fn bandwidth(&self) -> u32 {
         self.long_term.bandwidth().unwrap_or(self.bw.get())
@@ -142,7 +142,7 @@ impl Bbr {
         }
     }
 
-    /// The initial window per round (1 ms while the round trip is unknown), with start-up's gain.
+    /// The initial window per round (1 ms while the RTT is unknown), with start-up's gain.
     fn init_pacing_rate(&mut self, s: &mut Sock) {
         let rtt_us = if s.srtt == 0 {
             1_000
@@ -173,11 +173,12 @@ impl Bbr {
         num::low_u32((((w * u64::from(gain)) >> 8) + BW_UNIT - 1) >> BW_SCALE)
     }
 
-    /// Room for what end systems hold in bursts, and an even number against delayed ACKs.
+    /// Adds packets that end systems hold in bursts, and makes the number even against delayed
+    /// ACKs.
     #[inline]
     fn quantization_budget(&self, s: &Sock, cwnd: u32) -> u32 {
         let even = (cwnd + 3 * tso_segs_goal(s) + 1) & !1;
-        // A probe must get above a BDP even if that is a few packets.
+        // A probe must exceed a BDP even if that is a few packets.
         let probing = self.mode == Mode::ProbeBw && self.cycle_index == 0;
         even + if probing { 2 } else { 0 }
     }
@@ -187,7 +188,7 @@ impl Bbr {
         self.quantization_budget(s, self.bdp(bw, gain))
     }
 
-    /// What will be in the network when the pacer lets the next burst go.
+    /// Packets in the network at the pacer's next departure.
     fn in_network_at_departure(&self, s: &Sock, now: Nanos, inflight: u32) -> u32 {
         let wait_us = s.edt.saturating_sub(now) / US;
         let delivered = num::low_u32((u64::from(self.bandwidth()) * wait_us) >> BW_SCALE);
@@ -213,7 +214,8 @@ impl Bbr {
         self.sample_long_term(s, now, rs);
         let bw = i64::from(rs.delivered).cast_unsigned() * BW_UNIT / (rs.interval / US);
         let bw = num::low_u32(bw.min(u64::from(u32::MAX)));
-        // A sample that the application limited says what it offered, unless it beats the model.
+        // An application-limited sample shows only what the application offered, unless it exceeds
+        // the model.
         if !rs.app_limited || bw >= self.bw.get() {
             self.bw.update(BW_ROUNDS, self.rounds, bw);
         }
@@ -278,8 +280,8 @@ impl Bbr {
         }
     }
 
-    /// In the first round of recovery a packet leaves for each that arrived; afterwards the window
-    /// from before comes back.
+    /// In the first round of recovery one packet is sent for each that arrived; afterwards the
+    /// previous window is restored.
     fn recover_or_restore(&mut self, s: &Sock, rs: &RateSample) -> (u32, bool) {
         let (prev, state) = (self.prev_state, s.state);
         let mut cwnd = s.cwnd;
@@ -303,7 +305,7 @@ impl Bbr {
         }
     }
 
-    /// What the silences between bursts of ACKs need, once the pipe is known.
+    /// Packets needed to bridge silences between bursts of ACKs, once the pipe is full.
     fn extra_cwnd(&self) -> u32 {
         if self.full_bw_reached {
             self.aggregation.extra_cwnd(self.bandwidth())
@@ -312,7 +314,7 @@ impl Bbr {
         }
     }
 
-    /// Towards gain times BDP, as slow start does from below, at once from above.
+    /// Moves the window to gain times BDP: from below as in slow start, from above at once.
     fn approach_target(&self, s: &Sock, cwnd: u32, acked: u32) -> u32 {
         let target = self.bdp(self.bandwidth(), self.cwnd_gain) + self.extra_cwnd();
         let target = self.quantization_budget(s, target);
@@ -333,14 +335,14 @@ impl Default for Bbr {
     }
 }
 
-/// Bytes per second of this bandwidth with this gain, less the margin.
+/// The rate of a bandwidth with a gain, bytes per second, less the margin.
 #[inline]
 pub(super) fn bytes_per_second(s: &Sock, bw: u32, gain: u16) -> u64 {
     let rate = (u64::from(bw) * u64::from(s.mss) * u64::from(gain)) >> 8;
     (rate * (10_000 * (100 - PACING_MARGIN_PERCENT))) >> BW_SCALE
 }
 
-/// Packets that the sender lets go in one burst: a millisecond's worth at the pacing rate.
+/// Number of packets in one burst: a millisecond's worth at the pacing rate.
 #[inline]
 pub(super) fn tso_segs_goal(s: &Sock) -> u32 {
     // A GSO packet of 64 KiB less the room for headers.
@@ -363,7 +365,7 @@ impl Ops for Bbr {
         self.long_term.reset(s, now);
     }
 
-    /// No threshold: it only notes the window to come back to.
+    /// There is no threshold: only saves the window to be restored.
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         self.save_cwnd(s);
         s.ssthresh
@@ -390,7 +392,7 @@ impl Ops for Bbr {
         self.idle_restart = true;
         self.aggregation.start_epoch(now);
         if self.mode == Mode::ProbeBw {
-            // Idle was the drain: no need for more than the estimate.
+            // The idle time drained the queue: the estimated rate is enough.
             let gain = std::mem::replace(&mut self.pacing_gain, UNIT);
             self.set_pacing_rate(s);
             self.pacing_gain = gain;
@@ -416,7 +418,7 @@ impl Ops for Bbr {
     }
 
     fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
-        // The slow-down was spurious, and so was what it said about the pipe.
+        // The reduction was spurious, and so were its conclusions about the pipe.
         self.full_bw = 0;
         self.full_bw_rounds = 0;
         self.long_term = LongTerm::default();

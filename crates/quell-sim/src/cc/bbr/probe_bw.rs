@@ -1,14 +1,14 @@
-//! PROBE_BW: the pacing gain cycles through eight phases of about a round trip, of which the first
-//! asks for more bandwidth.
+//! PROBE_BW: the pacing gain cycles through eight phases of about a round trip each; the first
+//! probes for more bandwidth.
 
 use quell_qdisc::{Nanos, num};
 
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr, Mode, UNIT};
 
-/// Of 256: 5/4 to probe, 3/4 to drain what the probe queued, 1 to cruise.
+/// Pacing gains, of 256: 5/4 to probe, 3/4 to drain the queue of the probe, 1 to cruise.
 pub(super) const CYCLE: [u16; 8] = [320, 192, 256, 256, 256, 256, 256, 256];
-/// The cycle starts in any phase but the draining one.
+/// Number of phases in which the cycle can start: all but the draining one.
 const START_PHASES: u64 = 7;
 
 impl Bbr {
@@ -19,7 +19,7 @@ impl Bbr {
 
     pub(super) fn enter_probe_bw(&mut self, now: Nanos) {
         self.mode = Mode::ProbeBw;
-        // Numerical Recipes' generator is random enough to take flows' phases apart.
+        // Numerical Recipes' generator is random enough to separate the phases of flows.
         self.random = self
             .random
             .wrapping_mul(1_664_525)
@@ -43,10 +43,10 @@ impl Bbr {
         let inflight = self.in_network_at_departure(s, now, rs.prior_in_flight);
         let bw = self.bw.get();
         if self.pacing_gain > UNIT {
-            // Probe until the pipe holds it, or until it visibly does not.
+            // Probe until the pipe holds the volume, or until losses show that it does not.
             full_length && (rs.losses > 0 || inflight >= self.inflight(s, bw, self.pacing_gain))
         } else {
-            // Drain no further than to a BDP.
+            // Drain to one BDP, no further.
             full_length || inflight <= self.inflight(s, bw, UNIT)
         }
     }

@@ -1,13 +1,13 @@
-//! The lowest RTT of the last ten seconds, and PROBE_RTT, which empties the queue to see it again.
+//! The lowest RTT of the last ten seconds, and PROBE_RTT, which empties the queue to measure it.
 
 use quell_qdisc::Nanos;
 
 use super::super::{RateSample, Sock, after, jiffies, micros};
 use super::{Bbr, MIN_CWND, Mode};
 
-/// How long the lowest RTT counts.
+/// Time for which the lowest RTT counts, ms.
 const WINDOW_MS: u32 = 10_000;
-/// How long PROBE_RTT holds the window down.
+/// Duration of PROBE_RTT, ms.
 const DURATION_MS: u32 = 200;
 
 impl Bbr {
@@ -15,8 +15,8 @@ impl Bbr {
         let now_ms = jiffies(now);
         let expired = after(now_ms, self.min_rtt_stamp_ms.wrapping_add(WINDOW_MS));
         let rtt_us = micros(rs.rtt);
-        // Linux also takes a sample that equals the minimum. Where clocks are exact such ties are
-        // the rule and would put PROBE_RTT off for ever; where they are not, they are rare.
+        // Linux also takes a sample that equals the minimum. If clocks are exact, such ties are
+        // common and would postpone PROBE_RTT for ever; otherwise they are rare.
         if rs.rtt > 0 && (rtt_us < self.min_rtt_us || (expired && !rs.ack_delayed)) {
             self.min_rtt_us = rtt_us;
             self.min_rtt_stamp_ms = now_ms;

@@ -1,6 +1,6 @@
 //! The largest sample of a sliding window in constant space: Kathleen Nichols' algorithm, as
-//! Linux's `lib/win_minmax.c`. It keeps the best sample and the best two that came after it, so
-//! that one is at hand when the best grows too old.
+//! Linux's `lib/win_minmax.c`. It keeps the best sample and the best two that followed it, to
+//! replace it when it is too old.
 
 /// A sample and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,20 +9,20 @@ struct Sample {
     v: u32,
 }
 
-/// The filter; time is whatever the caller counts (BBR: rounds).
+/// The filter; the caller defines the unit of time (BBR: rounds).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowedMax {
     s: [Sample; 3],
 }
 
 impl WindowedMax {
-    /// The present maximum.
+    /// The current maximum.
     #[inline]
     pub fn get(&self) -> u32 {
         self.s[0].v
     }
 
-    /// Takes a sample of time `t`, for a window of `win`.
+    /// Adds a sample of time `t`, for a window of `win`.
     #[inline]
     pub fn update(&mut self, win: u32, t: u32, v: u32) {
         let new = Sample { t, v };

@@ -1,20 +1,20 @@
-//! "Updating the Model Upon Packet Loss": what a probe that went too far teaches in the long term,
-//! losses between probes in the short.
+//! "Updating the Model Upon Packet Loss": long-term bounds from probes that sent too much,
+//! short-term bounds from losses between probes.
 
 use quell_qdisc::num;
 
 use super::super::{CaState, RateSample, Sock};
 use super::{Bbr3, INFINITE, Sample, State, UNIT};
 
-/// LossThresh: per cent of what was in flight that may be lost in a round.
+/// LossThresh: per cent of the volume in flight that may be lost in a round.
 pub const LOSS_PERCENT: u64 = 2;
 /// Beta, per cent.
 const BETA_PERCENT: u64 = 70;
-/// ACKs that bring losses, in a round of recovery, before Startup ends by them
+/// Number of ACKs that report losses, in a round of recovery, at which Startup ends
 /// (StartupFullLossCnt).
 const STARTUP_LOSS_EVENTS: u8 = 6;
 
-/// What is restored if losses prove to have been none.
+/// State to be restored if losses prove spurious.
 #[derive(Clone, Debug)]
 pub(super) struct Undo {
     state: Option<State>,
@@ -35,13 +35,14 @@ impl Default for Undo {
     }
 }
 
-/// Beta times this.
+/// Beta times `x`.
 fn beta(x: u32) -> u32 {
     num::low_u32(u64::from(x) * BETA_PERCENT / 100)
 }
 
-/// InflightAtLoss: how much was in flight when losses passed the limit, of a lost packet that left
-/// with `inflight`, itself included, since when `lost` were lost, itself included.
+/// InflightAtLoss: the volume in flight when losses exceeded the limit, given a lost packet:
+/// `inflight` packets were in flight when it was sent, and `lost` have been lost since then, both
+/// including it.
 fn inflight_at_loss(inflight: u32, lost: u32) -> u32 {
     let before = u64::from(inflight.saturating_sub(1));
     let lost_before = u64::from(lost.saturating_sub(1));
@@ -61,8 +62,8 @@ impl Bbr3 {
         };
     }
 
-    /// NoteLoss and HandleLostPacket for all that was marked lost since the last ACK; a CE mark is
-    /// a loss beyond the limit.
+    /// NoteLoss and HandleLostPacket for all packets marked lost since the last ACK; a CE mark
+    /// counts as a loss above the limit.
     pub(super) fn look_at_losses(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
         let marked = std::mem::take(&mut self.marked);
         let lost = s.lost != self.lost;
@@ -106,7 +107,7 @@ impl Bbr3 {
         }
     }
 
-    /// IsInflightTooHigh, of the packet that the ACK's sample is of.
+    /// IsInflightTooHigh, for the packet of the ACK's sample.
     pub(super) fn is_inflight_too_high(rs: &RateSample) -> bool {
         u64::from(rs.lost) * 100 > u64::from(rs.tx_in_flight) * LOSS_PERCENT
     }
@@ -155,8 +156,8 @@ impl Bbr3 {
         self.inflight_latest = 0;
     }
 
-    /// UpdateCongestionSignals after the maximum: once per round that had losses, unless they
-    /// answer a probe, down by 30 % at most.
+    /// The part of UpdateCongestionSignals after the maximum: unless a probe is in progress, lowers
+    /// the short-term bounds once per round with losses, by at most 30 %.
     pub(super) fn update_congestion_signals(&mut self, s: &Sock) {
         if !self.loss_round_start {
             return;

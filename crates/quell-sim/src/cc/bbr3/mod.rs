@@ -3,11 +3,11 @@
 //! draft's; sections are cited by their titles. Bandwidth is in packets per µs, times 2^24; gains
 //! are of 256; volumes count packets.
 //!
-//! Where the draft leaves room or quell deviates: ACKs that bring losses count as the discontiguous
-//! ranges that end Startup, as in the authors' code; all connections count as having SACK; without
-//! a valid delivery rate no round begins. ECN ("ECN": any mark must be treated as congestion): a
-//! round with marks is one whose losses exceed the limit. The window in flight when the pacer lets
-//! go is not estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
+//! Choices and deviations: ACKs that report losses count as the discontiguous ranges that end
+//! Startup, as in the authors' code; all connections count as having SACK; no round begins without
+//! a valid delivery rate. ECN ("ECN": any mark must be treated as congestion): a round with marks
+//! counts as one whose losses exceed the limit. The volume in flight at the pacer's next departure
+//! is not estimated. Bursts are the sender's (`CongestionControl::tso_segs`).
 
 mod congestion;
 mod probe_bw;
@@ -31,7 +31,7 @@ const STARTUP_PACING_GAIN: u16 = num::low_u16(UNIT as u64 * 277 / 100);
 const DRAIN_PACING_GAIN: u16 = UNIT / 2;
 /// DefaultCwndGain: 2.
 const CWND_GAIN: u16 = 2 * UNIT;
-/// Drain ends after so many rounds, whatever is in flight.
+/// Maximum number of rounds of Drain.
 const DRAIN_ROUNDS: u32 = 3;
 /// "Exiting Acceleration Based on Bandwidth Plateau": three rounds without a quarter more.
 const FULL_BW_ROUNDS: u8 = 3;
@@ -87,26 +87,26 @@ impl State {
     }
 }
 
-/// What an ACK says of the path, as the draft's RS.
+/// Path sample of an ACK, the draft's RS.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Delivery rate; 0: no valid one.
+    /// Delivery rate; 0: not valid.
     bw: u32,
     delivered: u32,
     prior_delivered: u64,
     valid: bool,
 }
 
-/// One sender's model and state. `_us` stamps do not wrap.
+/// One sender's model and state. Times named `_us` do not wrap.
 #[derive(Clone, Debug)]
 pub struct Bbr3 {
     // The path.
-    /// Highest rate of this and of the last cycle of ProbeBW.
+    /// Highest rate of the last cycle of ProbeBW and of this one.
     max_bw: [u32; 2],
     bw_shortterm: u32,
     inflight_longterm: u32,
     inflight_shortterm: u32,
-    /// BBR.bw: the highest rate within the short-term bound.
+    /// BBR.bw: the highest rate, limited by the short-term bound.
     bw: u32,
     min_rtt_us: u32,
     min_rtt_stamp_us: u64,
@@ -129,7 +129,7 @@ pub struct Bbr3 {
     loss_round_delivered: u64,
     bw_latest: u32,
     inflight_latest: u32,
-    /// `Sock::lost` when losses were last looked at.
+    /// `Sock::lost` at the last check of losses.
     lost: u64,
     loss_events: u8,
     undo: Undo,
@@ -159,12 +159,12 @@ pub struct Bbr3 {
     probe_rtt_round_done: bool,
     idle_restart: bool,
     seen_rtt: bool,
-    /// A mark was echoed that has not been answered.
+    /// A mark was echoed and has not been answered.
     marked: bool,
 }
 
 impl Bbr3 {
-    /// A fresh one.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self {
             max_bw: [0; 2],
@@ -428,7 +428,7 @@ impl Ops for Bbr3 {
         self.init_pacing_rate(s);
     }
 
-    /// OnEnterFastRecovery, OnEnterRTO: no threshold, it only saves what to come back to.
+    /// OnEnterFastRecovery, OnEnterRTO: there is no threshold, only state is saved to be restored.
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         self.save_state(s);
         s.ssthresh
@@ -649,7 +649,7 @@ mod tests {
         assert!(queue < 17.0, "{queue}"); // a tenth of the BDP
     }
 
-    /// A flow in ProbeBW_UP that learns of a loss beyond the limit, with so much in flight.
+    /// A flow in ProbeBW_UP, with this volume in flight, that detects losses above the limit.
     fn up_and_lost(inflight: u32, lost: u32) -> Path {
         let mut p = path(50, 40 * MS);
         until(&mut p, State::ProbeBwUp);

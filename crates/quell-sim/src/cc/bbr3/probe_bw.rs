@@ -8,15 +8,16 @@ use super::{Bbr3, INFINITE, MIN_CWND, Sample, State, UNIT};
 
 /// Headroom, per cent of the long-term volume, left to others.
 const HEADROOM_PERCENT: u32 = 15;
-/// Rounds between probes at most, for coexistence with Reno ("Time Scale for Bandwidth Probing").
+/// Maximum number of rounds between probes, for coexistence with Reno ("Time Scale for Bandwidth
+/// Probing").
 const MAX_ROUNDS: u32 = 63;
-/// Between probes pass 2 s and up to 1 s more, µs.
+/// Time between probes, µs: 2 s plus a random time of up to 1 s.
 const MIN_WAIT_US: u64 = 2_000_000;
 const WAIT_SPREAD_US: u64 = 1_000_000;
 /// Growth of the long-term volume doubles each round up to 2^30.
 const MAX_DOUBLINGS: u8 = 30;
 
-/// What the ACKs that come in tell of.
+/// Phase of a probe to which incoming ACKs belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum AckPhase {
@@ -58,7 +59,7 @@ impl Bbr3 {
 
     /// PickProbeWait.
     fn pick_probe_wait(&mut self) {
-        // Numerical Recipes' generator is random enough to take flows' probes apart.
+        // Numerical Recipes' generator is random enough to separate the probes of flows.
         let draw = |random: u32| random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.random = draw(self.random);
         self.rounds_since_probe_up = self.random >> 31;
@@ -102,7 +103,8 @@ impl Bbr3 {
         }
     }
 
-    /// IsTimeToProbeBW: the wait is over, or Reno would have grown by as much as a probe takes.
+    /// IsTimeToProbeBW: starts a probe if the wait is over, or if as many rounds have passed as
+    /// Reno would need to grow by as much as a probe.
     fn probe_if_due(&mut self, s: &Sock, now_us: u64) -> bool {
         let rounds = self.target_inflight(s).min(MAX_ROUNDS);
         let due = now_us > self.cycle_stamp_us + self.probe_wait_us
@@ -120,14 +122,14 @@ impl Bbr3 {
     }
 
     fn is_time_to_go_down(&mut self, s: &Sock, rs: &RateSample, sample: &Sample) -> bool {
-        // Precautionary: the last probe lost too much at this volume. What was in flight before the
-        // ACK counts: after it, the window never holds that much.
+        // Precautionary: the last probe lost too much at this volume. The volume in flight before
+        // the ACK is compared: after the ACK it is always smaller.
         if self.prev_probe_too_high && rs.prior_in_flight >= self.inflight_longterm {
             self.prev_probe_precautionary = true;
             return true;
         }
         if s.cwnd_limited && s.cwnd >= self.inflight_longterm {
-            // The volume limits the rate: a plateau says nothing.
+            // The volume limits the rate, so a plateau of the rate means nothing.
             self.reset_full_bw(sample.bw);
             return false;
         }
@@ -153,7 +155,7 @@ impl Bbr3 {
         self.probe_up_acked_per_inc = (s.cwnd / growth).max(1);
     }
 
-    /// ProbeInflightLongtermUpward: by 1, 2, 4 ... packets in successive rounds.
+    /// ProbeInflightLongtermUpward: raises the bound by 1, 2, 4 ... packets in successive rounds.
     fn raise_long_term(&mut self, s: &Sock, acked: u32) {
         if !s.cwnd_limited || s.cwnd < self.inflight_longterm {
             return;
@@ -167,7 +169,7 @@ impl Bbr3 {
         }
     }
 
-    /// AdaptLongTermModel; true if it has chosen the next state.
+    /// AdaptLongTermModel. Returns true if it has changed the state.
     fn adapt_long_term(&mut self, s: &Sock, rs: &RateSample) -> bool {
         if self.ack_phase == AckPhase::ProbeStarting && self.round_start {
             self.ack_phase = AckPhase::ProbeFeedback;
@@ -178,7 +180,7 @@ impl Bbr3 {
             if self.state.is_probe_bw() && !rs.app_limited {
                 self.advance_max_bw();
             }
-            // The careful probe lost little: at once a full one.
+            // The precautionary probe lost little: a full one follows at once.
             if self.state.is_probe_bw()
                 && self.prev_probe_precautionary
                 && !self.prev_probe_too_high

@@ -1,5 +1,5 @@
-//! The lowest RTT of ten seconds, and ProbeRTT, which halves what is in flight every five to see
-//! it.
+//! The lowest RTT of ten seconds, and ProbeRTT, which halves the volume in flight every five
+//! seconds to measure it.
 
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr3, MIN_CWND, State, UNIT};
