@@ -131,7 +131,7 @@ impl Ops for Westwood {
             self.rtt_ms = num::low_u32(rtt.div_ceil(MS));
         }
         if self.first_ack {
-            // As in Linux, segments that the first ACK covers are not counted.
+            // As in Linux, the count starts at the first ACK's `una`.
             self.una = s.una;
             self.first_ack = false;
         }

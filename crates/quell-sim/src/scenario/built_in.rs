@@ -3,11 +3,11 @@
 /// A scenario that needs no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// What `quell run` takes in place of a file.
+    /// Name for `quell run` in place of a file.
     pub name: &'static str,
-    /// One line: the file's first comment.
+    /// Summary in one line: the file's first comment.
     pub summary: &'static str,
-    /// The file.
+    /// Text of the file.
     pub toml: &'static str,
 }
 
@@ -39,12 +39,12 @@ const FILES: [(&str, &str); 19] = [
     ("l4s", include_str!("../scenarios/l4s.toml")),
 ];
 
-/// Every built-in scenario.
+/// All built-in scenarios.
 pub fn scenarios() -> Vec<BuiltIn> {
     FILES.iter().map(|(name, toml)| entry(name, toml)).collect()
 }
 
-/// The one of this name.
+/// The built-in scenario of this name.
 pub(super) fn find(name: &str) -> Option<BuiltIn> {
     let file = FILES.iter().find(|(n, _)| *n == name);
     file.map(|(name, toml)| entry(name, toml))

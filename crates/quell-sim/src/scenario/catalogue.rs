@@ -1,4 +1,4 @@
-//! The tables of keys, for documents.
+//! Tables of all keys, for documents.
 
 use serde::Serialize;
 
@@ -9,29 +9,29 @@ use super::toml::inline;
 /// A table of a scenario file, or the keys of one kind of flow.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableInfo {
-    /// `file`, `link`, `wifi.node`, or the kind.
+    /// `file`, `link`, `wifi.node`, or the kind of flow.
     pub name: &'static str,
-    /// What it describes.
+    /// Description.
     pub about: &'static str,
-    /// Its keys.
+    /// Keys of the table.
     pub keys: Vec<KeyInfo>,
 }
 
 /// A key of a scenario file.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyInfo {
-    /// The key.
+    /// Name.
     pub name: &'static str,
-    /// How its value is written: alternatives separated by `|`, words as they are, sorts of values
-    /// in capitals (`N`, `TIME`).
+    /// Notation of the value: alternatives separated by `|`, words as they are, types of values in
+    /// capitals (`N`, `TIME`).
     pub value: &'static str,
-    /// What holds without it: as it would be written, in Markdown; empty for nothing.
+    /// Default as it would be written, in Markdown; empty: none.
     pub default: String,
-    /// What it means, in Markdown.
+    /// Meaning, in Markdown.
     pub meaning: String,
 }
 
-/// Every key, table by table; `[link]`'s are also those of `[link.up]` and `[[hop]]`.
+/// All keys, table by table; the keys of `[link]` are also those of `[link.up]` and `[[hop]]`.
 pub fn catalogue() -> Vec<TableInfo> {
     let tables = TABLES
         .iter()
@@ -41,7 +41,7 @@ pub fn catalogue() -> Vec<TableInfo> {
         about: t.about,
         keys: infos(t.sections),
     });
-    // What has two names is described once, and what has TCP's keys alone not at all.
+    // A kind with two names is listed once, a kind with only TCP's keys not at all.
     let described = |kind: &&Kind| {
         (kind.make)().name() == kind.name
             && !matches!(kind.name, "probe" | "download" | "upload" | "backup")
@@ -50,7 +50,7 @@ pub fn catalogue() -> Vec<TableInfo> {
         name: kind.name,
         about: kind.about,
         keys: match kind.name {
-            // The rest are TCP's.
+            // The other sections are TCP's.
             "web" | "page" | "video" => infos(&of_kind(&(kind.make)())[..1]),
             _ => infos(&of_kind(&(kind.make)())),
         },
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(flow.keys[0].value, kinds.join("|"));
         for table in catalogue() {
             let mut names: Vec<&str> = table.keys.iter().map(|k| k.name).collect();
-            // A flow has the keys of its kind and those of every flow.
+            // A flow has the keys of its kind and those of all flows.
             if kinds.contains(&table.name) {
                 names.extend(flow.keys.iter().map(|k| k.name));
             }

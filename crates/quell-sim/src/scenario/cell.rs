@@ -1,4 +1,4 @@
-//! Reads the table `[wifi]` into a cell, and writes a cell as that table.
+//! Reads the table `[wifi]` into a cell, and writes a cell as this table.
 
 use quell_link::Error;
 use quell_qdisc::num;
@@ -13,7 +13,7 @@ use super::tree::{Node as Tree, Table};
 use super::wifi::{Ends, Node, Wifi};
 
 /// Reads the table. The returned link has the cell's queue words and the rate between its first two
-/// nodes; the record's bottleneck is the queue of the first flow's sender.
+/// nodes; in the record, the bottleneck is the queue of the first flow's sender.
 pub(super) fn read(table: &Table) -> Result<(Wifi, Link), Error> {
     keys::known_only(table, "wifi")?;
     let members = MEMBERS.read_new(table)?;
@@ -35,7 +35,7 @@ pub(super) fn read(table: &Table) -> Result<(Wifi, Link), Error> {
     Ok((wifi, link))
 }
 
-/// Writes what [`read`] reads.
+/// The inverse of [`read`].
 pub(super) fn write(wifi: &Wifi, link: &Link) -> Table {
     let mut table = Table::new("wifi");
     let members = Members {
@@ -112,8 +112,8 @@ fn nodes(table: &Table, members: &Members, wifi: &mut Wifi) -> Result<(), Error>
     Ok(())
 }
 
-/// The nodes' tables, also those that `stations` abbreviates, each with the values that it inherits
-/// from `[wifi]`.
+/// The nodes' tables, or those that `stations` gives, each with the values that it inherits from
+/// `[wifi]`.
 fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     let fail = |what: String, remedy: &str| table.error("node", Error::new(what).remedy(remedy));
     let few = || {
@@ -155,8 +155,8 @@ fn tables(table: &Table, members: &Members) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Senders and receivers of a table's flows. `*` is every other node, so one table can give several
-/// flows.
+/// Senders and receivers of a table's flows. `*` means every other node, so one table can describe
+/// several flows.
 pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     let between = BETWEEN.read_new(table)?;
     let all: Vec<u16> = (0..num::index_u16(wifi.nodes.len())).collect();
@@ -187,7 +187,7 @@ pub(super) fn ends(table: &Table, wifi: &Wifi) -> Result<Vec<Ends>, Error> {
     Ok(ends)
 }
 
-/// Writes what [`ends`] reads.
+/// The inverse of [`ends`].
 pub(super) fn write_ends(wifi: &Wifi, ends: &Ends, table: &mut Table) {
     let between = Between {
         from: Some(wifi.name(ends.from).to_owned()),

@@ -1,4 +1,4 @@
-//! What `[wifi]` means, and what of it is refused.
+//! Tests of the meaning of `[wifi]`, and of its errors.
 
 use super::wifi::{Loss, Rate};
 use super::{Overrides, Scenario};

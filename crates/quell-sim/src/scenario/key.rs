@@ -1,31 +1,31 @@
-//! One key of a scenario file, and a section: the keys that describe one struct. A section reads,
-//! checks, writes and lists its keys, so that a key is defined in one place.
+//! Keys of a scenario file, and sections: the keys that describe one struct. A section reads,
+//! checks, writes and lists its keys, so that each key is defined in one place.
 
 use quell_link::Error;
 use quell_link::field::{Field, Range};
 
 use super::tree::{Node, Table};
 
-/// A key: its value, what it means and what holds without it.
+/// A key: its value, meaning and default.
 pub(super) struct Key<T: 'static> {
     pub name: &'static str,
     value: Value<T>,
     meaning: &'static str,
-    /// What holds without the key, where the section's default struct does not say it.
+    /// Default in words, if the section's default struct does not show it.
     default: &'static str,
-    /// A key before it and that key's value, without which this one has no meaning.
+    /// An earlier key and the value that it must have for this key to have a meaning.
     only: Option<(&'static str, &'static str)>,
-    /// Keys whose place it takes. Two that take each other's place exclude each other.
+    /// Keys that this one replaces. Two keys that replace each other exclude each other.
     replaces: &'static [&'static str],
 }
 
-/// How a key's value is read and written.
+/// Reading and writing of a key's value.
 pub(super) enum Value<T: 'static> {
     /// One value.
     One(Field<T>),
-    /// A list, or something that may be one.
+    /// A list, or a value that may be a list.
     List {
-        /// As in [`Field::Other`]; lists in brackets, `...` for more of the same.
+        /// As in [`Field::Other`]; lists in brackets, `...` for more items of the same form.
         syntax: &'static str,
         set: fn(&mut T, &Node) -> Result<(), Error>,
         get: fn(&T) -> Option<Node>,
@@ -50,29 +50,29 @@ pub(super) const fn any<T>(name: &'static str, value: Value<T>, meaning: &'stati
 }
 
 impl<T> Key<T> {
-    /// Says in words what holds without the key.
+    /// Sets the default in words.
     pub const fn or(mut self, default: &'static str) -> Self {
         self.default = default;
         self
     }
 
-    /// The key has a meaning only if another one before it has this value.
+    /// Sets the earlier key and its value that this key needs.
     pub const fn only(mut self, key: &'static str, value: &'static str) -> Self {
         self.only = Some((key, value));
         self
     }
 
-    /// The key takes the place of others.
+    /// Sets the keys that this key replaces.
     pub const fn replaces(mut self, keys: &'static [&'static str]) -> Self {
         self.replaces = keys;
         self
     }
 }
 
-/// Keys of which a table needs one.
+/// Keys of which a table needs at least one.
 pub(super) struct Needs {
     pub one_of: &'static [&'static str],
-    /// What is wrong without them.
+    /// The error without them.
     pub what: &'static str,
     pub remedy: &'static str,
 }
@@ -80,10 +80,10 @@ pub(super) struct Needs {
 /// The keys that describe a `T`.
 pub(super) struct Section<T: 'static> {
     pub keys: &'static [Key<T>],
-    /// What holds without any of them.
+    /// The struct without any of the keys.
     pub default: fn() -> T,
     pub needs: Option<Needs>,
-    /// Defaults that follow from several keys, and what must hold between keys.
+    /// Sets defaults that depend on several keys, and checks rules between keys.
     pub finish: fn(&mut T, &Table) -> Result<(), Error>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Section<T: 'static> {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub name: &'static str,
-    /// How the value is written.
+    /// Notation of the value.
     pub syntax: &'static str,
     pub range: Option<Range>,
     pub default: Fallback,
@@ -100,36 +100,36 @@ pub(super) struct Row {
     pub replaces: &'static [&'static str],
 }
 
-/// What holds without a key.
+/// Default of a key.
 #[derive(Clone, Debug)]
 pub(super) enum Fallback {
-    /// Nothing.
+    /// No default.
     None,
     /// A value.
     Value(Node),
-    /// Something that takes words to say.
+    /// A default that must be described in words.
     Words(&'static str),
 }
 
-/// A section whose type is hidden.
+/// A section without its type.
 pub(super) trait Keys: Sync {
     fn rows(&self) -> Vec<Row>;
     fn needs(&self) -> Option<&Needs>;
 }
 
-/// Walks through the sections of a value that has several.
+/// Visits the sections of a value that has several.
 pub(super) trait Visitor {
     fn visit<T: Clone>(&mut self, section: &'static Section<T>, value: &mut T)
     -> Result<(), Error>;
 }
 
-/// Reads them out of a table.
+/// Reads the sections from a table.
 pub(super) struct Reader<'a>(pub &'a Table);
 
-/// Writes them into a table.
+/// Writes the sections into a table.
 pub(super) struct Writer<'a>(pub &'a mut Table);
 
-/// Collects them.
+/// Collects the sections.
 pub(super) struct Names(pub Vec<&'static dyn Keys>);
 
 impl Visitor for Reader<'_> {
@@ -165,19 +165,19 @@ impl<T: Clone> Section<T> {
         self.keys.iter().find(|k| k.name == name)
     }
 
-    /// The keys whose place a key takes.
+    /// The keys that a key replaces.
     pub fn replaces(&self, name: &str) -> &'static [&'static str] {
         self.find(name).map_or(&[], |k| k.replaces)
     }
 
-    /// Does this key mean anything, given those before it?
+    /// Whether this key has a meaning, given the earlier keys.
     fn applies(&self, key: &Key<T>, value: &T) -> bool {
         key.only.is_none_or(|(other, word)| {
             matches!(self.find(other).map(|k| &k.value), Some(Value::One(field)) if field.get(value) == word)
         })
     }
 
-    /// Reads what the table has of these keys.
+    /// Reads the keys that the table has into `value`.
     pub fn read(&self, table: &Table, value: &mut T) -> Result<(), Error> {
         if let Some(needs) = &self.needs
             && !needs.one_of.iter().any(|k| table.has(k))
@@ -216,14 +216,14 @@ impl<T: Clone> Section<T> {
         (self.finish)(value, table)
     }
 
-    /// A table of these keys alone, defaults filled in.
+    /// A new value from a table, with defaults filled in.
     pub fn read_new(&self, table: &Table) -> Result<T, Error> {
         let mut value = (self.default)();
         self.read(table, &mut value)?;
         Ok(value)
     }
 
-    /// Writes every key that has a value.
+    /// Writes all keys that have a value.
     pub fn write(&self, value: &T, table: &mut Table) {
         for key in self.keys.iter().filter(|k| self.applies(k, value)) {
             if let Some(node) = key.value.get(value) {
@@ -243,7 +243,7 @@ impl<T: Clone> Value<T> {
         }
     }
 
-    /// What is a number or a boolean stands without quotes.
+    /// Numbers and booleans are written without quotes.
     fn node(&self, text: String) -> Node {
         let is_text = self
             .syntax()

@@ -1,5 +1,5 @@
-//! Every key of a scenario file, once: the tables from which files are read and written, documents
-//! and schemas made, and misspelt keys corrected.
+//! All keys of a scenario file, each defined once. From these tables files are read and written,
+//! documents and schemas generated, and misspelt keys corrected.
 
 mod class;
 mod file;
@@ -25,11 +25,11 @@ pub(super) use node::{MEMBER, Member, RADIO};
 pub(super) use traffic::{KINDS, Kind, walk};
 pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 
-/// The simulator's longest time: 2^47 ns, 39 hours.
+/// Longest simulated time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Nanos = 1 << 47;
 
-/// Longest name of a scenario, flow, host or node, characters. A file's name, which a scenario has
-/// without one, is no longer.
+/// Maximum length of the name of a scenario, flow, host or node, characters. A file's name, which
+/// is the scenario's default name, is not longer.
 const LONGEST_NAME: usize = 256;
 
 /// Refuses a name that is too long for reports and records.
@@ -43,19 +43,19 @@ fn check_length(name: &str) -> Result<(), Error> {
     }
 }
 
-/// A table of the file.
+/// A table of a scenario file.
 pub(super) struct TableKeys {
-    /// Its path: `link.up`; empty for the file itself.
+    /// Path: `link.up`; empty for the file itself.
     pub name: &'static str,
-    /// What errors call it.
+    /// Name in errors.
     pub header: &'static str,
     pub about: &'static str,
     pub sections: &'static [&'static dyn Keys],
-    /// Tables in it.
+    /// Names of the tables in it.
     pub tables: &'static [&'static str],
 }
 
-/// Every table but `[[flow]]`'s keys of single kinds.
+/// All tables; of `[[flow]]`, only the keys that do not depend on the kind.
 pub(super) static TABLES: [TableKeys; 9] = [
     TableKeys {
         name: "",
@@ -135,7 +135,7 @@ pub(super) fn keys_of(name: &str) -> Option<&'static TableKeys> {
     TABLES.iter().find(|t| t.name == name)
 }
 
-/// Can a table of this name have the key? Only flows of some kinds cannot.
+/// Whether a table of this name can have the key: all but flows of other kinds can.
 pub(super) fn takes(table: &Table, name: &str, key: &str) -> bool {
     let kind = table.text("kind").unwrap_or("tcp");
     let Some(kind) = KINDS.iter().find(|k| name == "flow" && k.name == kind) else {
@@ -155,7 +155,7 @@ pub(super) fn rows(sections: &[&'static dyn Keys]) -> Vec<Row> {
     sections.iter().flat_map(|s| s.rows()).collect()
 }
 
-/// The keys of a table whose place a key takes there.
+/// The keys of a table that a key replaces.
 pub(super) fn replaced(table: &TableKeys, key: &str) -> Vec<&'static str> {
     let kinds = KINDS.iter().flat_map(|k| of_kind(&(k.make)()));
     let kinds = kinds.filter(|_| table.name == "flow");
@@ -169,7 +169,7 @@ pub(super) fn replaced(table: &TableKeys, key: &str) -> Vec<&'static str> {
     same.flat_map(|r| r.replaces).copied().collect()
 }
 
-/// Complains about keys that a table of this name does not have.
+/// Reports the first key that a table of this name does not have.
 pub(super) fn known_only(table: &Table, name: &str) -> Result<(), Error> {
     let Some(keys) = keys_of(name) else {
         return Ok(());

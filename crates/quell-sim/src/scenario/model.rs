@@ -1,4 +1,4 @@
-//! A scenario as the simulator takes it: plain values, checked, with every default filled in.
+//! A scenario as the simulator uses it: plain values, checked, with all defaults filled in.
 
 use quell_link::Error;
 use quell_link::bottleneck::Shaper;
@@ -9,27 +9,27 @@ use quell_qdisc::{MS, Nanos, SEC};
 use super::traffic::FlowKind;
 use super::wifi;
 
-/// A checked scenario with every default filled in.
+/// A checked scenario with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Its name (default: the file's stem).
+    /// Name (default: the file's stem).
     pub name: String,
-    /// Simulated time.
+    /// Simulated time, ns.
     pub duration: Nanos,
-    /// Left out of every statistic.
+    /// Time at the start that is left out of all statistics, ns.
     pub warmup: Nanos,
-    /// Runs per queue.
+    /// Number of runs per queue.
     pub seeds: u32,
-    /// From which run k's own seed is derived.
+    /// Seed from which the seed of run k is derived.
     pub seed: u64,
     /// The bottleneck.
     pub link: Link,
-    /// The other direction; `None`: ACKs meet no queue.
+    /// The opposite direction; `None`: ACKs pass no queue.
     pub up: Option<Link>,
     /// Further queues behind the bottleneck, in order; their `delay` adds to the path.
     pub hops: Vec<Link>,
-    /// A cell in place of the bottleneck; `link` then holds the words of its queues and the rate of
-    /// its first two nodes.
+    /// A cell in place of the bottleneck; `link` then has the words of its queues and the rate
+    /// between its first two nodes.
     pub wifi: Option<wifi::Wifi>,
     /// Traffic.
     pub flows: Vec<Flow>,
@@ -40,17 +40,17 @@ pub struct Scenario {
 pub struct FramingWords {
     /// Keywords of `tc-cake(8)`, with blanks between them.
     pub words: String,
-    /// What they mean.
+    /// Meaning of the keywords.
     pub framing: Framing,
 }
 
 impl FramingWords {
-    /// Reads keywords and what they mean: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As
-    /// in `cake`, keywords add to an overhead before them, and an overhead replaces what is before
-    /// it.
+    /// Parses keywords: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`, and those of `cake`.
+    /// As in `cake`, keywords add to an overhead before them, and `overhead` replaces the overhead
+    /// before it.
     ///
     /// # Errors
-    /// If there is no such keyword, or none at all, or a number is out of range.
+    /// If a keyword is unknown, there is none, or a number is out of range.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut framing = Framing::default();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -79,7 +79,7 @@ impl FramingWords {
     }
 }
 
-/// Bytes behind a word, at most 256 as in `tc`.
+/// The number of bytes behind a keyword, at most 256 as in `tc`.
 fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
     let number = text.and_then(|text| text.parse().ok());
     number.filter(|n| (least..=256).contains(n)).ok_or_else(|| {
@@ -88,36 +88,35 @@ fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
     })
 }
 
-/// One queue and the link behind it.
+/// A queue and the link behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// What it offers.
+    /// Rate.
     pub rate: Rate,
-    /// One way.
+    /// One-way delay, ns.
     pub delay: Nanos,
-    /// How packets leave.
+    /// Shaper of the link.
     pub shaper: Shaper,
-    /// Link-layer bytes per packet that count at the rate.
+    /// Link-layer overhead that counts at the rate, bytes per packet.
     pub overhead: u32,
-    /// What the link makes of an IP packet; `None`: `overhead` says all.
+    /// Framing of IP packets; `None`: `overhead` is all.
     pub framing: Option<FramingWords>,
-    /// Packets of plain FIFO below the discipline.
+    /// Packets that a plain FIFO below the discipline holds.
     pub nic: u32,
-    /// Random loss behind the queue, 0..1.
+    /// Random loss probability behind the queue, 0..1.
     pub loss: f64,
-    /// Queue words, checked.
+    /// Queue words, already checked.
     pub queue: String,
-    /// What a modem or base station on the network's side of the queue offers; `None`: there is
-    /// none.
+    /// Rate of a modem or base station on the network's side of the queue; `None`: there is none.
     pub modem: Option<Rate>,
-    /// Bytes that the modem's FIFO holds (default [`MODEM_BUFFER`]).
+    /// Capacity of the modem's FIFO, bytes (default [`MODEM_BUFFER`]).
     pub modem_buffer: Option<u64>,
 }
 
-/// Bytes that a modem's FIFO holds by default: seconds of a slow line.
+/// Default capacity of a modem's FIFO, bytes: seconds on a slow line.
 pub const MODEM_BUFFER: u64 = 3_000_000;
 
-/// Which way a flow's data goes.
+/// Direction of a flow's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Through the bottleneck `[link]`.
@@ -126,40 +125,40 @@ pub enum Direction {
     Up,
 }
 
-/// A table of like flows.
+/// A table of flows with the same options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// What records call it; empty: nothing.
+    /// Name in records; may be empty.
     pub name: String,
-    /// What it sends.
+    /// Kind of traffic, with its options.
     pub kind: FlowKind,
-    /// How many of them.
+    /// Number of flows.
     pub count: u32,
-    /// Base round trip without queuing.
+    /// Base RTT, without queuing, ns.
     pub rtt: Nanos,
-    /// When the first starts.
+    /// Earliest start of the flows, ns.
     pub start: Nanos,
-    /// When it stops; `None`: never.
+    /// Time at which the flows stop, ns; `None`: never.
     pub stop: Option<Nanos>,
-    /// Each starts uniformly within this much of `start`.
+    /// Each flow starts at a random time within this long after `start`, ns.
     pub stagger: Nanos,
-    /// Which way the data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// The first queue of the path that it passes (0 is `[link]`) and the last.
+    /// First and last queue of the path that it passes (0 is `[link]`).
     pub hops: (u32, u32),
-    /// Where it goes in a cell.
+    /// Sender and receiver in a cell.
     pub ends: Option<wifi::Ends>,
-    /// The host behind the bottleneck; `None`: one for each base round trip and ECN setting.
+    /// Name of the host behind the bottleneck; `None`: one host per base RTT and ECN setting.
     pub host: Option<String>,
-    /// The host at the other end; `None`: one for all.
+    /// Name of the host at the other end; `None`: one host for all flows.
     pub to_host: Option<String>,
-    /// The DSCP of its data.
+    /// DSCP of the data.
     pub dscp: u8,
-    /// The firewall's mark of its packets.
+    /// Firewall mark of the packets.
     pub fwmark: u32,
 }
 
-/// What holds where a file has no key.
+/// Defaults of a file's keys.
 impl Default for Scenario {
     fn default() -> Self {
         Self {
@@ -177,7 +176,7 @@ impl Default for Scenario {
     }
 }
 
-/// All but the rate, which every link has to name, is what a file means that does not say it.
+/// Defaults of a file's keys, except the rate, which every link must have.
 impl Default for Link {
     fn default() -> Self {
         Self {
@@ -195,7 +194,7 @@ impl Default for Link {
     }
 }
 
-/// Over links without a delay.
+/// Defaults, for links without delay.
 impl Default for Flow {
     fn default() -> Self {
         Self {

@@ -11,27 +11,27 @@ use super::traffic::Cc;
 use super::tree::{self, Node, Table};
 
 /// Options that override a scenario's keys or, with a rate or a trace, replace the file. Values are
-/// text as typed and are read like the file's.
+/// text as typed, and are parsed like the file's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// The bottleneck's queue words.
+    /// Queue words of the bottleneck.
     pub queue: Option<String>,
-    /// The bottleneck's rate; `DOWN/UP` sets that of each direction.
+    /// Rate of the bottleneck; `DOWN/UP` sets the rate of each direction.
     pub rate: Option<String>,
-    /// Every flow's base round trip.
+    /// Base RTT of all flows.
     pub rtt: Option<String>,
-    /// The bottleneck's trace, a path.
+    /// Path of the bottleneck's trace.
     pub trace: Option<String>,
     /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]` and
     /// `rrul[@rtt=]`; together they replace all flows.
     pub flows: Vec<String>,
-    /// ECN for every TCP flow.
+    /// Enable ECN for all TCP flows.
     pub ecn: bool,
     /// Simulated time.
     pub duration: Option<String>,
-    /// Time at the start that is left out of every statistic.
+    /// Time at the start that is left out of all statistics.
     pub warmup: Option<String>,
-    /// Runs per queue.
+    /// Number of runs per queue.
     pub seeds: Option<String>,
     /// Base seed.
     pub seed: Option<String>,
@@ -54,7 +54,7 @@ pub(super) fn apply(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     flows(o, file)
 }
 
-/// Malformed rates, times and queues are reported before the errors of the file.
+/// Checks rates, times and queue words, so that errors in them precede those of the file.
 fn check(o: &Overrides) -> Result<(), Error> {
     let checked = |key: &str, text: &Option<String>, check: &dyn Fn(&str) -> Result<u64, Error>| {
         text.as_deref()
@@ -155,7 +155,7 @@ pub(super) fn put_default_flow(file: &mut Table) {
 
 /// If all flows started at once, runs with different seeds would hardly differ. So the flows of the
 /// command line start at random times within a second, or within a tenth of the duration if that is
-/// less.
+/// shorter.
 fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     let ends = [flow.text("stop"), duration].into_iter().flatten();
     let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
@@ -163,10 +163,10 @@ fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     flow.put("stagger", Node::Text(format_time(stagger)));
 }
 
-/// The built-in scenario whose name is also a value of `--flow`, on any link.
+/// Name of the built-in scenario that is also a value of `--flow`, for any link.
 const RRUL: &str = "rrul";
 
-/// `rrul` or `rrul@rtt=40ms`: Flent's eight transfers and its pings.
+/// Flows of `rrul` or `rrul@rtt=40ms`: Flent's eight transfers and its pings.
 fn rrul(text: &str) -> Result<Vec<Table>, Error> {
     let rtt = match text.strip_prefix(RRUL) {
         Some("") => None,
@@ -183,7 +183,7 @@ fn rrul(text: &str) -> Result<Vec<Table>, Error> {
     Ok(flows.iter().map(|flow| of_rrul(flow, text, rtt)).collect())
 }
 
-/// A flow of that scenario, without file and line.
+/// A flow of the built-in `rrul`, without file and line.
 fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     let mut table = Table::new(format!("flow `{text}`"));
     for (key, value) in flow.iter() {
@@ -195,8 +195,8 @@ fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
     table
 }
 
-/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as in a file, of a
-/// scenario that lasts for `duration`.
+/// Parses `cubic:4@rtt=80ms@ecn=1@5s-20s` or `udp:2@rate=2mbit@size=200` into a table as in a file;
+/// the scenario lasts for `duration`.
 fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
     let fail = |e: Error| e.under(&format!("flow `{text}`"));
     let mut parts = text.split('@');

@@ -1,4 +1,4 @@
-//! From a tree to a checked scenario: which tables there are, and what holds between them.
+//! Reads a tree into a checked scenario: its tables, and rules between them.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::traffic::FlowKind;
 use super::tree::Table;
 use super::wifi::Ends;
 
-/// Reads a file's tree.
+/// Reads the tree of a file.
 pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
     keys::known_only(file, "")?;
     let mut scenario = FILE.read_new(file)?;
@@ -42,7 +42,7 @@ pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
     Ok(scenario)
 }
 
-/// Without a file: the trace's name, or the rate as it is written.
+/// Default name without a file: the trace's name, or the rate as it was written.
 fn default_name(file: &Table) -> Option<String> {
     let link = file.table("link").ok()??;
     let what = link.text("trace").or_else(|| link.text("rate"))?;
@@ -63,7 +63,7 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
         Some(up) => {
             let mut up = up.clone();
             let names = keys::names(&[&LINK]);
-            // With classes of its own it takes over no others.
+            // An up link with classes of its own does not inherit those of the down link.
             let has_classes = classes.iter().any(|(_, _, of)| *of == Direction::Up);
             let base = if has_classes { table } else { &own };
             up.inherit(base, |key| names.contains(&key), |key| LINK.replaces(key));
@@ -99,7 +99,7 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     Ok(())
 }
 
-/// The classes of the links' queues, with their tables.
+/// Classes of the links' queues, with their tables.
 fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
     let tables = file.tables("class")?.unwrap_or_default().iter();
     let read = |table| {
@@ -110,8 +110,8 @@ fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
     tables.map(read).collect()
 }
 
-/// Puts the classes of one direction behind the words of its queue. A queue without classes that
-/// was named in place of the file's leaves them out.
+/// Adds the classes of one direction to the words of its queue. They are left out if an override
+/// has replaced the file's queue by one without classes.
 fn add_classes(
     link: &mut Table,
     classes: &[(&Table, Class, Direction)],
@@ -121,7 +121,7 @@ fn add_classes(
         Some(words) => words.to_owned(),
         None => Link::default().queue,
     };
-    // Words that are wrong are found where the link is read.
+    // Invalid words are reported when the link is read.
     let Ok(queue) = Queue::parse(&words) else {
         return Ok(());
     };
@@ -163,7 +163,8 @@ fn flows(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     Ok(())
 }
 
-/// A table of flows, and where they go in a cell: each becomes a table of its own.
+/// Reads a table of flows, and their ends in a cell; for each of these the scenario has a table of
+/// its own.
 fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>), Error> {
     let mut flow = FLOW.read_new(table)?;
     let mut known: Vec<&'static dyn Keys> = vec![&FLOW];
@@ -206,7 +207,7 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
     Ok((flow, ends))
 }
 
-/// The base round trip: at least the delays of the queues passed, there and back.
+/// The base RTT: at least the delays of the queues passed, in both directions.
 fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Nanos, Error> {
     let least = delays(scenario, flow.hops);
     if !table.has("rtt") {

@@ -1,4 +1,4 @@
-//! A JSON Schema (draft 2020-12) of scenario files, made of the tables of keys.
+//! A JSON Schema (draft 2020-12) of scenario files, generated from the tables of keys.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::toml::inline;
 use super::tree::Node;
 
 /// A JSON Schema of scenario files, for editors: it completes and describes keys and finds most
-/// mistakes. What depends on other files, on queue words or on a comparison of values only reading
-/// shows.
+/// mistakes. Mistakes that involve other files, queue words or a comparison of values are found
+/// only when the file is read.
 pub fn json_schema() -> Value {
     let [file, link, up, class, hop, wifi, noise, node, flow] = &TABLES;
     let one = |table: &TableKeys| json!({"$ref": format!("#/$defs/{}", table.name), "description": sentence(table.about)});
@@ -58,7 +58,7 @@ pub fn json_schema() -> Value {
     root
 }
 
-/// A table with these keys. `whole`: it takes nothing from another table.
+/// Schema of a table with these keys. `whole`: it inherits nothing from another table.
 fn object(table: &TableKeys, rows: &[Row], whole: bool) -> Value {
     let properties: Map<String, Value> = rows
         .iter()
@@ -90,7 +90,7 @@ fn with_rules(mut schema: Value, rules: Vec<Value>) -> Value {
     schema
 }
 
-/// Rules between keys: those that exclude each other, and those that need another key's value.
+/// Rules between keys: keys that exclude each other, and keys that need another key's value.
 fn between(rows: &[Row], whole: bool) -> Vec<Value> {
     let mut rules = Vec::new();
     for (i, row) in rows.iter().enumerate() {
@@ -113,8 +113,8 @@ fn between(rows: &[Row], whole: bool) -> Vec<Value> {
     rules
 }
 
-/// `[[flow]]`: all keys of all kinds, so that editors list them, and for each kind which of them it
-/// has.
+/// Schema of `[[flow]]`: all keys of all kinds, so that editors list them, and for each kind the
+/// keys that it has.
 fn flow_schema(table: &TableKeys) -> Value {
     let common = rows(table.sections);
     let mut all: BTreeMap<&str, Vec<(&str, Value)>> = BTreeMap::new();
@@ -159,7 +159,7 @@ fn alike(kinds: &[(&str, Value)]) -> bool {
     kinds.iter().all(|(_, schema)| *schema == kinds[0].1)
 }
 
-/// A key that differs between kinds.
+/// Schema of a key that differs between kinds.
 fn any_of(kinds: &[(&str, Value)]) -> Value {
     let mut distinct: Vec<(Vec<&str>, Value)> = Vec::new();
     for (kind, schema) in kinds {
@@ -203,7 +203,7 @@ fn sentence(text: &str) -> String {
     plain(text) + "."
 }
 
-/// Markdown without its marks.
+/// Markdown without its markup.
 fn plain(text: &str) -> String {
     text.replace('`', "")
 }

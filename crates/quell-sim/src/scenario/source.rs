@@ -1,5 +1,5 @@
-//! A scenario's keys as they were given, before defaults are filled in: what is read, overridden
-//! and replaced.
+//! A scenario's keys as they were given, before defaults are filled in: the form that is read,
+//! overridden and changed.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,16 +12,16 @@ use super::overrides::{self, Overrides};
 use super::tree::{self, Node, Table};
 use super::{read, toml};
 
-/// The keys of a file. [`Source::read`] checks them and fills in the rest.
+/// The keys of a file. [`Source::read`] checks them and fills in defaults.
 #[derive(Clone, Debug)]
 pub struct Source {
     file: Table,
-    /// What errors call the file.
+    /// Name of the file in errors.
     path: String,
 }
 
 impl Source {
-    /// Reads TOML. `path` is what errors call it, and traces are looked for beside it.
+    /// Parses TOML. `path` appears in errors, and traces are looked up in its folder.
     ///
     /// # Errors
     /// If it is not TOML.
@@ -75,19 +75,19 @@ impl Source {
         self
     }
 
-    /// Puts overrides in place of keys.
+    /// Replaces keys by overrides.
     ///
     /// # Errors
-    /// If an override is wrong or finds no place.
+    /// If an override is invalid or has no place.
     pub fn with(mut self, overrides: &Overrides) -> Result<Self, Error> {
         overrides::apply(overrides, &mut self.file)?;
         Ok(self)
     }
 
-    /// Changes keys. A table changes the keys that it names and leaves the others; where there is a
-    /// list of tables, it changes each of them, and a key that only some kinds of flows have those
-    /// of these kinds. A list of tables takes the place of what was there. [`Node::Nothing`] takes
-    /// a key away.
+    /// Changes keys. A table changes the keys that it names and leaves the others. If there is a
+    /// list of tables, it changes each of them; a key that only some kinds of flows have is changed
+    /// only in flows of these kinds. A list of tables replaces the previous value.
+    /// [`Node::Nothing`] removes a key.
     pub fn replace(mut self, changes: &Table) -> Self {
         if changes.has("flow") {
             overrides::put_default_flow(&mut self.file);
@@ -102,18 +102,19 @@ impl Source {
     /// If a key or a value is wrong, or a file that it names cannot be read.
     pub fn read(&self) -> Result<Scenario, Error> {
         read::scenario(&self.with_flow()).map_err(|e| match (e.line, &e.key) {
-            // What names a key but no line was not in the file: naming that would mislead.
+            // An error that names a key but no line does not come from the file, so the file's name
+            // would mislead.
             (None, Some(_)) => e,
             (line, _) => e.at(&self.path, line),
         })
     }
 
-    /// The keys as a file.
+    /// The keys as the text of a file.
     pub fn to_toml(&self) -> String {
         toml::write(&self.with_flow())
     }
 
-    /// The keys and, where they have no flow, the one that they get.
+    /// The keys, with the default flow if there is none.
     fn with_flow(&self) -> Cow<'_, Table> {
         if self.file.has("flow") {
             return Cow::Borrowed(&self.file);
@@ -124,7 +125,7 @@ impl Source {
     }
 }
 
-/// Puts changes into a table of this name (`link.up`, `flow`).
+/// Merges changes into a table of this name (`link.up`, `flow`).
 fn merge(into: &mut Table, changes: &Table, name: &str) {
     let keys = keys::keys_of(name);
     for (key, value) in changes.iter() {

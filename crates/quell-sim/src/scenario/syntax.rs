@@ -35,7 +35,7 @@ pub(super) fn value_schema(syntax: &str, range: Option<&Range>) -> Value {
     }
 }
 
-/// The schema of a list or of a sort of value, such as `N` or `TIME`; `None` for a literal word.
+/// The schema of a list or of a type of value, such as `N` or `TIME`; `None` for a literal word.
 fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
     if let Some(items) = sort.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
         return Some(list_schema(items));
@@ -118,8 +118,8 @@ fn whole(x: f64) -> Value {
     }
 }
 
-/// A regular expression for what [`units`] reads: a decimal number that is not negative, optional
-/// blanks and one of these units, whose letters may be in upper or lower case.
+/// A regular expression for the input of [`units`]: a non-negative decimal number, optional blanks
+/// and one of these units, in upper or lower case.
 fn quantity(units: &[&str]) -> String {
     let any_case = |c: char| match c.is_ascii_alphabetic() {
         true => format!("[{c}{}]", c.to_ascii_uppercase()),

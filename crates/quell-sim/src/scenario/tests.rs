@@ -552,7 +552,7 @@ fn without_a_file_it_is_home_and_unknown_names_are_told() {
     );
 }
 
-/// A new folder, which goes away though the test fails.
+/// A new folder, which is removed even if the test fails.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

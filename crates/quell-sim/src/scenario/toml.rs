@@ -1,10 +1,10 @@
-//! A tree as TOML.
+//! Writes a tree as TOML.
 
 use std::fmt::Write;
 
 use super::tree::{Node, Table, join};
 
-/// The file that reads back to the same tree.
+/// A file that reads back to the same tree.
 pub(super) fn write(table: &Table) -> String {
     let mut out = String::new();
     body(&mut out, "", table);
@@ -35,7 +35,7 @@ fn body(out: &mut String, path: &str, table: &Table) {
     }
 }
 
-/// A value that fits on the key's line.
+/// A value that fits on the key's line; `None` for tables.
 pub(super) fn inline(value: &Node) -> Option<String> {
     match value {
         Node::Text(text) => Some(quoted(text)),
@@ -48,7 +48,7 @@ pub(super) fn inline(value: &Node) -> Option<String> {
     }
 }
 
-/// A key, in quotes where it needs them.
+/// A key, quoted if necessary.
 fn bare(key: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match !key.is_empty() && key.chars().all(is_bare) {

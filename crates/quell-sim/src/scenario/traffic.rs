@@ -1,10 +1,10 @@
-//! What flows send.
+//! Kinds of flows and their options.
 
 use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::cc::outside;
 
-/// What a flow sends.
+/// Kind of a flow, with its options.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FlowKind {
@@ -14,34 +14,34 @@ pub enum FlowKind {
     Cbr(Cbr),
     /// Packets that arrive as a Poisson process.
     Poisson(Poisson),
-    /// The same, the mean gap alternating.
+    /// Poisson arrivals whose mean gap alternates.
     OnOff(OnOff),
     /// Short TCP transfers that arrive as a Poisson process.
     Web(Web),
-    /// A voice call, both ways.
+    /// A voice call in both directions.
     Call(Call),
     /// A game.
     Game(Game),
-    /// A video call, both ways.
+    /// A video call in both directions.
     VideoCall(VideoCall),
-    /// Web pages, one after another.
+    /// Loads of a web page, one after another.
     Page(Page),
     /// Adaptive streaming.
     Video(Video),
-    /// Probes of responsiveness.
+    /// Responsiveness probes.
     Probe(Tcp),
     /// A transfer to the user.
     Download(Tcp),
     /// A transfer from the user.
     Upload(Tcp),
-    /// The same in the background.
+    /// A transfer from the user in the background.
     Backup(Tcp),
-    /// Probes of reflectors.
+    /// Echo requests to reflectors.
     Ping(Ping),
 }
 
 impl FlowKind {
-    /// The `kind` in a file.
+    /// The value of `kind` in a file.
     pub fn name(&self) -> &'static str {
         match self {
             FlowKind::Tcp(_) => "tcp",
@@ -62,12 +62,12 @@ impl FlowKind {
         }
     }
 
-    /// Does it go from the user to the network, whatever the file says?
+    /// Whether it goes from the user to the network, whatever `direction` is.
     pub(super) fn goes_up(&self) -> bool {
         matches!(self, FlowKind::Upload(_) | FlowKind::Backup(_))
     }
 
-    /// Does it send datagrams both ways?
+    /// Whether it sends datagrams in both directions.
     pub fn is_dialogue(&self) -> bool {
         matches!(
             self,
@@ -75,7 +75,7 @@ impl FlowKind {
         )
     }
 
-    /// How it sends, if by TCP.
+    /// The TCP options, if it uses TCP.
     pub fn tcp(&self) -> Option<&Tcp> {
         match self {
             FlowKind::Tcp(tcp)
@@ -90,7 +90,7 @@ impl FlowKind {
         }
     }
 
-    /// The same, to be changed.
+    /// The TCP options, mutable.
     pub fn tcp_mut(&mut self) -> Option<&mut Tcp> {
         match self {
             FlowKind::Tcp(tcp)
@@ -115,11 +115,11 @@ impl Default for FlowKind {
 /// Packets at a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cbr {
-    /// bit/s of IP packets.
+    /// Rate of IP packets, bit/s.
     pub rate: u64,
-    /// Bytes of IP.
+    /// Size of an IP packet, bytes.
     pub size: u32,
-    /// ECN field: ECT(0).
+    /// Whether packets have ECT(0).
     pub ecn: bool,
 }
 
@@ -133,18 +133,18 @@ impl Default for Cbr {
     }
 }
 
-/// Echo requests, by which controllers of a shaper's rate decide.
+/// Echo requests; controllers of a shaper's rate use the answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ping {
-    /// Time between requests to a reflector.
+    /// Time between requests to a reflector, ns.
     pub interval: Nanos,
-    /// Bytes of IP.
+    /// Size of an IP packet, bytes.
     pub size: u32,
-    /// Mean of the exponential time that a reflector takes to answer.
+    /// Mean of the exponentially distributed time before a reflector answers, ns.
     pub jitter: Nanos,
-    /// Probability with which it does not.
+    /// Probability that a reflector does not answer.
     pub loss: f64,
-    /// Answers say when the request arrived, by a clock that agrees.
+    /// Answers contain the request's arrival time, from a synchronised clock.
     pub timestamps: bool,
 }
 
@@ -163,11 +163,11 @@ impl Default for Ping {
 /// Packets that arrive as a Poisson process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Poisson {
-    /// Mean bit/s of IP packets.
+    /// Mean rate of IP packets, bit/s.
     pub rate: u64,
-    /// Bytes of IP.
+    /// Size of an IP packet, bytes.
     pub size: Size,
-    /// ECN field: ECT(0).
+    /// Whether packets have ECT(0).
     pub ecn: bool,
 }
 
@@ -187,17 +187,17 @@ impl Default for Poisson {
 /// Poisson arrivals whose mean gap alternates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnOff {
-    /// How long each on phase lasts.
+    /// Length of an on phase, ns.
     pub on: Nanos,
-    /// How long each off phase lasts.
+    /// Length of an off phase, ns.
     pub off: Nanos,
-    /// Mean gap while on.
+    /// Mean gap in an on phase, ns.
     pub gap_on: Nanos,
-    /// Mean gap while off.
+    /// Mean gap in an off phase, ns.
     pub gap_off: Nanos,
-    /// Bytes of IP.
+    /// Size of an IP packet, bytes.
     pub size: u32,
-    /// ECN field: ECT(0).
+    /// Whether packets have ECT(0).
     pub ecn: bool,
 }
 
@@ -217,11 +217,11 @@ impl Default for OnOff {
 /// Short TCP transfers that arrive as a Poisson process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Web {
-    /// How they are sent.
+    /// TCP options of the transfers.
     pub tcp: Tcp,
-    /// Bytes of each.
+    /// Size of a transfer, bytes.
     pub size: Size,
-    /// Per second.
+    /// Mean arrivals per second.
     pub arrivals: f64,
 }
 
@@ -238,14 +238,14 @@ impl Default for Web {
     }
 }
 
-/// A voice call: packets of 20 ms of speech both ways.
+/// A voice call: packets with 20 ms of speech in both directions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
-    /// How speech is coded.
+    /// Speech codec.
     pub codec: Codec,
 }
 
-/// How speech is coded.
+/// Speech codecs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
     /// 64 kbit/s, with concealment of losses.
@@ -258,7 +258,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Bytes of IP of a packet: 40 of IP, UDP and RTP, and 20 ms of speech.
+    /// Size of an IP packet, bytes: 40 of IP, UDP and RTP headers, and 20 ms of speech.
     pub fn packet(self) -> u32 {
         40 + match self {
             Codec::G711 => 160,
@@ -267,7 +267,7 @@ impl Codec {
         }
     }
 
-    /// Its name in a file.
+    /// Name in a file.
     pub(super) fn word(self) -> &'static str {
         match self {
             Codec::G711 => "g711",
@@ -277,7 +277,7 @@ impl Codec {
     }
 }
 
-/// A game: states of the world one way, the player's commands the other.
+/// A game: states of the world in one direction, the player's commands in the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Game {
     /// States per second.
@@ -295,16 +295,16 @@ impl Default for Game {
     }
 }
 
-/// A video call: each end sends as fast as Google Congestion Control lets it.
+/// A video call: each end sends at the rate that Google Congestion Control allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VideoCall {
-    /// bit/s with which each end begins.
+    /// Initial rate of each end, bit/s.
     pub start_rate: u64,
-    /// bit/s that neither end exceeds.
+    /// Maximum rate of each end, bit/s.
     pub max_rate: u64,
 }
 
-/// libwebrtc's: `kDefaultStartBitrateBps`, and the most for pictures of 1280 x 720
+/// The defaults of libwebrtc: `kDefaultStartBitrateBps`, and the maximum for pictures of 1280 x 720
 /// (`GetMaxDefaultVideoBitrateKbps`).
 impl Default for VideoCall {
     fn default() -> Self {
@@ -315,14 +315,14 @@ impl Default for VideoCall {
     }
 }
 
-/// Web pages, with time to read each.
+/// Loads of a web page, with time to read between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// How they are sent.
+    /// TCP options of its connections.
     pub tcp: Tcp,
     /// HTTP/2 on one connection; false: HTTP/1.1 on six.
     pub http2: bool,
-    /// Mean time to read one.
+    /// Mean time to read a page, ns.
     pub think: Nanos,
 }
 
@@ -339,13 +339,13 @@ impl Default for Page {
 /// Adaptive streaming.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Video {
-    /// How it is sent.
+    /// TCP options of its connection.
     pub tcp: Tcp,
-    /// What chooses the quality.
+    /// Algorithm that chooses the quality.
     pub adaptation: Adaptation,
 }
 
-/// What chooses the quality of a segment.
+/// Input of the choice of a segment's quality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adaptation {
     /// The level of the buffer.
@@ -355,52 +355,52 @@ pub enum Adaptation {
     Rate,
 }
 
-/// How large things are: all alike, or exponentially distributed.
+/// A size, constant or exponentially distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes (the mean if `exponential`).
+    /// Size, bytes (the mean if `exponential`).
     pub bytes: u64,
-    /// Exponentially distributed.
+    /// Whether it is exponentially distributed.
     pub exponential: bool,
 }
 
-/// The options of a TCP sender and its receiver; defaults are Linux's.
+/// Options of a TCP sender and its receiver; the defaults are Linux's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tcp {
     /// Congestion control by name, aliases resolved.
     pub cc: Cc,
-    /// Bytes to send; `None`: without end.
+    /// Bytes to send; `None`: no end.
     pub bytes: Option<u64>,
-    /// ECN negotiated.
+    /// Whether ECN is negotiated.
     pub ecn: bool,
-    /// ECT(1) instead of ECT(0) (default for prague).
+    /// Use ECT(1) instead of ECT(0) (default for prague).
     pub ect1: bool,
-    /// Payload bytes per segment (1448).
+    /// Maximum payload of a segment, bytes (1448).
     pub mss: u32,
     /// Initial window, packets (10).
     pub iw: u32,
-    /// 200 ms.
+    /// Minimum RTO, ns (200 ms).
     pub min_rto: Nanos,
-    /// RTO = max(srtt + 4·rttvar, min_rto) as ns-3, instead of Linux's srtt + max(4·rttvar,
+    /// RTO = max(srtt + 4·rttvar, min_rto) as in ns-3, instead of Linux's srtt + max(4·rttvar,
     /// min_rto).
     pub rto_ns3: bool,
     /// Segments per ACK (2).
     pub delack: u32,
-    /// 40 ms.
+    /// Maximum delay of an ACK, ns (40 ms).
     pub delack_timeout: Nanos,
     /// SACK with RACK-TLP; false: NewReno (RFC 6582).
     pub sack: bool,
-    /// RFC 3042.
+    /// Use limited transmit (RFC 3042).
     pub limited_transmit: bool,
-    /// Pace as Linux with `fq` below or `SO_MAX_PACING_RATE` set; BBR and Prague do so anyway.
+    /// Pace, as Linux does with `fq` below or `SO_MAX_PACING_RATE` set; BBR and Prague always pace.
     pub pacing: bool,
     /// Receive window, bytes ("6MB").
     pub buffer: u64,
-    /// What the application offers, bit/s; `u64::MAX`: unlimited.
+    /// Rate at which the application offers data, bit/s; `u64::MAX`: unlimited.
     pub rate: u64,
 }
 
-/// Linux's, without end.
+/// Linux's defaults, without end.
 impl Default for Tcp {
     fn default() -> Self {
         Self {
@@ -429,12 +429,12 @@ impl Default for Tcp {
 pub enum Cc {
     /// `newreno` or `reno`.
     NewReno,
-    /// `cubic`; with `rfc9438` where Linux differs from the RFC.
+    /// `cubic`
     Cubic {
         /// Follow RFC 9438 instead of Linux.
         rfc9438: bool,
     },
-    /// `bic` with its β (0.8 as published in LFQ).
+    /// `bic` with its β (0.8, as published in LFQ).
     Bic {
         /// Multiplicative decrease.
         beta: f64,
@@ -445,9 +445,9 @@ pub enum Cc {
     Bbr3,
     /// `dctcp`.
     Dctcp,
-    /// `prague`, which behaves as if its round trip were 15 ms longer.
+    /// `prague`, with a virtual RTT that is 15 ms longer than the RTT.
     Prague {
-        /// As if it were 25 ms at least, instead (`rtt_scaling = "rate"`).
+        /// Use a virtual RTT of at least 25 ms instead (`rtt_scaling = "rate"`).
         rate_scaling: bool,
     },
     /// `vegas`.
@@ -460,17 +460,17 @@ pub enum Cc {
     Ledbat,
     /// `ledbat++`.
     LedbatPlus,
-    /// One that another crate brings; no file can name it.
+    /// A congestion control of another crate; no file can name it.
     Outside(outside::Factory),
 }
 
 impl Cc {
-    /// The words for [`Cc::named`].
+    /// Names for [`Cc::named`].
     pub(super) const NAMES: &str =
         "newreno|reno|cubic|bic|bbr|bbr3|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
 
-    /// A congestion control that another crate brings: `name` is what records call it, `make` is
-    /// called for each connection.
+    /// A congestion control of another crate: `name` appears in records, `make` is called for each
+    /// connection.
     pub fn outside<C: outside::Congestion + 'static>(
         name: &str,
         make: impl Fn() -> C + Send + Sync + 'static,
@@ -478,7 +478,7 @@ impl Cc {
         Self::Outside(outside::Factory::new(name, make))
     }
 
-    /// Its name, as in a file.
+    /// Name, as in a file.
     pub fn name(&self) -> &str {
         match self {
             Cc::NewReno => "newreno",
@@ -497,7 +497,7 @@ impl Cc {
         }
     }
 
-    /// The one of this name, or of the alias `reno`, with its defaults.
+    /// The congestion control of this name, or of the alias `reno`, with its defaults.
     pub(super) fn named(name: &str) -> Self {
         match name {
             "cubic" => Cc::Cubic { rfc9438: false },

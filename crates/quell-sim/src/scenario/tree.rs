@@ -1,14 +1,14 @@
-//! A scenario's text as a tree that remembers lines, so that errors can name them.
+//! A scenario's text as a tree that keeps line numbers for errors.
 
 use quell_link::Error;
 use toml::de::{DeTable, DeValue};
 
-/// A table: of the file, of an override or of a caller.
+/// A table of a file, of an override or of a caller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What errors call it: empty for the file itself.
+    /// Name in errors; empty for the file itself.
     path: String,
-    /// Where it begins.
+    /// Number of its first line.
     line: Option<usize>,
     entries: Vec<Entry>,
 }
@@ -17,18 +17,18 @@ pub struct Table {
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     key: String,
-    /// `None`: not from the file.
+    /// Line in the file; `None`: not from the file.
     line: Option<usize>,
-    /// An override: errors give the key without its table.
+    /// The value is an override: errors name the key without its table.
     alone: bool,
     value: Node,
 }
 
-/// A value. Words, numbers and booleans are all text, so that files and command lines are read by
+/// A value. Words, numbers and booleans are all text, so that files and command lines are parsed by
 /// the same functions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// In quotes in the file.
+    /// Text in quotes.
     Text(String),
     /// A number, `true` or `false`.
     Plain(String),
@@ -38,7 +38,7 @@ pub enum Node {
     Table(Table),
     /// A list of tables.
     Tables(Vec<Table>),
-    /// In changes: the key goes away.
+    /// In changes: the key is removed.
     Nothing,
 }
 
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Where each line begins.
+/// Positions at which lines begin.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -147,7 +147,7 @@ fn node(
     })
 }
 
-/// A key's full name.
+/// The full name of a key.
 pub(super) fn join(path: &str, key: &str) -> String {
     match (path, key) {
         ("", key) => key.to_owned(),
@@ -156,7 +156,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Notes the line, the file's name being added later.
+/// Adds the line to an error; the file's name is added later.
 fn with_line(mut error: Error, line: Option<usize>) -> Error {
     if error.line.is_none() && error.file.is_none() {
         error.line = line;
@@ -165,7 +165,7 @@ fn with_line(mut error: Error, line: Option<usize>) -> Error {
 }
 
 impl Table {
-    /// An empty table that errors call `path`: `link`, `flow[2]`.
+    /// An empty table, which errors call `path`: `link`, `flow[2]`.
     pub fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -173,7 +173,7 @@ impl Table {
         }
     }
 
-    /// What errors call it.
+    /// Name in errors.
     pub fn path(&self) -> &str {
         &self.path
     }

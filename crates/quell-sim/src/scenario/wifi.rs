@@ -1,4 +1,4 @@
-//! An 802.11n cell as the simulator reads it from a scenario.
+//! An 802.11n cell as a scenario describes it.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use quell_qdisc::{MS, Nanos, num};
 
 use crate::wifi::phy::{LARGEST_AMPDU, Phy};
 
-/// A cell.
+/// A wireless cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wifi {
     /// The nodes; in `ap` mode the first one is the access point.
     pub nodes: Vec<Node>,
-    /// Mesh: no access point; nodes send to each other, or along routes.
+    /// Mesh mode: there is no access point; nodes send to each other directly or along routes.
     pub mesh: bool,
     /// Routes through a mesh, each a list of nodes.
     pub routes: Vec<Vec<u16>>,
-    /// Width of the channel and guard interval.
+    /// Channel width and guard interval.
     pub phy: Phy,
-    /// What goes into a PPDU.
+    /// Aggregation: limits of a PPDU.
     pub aggregation: Aggregation,
-    /// Rules of access.
+    /// Channel access.
     pub access: Access,
     /// Order in which the access point serves its stations.
     pub serve: Serve,
@@ -28,93 +28,93 @@ pub struct Wifi {
     pub noise: Option<Noise>,
 }
 
-/// One node.
+/// A node of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its name in flows.
+    /// Name in flows.
     pub name: String,
     /// Rate of frames to and from a station, or from a node of a mesh.
     pub rate: Rate,
-    /// Losses of these frames.
+    /// Loss of these frames.
     pub loss: Loss,
-    /// Words of its queues; `None`: the scenario's.
+    /// Queue words; `None`: the scenario's.
     pub queue: Option<String>,
-    /// The nodes that it hears; `None`: all.
+    /// Nodes that it hears; `None`: all.
     pub hears: Option<Vec<u16>>,
 }
 
-/// How the rate is chosen.
+/// Choice of the rate.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rate {
     /// One MCS, 0 to 31.
     Fixed(u8),
-    /// (from, MCS), ascending, the first at 0.
+    /// Steps (start in ns, MCS), ascending, the first at 0.
     Schedule(Arc<[(Nanos, u8)]>),
-    /// As mac80211's Minstrel, among the rates of this many streams.
+    /// As mac80211's Minstrel, among the MCSs of this many streams.
     Minstrel {
-        /// 1 to 4.
+        /// Number of spatial streams, 1 to 4.
         streams: u8,
     },
 }
 
-/// How often the air loses an MPDU.
+/// Probability that an MPDU is lost on the channel.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// With this probability, by modulation and coding (MCS modulo 8).
+    /// This probability, by MCS modulo 8.
     Fixed([f64; 8]),
     /// By the signal-to-noise ratio, dB.
     Snr(f64),
 }
 
-/// Gilbert and Elliott's bursts.
+/// Bursts of noise, by the Gilbert-Elliott model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Noise {
-    /// Probability that a noisy moment destroys an MPDU or an acknowledgement.
+    /// Probability that noise destroys an MPDU or an acknowledgement during a noisy period.
     pub loss: f64,
-    /// Mean length of quiet times.
+    /// Mean length of quiet periods, ns.
     pub quiet: Nanos,
-    /// Mean length of noisy times.
+    /// Mean length of noisy periods, ns.
     pub noisy: Nanos,
 }
 
-/// What goes into one PPDU.
+/// Aggregation: limits of a PPDU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregation {
-    /// MPDUs in an A-MPDU; 1: no aggregation.
+    /// Maximum number of MPDUs in an A-MPDU; 1: no aggregation.
     pub frames: u32,
-    /// Bytes of an A-MPDU.
+    /// Maximum size of an A-MPDU, bytes.
     pub bytes: u32,
-    /// Bytes of an A-MSDU; 0: none.
+    /// Maximum size of an A-MSDU, bytes; 0: no A-MSDUs.
     pub amsdu: u32,
-    /// PPDUs in the hardware, including the one on the air.
+    /// Maximum number of PPDUs in the hardware, including the one on the air.
     pub hardware: u32,
-    /// Frames that arrive while a PPDU waits for the channel are added to it.
+    /// Whether frames that arrive while a PPDU waits for the channel are added to it.
     pub late: bool,
 }
 
-/// Rules of channel access.
+/// Channel access.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
-    /// Transmissions of one MPDU; `None`: without limit.
+    /// Maximum number of transmissions of an MPDU; `None`: no limit.
     pub retries: Option<u32>,
-    /// Nodes that could not decode a frame wait for EIFS, and senders for the timeout of the ACK.
-    /// False: as in Bianchi's model.
+    /// Nodes that could not decode a frame wait for EIFS, and senders for the ACK timeout. False:
+    /// as in Bianchi's model.
     pub eifs: bool,
-    /// When the backoff counts.
+    /// Rule by which the backoff counts.
     pub countdown: Countdown,
-    /// RTS and CTS precede data of at least this many bytes.
+    /// Minimum size of data that RTS and CTS precede, bytes; `None`: no RTS.
     pub rts: Option<u32>,
-    /// In place of each category's own.
+    /// AIFSN in place of each category's own.
     pub aifsn: Option<u32>,
-    /// In place of each category's own.
+    /// Minimum contention window in place of each category's own, slots.
     pub cwmin: Option<u32>,
-    /// In place of each category's own.
+    /// Maximum contention window in place of each category's own, slots.
     pub cwmax: Option<u32>,
 }
 
-/// When the backoff counts.
+/// Rule by which the backoff counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Countdown {
     /// At the beginning of each slot.
@@ -123,12 +123,12 @@ pub enum Countdown {
     Dcf,
 }
 
-/// Which neighbour a node serves next.
+/// Order in which a node serves its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serve {
-    /// One PPDU each.
+    /// One PPDU each in turn.
     RoundRobin,
-    /// Equal time on the air, as mac80211.
+    /// Equal airtime, as in mac80211.
     Airtime,
 }
 
@@ -145,7 +145,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// As scenarios write it.
+    /// Name in scenarios.
     pub fn word(self) -> &'static str {
         match self {
             Category::Voice => "vo",
@@ -155,19 +155,19 @@ impl Category {
     }
 }
 
-/// Where a flow goes.
+/// Sender and receiver of a flow in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The sender's node.
+    /// Node of the sender.
     pub from: u16,
-    /// The receiver's.
+    /// Node of the receiver.
     pub to: u16,
     /// The category of its data and ACKs.
     pub category: Category,
 }
 
 impl Ends {
-    /// The same flow in the other direction.
+    /// The ends of the opposite direction.
     pub fn turned(&self) -> Self {
         Self {
             from: self.to,
@@ -178,7 +178,7 @@ impl Ends {
 }
 
 impl Wifi {
-    /// Whether two nodes hear each other: each must have the other in `hears`.
+    /// Whether two nodes hear each other: each must have the other in its `hears`.
     pub fn hear(&self, a: u16, b: u16) -> bool {
         let one = |a: u16, b: u16| {
             let hears = &self.nodes[usize::from(a)].hears;
@@ -187,17 +187,17 @@ impl Wifi {
         a != b && one(a, b) && one(b, a)
     }
 
-    /// The node whose rate and losses apply between two neighbours: the station, in a mesh the
+    /// The node whose rate and loss apply between two neighbours: the station, or in a mesh the
     /// sender.
     pub fn station(&self, from: u16, to: u16) -> &Node {
         let which = if !self.mesh && from == 0 { to } else { from };
         &self.nodes[usize::from(which)]
     }
 
-    /// The nodes that a packet passes, both ends included.
+    /// The nodes on a packet's path, both ends included.
     ///
     /// # Errors
-    /// If no route leads there.
+    /// If no route connects them.
     pub fn way(&self, from: u16, to: u16) -> Result<Vec<u16>, Error> {
         let (a, b) = (self.name(from), self.name(to));
         for route in &self.routes {
@@ -232,7 +232,7 @@ impl Wifi {
             .ok_or_else(|| Error::unknown("node", name, self.nodes.iter().map(|n| n.name.as_str())))
     }
 
-    /// The rate of the first frames between two neighbours and how it changes, bit/s.
+    /// The initial rate between two neighbours and its changes, bit/s.
     pub fn offered(&self, from: u16, to: u16) -> quell_link::server::Rate {
         use quell_link::server::Rate as Link;
         match &self.station(from, to).rate {

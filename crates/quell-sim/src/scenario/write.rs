@@ -1,4 +1,4 @@
-//! From a scenario to the tree that reads back to it, defaults written out.
+//! Writes a scenario as the tree that reads back to it, with all defaults.
 
 use quell_qdisc::num;
 

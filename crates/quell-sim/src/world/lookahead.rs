@@ -9,9 +9,9 @@
 //! for bit, to those of the event loop. Worlds that lookahead does not handle are left to the event
 //! loop: see `World::steady`.
 //!
-//! From a plain FIFO on a link of constant rate every packet leaves at a time that is known when it
-//! is taken in. There the receivers run ahead of the senders, until all that is queued is through
-//! the link, and a stretch of the senders is as long as the queue and the shortest wire together.
+//! The departure time from a plain FIFO on a link of constant rate is known when a packet is
+//! enqueued. There the receivers run ahead of the senders until all queued packets are through the
+//! link, and a stretch of the senders is as long as the queue and the shortest wire together.
 
 use quell_link::foresight::Foresight;
 use quell_qdisc::{NEVER, Nanos, Packet, SEC, num};
@@ -27,7 +27,7 @@ use crate::tcp::sender::Egress;
 /// Full-size packets per flow that the link must be able to carry in the longest stretch; with
 /// fewer, a pass has too little work.
 const PACKETS: u64 = 2;
-/// The same of a stretch that is longer by the time that the queue takes to empty.
+/// The same for a stretch that is longer by the time that the queue takes to empty.
 const DEEP_PACKETS: u64 = 2;
 /// Shortest delays from receiver to sender until a queue that is too short for such stretches is
 /// checked again.
@@ -44,7 +44,7 @@ const RANK_BITS: u32 = 17;
 /// Rank, before the slot is added, of an ACK that a timer sends. At the same instant, ACKs that
 /// answer packets precede it.
 const BY_TIMER: u32 = 1 << 16;
-/// Most buckets for sorting what was sent by time.
+/// Maximum number of buckets for sorting sent packets by time.
 const BUCKETS: usize = 512;
 
 /// Packets that a sender sends at the same instant: the first, whose `enqueued` is that instant,
@@ -79,8 +79,8 @@ struct Retransmission {
 #[derive(Clone, Debug, Default)]
 struct Arrived {
     packets: Vec<Pkt>,
-    /// The first of them, which the receiver has seen ahead of the sender. Whether they are
-    /// measured is not known before the sender is there.
+    /// Number of the first packets, which the receiver has processed ahead of the sender. Whether
+    /// they are measured is not known until the sender has reached them.
     seen: usize,
 }
 
@@ -98,7 +98,7 @@ pub struct Lookahead {
     /// By slot of the flow table: ACKs in flight, and packets whose departure is known.
     acks: Vec<Chain>,
     arrived: Vec<Arrived>,
-    /// Of a queue whose departures are known in advance.
+    /// State of a queue whose departures are known in advance.
     foresight: Option<Foresight<Pkt>>,
     sent: Vec<Sent>,
     places: Vec<Place>,
@@ -170,7 +170,7 @@ impl Lookahead {
         again.map_or_else(|| c.sender.sent_once(low), |a| a.sent_once)
     }
 
-    /// Sorts what was sent by its place: first into buckets by time, then by insertion.
+    /// Sorts sent packets by their place: first into buckets by time, then by insertion.
     fn sort(&mut self, span: Nanos) {
         let buckets = self.places.len().next_power_of_two().min(BUCKETS);
         // Replaces a division by a multiplication and a shift.
@@ -237,7 +237,7 @@ impl World {
                 arrived[p.flow.index()].push(at, *p);
             });
         }
-        // Before this time all receivers are done.
+        // All receivers have been run until this time.
         let mut known = start;
         let result = loop {
             if self.net.control_at <= start {
@@ -264,7 +264,7 @@ impl World {
         };
         self.exchange(&mut look);
         if look.foresight.take().is_some() {
-            // They are in the queue.
+            // These packets are in the queue.
             look.arrived.iter_mut().for_each(|a| a.packets.clear());
         }
         let slots = &self.slots;
@@ -281,7 +281,7 @@ impl World {
     }
 
     /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`,
-    /// with those that are inside.
+    /// including the `inside` ones already queued.
     fn is_dense(&self, span: Nanos, inside: usize, packets: u64) -> bool {
         let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
         let all = bits + inside as u128 * u128::from(PACKET_BITS);
@@ -425,7 +425,7 @@ impl World {
         look.sent.clear();
     }
 
-    /// Takes the queue out of its port, or puts it back, where its departures are known in advance.
+    /// Takes the queue out of its port, or puts it back, if its departures are known in advance.
     fn exchange(&mut self, look: &mut Lookahead) {
         if let Some(foresight) = &mut look.foresight {
             self.net.ports[0].exchange(foresight);
@@ -500,7 +500,7 @@ impl World {
     }
 }
 
-/// The packet with `k` before it of `count` that are sent together.
+/// The packet with index `k` of `count` sent together.
 #[inline(always)]
 fn nth(first: &Pkt, count: u32, k: u32) -> Pkt {
     let mut p = *first;
@@ -511,8 +511,8 @@ fn nth(first: &Pkt, count: u32, k: u32) -> Pkt {
     p
 }
 
-/// The next segment to be measured of those that the receiver has seen ahead of the sender, whose
-/// SYNs come first, and what is behind it.
+/// The next segment to be measured of those that the receiver has processed ahead of the sender;
+/// SYNs come first. `ahead` then holds the segments behind it.
 #[inline(never)]
 fn next_measured<'a>(c: &mut Connection, ahead: &mut &'a [Pkt]) -> Option<&'a Pkt> {
     while let Some((first, others)) = ahead.split_first()

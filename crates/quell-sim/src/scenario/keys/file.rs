@@ -10,7 +10,7 @@ use crate::scenario::key::{Section, key};
 use crate::scenario::model::Scenario;
 use crate::scenario::tree::Table;
 
-/// JSON's readers keep 53 bits.
+/// Largest seed: JSON readers represent 53 bits exactly.
 const SEEDS: u64 = (1 << 53) - 1;
 
 pub(in crate::scenario) static FILE: Section<Scenario> = Section {
@@ -58,7 +58,7 @@ pub(in crate::scenario) static FILE: Section<Scenario> = Section {
     needs: None,
     finish: |s, table| {
         if !table.has("warmup") {
-            // A short run must not be all warm-up just because it is short.
+            // A short run must not consist of warm-up only.
             s.warmup = (5 * SEC).min(s.duration / 4);
         } else if s.warmup >= s.duration {
             return Err(too_long(s, table));

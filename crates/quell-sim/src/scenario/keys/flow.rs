@@ -1,4 +1,4 @@
-//! The keys of `[[flow]]` that every kind has, and where a flow goes.
+//! The keys of `[[flow]]` that all kinds have, and those of a flow's path.
 
 use quell_link::Error;
 use quell_link::dscp;
@@ -12,7 +12,7 @@ use crate::scenario::traffic::FlowKind;
 use crate::scenario::tree::{Node, Table};
 use crate::scenario::wifi::Category;
 
-/// The simulator names a flow in 16 bits.
+/// Maximum number of flows: 16 bits number them.
 pub(in crate::scenario) const MAX_FLOWS: u32 = 65_535;
 
 pub(in crate::scenario) static FLOW: Section<Flow> = Section {
@@ -108,22 +108,22 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
     },
 };
 
-/// Which queues of a path of links a flow passes.
+/// The queues of a path that a flow passes, and its hosts.
 #[derive(Clone, Debug)]
 pub(in crate::scenario) struct Way {
     pub direction: Direction,
     /// The first and the last queue.
     pub hops: (u32, u32),
-    /// The last queue of the path downwards.
+    /// The last queue of the path downstream.
     pub last: u32,
     /// The host behind the bottleneck.
     pub host: Option<String>,
-    /// The one at the other end.
+    /// The host at the other end.
     pub to_host: Option<String>,
 }
 
 impl Way {
-    /// All of the path.
+    /// The whole path, downstream.
     pub fn new(last: u32) -> Self {
         Self {
             direction: Direction::Down,
@@ -210,7 +210,7 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// A name: `key` and an `example` are for the error.
+/// Checks a name; `key` and `example` appear in the error.
 fn named(text: &str, key: &str, example: &str) -> Result<String, Error> {
     check_length(text)?;
     match text.trim() == text && !text.is_empty() && !text.contains(char::is_control) {
@@ -237,7 +237,7 @@ fn hops(way: &mut Way, node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// Between which nodes of a cell a flow goes, by name.
+/// Sender and receiver of a flow in a cell, by name.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenario) struct Between {
     pub from: Option<String>,
@@ -295,7 +295,7 @@ pub(in crate::scenario) static BETWEEN: Section<Between> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// Complains about keys of [`WAY`] in a cell.
+/// Reports a key of [`WAY`] in a cell.
 pub(in crate::scenario) fn not_in_a_cell(table: &Table) -> Result<(), Error> {
     match WAY.keys.iter().find(|k| table.has(k.name)) {
         None => Ok(()),

@@ -17,9 +17,9 @@ use crate::scenario::key::{Key, Needs, Section, Value, any, key};
 use crate::scenario::model::{FramingWords, Link};
 use crate::scenario::tree::{Node, Table};
 
-/// The fastest link, bit/s.
+/// Rate of the fastest link, bit/s.
 const FASTEST: u64 = 10_000_000_000_000;
-/// Bytes of a token bucket.
+/// Default size of a token bucket, bytes.
 const BURST: u32 = 1600;
 
 const QUEUE: Key<Link> = key(
@@ -218,7 +218,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
     },
 };
 
-/// The key of a link that a cell has, too.
+/// The key of a link that a cell also has.
 pub(in crate::scenario) static CELL_QUEUE: Section<Link> = Section {
     keys: &[QUEUE],
     default: Link::default,
@@ -243,7 +243,7 @@ fn check_bucket(l: &Link, trace: bool, table: &Table) -> Result<(), Error> {
     Err(table.error(key, Error::new(what).remedy(remedy)))
 }
 
-/// What only the mean rate in a run can show to be wrong with the queue.
+/// Checks of the queue that need the mean rate in a run.
 pub(in crate::scenario) fn check_queue(
     l: &Link,
     duration: Nanos,
@@ -253,7 +253,7 @@ pub(in crate::scenario) fn check_queue(
     checked.map_err(|e| table.error("queue", e))
 }
 
-/// Queue words, checked as far as they can be without a rate.
+/// Checks queue words as far as possible without a rate.
 pub(super) fn queue_words(text: &str) -> Result<String, Error> {
     Queue::parse(text)?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))

@@ -149,7 +149,7 @@ fn per(node: &mut Node, value: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-/// Values of the keys that only `[[wifi.node]]` has.
+/// Values of the keys of `[[wifi.node]]` alone.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenario) struct Member {
     pub name: String,

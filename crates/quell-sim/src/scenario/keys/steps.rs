@@ -8,14 +8,14 @@ use quell_qdisc::Nanos;
 use super::LONGEST;
 use crate::scenario::tree::Node;
 
-/// How such a list is read.
+/// Reader of such a list.
 pub(super) struct Steps<V> {
     pub example: &'static str,
     pub value: fn(&str) -> Result<V, Error>,
 }
 
 impl<V> Steps<V> {
-    /// Times ascend from 0.
+    /// Reads the list; times must ascend from 0.
     pub fn read(&self, node: &Node) -> Result<Vec<(Nanos, V)>, Error> {
         let shape = || {
             Error::new("not a list of times and rates")
@@ -51,7 +51,7 @@ impl<V> Steps<V> {
     }
 }
 
-/// The list as it is written.
+/// Writes the list.
 pub(super) fn write<V>(steps: &[(Nanos, V)], show: impl Fn(&V) -> Node) -> Node {
     let step =
         |(from, value): &(Nanos, V)| Node::List(vec![Node::Text(format_time(*from)), show(value)]);

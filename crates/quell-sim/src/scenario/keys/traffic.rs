@@ -12,23 +12,24 @@ use crate::scenario::traffic::{
     VideoCall, Web,
 };
 
-/// With TCP's headers and every overhead, 16 bits hold it.
+/// Maximum size of a packet, bytes: with TCP's headers and any overhead the length fits into 16
+/// bits.
 const MAX_BYTES: u32 = 64_000;
-/// Headers alone.
+/// Minimum size of a packet, bytes: headers alone.
 const MIN_BYTES: u32 = 28;
-/// What units can express, bit/s.
+/// Largest rate that units can express, bit/s.
 const FASTEST: u64 = 1 << 53;
 
 /// A kind of flow.
 pub(in crate::scenario) struct Kind {
     pub name: &'static str,
-    /// What it sends.
+    /// Description.
     pub about: &'static str,
-    /// With its defaults.
+    /// Makes the kind with its defaults.
     pub make: fn() -> FlowKind,
 }
 
-/// Every kind, in the order of [`super::FLOW`]'s `kind`.
+/// All kinds, in the order of [`super::FLOW`]'s `kind`.
 pub(in crate::scenario) static KINDS: [Kind; 16] = [
     Kind {
         name: "tcp",
@@ -117,7 +118,7 @@ pub(in crate::scenario) static KINDS: [Kind; 16] = [
     },
 ];
 
-/// Walks through the sections of a kind's table: the one place that says which they are.
+/// Visits the sections of a kind's table, which are defined only here.
 pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> Result<(), Error> {
     match kind {
         FlowKind::Tcp(tcp)
@@ -596,7 +597,7 @@ static VIDEO: Section<Video> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// `1000` or `exp:1000`.
+/// Parses `1000` or `exp:1000`.
 fn size(text: &str, low: u64, high: u64) -> Result<Size, Error> {
     let (number, exponential) = match text.strip_prefix("exp:") {
         Some(mean) => (mean, true),

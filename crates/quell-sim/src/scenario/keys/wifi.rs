@@ -11,13 +11,13 @@ use crate::scenario::tree::Node as Tree;
 use crate::scenario::wifi::{Countdown, Noise, Serve, Wifi};
 use crate::wifi::phy::LARGEST_AMPDU;
 
-/// Nodes that a cell may have.
+/// Maximum number of nodes in a cell.
 pub(in crate::scenario) const MAX_NODES: u32 = 100;
 
-/// Who is in the cell, as far as [wifi] itself says it.
+/// Members of the cell, as far as [wifi] itself defines them.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenario) struct Members {
-    /// So many stations in place of `[[wifi.node]]`.
+    /// Number of stations, in place of `[[wifi.node]]`.
     pub stations: Option<u32>,
     pub mesh: bool,
 }
@@ -49,7 +49,7 @@ pub(in crate::scenario) static MEMBERS: Section<Members> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// Read when the nodes are known.
+/// Routes, which are read after the nodes.
 pub(in crate::scenario) static ROUTES: Section<Wifi> = Section {
     keys: &[any::<Wifi>(
         "routes",
@@ -121,7 +121,7 @@ pub(super) fn names(value: &Tree) -> Result<Vec<String>, Error> {
     items.iter().map(name).collect()
 }
 
-/// What all nodes have in common.
+/// Keys that all nodes share.
 pub(in crate::scenario) static AIR: Section<Wifi> = Section {
     keys: &[
         key(
@@ -168,7 +168,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
             Field::Count(|w| &mut w.aggregation.bytes, 1, LARGEST_AMPDU),
             "largest A-MPDU, bytes",
         ),
-        // Behind ampdu_frames: without aggregation that is 1.
+        // After `ampdu_frames`, which is 1 without aggregation.
         key(
             "ampdu",
             Field::Switch {
