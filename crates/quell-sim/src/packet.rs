@@ -29,7 +29,7 @@ pub enum Kind {
     Data,
     /// A TCP connection request.
     Syn,
-    /// A pure ACK; `seq` is its place in the store of ACKs under way.
+    /// A pure ACK; `seq` is its place in the store of ACKs.
     Ack,
     /// A datagram.
     Udp,

@@ -157,7 +157,8 @@ impl Sock {
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
-    /// `tcp_is_cwnd_limited`: in slow start the window may double what was used.
+    /// `tcp_is_cwnd_limited`: in slow start the window may grow to twice `max_packets_out`.
+    /// round.
     #[inline]
     pub fn is_cwnd_limited(&self) -> bool {
         self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_round_of_two_samples_is_renos() {
-        // tcp_vegas.c: one ACK per round is a delayed one; 10 ms of queue are not believed.
+        // tcp_vegas.c: one ACK per round is a delayed one; 10 ms of queue are ignored.
         let s = after_round(40, 30, 30 * MS, 2);
         assert_eq!((s.cwnd, s.cwnd_cnt), (40, 1));
     }

@@ -183,7 +183,7 @@ impl Table {
         self.enter(key, value, false);
     }
 
-    /// Sets a value that was given as an override: errors name the key alone.
+    /// Sets the value of an override; errors name the key without its table.
     pub(super) fn set(&mut self, key: &str, value: &str) {
         self.enter(key, Node::Text(value.to_owned()), true);
     }
@@ -202,12 +202,12 @@ impl Table {
         self.entries.retain(|e| e.key != key);
     }
 
-    /// Was the key's value given in the place of the file's?
+    /// Whether an override has given the key's value.
     pub(super) fn is_override(&self, key: &str) -> bool {
         self.entry(key).is_some_and(|entry| entry.alone)
     }
 
-    /// Puts other text in the place of a key's, whose line errors still name.
+    /// Replaces the text of a key; errors still name the key's line.
     pub(super) fn set_text(&mut self, key: &str, text: &str) {
         if let Some(Node::Text(own)) = self.get_mut(key) {
             text.clone_into(own);
@@ -223,7 +223,7 @@ impl Table {
         self.entry(key).map(|e| &e.value)
     }
 
-    /// The same, to be changed.
+    /// The value of a key, mutable.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         let entry = self.entries.iter_mut().find(|e| e.key == key);
         entry.map(|e| &mut e.value)
@@ -273,7 +273,7 @@ impl Table {
         }
     }
 
-    /// The table under a key, made if there is nothing; `None` if something else is there.
+    /// The table under a key, created if the key is missing; `None` if the value is no table.
     pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut Table> {
         if !self.has(key) {
             let path = join(&self.path, key);
@@ -293,8 +293,8 @@ impl Table {
         }
     }
 
-    /// Takes over the values of `base` for the keys that `wanted` names, unless this table has the
-    /// key or one that takes its place.
+    /// Inherits from `base` the values of the keys that `wanted` selects, unless this table has the
+    /// key or one that replaces it.
     pub(super) fn inherit(
         &mut self,
         base: &Table,
@@ -310,7 +310,7 @@ impl Table {
         }
     }
 
-    /// An error about a key of this table, or with an empty key about the table.
+    /// An error about a key of this table; with an empty key, about the table.
     pub(super) fn error(&self, key: &str, error: Error) -> Error {
         let entry = self.entry(key);
         let path = match entry {
@@ -324,7 +324,7 @@ impl Table {
         }
     }
 
-    /// Complains about the first key that is not in the list.
+    /// Reports the first key that is not in the list.
     pub(super) fn known_only(&self, what: &str, known: &[&str]) -> Result<(), Error> {
         let stranger = |e: &&Entry| !known.contains(&e.key.as_str());
         let Some(entry) = self.entries.iter().find(stranger) else {

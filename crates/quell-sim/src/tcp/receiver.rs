@@ -29,7 +29,7 @@ pub struct Config {
     pub delack: u32,
     /// Send SACK blocks.
     pub sack: bool,
-    /// How CE is echoed.
+    /// Mode of the ECN feedback.
     pub ecn: EcnMode,
     /// Maximum delay of an ACK, ns.
     pub delack_timeout: Nanos,

@@ -65,7 +65,7 @@ impl Sender {
             self.rack.advance(now, sent, seq + 1);
         }
         if flags & RETRANS != 0 {
-            // Not marked lost: the retransmission may still be under way.
+            // Not marked lost: the retransmission may still be in flight.
             if flags & LOST != 0 {
                 flags &= !(LOST | RETRANS);
                 self.s.lost_out -= 1;

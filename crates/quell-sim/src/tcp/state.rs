@@ -142,7 +142,7 @@ pub(super) enum Rexmit {
 /// Kind of the event that the sender's one timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// Nothing.
+    /// No event.
     None,
     /// Retransmission timeout.
     Rto,

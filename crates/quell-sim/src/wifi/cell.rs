@@ -642,8 +642,9 @@ impl Cell {
         }
     }
 
-    /// Sets the time at which to ask again the first discipline that releases no packet before its
-    /// time. Called when the hardware has room; if it is full, it is refilled once a place is free.
+    /// Sets the earliest time at which a discipline that releases no packet before a given time is
+    /// to be asked again. Called when the hardware has room; if it is full, it is refilled once a
+    /// place is free.
     fn set_wake(&mut self, c: usize, now: Nanos) {
         let links = self.contenders[c].links.iter();
         let times = links.map(|l| self.links[usize::from(*l)].not_before);

@@ -32,7 +32,7 @@ pub const RTS_BYTES: u32 = 20;
 /// Data bits per symbol and stream, 52 data subcarriers (MCS 0 to 7, 20.6.2): BPSK 1/2, QPSK 1/2
 /// and 3/4, 16-QAM 1/2 and 3/4, 64-QAM 2/3, 3/4 and 5/6.
 const BITS_20: [u32; 8] = [26, 52, 78, 104, 156, 208, 234, 260];
-/// The same with the 108 data subcarriers of 40 MHz (20.6.3).
+/// Data bits per symbol and stream, 108 data subcarriers of 40 MHz (20.6.3).
 const BITS_40: [u32; 8] = [54, 108, 162, 216, 324, 432, 486, 540];
 
 /// PHY parameters of the whole cell.

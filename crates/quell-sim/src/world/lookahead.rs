@@ -71,7 +71,7 @@ struct Retransmission {
     slot: u16,
     at: Nanos,
     seq: u64,
-    /// When the segment was first sent, if this is its first retransmission.
+    /// Time of the segment's first transmission, if this is its first retransmission, ns.
     sent_once: Option<Nanos>,
 }
 
@@ -159,9 +159,9 @@ impl Egress for Note<'_> {
 }
 
 impl Lookahead {
-    /// When a segment that arrives at `now` was sent, if it had been sent only once by then. The
-    /// sender's state may be later than `now`; then the first retransmission after `now` has the
-    /// answer.
+    /// Departure time of a segment that arrives at `now`, if it had been sent only once by then.
+    /// The sender's state may be later than `now`; then the first retransmission after `now` has
+    /// the answer.
     #[cold]
     fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
         let later =
@@ -281,14 +281,14 @@ impl World {
     }
 
     /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`,
-    /// including the `inside` ones already queued.
+    /// including the `inside` ones that the port already holds.
     fn is_dense(&self, span: Nanos, inside: usize, packets: u64) -> bool {
         let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
         let all = bits + inside as u128 * u128::from(PACKET_BITS);
         all >= u128::from(packets * PACKET_BITS) * self.slots.len() as u128
     }
 
-    /// When the world ceases to be steady, that is, when the next connection begins or ends. A
+    /// Time at which the world ceases to be steady, that is, when the
     /// steady world has one queue, which is on a link of constant rate and has no controller that
     /// watches packets. All flows are endless TCP connections with built-in congestion control,
     /// whose ACKs pass no queue. `None`: the world is not steady, or a connection has ended before,
@@ -561,7 +561,7 @@ mod tests {
     use crate::run::{RunOptions, Session};
     use crate::scenario::{Overrides, Scenario};
 
-    /// A world at its end, run in slices of this length, ns.
+    /// A world at its end, run in slices of this length.
     fn after(text: &str, queue: &str, slice: Nanos) -> World {
         let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
         let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
@@ -612,8 +612,8 @@ mod tests {
         assert_eq!(same(&deep, "codel", 0), 0);
     }
 
-    /// Compares a world in long slices with one whose events are handled one by one; how many
-    /// stretches it had. If `slice` is not 0, one with slices of that length, too.
+    /// Compares a world in long slices, and if `slice` is not 0 one in slices of that length, with
+    /// one whose events are handled one by one. Returns the number of stretches of the first.
     fn same(text: &str, queue: &str, slice: Nanos) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
         let mut alone = after(text, queue, 50_000);

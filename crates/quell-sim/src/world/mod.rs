@@ -37,7 +37,7 @@ const MAX_PORTS: usize = 254;
 /// Reason for which `run_until` returned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
-    /// The time asked for is reached.
+    /// `limit` or the scenario's end is reached.
     Done,
     /// An outside controller must set the knobs. If a packet waits for that, the world continues
     /// only after the decision.

@@ -84,7 +84,7 @@ mod tests {
             // Every 16 ms, 16 packets at once.
             a.update(&s, SEC + n * 16 * MS, 16, BW, true);
         }
-        // A burst, and what the bandwidth's rounding adds.
+        // A burst, plus the rounding error of the bandwidth.
         assert!((16..=17).contains(&a.extra_cwnd(BW)));
     }
 

@@ -12,8 +12,8 @@ use crate::scenario::traffic::{
     VideoCall, Web,
 };
 
-/// Maximum size of a packet, bytes: with TCP's headers and any overhead the length fits into 16
-/// bits.
+/// Maximum size of a packet and of TCP's MSS, bytes: with TCP's headers and any overhead the length
+/// fits into 16 bits.
 const MAX_BYTES: u32 = 64_000;
 /// Minimum size of a packet, bytes: headers alone.
 const MIN_BYTES: u32 = 28;
