@@ -55,7 +55,7 @@ pub struct Net {
     pub modems: [Option<u8>; 2],
     /// The port that follows each port on a path; empty: the port with the next number.
     pub follows: Vec<u8>,
-    /// Number of hops behind the bottleneck.
+    /// Hops behind the bottleneck.
     pub hops: u8,
     /// ACKs on the wire that leads to their sender.
     pub acks: Pipes<Ack>,
@@ -266,9 +266,7 @@ impl Net {
 
 /// The first port of a flow, as its sender sees it.
 pub struct Entry<'a> {
-    /// The network.
     pub net: &'a mut Net,
-    /// The port.
     pub port: usize,
 }
 

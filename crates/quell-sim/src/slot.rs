@@ -43,7 +43,6 @@ pub enum Slot {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
-    /// The path of its packets.
     pub path: Path,
     /// Times set for the two ends in `Net::timers`, ns; `NEVER`: none.
     pub pending: [Nanos; 2],
@@ -53,13 +52,10 @@ pub struct Connection {
     pub report: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
-    /// The receiving end.
     pub receiver: Receiver,
     /// Scheduled time of its SYN, ns, from which completion times count.
     pub began: Nanos,
-    /// The sending end.
     pub sender: Sender,
-    /// Its congestion control.
     pub cc: CongestionControl,
     /// Time at which the application stops, ns; `NEVER`: it runs to the end.
     pub stop: Nanos,
@@ -99,17 +95,14 @@ pub fn source(slot: u16, end: End) -> u32 {
 /// A source of datagrams.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
-    /// Slot and generation.
     pub id: FlowId,
     /// Flow hash of its packets.
     pub hash: u32,
-    /// The path of its packets.
     pub path: Path,
     /// Time of the next datagram, ns.
     pub at: Nanos,
     /// Time at and after which no datagram is sent, ns.
     pub stop: Nanos,
-    /// Index of its report.
     pub report: u16,
     /// Datagrams sent.
     pub sent: u64,
@@ -284,9 +277,7 @@ pub struct Web {
     pub at: Nanos,
     /// Time at and after which no transfer starts, ns.
     pub stop: Nanos,
-    /// Index of their report.
     pub report: u16,
-    /// The path of their packets.
     pub path: Path,
     /// Random numbers of gaps and sizes.
     pub rng: Rng,

@@ -98,11 +98,8 @@ pub struct Link {
 /// A client with its server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Slot and generation.
     pub id: FlowId,
-    /// Index of its report.
     pub report: u16,
-    /// Decides what it requests.
     pub model: Model,
     pub tcp: Tcp,
     pub path: Path,

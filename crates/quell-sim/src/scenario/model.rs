@@ -18,7 +18,7 @@ pub struct Scenario {
     pub duration: Nanos,
     /// Time at the start that is left out of all statistics, ns.
     pub warmup: Nanos,
-    /// Number of runs per queue.
+    /// Runs per queue.
     pub seeds: u32,
     /// Seed from which the seed of run k is derived.
     pub seed: u64,

@@ -31,7 +31,7 @@ pub struct Overrides {
     pub duration: Option<String>,
     /// Time at the start that is left out of all statistics.
     pub warmup: Option<String>,
-    /// Number of runs per queue.
+    /// Runs per queue.
     pub seeds: Option<String>,
     /// Base seed.
     pub seed: Option<String>,

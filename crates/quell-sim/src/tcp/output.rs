@@ -77,7 +77,7 @@ impl Sender {
         }
     }
 
-    /// Number of segments that the application has offered so far.
+    /// Segments that the application has offered so far.
     #[inline]
     fn offered(&self, now: Nanos) -> u64 {
         if self.c.offer_ns == 0 {

@@ -91,7 +91,7 @@ impl Sender {
         (in_flight && self.segs.flags(seq) & EVER == 0).then(|| self.segs.sent(seq))
     }
 
-    /// Number of segments sent so far, retransmissions included.
+    /// Segments sent so far, retransmissions included.
     pub fn sent(&self) -> u64 {
         self.s.nxt - self.c.first + self.retransmits
     }

@@ -87,7 +87,7 @@ pub struct Sender {
     /// Estimator of RTT and RTO.
     pub rtt: Rtt,
     pub(super) rack: Rack,
-    /// Number of segments retransmitted.
+    /// Segments retransmitted.
     pub retransmits: u64,
     pub(super) again: VecDeque<(u64, Nanos)>,
     pub(super) started: Nanos,

@@ -78,7 +78,7 @@ pub struct Node {
     audience: Vec<u16>,
     /// Range of its contenders, in order of priority.
     contenders: std::ops::Range<usize>,
-    /// Number of frames on the air that it hears.
+    /// Frames on the air that it hears.
     heard: u16,
     sending: bool,
     /// One of its contenders is in an exchange.
@@ -99,9 +99,7 @@ pub struct Node {
 /// Parameters of the cell.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// PHY parameters.
     pub phy: Phy,
-    /// Channel access.
     pub access: Access,
     /// Aggregation: limits of a PPDU.
     pub aggregation: Aggregation,
@@ -114,7 +112,7 @@ pub struct Config {
 pub struct Totals {
     /// Time that at least one frame was on the air, ns.
     pub busy: Nanos,
-    /// Number of data frames and RTS that another frame destroyed.
+    /// Data frames and RTS that another frame destroyed.
     pub collisions: u64,
 }
 
@@ -139,7 +137,6 @@ pub struct Cell {
     mpdu_at: Nanos,
     roll_at: Nanos,
     busy_since: Nanos,
-    /// Totals of the channel.
     pub totals: Totals,
     /// Packets delivered, each with the port that it was sent from.
     pub up: Vec<(usize, Pkt)>,

@@ -68,15 +68,12 @@ pub struct Claim {
 /// One node's backoff in one access category.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// Its node.
     pub node: u16,
     /// Its category, which is its priority among contenders of the same node.
     pub category: Category,
-    /// Channel access parameters.
     pub params: Params,
     /// Claims handed to the hardware, the oldest first.
     pub hardware: VecDeque<Claim>,
-    /// The exchange in progress.
     pub exchange: Option<Exchange>,
     /// The links that it serves, by number.
     pub links: Vec<u16>,

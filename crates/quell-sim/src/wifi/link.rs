@@ -106,19 +106,19 @@ impl Limits {
 /// Counters of a link, from the start or from the end of the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Number of exchanges, failed ones included.
+    /// Exchanges, failed ones included.
     pub exchanges: u64,
-    /// Number of exchanges without an answer.
+    /// Exchanges without an answer.
     pub failures: u64,
-    /// Number of MPDUs sent.
+    /// MPDUs sent.
     pub frames: u64,
     /// Of these, retransmissions.
     pub retries: u64,
-    /// Number of MPDUs given up.
+    /// MPDUs given up.
     pub given_up: u64,
     /// Airtime of exchanges, answers and gaps within them included, ns.
     pub airtime: Nanos,
-    /// Number of packets delivered to the upper layer.
+    /// Packets delivered to the upper layer.
     pub packets: u64,
     /// Their IP bytes.
     pub bytes: u64,
@@ -129,11 +129,8 @@ pub struct Counts {
 /// A link: the frames from one node to a neighbour in one access category.
 #[derive(Clone, Debug)]
 pub struct AirLink {
-    /// The sender.
     pub from: u16,
-    /// The receiver.
     pub to: u16,
-    /// The access category.
     pub category: Category,
     /// Number of the contender that sends them.
     pub contender: u16,
@@ -141,11 +138,9 @@ pub struct AirLink {
     pub reverse: Option<u16>,
     /// Error model of its frames.
     pub errors: Errors,
-    /// Rate control.
     pub rate: Control,
     /// Airtime deficit of the fair scheduler: what remains of its share, ns.
     pub deficit: i64,
-    /// Counters of its frames.
     pub counts: Counts,
     /// Acknowledged bits per second of airtime, a moving average of weight 1/8.
     pub achieved_bps: f64,

@@ -613,7 +613,7 @@ mod tests {
     }
 
     /// Compares a world in long slices, and if `slice` is not 0 one in slices of that length, with
-    /// one whose events are handled one by one. Returns the number of stretches of the first.
+    /// one whose events are handled one by one. Returns the largest number of stretches.
     fn same(text: &str, queue: &str, slice: Nanos) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
         let mut alone = after(text, queue, 50_000);

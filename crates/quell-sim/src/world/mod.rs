@@ -193,12 +193,12 @@ impl World {
         self.now
     }
 
-    /// Number of events handled so far.
+    /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Number of packets that left the bottleneck's queue so far.
+    /// Packets that left the bottleneck's queue so far.
     pub fn packets(&self) -> u64 {
         self.net.ports[0].queue.probe.meter.counters.departures
     }
