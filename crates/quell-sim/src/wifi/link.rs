@@ -13,7 +13,7 @@ use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Aggregation, Category};
 
-/// Maximum number of MPDUs that a block ACK covers.
+/// Sequence numbers that a block ACK covers.
 const WINDOW: usize = 64;
 /// Weight of the last exchange in the moving averages that controllers read.
 const SMOOTH: f64 = 0.125;
