@@ -67,7 +67,7 @@ impl World {
         make: impl FnOnce(&mut crate::net::Net) -> Option<u16>,
     ) -> Result<u16, Error> {
         make(&mut self.net).ok_or_else(|| {
-            Error::new("more than 65,535 different delays")
+            Error::new("more than 65,536 different delays")
                 .remedy("let flows share round-trip times")
         })
     }

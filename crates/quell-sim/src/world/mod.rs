@@ -30,9 +30,8 @@ use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
 use crate::wifi;
 use lookahead::Lookahead;
 
-/// Maximum number of queues downstream: 8 bits also number the up link's queue and the end of a
-/// path.
-const MAX_PORTS: usize = 254;
+/// Maximum number of queues: of 8 bits one value means no queue.
+const MAX_PORTS: usize = NO_PORT as usize;
 
 /// Reason for which `run_until` returned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,13 +135,6 @@ impl World {
                 &format!("hop{i}"),
             ));
         }
-        if ports.len() > MAX_PORTS {
-            return Err(Error::new(format!(
-                "a path of {} hops is too long",
-                scenario.hops.len()
-            ))
-            .remedy(format!("give it at most {}", MAX_PORTS - 1)));
-        }
         if let Some(up) = &scenario.up {
             let words = words_of(up, &scenario, "link.up")?;
             ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
@@ -153,6 +145,11 @@ impl World {
             ..Net::default()
         };
         add_modems(&mut net, &scenario, seed)?;
+        let (all, hops) = (net.ports.len(), scenario.hops.len());
+        if all > MAX_PORTS {
+            return Err(Error::new(format!("a path of {hops} hops is too long"))
+                .remedy(format!("give it at most {}", MAX_PORTS + hops - all)));
+        }
         Self::assemble(net, scenario, queue, seed, bin)
     }
 

@@ -221,8 +221,23 @@ fn a_way_up_without_a_table_mirrors_the_link_and_a_scenario_without_one_is_refus
 
 #[test]
 fn a_path_of_too_many_queues_is_refused() {
-    let hops = "[[hop]]\nrate = \"1gbit\"\n".repeat(260);
-    let s = scenario(&format!("[link]\nrate = \"1gbit\"\n{hops}"));
-    let error = World::new(Arc::new(s), "pfifo", 1, None).expect_err("260 hops");
-    assert!(error.to_string().contains("hops"), "{error}");
+    let up = "[link.up]\nrate = \"1gbit\"\n";
+    let modem = "modem_rate = \"1gbit\"\n";
+    // Of the 255 queues one is that of the link, one that of the way up, two those of modems.
+    for (first, up, most) in [("", "", 254), ("", up, 253), (modem, up, 251)] {
+        let path = |hops| {
+            let hops = "[[hop]]\nrate = \"1gbit\"\n".repeat(hops);
+            let s = scenario(&format!(
+                "[link]\nrate = \"1gbit\"\n{first}{up}{hops}[[flow]]\n"
+            ));
+            World::new(Arc::new(s), "pfifo", 1, None)
+        };
+        assert!(path(most).is_ok(), "{most} hops");
+        let error = path(most + 1).expect_err("a hop too many").to_string();
+        let text = format!(
+            "a path of {} hops is too long; give it at most {most}",
+            most + 1
+        );
+        assert_eq!(error, text);
+    }
 }
