@@ -1,5 +1,5 @@
-//! Metrics as text: Prometheus' own format (0.0.4), and OpenMetrics 1.0.0 for whoever asks for it
-//! in the header `Accept`.
+//! Metrics as text: Prometheus' text format (0.0.4), and OpenMetrics 1.0.0 for clients that ask for
+//! it in the header `Accept`.
 //!
 //! Source: OpenMetrics 1.0.0, "Text format"; Prometheus' documentation, "Exposition formats".
 
@@ -7,21 +7,21 @@ use std::fmt::{Display, Write as _};
 
 use crate::plane::link::{BOUNDS, Sojourns};
 
-/// Which of the two formats.
+/// Text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format, which every client reads.
     Prometheus,
-    /// OpenMetrics: a counter's family has no `_total`, and the text has an end.
+    /// OpenMetrics: a counter's family name lacks `_total`, and the text ends in `# EOF`.
     OpenMetrics,
 }
 
-/// The media type that a client asks for.
+/// Media type of OpenMetrics.
 const OPEN: &str = "application/openmetrics-text";
 
 impl Format {
-    /// The format for a client with this header `Accept`: OpenMetrics where it is named and not
-    /// refused.
+    /// The format for a client with this header `Accept`: OpenMetrics if it is listed without
+    /// `q=0`.
     pub fn accepted(accept: &str) -> Self {
         let open = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
@@ -37,7 +37,7 @@ impl Format {
         }
     }
 
-    /// The header `Content-Type`.
+    /// Value of the header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -46,18 +46,18 @@ impl Format {
     }
 }
 
-/// A family of metrics: its name without the prefix `quell_`, its kind and what it is.
+/// A metric family.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// `counter`, `gauge` or `histogram`.
+    /// Type: `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// A counter's ends in `_total`.
+    /// Name without the prefix `quell_`; a counter's ends in `_total`.
     pub name: &'static str,
-    /// One sentence.
+    /// Description for the line `# HELP`, one sentence.
     pub about: &'static str,
 }
 
-/// Metrics, written family by family.
+/// The text under construction, family by family.
 #[derive(Debug)]
 pub struct Exposition {
     format: Format,
@@ -65,7 +65,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Without any metric.
+    /// A text without metrics.
     pub fn new(format: Format) -> Self {
         Self {
             format,
@@ -73,7 +73,7 @@ impl Exposition {
         }
     }
 
-    /// Begins a family, whose samples follow.
+    /// Begins a family: writes its lines `# HELP` and `# TYPE`.
     pub fn family(&mut self, family: Family) {
         let Family { kind, name, about } = family;
         let name = match self.format {
@@ -83,19 +83,20 @@ impl Exposition {
         self.text += &format!("# HELP quell_{name} {about}\n# TYPE quell_{name} {kind}\n");
     }
 
-    /// A sample of the family that was begun last.
+    /// Writes a sample of the current family.
     pub fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         let _ = writeln!(self.text, "quell_{name}{{{labels}}} {value}");
     }
 
-    /// Sojourn times as a histogram: every second bound, seconds.
+    /// Writes sojourn times as a histogram in seconds; its buckets are every second one of
+    /// [`BOUNDS`].
     pub fn sojourns(&mut self, name: &str, labels: &str, sojourns: &Sojourns) {
         let bucket = format!("{name}_bucket");
         let mut seen = 0;
         for (k, count) in sojourns.counts.iter().enumerate() {
             seen += count;
             if let Some(bound) = BOUNDS.get(k).filter(|_| k % 2 == 0) {
-                // OpenMetrics wants 10.0, not 10.
+                // OpenMetrics requires 10.0, not 10.
                 let bound = *bound as f64 / 1e9;
                 self.sample(&bucket, &format!("{labels},le=\"{bound:?}\""), seen);
             }
@@ -105,7 +106,7 @@ impl Exposition {
         self.sample(&format!("{name}_count"), labels, seen);
     }
 
-    /// The text, whole.
+    /// The finished text.
     pub fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text += "# EOF\n";
@@ -114,7 +115,7 @@ impl Exposition {
     }
 }
 
-/// A label's value.
+/// Escapes a label's value.
 pub fn escaped(text: &str) -> String {
     let text = text.replace('\\', r"\\").replace('"', "\\\"");
     text.replace('\n', r"\n")

@@ -1,30 +1,31 @@
-//! What was on a device before a discipline was attached.
+//! The disciplines of a device before quell attached one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::request::QdiscState;
 
-/// The handle of the first queue, and of the root where there are several; others while these are
-/// taken: under a handle the kernel does not replace one kind by another.
+/// Handles of the first queue, and of the root if there are several queues. The second pair is used
+/// while the first is taken, since the kernel does not replace a discipline by one of another kind
+/// under the same handle.
 pub const HANDLES: [(u32, u32); 2] = [(0x9E00 << 16, 0x9DFF << 16), (0x9E10 << 16, 0x9DFE << 16)];
-/// Whether a root of this handle may be ours.
+/// Whether a root with this handle may be quell's.
 pub fn is_ours(handle: u32) -> bool {
     HANDLES
         .iter()
         .any(|(first, root)| [*first, *root].contains(&handle))
 }
 
-/// Kinds whose settings, as the kernel lists them, make the same discipline again.
+/// Kinds that can be restored from the settings that the kernel lists.
 pub const RESTORABLE: [&str; 10] = [
     "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
 ];
 
-/// What was on a device: the disciplines that were configured; the kernel creates default ones
+/// The configured disciplines of a device. Default ones are not included: the kernel creates them
 /// again by itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreviousQdiscs {
-    /// The root first.
+    /// The disciplines, the root first.
     pub rows: Vec<Row>,
 }
 
@@ -34,14 +35,14 @@ pub struct PreviousQdiscs {
 pub struct Row {
     pub handle: u32,
     pub parent: u32,
-    /// Its kind.
+    /// Kind, such as `fq_codel`.
     pub kind: String,
-    /// Its options in the kernel's format.
+    /// Options in the kernel's format.
     pub options: Vec<u8>,
 }
 
 impl Row {
-    /// One that was found.
+    /// A row for a discipline that was found.
     pub fn new(found: &QdiscState) -> Self {
         Self {
             handle: found.key.handle,

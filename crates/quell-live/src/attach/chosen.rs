@@ -1,20 +1,20 @@
-//! Which discipline the words of the command line ask for, and whether it marks packets.
+//! The discipline that the command line selects, and whether it marks packets.
 
 use quell_link::Error;
 
-/// A discipline, as `make bpf` compiles it.
+/// A discipline that `make bpf` has compiled.
 #[derive(Clone, Copy, Debug)]
 pub struct Discipline {
-    /// Its name.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its object.
+    /// Compiled object file (ELF).
     pub object: &'static [u8],
-    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue
-    /// words; none: its law marks none.
+    /// Whether it marks packets by default, as the discipline of this name in queue words does;
+    /// `None`: it cannot mark.
     ecn: Option<bool>,
 }
 
-/// All that there are.
+/// All disciplines that can be attached.
 pub const DISCIPLINES: [Discipline; 5] = [
     Discipline {
         name: "codel",
@@ -43,17 +43,17 @@ pub const DISCIPLINES: [Discipline; 5] = [
     },
 ];
 
-/// What the words ask for.
+/// The parsed words `NAME [ecn|noecn]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection {
-    /// The discipline.
+    /// Discipline of this name.
     pub discipline: Discipline,
-    /// Whether `ecn` or `noecn` is among the words.
+    /// `ecn` (true) or `noecn` (false), if one is given.
     pub said: Option<bool>,
 }
 
 impl Selection {
-    /// Reads `NAME [ecn|noecn]`.
+    /// Parses `NAME [ecn|noecn]`.
     ///
     /// # Errors
     /// If there is no such discipline, or it has no such option.
@@ -82,7 +82,7 @@ impl Selection {
         Ok(Self { discipline, said })
     }
 
-    /// Whether packets are to be marked.
+    /// Whether the discipline is to mark packets.
     pub fn marks(&self) -> bool {
         self.said.or(self.discipline.ecn) == Some(true)
     }

@@ -1,9 +1,9 @@
-//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs
+//! `quell attach` and `quell detach`: queue disciplines in BPF, which run in the kernel
 //! (docs/how-to/kernel.md).
 //!
-//! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long
-//! as a queue of it is in use: nothing is pinned, no process stays, and `tc qdisc del` takes all of
-//! it away, too.
+//! Each device has its own copy of the discipline, with memory for its own queues. The kernel keeps
+//! the copy as long as one of its queues is in use: nothing is pinned, no process stays, and
+//! `tc qdisc del` removes all of it, too.
 
 mod before;
 pub(crate) mod chosen;
@@ -53,7 +53,7 @@ impl Options {
     }
 }
 
-/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name,
+/// Attaches a discipline to a device, or changes the knobs of the attached one; without a name,
 /// reports what is attached.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let dev = options.dev.as_str();
     let device = host::existing(dev)?;
     if let Some(name) = host::name(device).filter(|name| name != dev) {
-        // Under each of its names it would have another state file.
+        // An alternative name would lead to another state file.
         let error = Error::new(format!("this is another name of {name}")).key(dev);
         return Err(error.remedy(format!("give {name}")));
     }
@@ -109,19 +109,20 @@ pub fn run(options: &Options) -> Result<(), Error> {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
         return Ok(());
     };
-    // What it is steered to would be taken for what was there before.
+    // The steered settings would be saved as those to restore.
     if is_changed(device)? {
         let error = Error::new("quell steer has changed a queue of it").key(dev);
         return Err(error.remedy("end that first, or if it was killed: quell steer --restore"));
     }
     let kernel = support::check()?;
-    // Its registration ends with it: then the discipline is there for this device alone.
+    // The registration ends when `object` is dropped; after that only this device has the
+    // discipline.
     let object = Registered::new(&kernel, &chosen.discipline, plan.slots(), &knobs)?;
     let hooks = left.map_or_else(Vec::new, |left| left.hooks);
     attach(options, &object, &chosen, &plan, &rows, hooks, &file)
 }
 
-/// Refuses to replace a discipline with filters: detach could not put them back.
+/// Refuses to replace a discipline that has filters, since detach could not restore them.
 fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     let mut dump = Dump::new().map_err(no)?;
@@ -141,7 +142,7 @@ fn has_no_filters(plan: &Plan, dev: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Carries out a plan. `hooks`: quell's filters that are already attached.
+/// Carries out a plan. `hooks` are quell's filters that are attached already.
 fn attach(
     options: &Options,
     object: &Registered,
@@ -175,13 +176,13 @@ fn attach(
             }
         }
         plan.carry_out(name, &mut rtnl)?;
-        // Of what was attached before.
+        // Removes the filters of the discipline that was attached before.
         saved::unhook(&old, &mut rtnl)?;
         saved.hooks.retain(|hook| !old.contains(hook));
         file.write(&saved)
     };
     if let Err(error) = work() {
-        // The error that came first is told; if this fails, the file still says what to undo.
+        // The first error is reported; if this fails, too, the file still says what to undo.
         if saved.put_back(&mut rtnl).is_ok() {
             file.remove()?;
         }
@@ -191,8 +192,8 @@ fn attach(
     Ok(())
 }
 
-/// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the
-/// user should know.
+/// Attaches the program that marks packets to clsact, and makes the discipline's queues mark.
+/// Returns a note for the user, if there is one.
 fn mark(
     object: &Registered,
     saved: &mut Saved,
@@ -215,12 +216,12 @@ fn mark(
         return Err(error);
     }
     page.slots().for_each(|slot| slot.mark());
-    // Only for the note: the program is there.
+    // Only for the note; the program is attached.
     let first = hook.look(&mut dump).is_ok_and(|seen| seen.before);
     Ok(first.then_some("a filter of others comes first: packets that it accepts for good (action ok) are not marked"))
 }
 
-/// Says what is attached to a device, and its gauges.
+/// Prints what is attached to a device, with its gauges.
 fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
     let saved = held(dev)?.read::<Saved>()?;
     let saved = saved.filter(|saved| saved.is_there(rows));
@@ -237,7 +238,8 @@ fn shown(dev: &str, rows: &[QdiscState]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to forget what was before on an interface that had this name.
+/// Refuses to overwrite the state file if it is about another interface, which had this name, and
+/// quell's discipline is still attached there.
 fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     if host::is_gone(saved.device) {
@@ -268,10 +270,10 @@ fn nothing(dev: &str) -> Error {
     error.remedy(format!("tc qdisc show dev {dev} says what there is"))
 }
 
-/// Takes what is attached away from these devices, and puts back what was before.
+/// Detaches quell's disciplines from these devices, and restores the previous ones.
 ///
 /// # Errors
-/// If a right is missing, nothing is attached, or something cannot be put back.
+/// If a privilege is missing, nothing is attached, or something cannot be restored.
 pub fn detach(options: &Detach) -> Result<(), Error> {
     let (devices, quiet) = (&options.devices, options.quiet);
     if devices.is_empty() {
@@ -290,15 +292,15 @@ pub fn detach(options: &Detach) -> Result<(), Error> {
     Ok(())
 }
 
-/// The page of what is attached to a device, for reading alone.
+/// The page of the discipline attached to a device, read-only.
 ///
 /// # Errors
-/// If a right is missing, or nothing is attached.
+/// If a privilege is missing, or nothing is attached.
 pub(super) fn page(device: u32) -> Result<Page, Error> {
     Page::open_to_read(&saved(device)?.page())
 }
 
-/// The same, to steer.
+/// The same, writable.
 ///
 /// # Errors
 /// As [`page`].
@@ -320,7 +322,7 @@ fn saved(device: u32) -> Result<Saved, Error> {
 /// The state files of this network namespace.
 ///
 /// # Errors
-/// If others can write to their folder.
+/// If other users can write to their folder.
 pub fn left() -> Result<Vec<PathBuf>, Error> {
     let files = ATTACH.left()?.into_iter();
     Ok(files.map(|(path, _)| path).collect())

@@ -1,5 +1,5 @@
-//! Loading of a compiled discipline: its types, maps and programs, then its registration as a
-//! discipline of the kernel (struct_ops).
+//! Loads a compiled discipline: its types, maps and programs. Then registers it in the kernel
+//! (struct_ops).
 
 use std::collections::HashMap;
 use std::io;
@@ -19,39 +19,41 @@ use crate::system::host;
 
 /// Maps with an entry for each queue.
 const PER_QUEUE: [&str; 3] = [PAGE, "queues", "slots"];
-/// The map with so many entries for each queue that they are told by the object.
+/// Map with several entries for each queue; the object has their number.
 const BUFFERS: &str = "buffers";
-/// The program for clsact.
+/// Program for clsact, which marks packets.
 const MARK: &str = "mark";
-/// The disciplines' `QUELL_SLOTS`.
+/// `QUELL_SLOTS` of the disciplines: most queues.
 const SLOTS: u32 = 16;
-/// Another process may be attaching one of the same name: how often is tried, and the time between.
+/// Attempts to register, and the time between them, since another process may be attaching a
+/// discipline of the same name.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the kernel calls a discipline's struct.
+/// The kernel's name of a discipline's struct.
 const DISCIPLINE: &str = "Qdisc_ops";
-/// The section of the object with it.
+/// Section of the object with that struct.
 const REGISTERED: &str = ".struct_ops.link";
 
-// linux/bpf.h: kinds of programs, places of attachment.
+// linux/bpf.h: types of programs and of attachments.
 const SCHED_CLS: u32 = 3;
 const STRUCT_OPS: u32 = 27;
 const TCX_EGRESS: u32 = 47;
 
-/// A discipline that the kernel knows, as long as this lives. Queues that use it by then stay.
+/// A discipline that is registered in the kernel until this value is dropped. Queues that use it
+/// then keep it.
 pub struct Registered {
-    /// The number of the map with knobs and gauges.
+    /// ID of the map with knobs and gauges.
     pub page: u32,
     _link: OwnedFd,
     mark: OwnedFd,
 }
 
-/// Why a discipline is not loaded.
+/// Why a discipline could not be loaded.
 enum LoadError {
-    /// It or the kernel has something that is not known here.
+    /// The object or the kernel has something that this loader does not know.
     Unknown(String),
-    /// The kernel says so, and its verifier explains it.
+    /// The kernel's error, and the verifier's log.
     Kernel(io::Error, String),
 }
 
@@ -66,11 +68,12 @@ fn unknown(what: &str) -> LoadError {
 }
 
 impl Registered {
-    /// Loads a discipline with memory for so many queues into the kernel of these types, sets their
-    /// knobs, and registers it as `quell_NAME`.
+    /// Loads a discipline with memory for `slots` queues into the kernel, whose types are `kernel`,
+    /// sets the queues' knobs, and registers it as `quell_NAME`.
     ///
     /// # Errors
-    /// If a right is missing or the kernel refuses it: with what its verifier says.
+    /// If a privilege is missing or the kernel refuses the discipline; the message has the
+    /// verifier's log.
     pub fn new(
         kernel: &Btf,
         discipline: &Discipline,
@@ -104,13 +107,13 @@ impl Registered {
     }
 }
 
-/// What is loaded by now.
+/// The state of loading.
 struct Loader<'a> {
     object: Object<'a>,
-    /// The object's types, in the kernel.
+    /// The object's types, loaded into the kernel.
     types: OwnedFd,
     kernel: &'a Btf,
-    /// The numbers of maps, and of functions of the kernel that the object calls.
+    /// Descriptors of maps, and BTF IDs of kernel functions that the object calls, by name.
     outside: HashMap<String, u32>,
 }
 
@@ -121,7 +124,7 @@ impl Loader<'_> {
         slots: u32,
         knobs: &Knobs,
     ) -> Result<Registered, LoadError> {
-        // The kernel keeps those that programs use.
+        // The kernel keeps the maps that programs use.
         let maps = self.maps(slots)?;
         let numbers = maps
             .iter()
@@ -152,8 +155,8 @@ impl Loader<'_> {
         })
     }
 
-    /// Makes the maps of the object. Each that it declares is a variable of a struct whose members'
-    /// types say what it is; of constants there is one for each section.
+    /// Makes the object's maps. Each declared map is a variable whose struct encodes the map's
+    /// properties in its members' types; each section of constants becomes a map, too.
     fn maps(&self, slots: u32) -> Result<Vec<(String, OwnedFd)>, LoadError> {
         let mut maps = Vec::new();
         let types = &self.object.types;
@@ -193,7 +196,7 @@ impl Loader<'_> {
         Ok(maps)
     }
 
-    /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of
+    /// Loads the discipline's programs, and makes the map whose value is the kernel's struct with
     /// them.
     fn discipline(&self, name: &str) -> Result<OwnedFd, LoadError> {
         let no = || unknown(REGISTERED);
@@ -224,7 +227,7 @@ impl Loader<'_> {
                     programs.push(program);
                     &text[..]
                 }
-                // The name.
+                // The discipline's name.
                 None if types.get(member.id).is_some_and(|of| of.kind == ARRAY) => {
                     let id = format!("quell_{name}");
                     let named = bytes
@@ -268,7 +271,7 @@ impl Loader<'_> {
 fn explained(refused: LoadError) -> Error {
     let what = match refused {
         LoadError::Unknown(what) => format!("this loader does not know what it found: {what}"),
-        // Without a verifier's log it was not asked.
+        // Without a log the verifier has not run.
         LoadError::Kernel(error, log)
             if log.is_empty() && error.raw_os_error() == Some(libc::EPERM) =>
         {

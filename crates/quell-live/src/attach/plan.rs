@@ -1,4 +1,4 @@
-//! Which disciplines of a device are replaced, by which requests.
+//! Plans which disciplines of a device are replaced, and makes the requests.
 
 use std::io;
 
@@ -12,27 +12,27 @@ use crate::rtnetlink::request::{QdiscState, REPLACE, Request, RtnlWriter, applie
 use crate::rtnetlink::tree::describe;
 use crate::system::host;
 
-/// Queues at most: `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
+/// Most queues, as `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place
 /// in memory.
 const SLOTS: usize = 16;
-/// What is to be done.
+/// The plan for a device.
 #[derive(Debug)]
 pub struct Plan {
     dev: String,
-    /// The device.
+    /// Interface index.
     pub device: u32,
-    /// Of `mq`: its queues; 0 for a single discipline.
+    /// Number of the queues of `mq`; 0 for a single discipline.
     children: u32,
-    /// The handles of the first queue and of the root of several.
+    /// Handles of the first queue, and of the root if there are several.
     handles: (u32, u32),
-    /// What was before.
+    /// The disciplines to restore later.
     pub before: PreviousQdiscs,
     had: String,
 }
 
 impl Plan {
-    /// Decides what is replaced: the root, or the queues of `mq` unless a rate is given, which is
-    /// one for all of a device.
+    /// Decides what is replaced: the root, or the queues of `mq`. With a rate it is always the
+    /// root, since a rate is that of the whole device.
     ///
     /// # Errors
     /// If another program configured the present discipline, or quell could not restore it later.
@@ -95,12 +95,12 @@ impl Plan {
         })
     }
 
-    /// Queues that the discipline has memory for.
+    /// Queues for which the discipline needs memory.
     pub fn slots(&self) -> u32 {
         self.children.max(1)
     }
 
-    /// In words.
+    /// Describes the plan for messages.
     pub fn describe(&self, name: &str) -> String {
         let had = &self.had;
         match self.children {
@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// The handle of the root: by which it is known again.
+    /// Handle of the root, by which quell recognises it later.
     pub fn root(&self) -> u32 {
         match self.children {
             0 => self.handles.0,
@@ -117,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// Carries it out; what is done when it fails stays.
+    /// Carries the plan out. If a request fails, the effects of the earlier ones stay.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -147,7 +147,7 @@ impl Plan {
     }
 }
 
-/// Whether what is there may be replaced, and could be put back.
+/// Checks that the present disciplines may be replaced and can be restored later.
 fn check(dev: &str, rows: &[Row], root: Option<&QdiscState>, replace: bool) -> Result<(), Error> {
     let Some(first) = rows.first() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What was on a device before a discipline was attached, in a state file, and how it comes back.
+//! The state file with a device's previous disciplines, and their restoration.
 
 use std::io;
 
@@ -19,10 +19,10 @@ use crate::rtnetlink::tree;
 use crate::system::host;
 use crate::system::state::{CHANGES, Command, State};
 
-/// Most filters: the current one, and earlier ones that are not removed yet.
+/// Most filters: the current one, and earlier ones that have not been removed.
 const MAX_HOOKS: usize = 64;
 
-/// Whose state files these are.
+/// The command that owns these state files.
 pub const ATTACH: Command = Command {
     name: "attach",
     look: "tc qdisc show",
@@ -30,23 +30,23 @@ pub const ATTACH: Command = Command {
     location: CHANGES,
 };
 
-/// What a state file says.
+/// Content of a state file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
-    /// The device.
+    /// Interface index.
     pub device: u32,
-    /// The discipline that is attached.
+    /// Name of the attached discipline, without `quell_`.
     pub name: String,
-    /// The number of the map with its knobs and gauges.
+    /// ID of the map with its knobs and gauges.
     pub page: u32,
-    /// Its queues.
+    /// Number of its queues.
     pub slots: u32,
-    /// The handle of the root.
+    /// Handle of the root.
     root: u32,
-    /// What was before.
+    /// The disciplines to restore.
     pub before: PreviousQdiscs,
-    /// Filters at clsact, whose program marks packets.
+    /// Filters at clsact whose program marks packets.
     #[serde(default)]
     pub hooks: Vec<Hook>,
 }
@@ -74,7 +74,7 @@ impl State for Saved {
 }
 
 impl Saved {
-    /// What is about to be attached.
+    /// The state of a discipline that is about to be attached.
     pub fn new(name: &str, page: u32, plan: &Plan, hooks: Vec<Hook>) -> Self {
         Self {
             device: plan.device,
@@ -87,7 +87,7 @@ impl Saved {
         }
     }
 
-    /// Its page.
+    /// The page that the discipline's queues share with user space.
     pub fn page(&self) -> PageId<'_> {
         PageId {
             map: self.page,
@@ -103,13 +103,13 @@ impl Saved {
         rows.iter().any(|row| self.is_root(row))
     }
 
-    /// Whether the root of its device is what is saved here, of this name.
+    /// Whether the root of its device is the saved discipline, and that has this name.
     pub fn has(&self, name: &str, rows: &[QdiscState]) -> bool {
         let mut roots = rows.iter().filter(|row| self.is_root(row));
         self.name == name && roots.any(|row| row.key.handle == self.root)
     }
 
-    /// Whether packets are marked as is said; where nothing is said, as they are now.
+    /// Whether packets are marked (or not) as `said`; always true if nothing is said.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
@@ -130,7 +130,7 @@ impl Saved {
         !row.key.class && ours && place
     }
 
-    /// Takes filters away and puts back what was before.
+    /// Removes the filters and restores the previous disciplines.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -140,10 +140,10 @@ impl Saved {
         let mut dump = Dump::new().map_err(no)?;
         let rows = tree::rows(&mut dump, self.device).map_err(no)?;
         let there = rows.iter().find(|row| self.is_root(row));
-        // All in one message: a process that is killed in between would have taken away what tells
-        // that this is to be put back.
+        // All requests go in one message. If the process were killed between two, the root, which
+        // shows that something must be restored, might be gone already.
         if let Some(root) = there {
-            // The kernel then makes its default one; children of mq come back with theirs.
+            // The kernel then makes its default discipline; mq's children come back with it.
             rtnl.request(&Request {
                 what: DEL_QDISC,
                 flags: 0,
@@ -189,7 +189,7 @@ pub fn unhook(hooks: &[Hook], rtnl: &mut RtnlWriter) -> Result<(), Error> {
         .try_for_each(|hook| hook.remove(&mut dump, rtnl).map(drop))
 }
 
-/// Takes away what is attached and puts back what was before; what was done, in words.
+/// Detaches the discipline and restores the previous ones. Returns a description of what was done.
 ///
 /// # Errors
 /// If the kernel refuses.

@@ -1,5 +1,4 @@
-//! Whether this kernel takes disciplines in BPF, and this process may load them: said before
-//! anything is tried.
+//! Checks in advance whether this kernel accepts disciplines in BPF and this process may load them.
 
 use std::{fs, io};
 
@@ -10,9 +9,10 @@ use crate::system::{host, sys};
 
 /// The kernel's description of its own types.
 pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// What it has in there with CONFIG_NET_SCH_BPF: the value of the map that registers a discipline.
+/// Type that the kernel has with CONFIG_NET_SCH_BPF: the value of the map that registers a
+/// discipline.
 pub const VALUE: &str = "bpf_struct_ops_Qdisc_ops";
-/// What to use elsewhere.
+/// Remedy for kernels without support.
 pub const INSTEAD: &str =
     "quell live --aqm hush works there, as does the kernel's own fq_codel (tc qdisc replace)";
 
@@ -20,7 +20,7 @@ pub const INSTEAD: &str =
 const SYS_ADMIN: u32 = 21;
 const LOADING: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 
-/// Checks it, and gives the kernel's types.
+/// Checks kernel and privileges; returns the kernel's types.
 ///
 /// # Errors
 /// What is missing.

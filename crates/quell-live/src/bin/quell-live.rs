@@ -20,7 +20,8 @@ mod linux {
     use quell_live::options::{self, Table};
     use quell_live::{attach, live, steer, watch};
 
-    /// A command, and its help besides the options: description, examples, and text below them.
+    /// A command, and the parts of its help besides the options: description, examples, and text
+    /// below the options.
     struct Page {
         command: &'static str,
         about: &'static str,
@@ -75,7 +76,8 @@ Given again with the same name, attach changes the rate and the limit of what is
     };
 
     impl Page {
-        /// Reads options and words. `None`: `--help` was given, and the help is printed.
+        /// Parses options and positional arguments. `None`: `--help` was given, and the help has
+        /// been printed.
         fn read<T: Table>(
             &self,
             arguments: impl Iterator<Item = String>,

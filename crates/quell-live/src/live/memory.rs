@@ -1,7 +1,7 @@
-//! What LearnQueue has learned on an interface outlives a restart: a file for each direction and
-//! each of its words, which `quell show` reads, too. A file is only written after it has been read,
-//! or was not there: the table of another process, or one that could not be read, is never
-//! replaced.
+//! Files that keep what LearnQueue has learned on an interface across restarts: one for each
+//! direction and each of its queue words, which `quell show` reads, too. A file is written only if
+//! it was read before or did not exist, so that the table of another process, or one that could not
+//! be read, is never replaced.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::system::host;
 use crate::system::messages::tell;
 use crate::system::state::{Command, LEARNED, StateFile};
 
-/// Interval at which the files are written: what is learned in that time is lost if the process is
-/// killed.
+/// Interval at which the files are written. What is learned since the last time is lost if the
+/// process is killed.
 const PERIOD: Duration = Duration::from_secs(60);
-/// When they are written first: early, so that a folder that cannot be written to is noticed.
+/// Time of the first writing: early, so that a folder without write permission is noticed.
 const FIRST: Duration = Duration::from_secs(5);
-/// Loops show what they have learned within this time.
+/// Time in which loops answer the request for what they have learned.
 const SHOWN: Duration = Duration::from_secs(1);
 
-/// Whose files these are.
+/// The command that owns these files.
 const LIVE: Command = Command {
     name: "live",
     look: "quell show",
@@ -39,31 +39,32 @@ const LIVE: Command = Command {
 pub struct Memory {
     dev: String,
     directions: Vec<Kept>,
-    /// When the loops are asked next, and when what they show is written.
+    /// Time of the next request to the loops, and, after a request, the time to write their
+    /// answers.
     due: (Instant, Option<Instant>),
 }
 
-/// The files of a direction.
+/// Files of a direction.
 struct Kept {
     name: &'static str,
-    /// Looks at its loops: a file has what the first has learned, from which all start.
+    /// Watches of its loops. A file holds what the first loop has learned; all loops start from it.
     watches: Watches,
-    /// The words of its queue.
+    /// Present queue words.
     words: String,
-    /// The files' lock; None until one of them may be written.
+    /// Lock of the files; `None` until one of them may be written.
     lock: Option<Arc<StateFile>>,
-    /// The words whose file may be written, and what is in it.
+    /// Queue words whose file may be written, and the table in the file.
     files: Vec<(String, Option<Table>)>,
-    /// Writes the files: a slow disk must not keep the main thread from its checks.
+    /// Thread that writes the files, since a slow disk must not delay the main thread's checks.
     writing: Option<JoinHandle<Result<Vec<Learned>, Error>>>,
-    /// Why one could not be written.
+    /// Last reported reason why a file could not be written.
     trouble: Option<String>,
-    /// What became of the file when it was read.
+    /// Result of reading the file, not yet reported.
     note: Option<String>,
 }
 
 impl Memory {
-    /// Gives the loops of each direction what its file has, if its queue learns.
+    /// Gives the loops of each direction the table in its file, if its queue learns.
     pub fn new(plan: &Plan, watches: &[(&'static str, Watches)]) -> Self {
         let kept = |direction: &Direction| {
             let (_, watches) = watches.iter().find(|(name, _)| *name == direction.name)?;
@@ -87,7 +88,8 @@ impl Memory {
         memory
     }
 
-    /// The same for a direction whose words may change, before its loops are told.
+    /// The same for a direction whose words may have changed; must be called before its loops learn
+    /// of them.
     pub fn change(&mut self, direction: &Direction) {
         self.each(|kept, dev| match kept.name == direction.name {
             true => kept.change(dev, &direction.params),
@@ -95,13 +97,13 @@ impl Memory {
         });
     }
 
-    /// What became of the files when they were read, if that has not been told.
+    /// Results of reading the files that have not been reported.
     pub fn notes(&mut self) -> Vec<String> {
         let directions = self.directions.iter_mut();
         directions.filter_map(|kept| kept.note.take()).collect()
     }
 
-    /// Asks the loops when that is due, and starts to write what they have shown.
+    /// Requests what the loops have learned when that is due, and starts to write the answers.
     pub fn look(&mut self) {
         let now = Instant::now();
         if self.due.1.is_some_and(|shown| now >= shown) {
@@ -118,7 +120,7 @@ impl Memory {
         });
     }
 
-    /// Writes what the loops have shown last, at their end.
+    /// Writes what the loops showed when they ended.
     pub fn end(&mut self) {
         self.each(|kept, _| kept.finish());
         self.each(|kept, dev| kept.write(dev).and_then(|()| kept.finish()));
@@ -133,12 +135,12 @@ impl Memory {
 }
 
 impl Kept {
-    /// What the card of a table says of where it was learned.
+    /// Origin of a table, as its card states it.
     fn origin(&self, dev: &str, words: &str) -> String {
         format!("quell live: {dev}, {}, {words}", self.name)
     }
 
-    /// The files' lock.
+    /// Takes the files' lock, unless it is held already.
     fn held(&self, dev: &str) -> Result<Arc<StateFile>, Error> {
         if let Some(lock) = &self.lock {
             return Ok(lock.clone());
@@ -178,7 +180,7 @@ impl Kept {
         };
         let check = |table: Table| {
             let from = &table.card().trained_on;
-            // Another release may have other limits for the same words.
+            // The same words may mean other limits in another release.
             match *from == origin && table.limits() == limits {
                 true => Ok(table),
                 false => Err(Error::new(format!("{shown}: is of {from:?}"))),
@@ -209,13 +211,13 @@ impl Kept {
         Ok(())
     }
 
-    /// What the first loop has shown.
+    /// What the first loop has shown of its tables.
     fn shown(&self) -> Vec<Learned> {
         self.watches.of(0).learned()
     }
 
-    /// What is in the file of these words; an error if that must not be written. What could not be
-    /// read is tried again: there may be no file.
+    /// The table in the file of these words; an error if the file must not be written. A file that
+    /// could not be read is tried again, since it may have been removed.
     fn written(&mut self, dev: &str, words: &str) -> Result<Option<&Table>, Error> {
         let known = self.files.iter().position(|(known, _)| known == words);
         if let Some(known) = known {
@@ -237,7 +239,8 @@ impl Kept {
         }
     }
 
-    /// Starts to write what the first loop has shown, unless it is written, or being written.
+    /// Starts to write what the first loop has shown, unless that is in the files already or a
+    /// writing is under way.
     fn write(&mut self, dev: &str) -> Result<(), Error> {
         if self.writing.is_some() {
             return Ok(());
@@ -246,7 +249,7 @@ impl Kept {
         let is_used = |words: &str| self.words == words || shown.iter().any(|it| it.words == words);
         self.files.retain(|(words, _)| is_used(words));
         let (mut due, mut result) = (Vec::new(), Ok(()));
-        // Of the files that are written together, that of the present words last.
+        // The file of the present words is written last.
         for learned in shown.into_iter().rev() {
             match self.written(dev, &learned.words) {
                 Ok(table) if table == Some(&learned.table) => {}
@@ -273,7 +276,7 @@ impl Kept {
         result
     }
 
-    /// Waits for the files that are being written.
+    /// Waits until the files are written.
     fn finish(&mut self) -> Result<(), Error> {
         let Some(writing) = self.writing.take() else {
             return Ok(());
@@ -292,7 +295,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Says what prevents it, once until that has changed.
+    /// Reports what prevents the writing; the same reason only once.
     fn tell(&mut self, dev: &str, result: Result<(), Error>) {
         let Err(error) = result else {
             return;

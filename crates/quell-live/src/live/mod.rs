@@ -1,6 +1,6 @@
-//! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time
-//! that it runs, and what it tells; what is asked for is in `settings`, the packets pass through
-//! `worker`.
+//! `quell live`: manages the queue of an interface's egress or ingress traffic
+//! (docs/how-to/live.md). This file has the command's run and its messages; options are in
+//! `settings`, and `worker` moves the packets.
 
 mod memory;
 pub mod rules;
@@ -27,7 +27,7 @@ use crate::system::messages::{need, print, tell};
 use crate::system::sandbox;
 use crate::system::state;
 
-/// Does what the options say.
+/// Runs `quell live` with these options.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used or restored.
@@ -39,8 +39,8 @@ pub fn command(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// Undoes what killed processes left behind, on the interfaces that are named (here or in the
-/// configuration) or on all, and says so. What still runs is left alone.
+/// Removes and reports what killed processes left behind, on the interfaces named in the options or
+/// the configuration file, else on all. Processes that still run are not touched.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or something cannot be undone.
@@ -56,7 +56,7 @@ fn restore(options: &Options) -> Result<(), Error> {
     state::report(rules::LIVE, &devs, done, ("rule", "removed"), &say)
 }
 
-/// Prints a drop-in that allows the reflectors in a systemd unit that denies all addresses.
+/// Prints a drop-in that allows the reflectors' addresses in a systemd unit that denies all others.
 ///
 /// # Errors
 /// If an option is wrong, there are no reflectors, or standard output cannot be written.
@@ -73,8 +73,8 @@ fn print_drop_in(options: &Options) -> Result<(), Error> {
     written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
 }
 
-/// Runs until SIGTERM, Ctrl-C or the end of its time; then sends all held packets and restores the
-/// previous state.
+/// Runs until SIGTERM, Ctrl-C or the end of `--duration`; then sends all held packets and restores
+/// the previous state.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used.
@@ -84,7 +84,7 @@ fn run(options: &Options) -> Result<(), Error> {
     } else {
         host::NET_ADMIN
     };
-    // Before the check of rights: any user is told of a mistyped option.
+    // Before the check of privileges, so that any user is told of a mistyped option.
     let mut plan = Plan::new(options)?;
     need("live", right)?;
     if options.view {
@@ -97,10 +97,10 @@ fn run(options: &Options) -> Result<(), Error> {
             Instant::now().checked_add(Duration::from_nanos(time))
         }
     };
-    // Waited for, not caught: from here on they come in `watch` only.
+    // The signals are blocked, not handled: from here on only `watch` receives them.
     let signals =
         Signals::hold(options.config.is_some()).map_err(|e| Error::new(host::reason(&e)))?;
-    // Before the interface is taken: a port that is taken must not cost a packet.
+    // Before the interface is taken, so that a port in use costs no packet.
     let mut server = Server::bind(Endpoints {
         status: plan.options.status.as_deref(),
         metrics: plan.options.metrics,
@@ -123,7 +123,7 @@ fn run(options: &Options) -> Result<(), Error> {
             tell(line);
         }
     };
-    // Even with --quiet: its token cannot be guessed.
+    // Printed even with --quiet, since the address's token cannot be guessed.
     server
         .dashboard
         .iter()

@@ -1,5 +1,5 @@
-//! What `quell live` changes in the system is written down before it is done, and the file goes
-//! when it is undone.
+//! State files of `quell live`: a change of the system is recorded in a file before it is made, and
+//! the file is removed when the change is undone.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::system::state::{self, Command, StateFile};
 
 pub use crate::system::state::UndoOutcome;
 
-/// Whose state files these are.
+/// The command that owns these state files.
 pub const LIVE: Command = Command {
     name: "live",
     look: "iptables -t mangle -S",
@@ -22,8 +22,8 @@ pub const LIVE: Command = Command {
     location: state::CHANGES,
 };
 
-/// A state file: which firewall has rules. The interface, which the file's name contains,
-/// determines the rules.
+/// Content of a state file: the firewall that has rules. The interface, which is in the file's
+/// name, determines the rules.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "StateFields")]
 struct State {
@@ -31,8 +31,8 @@ struct State {
     firewall: Firewall,
 }
 
-/// The fields of a state file, of this release or of 0.2.0, which also wrote down rules and their
-/// programs; those are ignored.
+/// Fields of a state file of this release or of 0.2.0. The latter also recorded rules and their
+/// programs, which are ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StateFields {
@@ -64,27 +64,28 @@ impl state::State for State {
     }
 }
 
-/// An interface that no other process has; until it is dropped.
+/// An interface that this process manages exclusively until the value is dropped.
 #[derive(Debug)]
 pub struct HeldInterface {
     dev: String,
     file: StateFile,
-    /// Which firewall has rules: the state file, which says so, too, may be deleted meanwhile.
+    /// Firewall that has rules. The state file has it, too, but may have been deleted meanwhile.
     inserted: Cell<Option<Firewall>>,
     _exclusive: Exclusive,
 }
 
-/// Takes the interface for this process, and undoes what one before it left behind.
+/// Takes the interface for this process, and undoes what an earlier one left behind.
 ///
 /// # Errors
-/// If another process has it, the state file cannot be written, or what was left cannot be undone.
+/// If another process has the interface, the state file cannot be written, or the earlier changes
+/// cannot be undone.
 pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
     let taken = |what: &str| {
         let error = Error::new(what).key(format!("--dev {dev}"));
         error.remedy("stop that one first")
     };
     let has = "another quell live has it";
-    // The state file is of this user alone, and exact.
+    // The state file's lock excludes only this user's processes, and names exactly this interface.
     let or_like = || {
         let count = exclusive::COUNT;
         taken(&format!(
@@ -102,7 +103,7 @@ pub fn hold(dev: &str) -> Result<HeldInterface, Error> {
 }
 
 impl HeldInterface {
-    /// Writes down what will be changed, then changes it: all, or nothing and an error.
+    /// Records the changes in the state file, then makes all of them or, on an error, none.
     ///
     /// # Errors
     /// If the state file cannot be written, or a change is refused.
@@ -120,7 +121,7 @@ impl HeldInterface {
         Ok(())
     }
 
-    /// Removes what was inserted; how many rules there were.
+    /// Removes the inserted rules; returns how many there were.
     ///
     /// # Errors
     /// If a change cannot be undone.
@@ -135,7 +136,7 @@ impl HeldInterface {
 }
 
 /// Removes the rules of a state file's interface, then the file; returns how many rules there were.
-/// The file stays until none is listed any more.
+/// The file stays until no rule is listed any more.
 fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
     let Some(state) = file.read::<State>()? else {
         return Ok(0);
@@ -145,17 +146,18 @@ fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
     Ok(removed)
 }
 
-/// The state files of this network namespace, and the interface that each is about.
+/// The state files of this network namespace, each with its interface.
 ///
 /// # Errors
-/// If others can write to their folder.
+/// If other users can write to their folder.
 pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
     LIVE.left()
 }
 
-/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all;
-/// for root also what the shipped service left; and what another program has put back of it since,
-/// of which there is no state file. One that cannot be undone keeps none of the others.
+/// Undoes what dead processes left behind in this network namespace, on the interfaces `devs` or,
+/// if that is empty, on all. For root this includes what the shipped service left. Rules that
+/// another program has put back since, which have no state file, are removed, too. A failure on one
+/// interface does not prevent the others.
 pub fn restore(devs: &[String]) -> Vec<(String, UndoOutcome)> {
     let mut done = LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
         Some(_exclusive) => undo(file, dev).map(UndoOutcome::Undone),
@@ -164,7 +166,7 @@ pub fn restore(devs: &[String]) -> Vec<(String, UndoOutcome)> {
     for dev in firewall::ruled() {
         let known = done.iter().any(|(name, _)| *name == dev);
         let asked = devs.is_empty() || devs.contains(&dev);
-        // Rules of one that runs, with a state file elsewhere, stay.
+        // Rules of a running process whose state file is elsewhere stay.
         if asked
             && !known
             && let Some(_exclusive) = Exclusive::take(&dev)

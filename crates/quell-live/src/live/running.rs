@@ -27,15 +27,15 @@ use crate::system::sys;
 use crate::system::systemd::Systemd;
 use crate::system::watchdog::Watchdog;
 
-/// Interval of the checks for changes of which the kernel sends no notification.
+/// Interval of the checks for changes that the kernel does not announce.
 const LOOK: Duration = Duration::from_secs(1);
 /// The directions that can be managed.
 const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
-/// Where the numbers of packet queues begin, and how many there are.
+/// First number of the packet queues (NFQUEUE) that an interface may get, and their count.
 const FIRST_QUEUE: u32 = 29_000;
 const QUEUES: u32 = 10_000;
 
-/// The directions of an interface that is taken.
+/// The managed directions of an interface.
 pub struct Running {
     dry: bool,
     held: Vec<HeldInterface>,
@@ -44,42 +44,42 @@ pub struct Running {
     /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
     workers: Vec<(&'static str, Worker)>,
-    /// What queues have learned; None for a dry run.
+    /// What the queues have learned; `None` in a dry run.
     memory: Option<Memory>,
-    /// Of both directions, whether managed or not, as long as this lives.
+    /// Both directions, managed or not; kept when the interface is opened again.
     watches: [(&'static str, Watches); 2],
     interfaces: Vec<Interface>,
-    /// What hands frames over.
+    /// XDP programs on the interfaces, with the backend `af_xdp`.
     hooks: Vec<af_xdp::Hook>,
     prober: Option<ProbeThread>,
-    /// What the traffic tells of the line, if rates are to move.
+    /// What TCP traffic shows of the line; only with `--autorate`.
     passing: Option<Passing>,
-    /// What is known of the reflectors.
+    /// State of the reflectors.
     pub reflectors: ReflectorTable,
 }
 
-/// The number of an interface's first packet queue. A rule that a killed process left matches by
-/// name: where names have been exchanged since then, it must not lead to the queues of the
-/// interface that has the same index. So the number comes from both (FNV-1a).
+/// Number of an interface's first packet queue: a hash (FNV-1a) of the interface's name and index.
+/// A rule that a killed process left matches by name; if two interfaces have exchanged names since
+/// then, that rule must not lead to the queues of the interface with the same index.
 fn first_queue(dev: &Interface) -> u16 {
     let bytes = dev.name.bytes().chain(dev.index.to_le_bytes());
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
     num::low_u16((FIRST_QUEUE + bytes.fold(2_166_136_261, mix) % QUEUES).into())
 }
 
-/// How many packets the queue of a direction may hold: none, where that is not managed.
+/// Packets that the queue of a direction may hold; 0 if the direction is not managed.
 fn most_packets(plan: &Plan, name: &str) -> u32 {
     let managed = plan.direction(name);
     managed.map_or(0, |d| worker::most_packets(&d.params))
 }
 
 impl Running {
-    /// Takes the interfaces.
+    /// Takes the interfaces and starts the loops.
     pub fn start(plan: &Plan, dry: bool) -> Result<Self, Error> {
         let mut running = Self {
             dry,
             held: Vec::new(),
-            // Before there are threads: it is a fork.
+            // Before there are threads, since it forks.
             watchdog: Watchdog::start()?,
             rules: None,
             restored: Arc::default(),
@@ -112,7 +112,7 @@ impl Running {
         }
         let loops = self.watches.iter().map(|(_, watches)| watches.of(0));
         self.passing = plan.moves().then(|| Passing::new(loops.collect()));
-        // Before packets are held: a socket may be refused.
+        // Before packets are held, since the kernel may refuse a socket.
         let reflectors = self.sockets(plan, &name)?;
         match &plan.options.to {
             Some(to) if !self.dry => self.between(plan, &dev, to),
@@ -128,8 +128,8 @@ impl Running {
         Ok(())
     }
 
-    /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is
-    /// only passed through.
+    /// Sockets to the reflectors, if there are any; bound to the interface unless quell forwards
+    /// between two interfaces (`--to`).
     fn sockets(&self, plan: &Plan, dev: &str) -> Result<Option<Reflectors>, Error> {
         if plan.reflectors.is_empty() {
             return Ok(None);
@@ -138,7 +138,7 @@ impl Running {
         Reflectors::open(&plan.reflectors, dev, None).map(Some)
     }
 
-    /// Copies only.
+    /// Dry run: works on copies of the packets.
     fn copies(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
         self.bind()?;
         for direction in &plan.directions {
@@ -149,7 +149,7 @@ impl Running {
         Ok(())
     }
 
-    /// Packet queues of the kernel, and the rules that send packets there.
+    /// Opens the kernel's packet queues (NFQUEUE), and inserts the rules that send packets there.
     fn queues(&mut self, plan: &Plan, dev: &Interface) -> Result<(), Error> {
         let first = first_queue(dev);
         let led = firewall::led();
@@ -169,15 +169,15 @@ impl Running {
             self.work(plan, direction.name, backends, &task, false)?;
         }
         let changes = Changes::new(&dev.name, egress, ingress)?;
-        // Before the rules: what changes from then on is heard of.
+        // Before the rules, so that no change of them is missed.
         let notices = Notices::of_rules()?;
         self.held[0].insert(&changes)?;
         self.rules = Some(Rules::new(changes, notices));
         Ok(())
     }
 
-    /// Both directions between two interfaces; packets of an unmanaged one are forwarded
-    /// immediately.
+    /// Opens both directions between two interfaces; packets of an unmanaged direction are
+    /// forwarded immediately.
     fn between(&mut self, plan: &Plan, dev: &Interface, to: &str) -> Result<(), Error> {
         let other = Interface::find("--to", to)?;
         if other.index == dev.index {
@@ -220,14 +220,14 @@ impl Running {
         self.start_between(plan, "ingress", ingress)
     }
 
-    /// Takes one more; its index.
+    /// Adds an interface; returns its index.
     fn add(&mut self, interface: Interface) -> u32 {
         let index = interface.index;
         self.interfaces.push(interface);
         index
     }
 
-    /// Before sockets are bound to the interfaces.
+    /// Must be called before sockets are bound to the interfaces.
     fn bind(&mut self) -> Result<(), Error> {
         self.interfaces.iter_mut().try_for_each(Interface::bind)
     }
@@ -244,7 +244,7 @@ impl Running {
         self.work(plan, name, backends, &task, managed.is_none())
     }
 
-    /// Starts the loops of a direction, one for each backend, and has them watched.
+    /// Starts the loops of a direction, one for each backend, under the watchdog.
     fn work(
         &mut self,
         plan: &Plan,
@@ -293,7 +293,7 @@ impl Running {
         for (_, worker) in &self.workers {
             worker.open();
         }
-        // What comes now takes the kernel's way.
+        // From here on packets take the kernel's path.
         self.hooks.clear();
         self.rules = None;
         let undone: Result<Vec<_>, _> = self.held.iter().map(HeldInterface::undo).collect();
@@ -304,7 +304,7 @@ impl Running {
         for (_, worker) in self.workers.drain(..) {
             worker.finish();
         }
-        // What cannot be undone now is tried again at the end.
+        // What cannot be undone now is tried again when quell live ends.
         undone.map(|_| self.held.clear())
     }
 
@@ -324,8 +324,8 @@ impl Running {
         taken
     }
 
-    /// Follows the interfaces. An error is the end: one has vanished, or what was there before
-    /// cannot be undone.
+    /// Opens the interfaces again if they have changed. An error ends quell live: an interface has
+    /// vanished, or earlier changes cannot be undone.
     fn follow(&mut self, plan: &Plan, state: &mut DeviceLoss) -> Result<(), Error> {
         let links = upkeep::look(&mut self.interfaces);
         let Some(why) = state.reason(links, Instant::now())? else {
@@ -350,19 +350,19 @@ impl Running {
         Ok(())
     }
 
-    /// What became of the files of what queues have learned.
+    /// Notes about the files of what the queues have learned.
     pub fn notes(&mut self) -> Vec<String> {
         self.memory.as_mut().map_or_else(Vec::new, Memory::notes)
     }
 
-    /// Looks at the directions that are managed or pass here.
+    /// Watches of the directions that have loops.
     pub fn watches(&self) -> Vec<(&'static str, Watches)> {
         let there = |name| self.workers.iter().any(|(known, _)| *known == name);
         let each = self.watches.iter().filter(|(name, _)| there(*name));
         each.map(|(name, watch)| (*name, watch.clone())).collect()
     }
 
-    /// Waits for a signal, the end of the time or of the interface, which is an error.
+    /// Runs until a signal or `end`. A vanished interface is an error.
     pub fn watch(
         &mut self,
         signals: &Signals,
@@ -389,7 +389,7 @@ impl Running {
             sys::any_readable(fds, left);
             match signals.next() {
                 Some(libc::SIGHUP) if options.config.is_some() => self.reload(plan, options, say),
-                // Of SIGHUP, too: its terminal has closed.
+                // Without a configuration file SIGHUP ends it, too: its terminal has closed.
                 Some(_) => return Ok(()),
                 None => {}
             }
@@ -427,7 +427,7 @@ impl Running {
         }
     }
 
-    /// Reads the configuration again; one that is wrong changes nothing.
+    /// Reads the configuration again; an invalid one changes nothing.
     fn reload(&mut self, old: &mut Plan, options: &Options, say: &dyn Fn(&str)) {
         let Some(path) = &options.config else {
             return;

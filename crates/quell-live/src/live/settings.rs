@@ -1,5 +1,5 @@
-//! What `quell live` is asked for: the options, the configuration file, what of them can change
-//! while it runs.
+//! Settings of `quell live`: the options, the configuration file, and which of them can change at
+//! run time.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,21 +17,22 @@ use crate::plane::prober;
 use crate::system::host;
 use crate::system::sys;
 
-/// Most bytes of a configuration file.
+/// Largest configuration file, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// Most loops of a direction.
 const MAX_LOOPS: usize = 32;
-/// The rate of a line that is no limit, bit/s: loops set rates below it.
+/// Rate of a line whose shaper's rate a control loop sets, bit/s: high enough to be no limit
+/// itself.
 const NO_LIMIT: u64 = 100_000_000_000;
-/// Most bytes that count with a packet.
+/// Largest `--overhead`, bytes per packet.
 const MAX_OVERHEAD: u32 = 1000;
 
-/// An error whose key is the option that is to blame.
+/// An error about the option `key`.
 fn wrong<T>(key: &str, what: &str, remedy: &str) -> Result<T, Error> {
     Err(Error::new(what.to_owned()).key(key).remedy(remedy))
 }
 
-/// The error, whose key becomes that option.
+/// Replaces the error's key by the option `key`.
 fn blame(key: &str, error: Error) -> Error {
     Error { key: None, ..error }.key(key)
 }
@@ -39,28 +40,28 @@ fn blame(key: &str, error: Error) -> Error {
 /// A direction that is managed.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// egress or ingress.
+    /// `egress` or `ingress`.
     pub name: &'static str,
-    /// None: a loop sets it.
+    /// Rate as it was given; `None`: a control loop sets it.
     rate: Option<String>,
-    /// Its queue words.
+    /// Queue words.
     pub aqm: String,
-    /// The link.
+    /// Parameters of the link.
     pub params: Params,
-    /// What is wrong with its queue's model, in whose place another queue runs.
+    /// Error of the queue's model if that cannot be read; another queue then runs in its place.
     broken: Option<Error>,
 }
 
-/// What `quell live` does: the options and what the file adds to them, read and checked once.
+/// The checked settings: the options, completed from the configuration file.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The options, and those of the file that are not among them.
+    /// The options, completed with those of the file that were not given.
     pub options: Options,
-    /// What is managed.
+    /// Managed directions.
     pub directions: Vec<Direction>,
-    /// The processor of each loop of a direction; without `--cpu` there is one loop, on any.
+    /// CPU of each loop of a direction; without `--cpu` there is one loop, on any CPU.
     pub loops: Vec<Option<usize>>,
-    /// Hosts that are asked, if rates are to move.
+    /// Hosts that get echo requests, with `--autorate`.
     pub reflectors: Vec<IpAddr>,
 }
 
@@ -69,7 +70,7 @@ impl Plan {
     pub fn new(given: &Options) -> Result<Self, Error> {
         let config = given.config.as_deref();
         let options = with_file(given)?;
-        // An option is to blame where it was given, or where there is no file.
+        // The error names the option if it was given or there is no file, else the file's key.
         Self::resolve(options).map_err(|error| {
             let key = error.key.clone().unwrap_or_default();
             match config {
@@ -123,17 +124,17 @@ impl Plan {
         self.options.dev.as_deref().unwrap_or_default()
     }
 
-    /// A direction, if it is managed.
+    /// The direction of this name, if it is managed.
     pub fn direction(&self, name: &str) -> Option<&Direction> {
         self.directions.iter().find(|d| d.name == name)
     }
 
-    /// Whether frames go from interface to interface with AF_XDP.
+    /// Whether AF_XDP forwards frames between two interfaces.
     pub fn xdp(&self) -> bool {
         self.options.xdp()
     }
 
-    /// What reads packets' headers, with a new key.
+    /// A parser of packet headers with a new random key.
     pub fn parser(&self) -> Parser {
         Parser {
             key: random_key(),
@@ -143,20 +144,18 @@ impl Plan {
         }
     }
 
-    /// Whether loops over the shapers' rates run.
+    /// Whether control loops set the shapers' rates (`--autorate`).
     pub fn moves(&self) -> bool {
         self.options.autorate
     }
 
-    /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP
-    /// traffic.
+    /// Whether the control loops can do without reflectors, by the timestamps of TCP traffic.
     pub fn reads_traffic(&self) -> bool {
         let words = self.options.aqm.as_deref().unwrap_or("pace");
         words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
-    /// What is managed where loops set the rates: both directions, each on a line that is no limit
-    /// itself.
+    /// Directions with `--autorate`: both, each on a line that is no limit itself.
     fn moved(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
         let aqm = options.aqm.as_deref().unwrap_or("pace");
@@ -178,7 +177,7 @@ impl Plan {
         ])
     }
 
-    /// What is managed at the rates that are given.
+    /// Directions with given rates.
     fn shaped(&self) -> Result<Vec<Direction>, Error> {
         let options = &self.options;
         let aqm = options.aqm.as_deref().unwrap_or("fq_codel");
@@ -192,7 +191,7 @@ impl Plan {
             .collect()
     }
 
-    /// What `--autorate` needs and excludes.
+    /// Checks what `--autorate` needs and excludes.
     fn check_autorate(&self) -> Result<(), Error> {
         let none = self.reflectors.is_empty();
         if !self.moves() {
@@ -219,7 +218,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What to say at the start.
+    /// The line that is printed at the start.
     pub fn announce(&self, dry: bool) -> String {
         let each = self.directions.iter().map(|d| {
             let way = match d.name {
@@ -237,8 +236,8 @@ impl Plan {
         format!("{}: {each}{dry}", self.dev())
     }
 
-    /// What to say where CAKE asks for what its packets come without: addresses within translation,
-    /// or marks.
+    /// A note if CAKE needs what its packets lack here: addresses on the inner side of NAT, or
+    /// firewall marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
         // Any rate will do.
         let queue = direction.params.queue.build(1_000_000).queue;
@@ -261,8 +260,8 @@ impl Plan {
         })
     }
 
-    /// What to say about rates that are probably not what was meant, and about words without
-    /// effect.
+    /// Notes on rates that are probably not what was meant, on words without effect, and on models
+    /// that cannot be read.
     pub fn notes(&self) -> Vec<String> {
         let notes = |d: &Direction| {
             let rate = d.rate.as_deref().and_then(note_on_rate);
@@ -271,10 +270,11 @@ impl Plan {
         self.directions.iter().flat_map(notes).flatten().collect()
     }
 
-    /// This plan after `old`, if it changes only what can change.
+    /// This plan as the successor of `old`; an error if it differs in what cannot change at run
+    /// time.
     pub fn after(self, old: &Self, path: &Path) -> Result<Self, Error> {
         let at = |error: Error| error.at(&path.display().to_string(), None);
-        // The running queue is better than the substitute for a model that cannot be read.
+        // If the model cannot be read, the running queue stays: it is better than the substitute.
         if let Some(error) = self.directions.iter().find_map(|d| d.broken.clone()) {
             return Err(at(error.under("aqm")));
         }
@@ -317,7 +317,7 @@ impl Direction {
         };
         let bps = rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
         let bps = bps.map_err(|error| blame(line, error))?;
-        // An option of the queue stays named.
+        // The queue's own option moves from the key into the message.
         let of_queue = |mut error: Error| {
             if let Some(option) = error.key.take() {
                 error.what = format!("{option}: {}", error.what);
@@ -353,13 +353,13 @@ impl Direction {
         })
     }
 
-    /// Whether it is asked for in the same words.
+    /// Whether rate, queue words and overhead are the same.
     pub fn same(&self, other: &Self) -> bool {
         let asked = |d: &Self| (d.rate.clone(), d.aqm.clone(), d.params.overhead);
         asked(self) == asked(other)
     }
 
-    /// Its rate as it was understood.
+    /// The rate as parsed, for messages.
     pub fn understood(&self) -> String {
         let Some(rate) = &self.rate else {
             return "autorate".to_owned();
@@ -376,13 +376,14 @@ impl Direction {
     }
 }
 
-/// The queue of these words; for a substitute, the error of the model that cannot be read.
+/// Parses queue words. If the queue's model cannot be read, returns a substitute and the model's
+/// error.
 fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
-    // On a real link no learned controller is without a guard. Other queues do not know the word.
+    // On a real link every learned controller gets a guard. Other queues do not know the word.
     let guarded = Queue::parse_live(&format!("{aqm} guard"));
     match guarded.or_else(|_| Queue::parse_live(aqm)) {
         Ok(queue) => Ok((queue, None)),
-        // Nor is a link without a queue because of a model that cannot be read.
+        // A model that cannot be read does not leave the link without a queue.
         Err(error) => match words::hush_without_model(aqm) {
             Some(queue) => Ok((queue, Some(error))),
             None => Err(error),
@@ -390,7 +391,7 @@ fn parse(aqm: &str) -> Result<(Queue, Option<Error>), Error> {
     }
 }
 
-/// What a line from interface to interface needs.
+/// Checks what forwarding between two interfaces needs.
 fn check_line(options: &Options) -> Result<(), Error> {
     match (&options.to, options.backend.as_deref()) {
         (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
@@ -422,7 +423,7 @@ fn check_line(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// The processors of a list such as `0,2-3`, in its order.
+/// The CPUs of a list such as `0,2-3`, in its order.
 fn processors(text: &str) -> Result<Vec<usize>, Error> {
     let wrong = |what: String| Error::new(what).remedy("write numbers and ranges, as in 0,2-3");
     let mut cpus = Vec::new();
@@ -446,13 +447,13 @@ fn processors(text: &str) -> Result<Vec<usize>, Error> {
     Ok(cpus)
 }
 
-/// The interfaces that are named, in the options or in the file.
+/// The interfaces that the options or the file name.
 pub fn named(given: &Options) -> Result<Vec<String>, Error> {
     let all = with_file(given)?;
     Ok(all.dev.into_iter().chain(all.to).collect())
 }
 
-/// The options, and those of the file that are not among them.
+/// Completes the options with those of the file that were not given.
 fn with_file(given: &Options) -> Result<Options, Error> {
     let config = given.config.as_deref();
     let file = config.map_or_else(|| Ok(Options::default()), read)?;

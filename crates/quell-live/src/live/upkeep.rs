@@ -1,5 +1,5 @@
-//! Checks while `quell live` runs: whether its rules still exist, its loops run, and its interfaces
-//! are unchanged.
+//! Checks at run time: whether the rules of `quell live` still exist, its loops run and its
+//! interfaces are unchanged.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::system::host;
 use crate::system::messages::tell;
 use crate::system::notice::Notices;
 
-/// How long an interface that is deleted and created again may be missing.
+/// Time that an interface may be missing while it is deleted and created again.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// An interface as it was when it was taken.
+/// An interface's properties when it was taken.
 #[derive(Clone, Debug)]
 pub struct Interface {
     pub name: String,
     pub index: u32,
     pub mtu: u32,
-    /// If sockets are bound to it: the registration that they are bound to.
+    /// Registration to which sockets are bound, if any are.
     registration: Option<Arc<Registration>>,
 }
 
-/// What became of interfaces.
+/// Changes of interfaces.
 pub enum Links {
-    /// They are unchanged.
+    /// Unchanged.
     Same,
-    /// They have to be opened again: why.
+    /// They have to be opened again, for this reason.
     Changed(String),
-    /// One is not there.
+    /// The interface of this name does not exist.
     Missing(String),
 }
 
 impl Interface {
-    /// The one with this name, which an option gave.
+    /// Finds the interface that `option` names.
     pub fn find(option: &str, dev: &str) -> Result<Self, Error> {
         let index = host::index(dev).ok_or_else(|| {
             Error::new("there is no such interface")
@@ -58,7 +58,8 @@ impl Interface {
         })
     }
 
-    /// Has [`look`] say if sockets that are bound to it from now on have to be opened again.
+    /// Registers the interface, so that [`look`] notices if sockets bound from now on have to be
+    /// opened again.
     pub fn bind(&mut self) -> Result<(), Error> {
         self.registration = Some(Arc::new(Registration::of(self.index)?));
         Ok(())
@@ -69,7 +70,7 @@ impl Interface {
         registration.is_some_and(|registration| registration.ended())
     }
 
-    /// Follows it where it was renamed.
+    /// Checks for changes; a new name is taken over.
     fn look(&mut self) -> Links {
         let name = &self.name;
         match host::name(self.index) {
@@ -93,7 +94,7 @@ impl Interface {
     }
 }
 
-/// Looks at interfaces.
+/// Checks the interfaces for changes.
 pub fn look(interfaces: &mut [Interface]) -> Links {
     let mut changed = Vec::new();
     for interface in interfaces {
@@ -109,18 +110,18 @@ pub fn look(interfaces: &mut [Interface]) -> Links {
     }
 }
 
-/// An interface that has gone or could not be reopened.
+/// State of interfaces that are missing or could not be opened again.
 #[derive(Default)]
 pub struct DeviceLoss {
-    /// Since when one is not there.
+    /// Time since which an interface is missing.
     missing: Option<Instant>,
-    /// Why they could not be opened again.
+    /// Why the interfaces could not be opened again.
     pub trouble: Option<String>,
 }
 
 impl DeviceLoss {
-    /// Why interfaces have to be opened again, if they have to. An error if one is missing for too
-    /// long.
+    /// The reason to open the interfaces again, if there is one. An error if one is missing for
+    /// [`GRACE`] or longer.
     pub fn reason(&mut self, links: Links, now: Instant) -> Result<Option<String>, Error> {
         if let Links::Missing(name) = links {
             let since = *self.missing.get_or_insert(now);
@@ -138,19 +139,19 @@ impl DeviceLoss {
     }
 }
 
-/// Rules that were made, and notifications of changes by other programs.
+/// The firewall rules, and notifications of other programs' changes.
 pub struct Rules {
     changes: Changes,
     notices: Notices,
     /// Whether the kernel sends notifications of changes; if not, the rules are checked every
     /// second.
     noticed: bool,
-    /// Why they could not be put back.
+    /// Why rules could not be put back.
     trouble: Option<String>,
 }
 
 impl Rules {
-    /// Rules that were made; `notices` were subscribed to before that.
+    /// `changes` have been made; `notices` were subscribed to before that.
     pub fn new(changes: Changes, notices: Notices) -> Self {
         Self {
             noticed: changes.noticed(),
@@ -160,14 +161,14 @@ impl Rules {
         }
     }
 
-    /// Readable when another program has changed rules.
+    /// Descriptor that is readable when another program has changed rules.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
 
-    /// Puts back rules that another program removed, moves those that it has put rules behind,
-    /// removes those of an earlier process that it has put back, and reports it. Returns how many
-    /// were put back.
+    /// Undoes and reports other programs' changes: puts removed rules back, moves rules of quell
+    /// behind rules that were added after them, and removes rules of an earlier quell live that
+    /// were put back. Returns how many were put back.
     pub fn keep(&mut self, dev: &str) -> usize {
         if !self.notices.came() && self.noticed && self.trouble.is_none() {
             return 0;
@@ -212,18 +213,18 @@ impl Rules {
     }
 }
 
-/// What the loops had done at the last look.
+/// State of the loops at the last check.
 #[derive(Default)]
 pub struct Progress {
     turns: Vec<u32>,
     stalls: u64,
     failures: Vec<(&'static str, String)>,
-    /// That frames are refused has been said.
+    /// Whether refused frames have been reported.
     refusing: bool,
 }
 
 impl Progress {
-    /// Whether all loops have come round since.
+    /// Whether all loops have made a turn since the last check.
     pub fn all(&mut self, workers: &[(&'static str, Worker)]) -> bool {
         let turns: Vec<_> = workers.iter().map(|(_, worker)| worker.turns()).collect();
         let before = std::mem::replace(&mut self.turns, turns);
@@ -233,7 +234,7 @@ impl Progress {
             .all(|(now, then)| now != then)
     }
 
-    /// What to say of queues that work no more, where another crate brought them: each once.
+    /// Messages about queues of other crates that have failed, each once.
     pub fn failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) -> Vec<String> {
         let failures = watches
             .iter()
@@ -247,7 +248,7 @@ impl Progress {
         .collect()
     }
 
-    /// Reports, once, that frames are refused that are many packets.
+    /// Reports once that frames of many packets were refused.
     pub fn tell_refused(&mut self, dev: &str) {
         if !self.refusing && af_packet::inseparable() {
             self.refusing = true;
@@ -258,7 +259,7 @@ impl Progress {
         }
     }
 
-    /// Reports loops that stalled meanwhile.
+    /// Reports loops that stalled since the last check.
     pub fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
         let stalls: u64 = workers
             .iter()

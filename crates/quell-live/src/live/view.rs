@@ -16,7 +16,7 @@ use crate::serve::source::StatusSource;
 use crate::system::frame::{self, Bars, History};
 use crate::system::{host, sys};
 
-/// Time between two drawings.
+/// Time between two updates.
 const STEP: Duration = Duration::from_millis(250);
 /// Width of the table to the left of the bars, in columns.
 const TABLE: usize = 61;
@@ -74,7 +74,8 @@ pub fn check() -> Result<(), Error> {
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
 }
 
-/// Recent mean sojourns of each direction, ms, by name; none for a bin in which no packet left.
+/// Recent mean sojourn times of each direction, ms, by its name; none for a bin in which no packet
+/// left.
 type Histories = HashMap<String, History>;
 
 fn remember(histories: &mut Histories, queues: &[QueueStatus]) {

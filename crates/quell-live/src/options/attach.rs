@@ -1,6 +1,6 @@
 //! The options of `quell attach` and `quell detach`.
 
-/// The commands that the help shows.
+/// Example commands in the help text.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell attach eth0 hush --rate 18mbit",
     "sudo quell attach eth0 hush noecn --rate 20mbit",
@@ -9,12 +9,12 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// What the command line says.
+    /// The command line of `quell attach`.
     Options
     words {
-        /// The device.
+        /// Interface.
         dev: String = "DEV" "the interface";
-        /// A discipline's name, and `ecn` or `noecn`; none: says what is attached.
+        /// Discipline's name, optionally with `ecn` or `noecn`; `None`: print what is attached.
         words: Option<String> = "NAME [ecn|noecn]" "the queue: hush, fq_codel (with noecn they drop packets of flows that use ECN, too), codel (with ecn \
             it marks them), rlaqm or fifo; without: print what is attached, with its gauges, as JSON lines";
     }
@@ -31,7 +31,7 @@ super::options! {
     /// The command line of `quell detach`.
     Detach
     words {
-        /// The devices.
+        /// Interfaces.
         devices: Vec<String> = "DEV..." "interfaces";
     }
     command {

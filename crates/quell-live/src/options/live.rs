@@ -13,7 +13,7 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// The options given on the command line and in the configuration file.
+    /// Options of the command line and of the configuration file.
     Options
     words {}
     file {

@@ -1,6 +1,6 @@
-//! The options of the commands, each written once as a row of a table: what reads the command line,
-//! the help, Python's command line, the configuration file and OpenWrt's start script come from it
-//! (tools/keys.py writes what is a file).
+//! The options of the commands. Each is one row of a table, from which the parser of the command
+//! line, the help, Python's command line, the keys of the configuration file and OpenWrt's start
+//! script are made (tools/keys.py writes those that are files).
 
 pub mod attach;
 pub mod live;
@@ -13,12 +13,12 @@ use std::str::FromStr;
 
 use quell_link::Error;
 
-/// Where an option can be given, and when it counts.
+/// Where an option can be given, and whether it can change at run time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scope {
-    /// Only in the command line.
+    /// Only on the command line.
     Command,
-    /// Also as a key of the configuration file, which is read again on SIGHUP.
+    /// On the command line or as a key of the configuration file, which is read again on SIGHUP.
     File,
     /// As `File`, but it cannot change at run time.
     Start,
@@ -26,33 +26,34 @@ pub enum Scope {
 
 /// An option of the options `T`.
 pub struct Row<T> {
-    /// Its key in a configuration file; as an option, `_` is `-`.
+    /// Key in the configuration file. The option has `-` in place of `_`.
     pub name: &'static str,
-    /// A former name, which is not shown.
+    /// Former name, still accepted but not in the help.
     pub former: Option<&'static str>,
-    /// Its value in the help: in brackets if it can be left out, none for a flag.
+    /// Placeholder of the value in the help: in brackets if the value can be left out, empty for a
+    /// flag.
     pub value: &'static str,
-    /// What it does.
+    /// Help text without the default.
     pub help: &'static str,
-    /// The default, where that is not "off".
+    /// Default as the help prints it; empty: off.
     pub default: &'static str,
-    /// Whether each use adds a value.
+    /// Whether the option can be repeated; each use adds a value.
     pub repeats: bool,
-    /// Where it can be given.
+    /// Where the option can be given.
     pub scope: Scope,
-    /// Fills its field. The error says what a value is.
+    /// Parses a value into the option's field. The error says what kind of value is expected.
     pub fill: fn(&mut T, &str) -> Result<(), &'static str>,
-    /// Whether its field has a value.
+    /// Whether the option's field has a value.
     pub given: fn(&T) -> bool,
 }
 
 impl<T> Row<T> {
-    /// The option as it is typed.
+    /// The option on the command line: `--name`.
     pub fn flag(&self) -> String {
         format!("--{}", self.name.replace('_', "-"))
     }
 
-    /// What it does, and the default.
+    /// Help text with the default.
     pub fn text(&self) -> String {
         match self.default {
             "" => self.help.to_owned(),
@@ -68,16 +69,16 @@ impl<T> Row<T> {
     }
 }
 
-/// A field that an option fills.
+/// Type of an option's field.
 pub trait Field: PartialEq + Sized {
-    /// Whether each use adds a value.
+    /// Whether the option can be repeated; each use adds a value.
     const REPEATS: bool = false;
-    /// Takes a value as it is typed.
+    /// Parses a value from the command line.
     ///
     /// # Errors
-    /// What a value is, if this is none.
+    /// What kind of value is expected, if `text` cannot be parsed.
     fn fill(&mut self, text: &str) -> Result<(), &'static str>;
-    /// Whether it has a value.
+    /// Whether the field has a value.
     fn given(&self) -> bool;
 }
 
@@ -105,9 +106,9 @@ impl Field for Vec<String> {
     }
 }
 
-/// A value that is typed.
+/// Type of a value on the command line.
 pub trait Value: FromStr + PartialEq {
-    /// What it is, for types that do not take every text.
+    /// Description of the type for error messages.
     const WHAT: &'static str = "a text";
 }
 
@@ -139,31 +140,31 @@ impl<T: Value> Field for Option<T> {
 
 /// The options of a command.
 pub trait Table: Default + 'static {
-    /// All, in the help's order.
+    /// All options, in the order of the help.
     const ROWS: &'static [Row<Self>];
-    /// What is typed without an option's name, and what it is.
+    /// Positional arguments and their help texts.
     const WORDS: &'static [(&'static str, &'static str)];
 
-    /// Whether the option or key has been given.
+    /// Whether the option or key `name` was given.
     fn given(&self, name: &str) -> bool {
         let mut rows = Self::ROWS.iter();
         rows.any(|row| row.name == name && (row.given)(self))
     }
 
-    /// Takes the value of an option from Python or the command line.
+    /// Sets an option to a value from Python or from the command line.
     ///
     /// # Errors
-    /// If the value is none of its kind.
+    /// If the value cannot be parsed.
     fn set(&mut self, row: &Row<Self>, text: &str) -> Result<(), Error> {
         (row.fill)(self, text)
             .map_err(|what| Error::new(format!("\"{text}\" is not {what}")).key(row.flag()))
     }
 
-    /// Reads the command line of `command`: options, and the words that are none. None: it asks for
-    /// help.
+    /// Parses the command line of `command` into options and positional arguments. `None`: `--help`
+    /// or `-h` was given.
     ///
     /// # Errors
-    /// If an option is unknown, lacks its value or has one of another kind.
+    /// If an option is unknown, lacks its value, or its value cannot be parsed.
     fn read(
         command: &str,
         arguments: impl Iterator<Item = String>,
@@ -188,7 +189,7 @@ pub trait Table: Default + 'static {
             };
             let value = match row.value.as_bytes().first() {
                 None => String::new(),
-                // A port that can be left out is then any that is free.
+                // A port that is left out is 0: any that is free.
                 Some(b'[') => inline
                     .or_else(|| arguments.next_if(|next| next.bytes().all(|b| b.is_ascii_digit())))
                     .unwrap_or_else(|| "0".to_owned()),
@@ -201,7 +202,7 @@ pub trait Table: Default + 'static {
         Ok(Some((options, words)))
     }
 
-    /// The words and options as the help lists them.
+    /// The help's list of positional arguments and options, broken at column 120.
     fn help() -> String {
         let mut text = String::new();
         let words = Self::WORDS.iter();
@@ -224,8 +225,8 @@ pub trait Table: Default + 'static {
     }
 }
 
-/// A struct with a field for each row, and for what is typed as `words`; the rows of `file` are
-/// also keys of a configuration file.
+/// Declares a struct with a field for each row and for the positional arguments (`words`). The rows
+/// of `file` are also keys of the configuration file.
 macro_rules! options {
     (
         $(#[$about:meta])*
@@ -272,7 +273,7 @@ macro_rules! options {
         }
 
         $(impl $table {
-            /// These options, and those of the file that are not among them.
+            /// These options, completed with those of the file that were not given.
             pub fn over(mut self, file: Self) -> Self {
                 use $crate::options::Field;
                 $(if !self.$key.given() {
@@ -281,7 +282,7 @@ macro_rules! options {
                 self
             }
 
-            /// The keys whose values differ.
+            /// Keys of the file whose values differ.
             pub fn changed(&self, other: &Self) -> Vec<&'static str> {
                 let same = [$((stringify!($key), self.$key == other.$key)),*];
                 same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()

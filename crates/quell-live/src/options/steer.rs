@@ -1,6 +1,6 @@
 //! The options of `quell steer`.
 
-/// The commands that the help shows.
+/// Example commands in the help text.
 pub const EXAMPLES: &[&str] = &[
     "sudo quell steer eth0 wqm --with limit",
     "sudo quell steer eth0 rlaqm --with clsact --rate 20mbit",
@@ -13,11 +13,11 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// What the command line says.
+    /// The command line of `quell steer`.
     Options
     words {
-        /// The device, a place on it if there is one, and a controller's words; with `restore`,
-        /// devices.
+        /// The interface, optionally a place in its tree of queues, and the controller's words;
+        /// with `--restore`: interfaces.
         words: Vec<String> =
             "DEV [PARENT]" "the interface, and where on it: root (default), a class as in 1:10, a handle as in 10:",
             "CONTROLLER" "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or sqm_autorate (rate), \

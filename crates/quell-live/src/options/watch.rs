@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Examples in the help.
+/// Example commands in the help text.
 pub const EXAMPLES: &[&str] = &[
     "quell watch",
     "quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10",
@@ -10,10 +10,10 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 super::options! {
-    /// The options and words of a command line.
+    /// The command line of `quell watch`.
     Options
     words {
-        /// Names of interfaces; empty: all.
+        /// Interfaces; empty: all.
         devices: Vec<String> = "DEV..." "interfaces; default: all";
     }
     command {

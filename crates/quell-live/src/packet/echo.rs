@@ -1,9 +1,9 @@
-//! Echo requests to reflectors and what their answers say, without sockets or clock.
+//! ICMP requests to reflectors and the evaluation of their answers, without sockets or clock.
 //!
 //! A reflector gets ICMP timestamp requests (RFC 792), whose answers give the delay of each
-//! direction. After several without an answer, and for an IPv6 address, it gets echo requests (RFC
-//! 792, RFC 4443), which give only the round trip. An answer counts once, and only if it carries
-//! the number of an outstanding request and the random word that was sent with it.
+//! direction. After several without an answer, and at an IPv6 address, it gets echo requests (RFC
+//! 792, RFC 4443), which give only the round trip. An answer counts once, and only if it has the
+//! sequence number and the random word of an outstanding request.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,32 +12,32 @@ use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
 use quell_qdisc::{MS, Nanos, SEC, num};
 
-/// Time between two requests, and between two to the same reflector.
+/// Time between two requests to any reflector, and to the same one, ns.
 const GAP: Nanos = 50 * MS;
 const REST: Nanos = 200 * MS;
-/// An answer that takes longer is none: longer than the queue of any modem, so that a full one
-/// shows.
+/// Time after which a request counts as unanswered, ns: longer than the queue of any modem, so that
+/// a full queue is still measured.
 const LATE: Nanos = 30 * SEC;
-/// Requests for timestamps without an answer before a reflector gets echo requests.
+/// Timestamp requests without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
-/// From then on one of this many requests asks for timestamps again: a full modem may have dropped
-/// all of the first.
+/// From then on one in this many requests is a timestamp request again, since a full modem may have
+/// dropped all of the first.
 const AGAIN: u16 = 16;
-/// One way cannot grow by this much more than the round trip: a clock is wrong, and the answer is
-/// ignored. This many consecutive answers show that the clock was set (this machine's is late after
-/// a suspension). A clock that is set again within this time is no longer used.
+/// If a one-way delay grows by this much more than the round trip, ns, a clock is wrong, and the
+/// answer is ignored. This many consecutive answers show that the clock was set (this machine's is
+/// late after a suspension). A clock that is set again within this time, ns, is no longer used.
 const WRONG: Nanos = 100 * MS;
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Nanos = 60 * SEC;
-/// A round trip does not show which way is slow: it is no evidence beside this many reflectors
-/// whose answers did within this time, the number that must agree.
+/// A round trip does not show which direction is slow. It is ignored if at least this many
+/// reflectors have measured both directions within this time, ns; so many must agree.
 const MIN_AGREEING: usize = 2;
 const LATELY: Nanos = SEC;
-/// Milliseconds of a day, after which timestamps begin again.
+/// Length of a day, after which timestamps start again at 0, ms.
 const DAY_MS: i64 = 86_400_000;
 const DAY: Nanos = DAY_MS as Nanos * MS;
 
-/// Most bytes of a request.
+/// Longest request, bytes.
 pub const LENGTH: usize = 20;
 /// Most reflectors.
 pub const MAX_REFLECTORS: usize = 16;
@@ -45,33 +45,33 @@ pub const MAX_REFLECTORS: usize = 16;
 /// A request that has no answer yet.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// It asks for timestamps.
+    /// Whether it is a timestamp request.
     dated: bool,
     sequence: u16,
     word: u32,
     sent: Nanos,
 }
 
-/// The least delays of a reflector: round trip, up, down.
+/// Smallest delays of a reflector: round trip, up, down.
 #[derive(Clone, Copy, Debug)]
 struct Least([Base; 3]);
 
-/// One reflector.
+/// State of a reflector.
 #[derive(Clone, Debug)]
 struct Reflector {
     address: IpAddr,
     dated: bool,
-    /// Its clock has not been wrong, so that it can be dated again.
+    /// Whether it may get timestamp requests again: IPv4, and its clock has been usable so far.
     may_date: bool,
     sequence: u16,
     open: VecDeque<Request>,
     /// Timestamp requests since the last answer to one.
     tries: u32,
     wrong: u32,
-    /// What is added to the ways since a clock was set, and when that was.
+    /// Offsets added to the one-way delays since a clock was set, ns, and the time of that.
     moved: [Nanos; 2],
     set: Option<Nanos>,
-    /// When it last measured both ways.
+    /// Time of its last answer that measured both directions.
     measured: Option<Nanos>,
     least: Option<Least>,
     next: Nanos,
@@ -85,27 +85,28 @@ pub struct ReflectorStats {
     pub sent: u64,
     /// Answers so far.
     pub answered: u64,
-    /// Packets that came from it and were no answer.
+    /// Packets from its address that answered no request.
     pub refused: u64,
-    /// The last round trip.
+    /// Last round trip, ns.
     pub round_trip: Option<Nanos>,
-    /// It answers with timestamps.
+    /// Whether it answers with timestamps.
     pub dated: bool,
 }
 
-/// An answer, as the controllers of both directions take it.
+/// An answer, for the controllers of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Which reflector, by number; another number where it answers without timestamps.
+    /// The reflector's number; a different number for its answers without timestamps.
     pub reflector: u32,
-    /// From the request to the answer.
+    /// Time from the request to the answer, ns.
     pub round_trip: Nanos,
-    /// The way there and the way back, each with the same unknown difference of the clocks.
+    /// One-way delays to the reflector and back, ns, each including the unknown offset of the
+    /// clocks.
     pub ways: Option<[Nanos; 2]>,
 }
 
 impl Answer {
-    /// For the controller of the way there, or back.
+    /// The answer for the controller of the direction to the reflector, or `back`.
     pub fn echo(&self, now: Nanos, back: bool) -> Echo {
         Echo {
             now,
@@ -116,7 +117,7 @@ impl Answer {
     }
 }
 
-/// Asks reflectors in turn.
+/// Sends requests to reflectors in turn.
 #[derive(Clone, Debug)]
 pub struct Prober<W> {
     reflectors: Vec<Reflector>,
@@ -124,14 +125,14 @@ pub struct Prober<W> {
     due: Nanos,
     number: u16,
     words: W,
-    /// Milliseconds since midnight, UTC, at time 0.
+    /// Time of day at time 0, ms since midnight UTC.
     began_ms: u64,
 }
 
 impl<W: FnMut() -> Option<u32>> Prober<W> {
-    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock.
-    /// `words` must be unpredictable: whoever can compute the next one from earlier ones can forge
-    /// answers without seeing requests. While it gives none, no request is sent.
+    /// A prober for reflectors at these addresses. `began_ms` is the time of day at its time 0, ms
+    /// since midnight UTC. `words` must be unpredictable: with a predictable word, answers can be
+    /// forged without seeing the requests. While it returns none, no request is sent.
     pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
@@ -158,12 +159,12 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         }
     }
 
-    /// When the next request is due.
+    /// Time at which the next request is due.
     pub fn due(&self) -> Nanos {
         self.due
     }
 
-    /// Each reflector's address and what is known of it.
+    /// Each reflector's address and statistics.
     pub fn seen(&self) -> impl Iterator<Item = (IpAddr, ReflectorStats)> {
         let dated = |r: &Reflector| r.dated && r.seen.answered > 0;
         let seen = move |r: &Reflector| ReflectorStats {
@@ -173,7 +174,8 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         self.reflectors.iter().map(move |r| (r.address, seen(r)))
     }
 
-    /// Writes the next request: whom to, and how long it is.
+    /// Writes the next request to `out`; returns its destination and length. `None` if no request
+    /// is due.
     pub fn ask(&mut self, now: Nanos, out: &mut [u8; LENGTH]) -> Option<(IpAddr, usize)> {
         self.due = now + GAP;
         let count = self.reflectors.len();
@@ -184,7 +186,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             return None;
         };
         self.turn = (turn + 1) % count;
-        // The highest bit says that this is no time of day (RFC 792).
+        // The highest bit marks a value that is not a standard time of day (RFC 792).
         let word = (self.words)()? | 1 << 31;
         let reflector = &mut self.reflectors[turn % count];
         reflector.next = now + REST;
@@ -197,7 +199,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         if reflector.dated {
             reflector.tries += 1;
             if reflector.tries > TRIES && reflector.seen.answered == 0 {
-                // Until an answer to one of these, or to a later one, comes.
+                // Until an answer to one of these or a later timestamp request arrives.
                 reflector.dated = false;
             }
         }
@@ -220,7 +222,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         out[4..6].copy_from_slice(&self.number.to_be_bytes());
         out[6..8].copy_from_slice(&sequence.to_be_bytes());
         out[8..12].copy_from_slice(&word.to_be_bytes());
-        // The kernel writes that of ICMPv6.
+        // The kernel writes the checksum of ICMPv6.
         if reflector.address.is_ipv4() {
             let sum = checksum(&out[..length]);
             out[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -228,8 +230,9 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         Some((reflector.address, length))
     }
 
-    /// Takes what came from an address, from the ICMP header on; None if it answers nothing that
-    /// was asked.
+    /// Evaluates a packet from the ICMP header on; `None` if it is from no reflector, answers no
+    /// request, or is not to be used: its timestamps are wrong, or it has none and [`MIN_AGREEING`]
+    /// reflectors have.
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
@@ -281,13 +284,13 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 }
 
 impl Reflector {
-    /// From now on it gets echo requests, and what else is under way does not count.
+    /// Switches the reflector to echo requests; outstanding requests are forgotten.
     fn undate(&mut self) {
         (self.dated, self.may_date) = (false, false);
         self.open.clear();
     }
 
-    /// The request that a packet answers, and the reflector's times of receipt and sending.
+    /// The request that a packet answers, and the reflector's receive and transmit timestamps.
     fn matched(&mut self, number: u16, icmp: &[u8]) -> Option<(Request, Option<[u32; 2]>)> {
         let kind = *icmp.first()?;
         let least = if kind == 14 { 20 } else { 12 };
@@ -312,14 +315,13 @@ impl Reflector {
         Some((request, times))
     }
 
-    /// What an answer says whose times may be wrong: not of the day, or not in keeping with the
-    /// round trip.
+    /// Checks the one-way delays of an answer against the round trip.
     fn checked(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
         let delays = [round_trip, ways[0], ways[1]];
         let least = self
             .least
             .get_or_insert_with(|| Least(delays.map(|delay| Base::new(now, delay))));
-        // Wrong times are not taken in.
+        // Wrong times do not enter the smallest delays.
         let mut after = *least;
         let mut over = [0; 3];
         for ((base, delay), over) in after.0.iter_mut().zip(delays).zip(&mut over) {
@@ -339,8 +341,8 @@ impl Reflector {
             return AnswerContents::RoundTrip;
         }
         self.set = Some(now);
-        // As if neither way had a delay now; if they have, the least falls as soon as they have
-        // less.
+        // Assumes that neither direction has a queue now. If one has, its smallest delay falls as
+        // soon as the queue shrinks.
         let [_, there, back] = &least.0;
         let usual = [there.least(), back.least()];
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
@@ -357,7 +359,8 @@ enum AnswerContents {
     Nothing,
 }
 
-/// From one time of day to another, and half a day: never negative, however the clocks differ.
+/// Time from one time of day to another plus half a day, ns, so that it is positive whatever the
+/// clocks' offset.
 fn difference(later: i64, earlier: i64) -> Nanos {
     (later - earlier + DAY_MS / 2).rem_euclid(DAY_MS) as Nanos * MS
 }

@@ -1,7 +1,7 @@
-//! What the queue needs of a packet's headers: a keyed hash of its flow, its ECN field, its
-//! payload.
+//! What the queue needs of a packet's headers: a keyed hash of the flow, the ECN field, the length
+//! of the payload.
 //!
-//! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
+//! No packet is refused: all that cannot be parsed (not IP, truncated) form one flow without ECN.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -13,10 +13,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::packet::tcp::{self, Stamps};
 
-/// The key of the flow hash: who does not know it cannot aim at a bucket.
+/// Key of the flow hash; without it a sender cannot choose its bucket.
 pub type Key = (u64, u64);
 
-/// A random key, which the standard library draws from the system.
+/// A random key, from the standard library's source of randomness.
 pub fn random_key() -> Key {
     use std::hash::{BuildHasher, RandomState};
     (
@@ -25,30 +25,29 @@ pub fn random_key() -> Key {
     )
 }
 
-/// What a packet's headers say.
+/// Fields of a packet's headers that the queue needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Keyed hash of addresses, protocol and ports; of addresses and protocol alone where there are
-    /// no ports.
+    /// Keyed hash of addresses, protocol and, if there are any, ports.
     pub hash: u32,
-    /// The ECN field.
+    /// ECN field.
     pub ecn: Ecn,
-    /// Bytes behind the transport header; 0 where there is none that is known.
+    /// Bytes behind the transport header; 0 if the transport protocol is unknown.
     pub payload: u32,
-    /// Hosts and DSCP, where the queue wants them.
+    /// Hosts and DSCP, if the queue needs them.
     pub labels: Labels,
-    /// What a TCP segment acknowledges, where the queue wants that.
+    /// Acknowledgment in a TCP segment, if the queue needs it.
     pub acknowledgment: Option<Acknowledgment>,
-    /// The timestamps of a TCP segment, if requested.
+    /// Timestamps of a TCP segment, if requested.
     pub stamps: Option<Stamps>,
-    /// The flow's name.
+    /// Addresses, protocol and ports.
     pub tuple: Tuple,
 }
 
-/// The parts of a flow's name.
+/// A flow's 5-tuple.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuple {
-    /// An IPv4 address is in the first 4 bytes.
+    /// Address; an IPv4 address is in the first 4 bytes.
     source: [u8; 16],
     destination: [u8; 16],
     protocol: u8,
@@ -57,7 +56,7 @@ pub struct Tuple {
     version: u8,
 }
 
-/// An address.
+/// A host's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host(IpAddr);
 
@@ -68,7 +67,7 @@ impl fmt::Display for Host {
 }
 
 impl Tuple {
-    /// Source and destination; None where the packet is not IP.
+    /// Source and destination; `None` if the packet is not IP.
     pub fn hosts(&self) -> Option<[Host; 2]> {
         let address = |bytes: [u8; 16]| match self.version {
             4 => IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]),
@@ -78,8 +77,8 @@ impl Tuple {
         (self.version > 0).then(|| both.map(|bytes| Host(address(bytes))))
     }
 
-    /// A name of the TCP connection for both directions, `back` being that of what arrives. It
-    /// leaves out the near address, which address translation changes.
+    /// A hash of the TCP connection that is the same in both directions; `back`: the packet arrives
+    /// from the line. It omits the near address, which NAT changes.
     pub fn connection(&self, back: bool, key: Key) -> u64 {
         let [a, b, c, d] = self.ports;
         let (far, ports) = match back {
@@ -95,9 +94,9 @@ impl Tuple {
         hash64(&one_sided, key)
     }
 
-    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 48 bits
-    /// are one: as much is given to one site (RFC 6177, section 2; tunnel brokers give it to
-    /// anyone).
+    /// A hash of the far host; `back`: the packet arrives from the line. All hosts of an IPv6 /48
+    /// count as one, since a site may have a whole /48 (RFC 6177, section 2; tunnel brokers give
+    /// one to anyone).
     pub fn far_host(&self, back: bool, key: Key) -> u64 {
         let mut far = if back { self.source } else { self.destination };
         if self.version == 6 {
@@ -159,7 +158,7 @@ const DESTINATION: u8 = 60;
 const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
-// What tunnels are announced by: IP protocols, Ethernet's types, VXLAN's port.
+// Identifiers of tunnels: IP protocols, EtherTypes, VXLAN's port.
 pub(crate) const IP_IN_IP: u8 = 4;
 pub(crate) const IPV6_IN_IP: u8 = 41;
 pub(crate) const GRE: u8 = 47;
@@ -167,45 +166,45 @@ const ETHERTYPE_IP: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_BRIDGED: u16 = 0x6558;
 const VXLAN_PORT: u16 = 4789;
-/// Tunnels nested more deeply are not parsed.
+/// Most nested tunnels that are parsed.
 const MAX_TUNNELS: usize = 4;
-/// Bytes of a tunnel's headers between two IP headers: UDP's 8, Geneve's 260 at most (RFC 8926,
-/// section 3.4), Ethernet's with two tags.
+/// Most bytes between two IP headers of a tunnel: UDP's 8, Geneve's 260 (RFC 8926, section 3.4),
+/// Ethernet's 22 with two tags.
 const TUNNEL_HEADERS: usize = 8 + 260 + 22;
 /// Ports behind longer chains of extension headers are ignored, which bounds the work per packet.
 const MAX_EXTENSIONS: usize = 8;
 
-/// Where an IP header ends and what it announces.
+/// A parsed IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ip {
     tuple: Tuple,
     pub(crate) ecn: Ecn,
     dscp: u8,
-    /// Offset of what follows all IP headers.
+    /// Offset of the transport header.
     pub(crate) transport: usize,
-    /// The packet's length according to the header, at most what is there.
+    /// Length of the packet by its header, at most that of the buffer.
     end: usize,
     fragment: bool,
-    /// The packet is longer than what is there.
+    /// Whether the packet is longer than the buffer.
     cut: bool,
 }
 
-/// How packets are parsed.
+/// Parser of packet headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Parser {
-    /// Of the flow hash.
+    /// Key of the flow hash.
     pub key: Key,
-    /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The
-    /// ECN field stays the outer one, which whoever takes the tunnel's header off carries inwards
-    /// (RFC 6040).
+    /// Whether flows are distinguished by the inner headers of tunnels: GRE, IP in IP (such as
+    /// 6in4), VXLAN. The ECN field is the outer one, which the end of the tunnel copies to the
+    /// inner header (RFC 6040).
     pub tunnels: bool,
-    /// The timestamps of TCP segments are wanted.
+    /// Whether the timestamps of TCP segments are read.
     pub stamps: bool,
-    /// What the queue asks beside the flow.
+    /// What the queue needs besides the flow.
     pub wants: Wants,
 }
 
-/// Looks at a packet that begins with its IP header, not into tunnels.
+/// Parses a packet that begins with its IP header, without tunnels.
 pub fn classify(packet: &[u8], key: Key) -> Class {
     let parser = Parser {
         key,
@@ -217,7 +216,7 @@ pub fn classify(packet: &[u8], key: Key) -> Class {
 }
 
 impl Parser {
-    /// Looks at a packet that begins with its IP header.
+    /// Parses a packet that begins with its IP header.
     pub fn classify(&self, packet: &[u8]) -> Class {
         let Some(outer) = parse(packet) else {
             return self.unknown();
@@ -236,8 +235,8 @@ impl Parser {
         let mut tuple = ip.tuple;
         let mut payload = 0;
         let (mut acknowledgment, mut stamps) = (None, None);
-        // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a
-        // datagram stay together.
+        // As in Linux's flow dissector, no fragment has ports, not even the first, so that all
+        // fragments of a datagram stay together.
         if !ip.fragment {
             let rest = ip.rest(packet);
             if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) =
@@ -248,7 +247,7 @@ impl Parser {
             payload = payload_bytes(tuple.protocol, rest);
             if self.wants.acknowledgments && tuple.protocol == TCP {
                 let connection = hash64(&tuple, self.key);
-                // Data may be in what is not there.
+                // A truncated segment may carry data behind the buffer's end.
                 acknowledgment = tcp::acknowledgment(rest, connection).filter(|_| !ip.cut);
             }
             if self.stamps && tuple.protocol == TCP {
@@ -269,7 +268,7 @@ impl Parser {
         }
     }
 
-    /// Hosts and DSCP.
+    /// Hashes of the hosts, and the DSCP.
     fn labels(&self, tuple: &Tuple, dscp: u8) -> Labels {
         let host = |source, destination| {
             let host = Tuple {
@@ -287,7 +286,7 @@ impl Parser {
         }
     }
 
-    /// Replaces the hosts of a packet by those within address translation.
+    /// Replaces the hosts of a packet by those on the inner side of NAT.
     pub fn translate(&self, labels: &mut Labels, (source, destination): ([u8; 16], [u8; 16])) {
         let tuple = Tuple {
             source,
@@ -302,7 +301,7 @@ impl Parser {
         (labels.source, labels.destination) = (source, destination);
     }
 
-    /// What is said of a packet that is not IP.
+    /// The class of a packet that is not IP.
     pub fn unknown(&self) -> Class {
         Class {
             hash: hash(&Tuple::default(), self.key),
@@ -312,24 +311,24 @@ impl Parser {
 }
 
 impl Ip {
-    /// What follows the IP headers.
+    /// The bytes behind the IP headers.
     fn rest<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
         &packet[self.transport.min(self.end)..self.end]
     }
 }
 
-/// An IP header, and what follows it.
+/// Position of an IP header in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// Where it begins.
+    /// Offset of the IP header.
     pub(crate) at: usize,
     pub(crate) protocol: u8,
-    /// Where what follows begins.
+    /// Offset of the transport header.
     pub(crate) transport: usize,
 }
 
-/// The IP header that begins at a place of a packet; None for fragments, and for jumbograms, whose
-/// length is in an option.
+/// The IP header at offset `at`; `None` for fragments, and for jumbograms, whose length is in an
+/// option.
 pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     let packet = packet.get(at..)?;
     let ip = parse(packet)?;
@@ -341,9 +340,9 @@ pub(crate) fn layer(packet: &[u8], at: usize) -> Option<Layer> {
     })
 }
 
-/// The first IP header from `from` on that describes a packet up to the end of this one, and ends
-/// at `to` at the latest. It is found by its length and checksum, so that the tunnel's format need
-/// not be known.
+/// The first IP header from `from` on that ends at `to` at the latest and whose packet ends where
+/// this one ends. It is found by its length and checksum, so that the tunnel's format need not be
+/// known.
 pub(crate) fn inner(packet: &[u8], from: usize, to: usize) -> Option<Layer> {
     let mut places = (from..to.min(from + TUNNEL_HEADERS)).step_by(2);
     places.find_map(|at| {
@@ -358,7 +357,7 @@ pub(crate) fn inner(packet: &[u8], from: usize, to: usize) -> Option<Layer> {
     })
 }
 
-/// The IP packet within a tunnel's.
+/// The inner IP packet of a tunnel.
 fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
     if ip.fragment {
         return None;
@@ -367,8 +366,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
     match ip.tuple.protocol {
         IP_IN_IP | IPV6_IN_IP => Some(rest),
         GRE => {
-            // RFC 2784 and 2890: flags, version and kind, then a checksum, a key and a number where
-            // the flags say so.
+            // RFC 2784 and 2890: flags, version and EtherType, then checksum, key and sequence
+            // number if their flags are set.
             let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
             let flags = word(0)?;
             if flags & 0x4007 != 0 {
@@ -382,8 +381,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
                 _ => None,
             }
         }
-        // RFC 7348, section 5: behind UDP's 8 bytes flags (I: the network's number is valid),
-        // number, the Ethernet frame.
+        // RFC 7348, section 5: behind UDP's 8 bytes come flags (I: the network's number is valid),
+        // the number, and the Ethernet frame.
         UDP if rest.get(2..4)? == VXLAN_PORT.to_be_bytes() && rest.get(8)? & 8 != 0 => {
             let frame = rest.get(16..)?;
             frame.get(ethernet(frame)?..)
@@ -392,8 +391,8 @@ fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Where the IP packet of an Ethernet frame begins, behind at most two VLAN tags (IEEE 802.1Q);
-/// None if it has none.
+/// Offset of the IP packet in an Ethernet frame, behind at most two VLAN tags (IEEE 802.1Q); `None`
+/// if there is none.
 pub fn ethernet(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..3 {
@@ -408,7 +407,7 @@ pub fn ethernet(frame: &[u8]) -> Option<usize> {
     None
 }
 
-/// Reads the IP headers; None if they are cut short or contradict themselves.
+/// Parses the IP headers; `None` if they are truncated or inconsistent.
 pub(crate) fn parse(packet: &[u8]) -> Option<Ip> {
     match packet.first()? >> 4 {
         4 => parse_v4(packet),
@@ -447,7 +446,7 @@ fn parse_v4(packet: &[u8]) -> Option<Ip> {
 fn parse_v6(packet: &[u8]) -> Option<Ip> {
     let header = packet.get(..40)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    // A length of 0 announces a jumbogram (RFC 2675): all that is there.
+    // A length of 0 is that of a jumbogram (RFC 2675): it extends to the end of the buffer.
     let end = match length {
         0 => packet.len(),
         length => (40 + length).min(packet.len()),
@@ -469,7 +468,7 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
     };
     let mut next = header[6];
     for _ in 0..MAX_EXTENSIONS {
-        // The first 8 bytes of every extension header: next header, length.
+        // Every extension header has at least 8 bytes and begins with next header and length.
         let Some(extension) = packet[..end].get(ip.transport..ip.transport + 8) else {
             break;
         };
@@ -479,7 +478,7 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
             }
             AUTHENTICATION => 8 + 4 * usize::from(extension[1]),
             FRAGMENT => {
-                // An offset, or more to come; an atomic fragment (RFC 6946) is a whole datagram.
+                // An offset, or more fragments; an atomic fragment (RFC 6946) is a whole datagram.
                 ip.fragment |= u16::from_be_bytes([extension[2], extension[3]]) & 0xfff9 != 0;
                 8
             }
@@ -495,7 +494,7 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
     Some(ip)
 }
 
-/// Bytes behind the transport header.
+/// Number of bytes behind the transport header.
 fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
     let header = match protocol {
         TCP => match rest.get(12) {
@@ -523,28 +522,28 @@ fn hash64(tuple: &Tuple, key: Key) -> u64 {
     hasher.finish()
 }
 
-/// What is written into a packet that leaves.
+/// Changes to a packet that leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Congestion Experienced, if it is ECN-capable.
+    /// Write Congestion Experienced, if the packet is ECN-capable.
     pub mark: bool,
-    /// DSCP 0.
+    /// Clear the DSCP.
     pub wash: bool,
 }
 
 impl Change {
-    /// Nothing.
+    /// No change.
     pub const NONE: Self = Self {
         mark: false,
         wash: false,
     };
 
-    /// Is there anything to write?
+    /// Whether there is anything to write.
     pub fn any(self) -> bool {
         self.mark || self.wash
     }
 
-    /// Writes it; true if the packet was marked by it.
+    /// Applies the changes; true if the packet was marked.
     pub fn apply(self, packet: &mut [u8]) -> bool {
         if self.wash {
             wash(packet);
@@ -553,7 +552,7 @@ impl Change {
     }
 }
 
-/// Clears the DSCP and leaves the ECN field.
+/// Clears the DSCP and keeps the ECN field.
 fn wash(packet: &mut [u8]) {
     let Some(ip) = parse(packet).filter(|ip| ip.dscp != 0) else {
         return;
@@ -570,8 +569,8 @@ fn wash(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
 }
 
-/// Writes Congestion Experienced into an ECN-capable packet; false (and untouched) if it is not
-/// one, or is marked already.
+/// Writes Congestion Experienced into an ECN-capable packet. Returns false, and changes nothing, if
+/// the packet is not ECN-capable or marked already.
 pub fn set_ce(packet: &mut [u8]) -> bool {
     let Some(ip) = parse(packet) else {
         return false;
@@ -599,7 +598,7 @@ pub(crate) fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
     !num::low_u16(total.into())
 }
 
-/// The Internet checksum (RFC 1071) of `bytes`, added to what `start` has summed up.
+/// The Internet checksum (RFC 1071) of `bytes`, added to the partial sum `start`, not complemented.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
     let mut total = u64::from(start);
     let mut words = bytes.chunks_exact(4);

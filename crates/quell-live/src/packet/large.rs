@@ -1,10 +1,9 @@
-//! Large frames stay whole while their packets wait one by one, and packets of a frame that leave
-//! together leave as one frame, because a frame costs the system about the same however large it
-//! is.
+//! Large frames are kept whole while their packets wait one by one. Packets of a frame that leave
+//! together leave as one frame, because a frame costs the system about the same whatever its size.
 //!
-//! Only neighbours of one frame are joined, so what leaves can be taken apart into exactly the
-//! packets that the kernel meant. A packet that was marked here goes alone, so that its receiver
-//! counts what was on the wire. The order within a flow stays.
+//! Only adjacent packets of one frame are joined, so that outgoing frames can be split into exactly
+//! the kernel's original packets. A packet that was marked here leaves alone, so that its receiver
+//! counts marks as on the wire. The order within a flow is kept.
 
 use std::io::IoSlice;
 
@@ -13,24 +12,26 @@ use quell_qdisc::num;
 use crate::packet::header::{self, Change};
 use crate::packet::segment::{Frame, HEADER};
 
-/// Runs of packets that grow at once; the oldest makes room for one more.
+/// Most runs of packets that are collected at the same time; a further one replaces the oldest,
+/// which is written.
 const RUNS: usize = 16;
-/// Room for a frame's header and its packets' headers; frames with longer ones are not kept.
+/// Room for a frame's header and its packets' headers, bytes; frames with longer headers are not
+/// kept.
 const HEADERS: usize = 256;
-/// Set in the place of a packet that is part of a kept frame; then 15 bits for the frame and 16 for
-/// which packet.
+/// Flag in the place of a packet that is part of a kept frame; below it are 15 bits for the frame
+/// and 16 for the packet.
 const PART: u32 = 1 << 31;
-/// Bytes of a frame at most.
+/// Largest frame, bytes.
 pub const FRAME: usize = HEADER + 65_535;
 
-/// Frames that are kept, and their packets on the way out.
+/// Kept frames, and runs of their packets that are about to leave.
 #[derive(Debug)]
 pub struct Large {
     kept: Vec<Kept>,
     free: Vec<u32>,
     most: usize,
     runs: Vec<Run>,
-    /// Clears the DSCP of what leaves.
+    /// Whether to clear the DSCP of packets that leave.
     pub wash: bool,
 }
 
@@ -38,11 +39,11 @@ pub struct Large {
 struct Kept {
     bytes: Box<[u8]>,
     length: usize,
-    /// Packets that are still inside.
+    /// Packets that have not left or been dropped.
     left: u32,
 }
 
-/// Packets of one frame, one behind the other.
+/// Adjacent packets of one frame.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     hash: u32,
@@ -52,7 +53,7 @@ struct Run {
 }
 
 impl Large {
-    /// Keeps at most so many bytes of frames.
+    /// Memory for at most `most` bytes of frames.
     pub fn new(most: usize) -> Self {
         Self {
             kept: Vec::new(),
@@ -63,7 +64,7 @@ impl Large {
         }
     }
 
-    /// Room to read a frame into; None if all is taken.
+    /// The buffer for the next frame; `None` if all are in use.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() && self.kept.len() < self.most {
             self.free.push(num::count(self.kept.len()));
@@ -77,14 +78,14 @@ impl Large {
         Some(&mut self.kept[next as usize].bytes)
     }
 
-    /// What was read into that room, so long.
+    /// The first `length` bytes of that buffer.
     pub fn read(&self, length: usize) -> &[u8] {
         let next = self.free.last().map_or(0, |next| *next as usize);
         &self.kept[next].bytes[..length]
     }
 
-    /// Keeps what was read there, if it is several packets of at most `mtu` bytes; gives the first
-    /// one's place, the others' follow.
+    /// Keeps the frame in that buffer if it is several packets of at most `mtu` bytes. Returns the
+    /// place of the first packet; the others' places follow.
     pub fn keep(&mut self, length: usize, mtu: u32) -> Option<u32> {
         let frame = Frame::parse(self.read(length))?;
         let count = num::count(frame.count());
@@ -104,13 +105,13 @@ impl Large {
         Frame::parse(&kept.bytes[..kept.length]).expect("it was read before")
     }
 
-    /// Whether a place is here.
+    /// Whether a place belongs to a kept frame.
     #[inline]
     pub fn has(place: u32) -> bool {
         place & PART != 0
     }
 
-    /// The packet in this place is no more.
+    /// Frees the place of a packet that has left or was dropped.
     pub fn give(&mut self, place: u32) {
         let frame = (place & !PART) >> 16;
         let kept = &mut self.kept[frame as usize];
@@ -120,9 +121,9 @@ impl Large {
         }
     }
 
-    /// Takes a packet out, to be marked with `mark`. `out` gets what is ready, as parts, with how
-    /// many packets it is, and says whether it was taken. Whether this packet was marked here, and
-    /// taken.
+    /// Adds a packet to what leaves; with `mark` it is marked. `out` gets each finished frame in
+    /// parts, with its number of packets, and returns whether the frame was sent. Returns whether
+    /// this packet was marked here and sent.
     pub fn push(
         &mut self,
         (place, hash, mark): (u32, u32, bool),
@@ -153,7 +154,7 @@ impl Large {
         false
     }
 
-    /// Lets go what has gathered of a flow.
+    /// Writes the collected run of a flow.
     pub fn end(&mut self, hash: u32, out: &mut impl FnMut(&[IoSlice<'_>], u64) -> bool) {
         if let Some(at) = self.runs.iter().position(|r| r.hash == hash) {
             let run = self.runs.remove(at);
@@ -161,15 +162,15 @@ impl Large {
         }
     }
 
-    /// Lets go what has gathered.
+    /// Writes all collected runs.
     pub fn flush(&mut self, out: &mut impl FnMut(&[IoSlice<'_>], u64) -> bool) {
         while let Some(run) = self.runs.pop() {
             self.write(run, false, out);
         }
     }
 
-    /// Writes a run; with `mark` only if that marks it, after what else has gathered of its flow.
-    /// Whether it was taken, if it was written.
+    /// Writes a run. With `mark` it is written only if it can be marked, and after the rest of its
+    /// flow. Returns whether it was sent; `None` if it was not written.
     fn write(
         &mut self,
         run: Run,

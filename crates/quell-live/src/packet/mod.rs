@@ -1,5 +1,5 @@
-//! Bytes of packets: headers, segments, large packets of the kernel, probes, places in memory. No
-//! system calls.
+//! Bytes of packets: headers, segmentation, the kernel's large packets (GSO), probes, packet
+//! memory. No system calls.
 
 pub mod echo;
 pub mod header;

@@ -1,10 +1,10 @@
-//! Places for packets: the queue moves their indices around.
+//! Memory for packets: the queue handles only the numbers of their places.
 
-/// Places per piece of memory.
 use quell_qdisc::num;
+/// Places per piece of memory.
 const CHUNK: usize = 256;
 
-/// Places of one size, given out and taken back.
+/// A pool of places of equal size.
 #[derive(Debug)]
 pub struct Pool {
     chunks: Vec<Box<[u8]>>,
@@ -14,8 +14,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Places of `size` bytes, at most `most` bytes of them together (at least one piece of 256
-    /// places).
+    /// A pool of places of `size` bytes, of at most `most` bytes in total (but at least one piece
+    /// of 256 places).
     pub fn new(size: usize, most: usize) -> Self {
         Self {
             chunks: Vec::new(),
@@ -25,12 +25,12 @@ impl Pool {
         }
     }
 
-    /// How many places there can be.
+    /// Most places that there can be.
     pub fn most(&self) -> usize {
         self.most * CHUNK
     }
 
-    /// A place for one packet; None if all are taken.
+    /// Takes a place for a packet; `None` if all are in use.
     pub fn take(&mut self) -> Option<u32> {
         if self.free.is_empty() && self.chunks.len() < self.most {
             let first = self.chunks.len() * CHUNK;
@@ -54,7 +54,7 @@ impl Pool {
         &mut self.chunks[chunk][at * self.size..(at + 1) * self.size]
     }
 
-    /// How many places are taken.
+    /// Number of places in use.
     pub fn taken(&self) -> usize {
         self.chunks.len() * CHUNK - self.free.len()
     }

@@ -1,7 +1,7 @@
-//! What a device with offloads hands over: one large packet for many, checksums left to be
-//! completed. The queue must count real packets, so this takes them apart as a network card does.
-//! The checksums stay open: who gets the packets completes them where they are needed, which on the
-//! way to a socket of the same machine is nowhere.
+//! Frames of a device with offloads: one large packet contains many, and checksums may be
+//! incomplete. The queue must count real packets, so this file splits them as a network card does.
+//! The checksums stay open: the receiving device completes them where they are needed, which is not
+//! the case on the way to a socket of the same machine.
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h),
 //! in the machine's byte order.
@@ -12,13 +12,13 @@ use quell_qdisc::num;
 
 use crate::packet::header::{self, Layer};
 
-/// Bytes of the header before each packet, in both directions.
+/// Size of the header before each packet, in both directions, bytes.
 pub const HEADER: usize = 10;
-/// Packets of a frame, at most: as many as 64 KiB are at Linux's smallest MSS (TCP_MIN_MSS, 88
-/// bytes). Not the size of the segments is limited: the kernel merges any that are equally long.
-/// UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
+/// Most packets of a frame: 64 KiB at Linux's smallest MSS (TCP_MIN_MSS, 88 bytes). The number is
+/// limited and not the size of the segments, since the kernel merges segments of any size if they
+/// are equally long. UDP's limit in Linux is 128 (UDP_MAX_SEGMENTS).
 pub const MAX_PACKETS: usize = 65_535 / 88;
-/// IP headers of a packet, at most: its own and those of tunnels.
+/// Most IP headers of a packet: its own and those of tunnels.
 const LAYERS: usize = 4;
 
 // Flags and kinds of linux/virtio_net.h.
@@ -26,7 +26,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
-/// Beside a kind: the first segment's CWR is not for the others.
+/// Flag beside a kind: only the first segment has CWR.
 const ECN: u8 = 0x80;
 
 // TCP's flags (RFC 9293, section 3.1).
@@ -34,7 +34,7 @@ const FIN: u8 = 1;
 const PSH: u8 = 8;
 const CWR: u8 = 0x80;
 
-/// A frame, understood: so many packets.
+/// A parsed frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     packet: &'a [u8],
@@ -43,13 +43,14 @@ pub struct Frame<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A packet as it is.
+    /// One packet with a complete checksum.
     Whole,
-    /// A packet whose transport checksum, from `start`, is to be completed at `at`.
+    /// One packet whose transport checksum, over the bytes from `start` on, must be completed at
+    /// `at`.
     Checksum { start: usize, at: usize },
-    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from
-    /// `start`. The last IP header of `layers` is theirs; those in front are of tunnels, which a
-    /// card or the kernel merges segments within.
+    /// Segments of `size` payload bytes behind `header` bytes of headers; the transport header
+    /// begins at `start`. The last IP header of `layers` is the segments' own. Those before it are
+    /// of tunnels, within which a card or the kernel merges segments.
     Segments {
         tcp: bool,
         layers: [Option<Layer>; LAYERS],
@@ -60,7 +61,7 @@ enum Kind {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame; None if its header and its packet contradict each other.
+    /// Parses a frame; `None` if its header and its packet are inconsistent.
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (head, packet) = frame.split_at_checked(HEADER)?;
         let word = |at: usize| usize::from(u16::from_ne_bytes([head[at], head[at + 1]]));
@@ -105,7 +106,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// How many packets it is.
+    /// Number of packets in the frame.
     pub fn count(&self) -> usize {
         match self.kind {
             Kind::Segments { header, size, .. } => {
@@ -115,7 +116,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where the payload of each packet begins, if the frame is segments.
+    /// Length of the headers of each packet, if the frame is segments.
     pub fn header(&self) -> Option<usize> {
         match self.kind {
             Kind::Segments { header, .. } => Some(header),
@@ -123,13 +124,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// All of it, as the packet that its first bytes say it is.
+    /// The frame's content, which begins with the headers of its first packet.
     pub fn packet(&self) -> &[u8] {
         self.packet
     }
 
-    /// How long packet `k` is, and how much of that is behind the headers of segments (all, if the
-    /// frame is not such).
+    /// Length of packet `k`, and length of its payload (the whole packet, if the frame is not
+    /// segments).
     pub fn length(&self, k: usize) -> (u32, u32) {
         match self.kind {
             Kind::Segments { header, size, .. } => {
@@ -142,8 +143,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the
-    /// frame's header), or None if it does not fit.
+    /// Writes packet `k` as a frame of its own into `out`. Returns the packet's length without the
+    /// frame's header; `None` if it does not fit.
     pub fn write(&self, k: usize, out: &mut [u8]) -> Option<usize> {
         let whole = out;
         let (head, out) = whole.split_at_mut_checked(HEADER)?;
@@ -155,7 +156,7 @@ impl<'a> Frame<'a> {
                 Some(self.packet.len())
             }
             Kind::Checksum { start, at } => {
-                // The field holds the pseudo-header's sum.
+                // The checksum field holds the sum of the pseudo-header.
                 open(head, start, at);
                 out.get_mut(..self.packet.len())?
                     .copy_from_slice(self.packet);
@@ -170,9 +171,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes what goes before the payload of `count` packets from `first` on, as one frame, into
-    /// `out`: where it ends there, and where in this frame's bytes the payload lies. None if there
-    /// are not so many, or no room.
+    /// Writes the headers of one frame of `count` packets from `first` on into `out`. Returns where
+    /// the headers end there, and the range of the payload in this frame's bytes. `None` if there
+    /// are fewer packets or too little room, or if several packets are in a tunnel.
     pub fn headers(
         &self,
         first: usize,
@@ -193,7 +194,7 @@ impl<'a> Frame<'a> {
         let inner = layers.next()?.at;
         let payload = self.packet.len() - header;
         let (from, to) = (first * size, ((first + count) * size).min(payload));
-        // No frame's header says where the headers of tunnels are.
+        // A frame's header cannot state where the headers of tunnels are.
         if count == 0 || first + count > self.count() || count > 1 && inner > 0 {
             return None;
         }
@@ -241,7 +242,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A frame's header that leaves the checksum at `at`, of what begins at `start`, open.
+/// Writes a frame's header with an open checksum at `at`, over the bytes from `start` on.
 fn open(head: &mut [u8], start: usize, at: usize) {
     head.fill(0);
     head[0] = NEEDS_CHECKSUM;
@@ -249,8 +250,8 @@ fn open(head: &mut [u8], start: usize, at: usize) {
     head[8..10].copy_from_slice(&num::index_u16(at - start).to_ne_bytes());
 }
 
-/// The IP headers in front of the transport header at `start`, the outermost first; None if that
-/// cannot be decided, or if a tunnel gives each packet something of its own.
+/// The IP headers before the transport header at `start`, the outermost first; `None` if they
+/// cannot be determined, or if a tunnel's header differs from packet to packet.
 fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
     let mut layers = [None; LAYERS];
     let mut layer = header::layer(packet, 0)?;
@@ -259,11 +260,11 @@ fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
         if layer.transport == start {
             return Some(layers);
         }
-        // A chain of extension headers may end behind the packet.
+        // A chain of extension headers may extend beyond the packet.
         let tunnel = packet.get(layer.transport..start)?;
         let headers = match (layer.protocol, tunnel) {
             (header::IP_IN_IP | header::IPV6_IN_IP, _) => 0,
-            // A checksum, a key, no number (RFC 2890, section 2).
+            // A checksum and a key are possible, a sequence number is not (RFC 2890, section 2).
             (header::GRE, [flags, 0, ..]) if flags & !0xa0 == 0 => {
                 4 + 4 * flags.count_ones() as usize
             }
@@ -275,8 +276,8 @@ fn layers(packet: &[u8], start: usize) -> Option<[Option<Layer>; LAYERS]> {
     None
 }
 
-/// Writes the length of packet `k` into its IP header, and what depends on it or differs between
-/// packets.
+/// Writes the length of packet `k` into its IP header, and for IPv4 its identification and
+/// checksum.
 fn set_length(headers: &mut [u8], length: usize, k: usize) {
     if headers[0] >> 4 == 6 {
         headers[4..6].copy_from_slice(&num::index_u16(length - 40).to_be_bytes());
@@ -291,16 +292,16 @@ fn set_length(headers: &mut [u8], length: usize, k: usize) {
     headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-/// Writes the length and the checksum of a tunnel whose packet has so many bytes; all within it is
-/// written. With its checksum complete, what begins at `start` adds up to the complement of the sum
-/// that is open there.
+/// Writes the length and the checksum of a tunnel's header in a packet of `length` bytes; the inner
+/// headers must be written already. The bytes from `start` on, once their checksum is complete, add
+/// up to the complement of the partial sum at `open`.
 fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (usize, usize)) {
     let from = layer.transport;
     let (at, pseudo) = match layer.protocol {
         header::UDP => {
             let length = length - from;
             headers[from + 4..from + 6].copy_from_slice(&num::index_u16(length).to_be_bytes());
-            // There need not be one (RFC 768; over IPv6 RFC 6935).
+            // UDP's checksum is optional (RFC 768; over IPv6 RFC 6935).
             if headers[from + 6..from + 8] == [0; 2] {
                 return;
             }
@@ -313,7 +314,7 @@ fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (
     headers[at..at + 2].fill(0);
     let within = u16::from_be_bytes([headers[open], headers[open + 1]]);
     let sum = header::sum(&headers[from..start], pseudo + u32::from(!within));
-    // 0 would say that there is none.
+    // 0 would mean that there is no checksum.
     let sum = match !num::low_u16(sum.into()) {
         0 => u16::MAX,
         sum => sum,
@@ -321,8 +322,8 @@ fn set_tunnel(headers: &mut [u8], layer: &Layer, length: usize, (start, open): (
     headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) of a packet that
-/// begins with this IP header, for so many bytes behind it.
+/// The sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) for this IP header
+/// and `length` bytes behind it.
 fn pseudo(ip: &[u8], protocol: u8, length: usize) -> u32 {
     let addresses = if ip[0] >> 4 == 4 { 12..20 } else { 8..40 };
     header::sum(&ip[addresses], u32::from(protocol) + num::count(length))

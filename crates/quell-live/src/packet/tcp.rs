@@ -1,5 +1,5 @@
-//! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1;
-//! RFC 7323; RFC 2018).
+//! Parses a TCP header's acknowledgment, for an ACK filter, and its timestamps (RFC 9293, section
+//! 3.1; RFC 7323; RFC 2018).
 
 use quell_qdisc::packet::SACK_BLOCKS;
 use quell_qdisc::{Acknowledgment, num};
@@ -15,8 +15,8 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const MD5: u8 = 19;
 
-/// What a segment acknowledges, `connection` being a hash of its addresses and ports; `None`
-/// without the ACK flag, with SYN, or if the header is cut short.
+/// The acknowledgment in a segment; `connection` is a hash of its addresses and ports. `None`
+/// without the ACK flag, with SYN, or if the header is truncated.
 pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowledgment> {
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let flags = *segment.get(13)?;
@@ -27,7 +27,8 @@ pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowle
     let reserved = segment[12] & 15;
     let mut ack = Acknowledgment {
         connection,
-        // Flags that no one knows yet, or that say more than an acknowledgement, and data keep it.
+        // A segment with data, with unknown flags or with flags beyond ACK, ECE and CWR must not be
+        // filtered.
         pure: flags & !ECE_CWR == ACK && reserved == 0 && segment.len() == header,
         echo: (flags & ECE_CWR).into(),
         number: word(segment, 8)?,
@@ -58,12 +59,12 @@ pub struct Stamps {
     pub value: u32,
     /// TSecr.
     pub echo: u32,
-    /// It demands an answer: it carries data, SYN or FIN.
+    /// Whether it demands an answer, since it carries data, SYN or FIN.
     pub asks: bool,
 }
 
-/// The timestamps of a segment that is not `whole` if its end is not there; `None` without the
-/// option, or with RST (whose timestamps may be anything: RFC 7323, section 5.2).
+/// The timestamps of a segment; `whole` is false if it is truncated. `None` without the option, or
+/// with RST, whose timestamps may be anything (RFC 7323, section 5.2).
 pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let flags = *segment.get(13)?;
@@ -80,8 +81,7 @@ pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
     })
 }
 
-/// The options of a header, each with what follows kind and length; what comes after one that is
-/// malformed is left out.
+/// The options of a header: kind and value, up to the first malformed one.
 fn options(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         while rest.first() == Some(&NOP) {

@@ -1,9 +1,9 @@
-//! One direction of an emulated link, without clock or I/O: delay, queue discipline with its
-//! controller, rate, loss.
+//! One direction of an emulated link: delay, queue discipline with its controller, rate, loss. It
+//! has no clock and no I/O.
 //!
-//! Its owner says when packets arrive and what time it is; the link says which packets are through,
-//! each with the time at which it should have been. A loop that wakes late is thus late by that
-//! once, and never slower than the rate.
+//! The owner passes in arrivals and the present time. The link returns each packet that has left,
+//! with the time at which it should have left. A loop that wakes late thus delays packets once, but
+//! never lowers the rate.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -25,40 +25,40 @@ use quell_qdisc::{
 use crate::packet::header::Class;
 use crate::plane::talkers::{Talkers, TopTalkers};
 
-/// Bytes of Ethernet's header.
+/// Ethernet header, bytes.
 pub const ETHERNET: u32 = 14;
 
-/// Where a limit is in bytes of memory, three of the smallest packets take no more of it than one
-/// of full size.
+/// Small packets per full-size packet under a limit in bytes of memory: three of the smallest take
+/// no more memory than one of full size.
 const SMALL: u32 = 3;
 
-/// 100 ms.
+/// Default width of the series' bins: 100 ms.
 const BIN: NonZeroU64 = match NonZeroU64::new(100 * MS) {
     Some(bin) => bin,
     None => NonZeroU64::MIN,
 };
 
-/// What a link is.
+/// Parameters of a link.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// What it offers.
+    /// Rate of the line.
     pub rate: Rate,
-    /// The queue.
+    /// Queue words.
     pub queue: Queue,
-    /// Time from the interface to the queue.
+    /// Delay before the queue, ns.
     pub delay: Nanos,
-    /// Random loss behind the queue, 0..1.
+    /// Probability of random loss behind the queue, 0..1.
     pub loss: f64,
-    /// Link-layer bytes per packet that count at the rate.
+    /// Link-layer bytes per packet that the rate includes.
     pub overhead: u32,
-    /// A token bucket of this many bytes as Linux's HTB, in place of a line: a packet leaves at
-    /// once when the bucket is not in debt, and is charged for.
+    /// Size of a token bucket as in Linux's HTB, bytes, in place of a line: a packet leaves at once
+    /// if the bucket is not in debt, and its bytes are then taken from the bucket. `None`: a line.
     pub burst: Option<u32>,
     /// Seed of the discipline's and the loss's random numbers.
     pub seed: u64,
     /// Width of the series' bins, ns.
     pub bin: NonZeroU64,
-    /// Flows and hosts are counted ([`Talkers`]).
+    /// Whether flows and hosts are counted ([`Talkers`]).
     pub talkers: bool,
 }
 
@@ -79,12 +79,12 @@ impl Params {
     }
 }
 
-/// A packet as the queue sees it; its bytes lie in a place of their owner's pool.
+/// A packet as the queue sees it. Its bytes are in the owner's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// The place of its bytes.
+    /// Number of the bytes' place in the pool.
     pub place: u32,
-    /// IP bytes.
+    /// Length from the IP header on, bytes.
     pub bytes: u32,
     /// Keyed flow hash.
     pub hash: u32,
@@ -94,14 +94,14 @@ pub struct Live {
     len: u32,
     enqueued: Nanos,
     labels: Labels,
-    /// What it acknowledges, in its link's notes; [`NONE`]: nothing.
+    /// Index of its acknowledgment in the link's notes; [`NONE`]: none.
     acknowledgment: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Live {
-    /// A packet of `bytes` of IP in this place.
+    /// A packet of `bytes` bytes of IP in this place of the pool.
     pub fn new(place: u32, bytes: u32, class: &Class) -> Self {
         Self {
             place,
@@ -144,18 +144,18 @@ impl Packet for Live {
     }
 }
 
-/// What a link notes of its packets.
+/// What a link remembers of its packets.
 #[derive(Clone, Debug, Default)]
 struct Notes {
-    /// The places of packets that were given up, for their owner to use again.
+    /// Places of dropped or lost packets, for the owner to reuse.
     freed: Vec<u32>,
-    /// What queued packets acknowledge, and places in it that are free.
+    /// Acknowledgments of queued packets, and free indices in that list.
     acknowledgments: Vec<Acknowledgment>,
     free: Vec<u32>,
 }
 
 impl Notes {
-    /// Notes what a packet acknowledges.
+    /// Stores a packet's acknowledgment; returns its index.
     fn keep(&mut self, acknowledgment: Acknowledgment) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.acknowledgments.push(acknowledgment);
@@ -197,25 +197,26 @@ impl Observer<Live> for Notes {
     }
 }
 
-/// One direction: a bottleneck with a delay in front.
+/// One direction of a link: a delay, then a bottleneck.
 #[derive(Clone, Debug)]
 pub struct LiveLink {
     params: Params,
-    /// Packets under way to the queue, each with when it is there.
+    /// Packets on their way to the queue, with their arrival times there.
     wire: VecDeque<(Nanos, Live)>,
     talkers: Option<Box<Talkers>>,
     bottleneck: Bottleneck<Live, Notes>,
     bin_at: Nanos,
     top_talkers: TopTalkers,
     series: Series,
-    /// Bytes behind transport headers that were delivered: in all, before the present bin, before
-    /// the record began.
+    /// Delivered bytes behind transport headers: in total, before the present bin, before the
+    /// record began.
     payload: u64,
     binned_payload: u64,
     warm_payload: u64,
 }
 
-/// Upper bounds between which a look counts sojourn times, ns: six to a decade from 0.1 ms to 10 s.
+/// Upper bounds of the bins in which a [`View`] counts sojourn times, ns: six per decade from 0.1
+/// ms to 10 s.
 pub const BOUNDS: [Nanos; 31] = {
     let (steps, mut bounds, mut k) = ([10, 15, 22, 33, 47, 68], [0; 31], 0);
     while k < bounds.len() {
@@ -225,49 +226,49 @@ pub const BOUNDS: [Nanos; 31] = {
     bounds
 };
 
-/// Sojourn times of what left since the link's parameters were changed last.
+/// Sojourn times of packets that left since the link's parameters last changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sojourns {
-    /// Packets up to each of [`BOUNDS`] and beyond the one before; the last count is of those
-    /// beyond all.
+    /// Packets at or below each of [`BOUNDS`] and above the one before; the last count has those
+    /// above all.
     pub counts: [u64; BOUNDS.len() + 1],
-    /// The sum of their sojourn times.
+    /// Sum of their sojourn times, ns.
     pub sum: Nanos,
 }
 
-/// Decisions of a controller under guard.
+/// Counters of a guarded controller's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Decisions {
-    /// Asked for.
+    /// Decisions requested.
     pub asked: u64,
-    /// Of these, those that were taken.
+    /// Requested decisions that were applied.
     pub taken: u64,
-    /// Of these, those that came too late: the machine was too slow or too busy.
+    /// Requested decisions that came too late, because the machine was too slow or too busy.
     pub late: u64,
-    /// Times that the classic controller took over.
+    /// Times that the guard's classic controller took over.
     pub fallbacks: u64,
-    /// Times that it handed back.
+    /// Times that the classic controller handed back.
     pub handed_back: u64,
 }
 
-/// A look at a link while it runs: the last full bin, and totals.
+/// State of a running link: the last full bin, and totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct View {
-    /// Seconds since the start.
+    /// End of the bin, seconds since the start.
     pub now_s: f64,
-    /// What the link offered in the bin, Mbit/s; where a controller sets the shaper's rate, that.
+    /// Rate of the link in the bin, Mbit/s; if a controller sets the shaper's rate, that rate.
     pub capacity_mbps: f64,
-    /// What left in the bin, Mbit/s.
+    /// Throughput in the bin, Mbit/s.
     pub throughput_mbps: f64,
-    /// Mean sojourn of what left in the bin, ms; none if nothing left.
+    /// Mean sojourn time of packets that left in the bin, ms; none if none left.
     pub sojourn_ms: Option<f64>,
-    /// Packets queued at its end.
+    /// Packets queued at the end of the bin.
     pub backlog_packets: usize,
-    /// Bytes queued at its end.
+    /// Bytes queued at the end of the bin.
     pub backlog_bytes: u64,
     /// Packets delivered so far.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes delivered so far.
     pub bytes: u64,
     /// Packets dropped so far.
     pub drops: u64,
@@ -275,24 +276,23 @@ pub struct View {
     pub marks: u64,
     /// Packets lost by the link so far.
     pub lost: u64,
-    /// The limit in force, packets.
+    /// Present limit, packets.
     pub limit_packets: u32,
-    /// The probability in force.
+    /// Present drop or mark probability, 0..1.
     pub probability: f64,
-    /// Opportunities to send that were missed so far; the loop fills it in.
+    /// Missed opportunities to send so far; set by the loop.
     pub missed: u64,
-    /// What became of a learned controller's decisions since the last change of the link's
-    /// parameters.
+    /// Decisions of a learned controller since the link's parameters last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
-    /// The policy inside the queue is in charge, else its guard's stand-in; none where there is no
-    /// policy.
+    /// Whether the queue's policy is in charge (true) or its guard's substitute (false); none
+    /// without a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,
-    /// Times in the queue.
+    /// Sojourn times.
     #[serde(skip)]
     pub sojourns: Sojourns,
-    /// Who sends most, where that is counted.
+    /// Flows and hosts that send most, if they are counted.
     #[serde(skip)]
     pub top_talkers: TopTalkers,
 }
@@ -310,8 +310,8 @@ impl Decisions {
 }
 
 impl View {
-    /// Both of two links that share a line: totals are sums, the sojourn is the mean over what
-    /// left, the probability the higher one.
+    /// Combines the views of two links that share a line: totals are added, the sojourn time is the
+    /// mean weighted by throughput, the probability is the higher one.
     pub fn and(self, other: Self) -> Self {
         let weighted = |view: &Self| view.sojourn_ms.map(|ms| (ms, view.throughput_mbps));
         let sojourn_ms = match (weighted(&self), weighted(&other)) {
@@ -386,37 +386,36 @@ impl LiveLink {
         }
     }
 
-    /// Why the queue works no more, where another crate brought it: packets then pass without delay
-    /// or limit.
+    /// Why a queue of another crate has failed; packets then pass without delay or limit.
     pub fn failure(&self) -> Option<&str> {
         self.bottleneck.queue.discipline().failure()
     }
 
-    /// From now on decisions of a guarded controller are timed on this clock. One that comes later
-    /// than a period after it was due, or takes longer, is not taken: the guard's classic
-    /// controller decides.
+    /// Times the decisions of a guarded controller on this clock from now on. A decision that
+    /// starts more than a period after it was due, or takes longer than a period, is not applied:
+    /// the guard's classic controller decides instead.
     pub fn time_decisions(&mut self, clock: Clock) {
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
             controller.time_decisions(clock);
         }
     }
 
-    /// What LearnQueue has learned, where it sets the limit.
+    /// The table that LearnQueue has learned, if it sets the limit.
     pub fn learned(&self) -> Option<Table> {
         self.bottleneck.queue.controller()?.learned()
     }
 
-    /// What a guard did, where there is one.
+    /// The guard's counters, if the controller has a guard.
     pub fn guard(&self) -> Option<&Stats> {
         self.bottleneck.queue.guard()
     }
 
-    /// What the queue asks of its packets' owner.
+    /// What the queue requires of the owner of its packets.
     pub fn wants(&self) -> Wants {
         self.bottleneck.queue.discipline().wants()
     }
 
-    /// Notes who sends so many bytes that come in.
+    /// Counts an arriving packet's bytes for its flow and host.
     #[inline]
     pub fn heard(&mut self, now: Nanos, class: &Class, bytes: u32) {
         if let Some(talkers) = &mut self.talkers {
@@ -424,7 +423,7 @@ impl LiveLink {
         }
     }
 
-    /// A packet comes in that acknowledges something to whom a filter of ACKs may listen.
+    /// A packet with an acknowledgment arrives, which an ACK filter may evaluate.
     pub fn arrive_with(
         &mut self,
         now: Nanos,
@@ -440,37 +439,38 @@ impl LiveLink {
         self.arrive(now, packet);
     }
 
-    /// A packet comes in.
+    /// A packet arrives.
     pub fn arrive(&mut self, now: Nanos, mut packet: Live) {
         packet.len = packet.bytes + self.params.overhead;
         self.wire.push_back((now + self.params.delay, packet));
     }
 
-    /// When something happens here next.
+    /// Time of the next event.
     pub fn next(&self) -> Nanos {
         let control = self.bottleneck.queue.decide_at.min(self.bin_at);
         self.next_send().min(control)
     }
 
-    /// When the packet on the line is through, or may be asked for; the loop should be awake then.
+    /// Time of the next event of packets: the line is done with one, or one reaches the queue. The
+    /// loop should be awake then.
     pub fn next_send(&self) -> Nanos {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
         self.bottleneck.next.min(arrival)
     }
 
-    /// A probe has come back, which the controller may want to know.
+    /// Tells the controller that a probe has come back.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
         self.bottleneck.on_probe(now, probe);
     }
 
-    /// The traffic's own segments have shown this delay, which the controller may want to know.
+    /// Tells the controller a delay that the traffic's own segments have shown.
     pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
         self.bottleneck.on_delay(now, delay);
     }
 
-    /// Does all that is due by `now`, in the order of its times; at the same time in the
-    /// simulator's order (bins, decisions, departures, arrivals). `out` gets each packet that is
-    /// through, and when it was.
+    /// Processes all events up to `now` in the order of time, and at the same time in the
+    /// simulator's order (bins, decisions, departures, arrivals). `out` gets each packet that
+    /// leaves, with its departure time.
     pub fn advance(&mut self, now: Nanos, mut out: impl FnMut(Nanos, Live)) {
         loop {
             let time = self.next();
@@ -498,12 +498,12 @@ impl LiveLink {
         }
     }
 
-    /// Takes the place of a packet that was dropped or lost, for its owner to use again.
+    /// Returns the place of a dropped or lost packet, for the owner to reuse.
     pub fn freed(&mut self) -> Option<u32> {
         self.bottleneck.queue.probe.observer.freed.pop()
     }
 
-    /// A bin of the series is full.
+    /// Ends a bin of the series.
     fn close_bin(&mut self, now: Nanos) {
         let width = now - (self.bin_at - self.params.bin.get());
         self.bin_at = now + self.params.bin.get();
@@ -516,7 +516,7 @@ impl LiveLink {
         self.series.goodput_mbps[0].push(mbps(payload as f64, width));
     }
 
-    /// Lets the record begin now; with `series` the time series, too.
+    /// Restarts the record now; with `series` the time series, too.
     pub fn restart(&mut self, now: Nanos, series: bool) {
         self.bottleneck.restart(now);
         self.warm_payload = self.payload;
@@ -531,9 +531,9 @@ impl LiveLink {
         }
     }
 
-    /// The record up to `now`. Goodput counts what is behind the transport headers, retransmissions
-    /// included: a queue cannot distinguish them. What only end points can measure (flows, RTT) is
-    /// empty, as are the run's name and cost.
+    /// The record up to `now`. Goodput counts the bytes behind transport headers, with
+    /// retransmissions, which a queue cannot distinguish. Fields that only end points can measure
+    /// (flows, RTT) are empty, as are the run's name and cost.
     pub fn record(&mut self, now: Nanos) -> Run {
         let run = self.bottleneck.record(now, std::iter::empty());
         let span = now - self.bottleneck.queue.probe.meter.since();
@@ -607,14 +607,14 @@ impl LiveLink {
         s.goodput_mbps.iter_mut().for_each(last);
     }
 
-    /// The limit in force, packets; 0 where the discipline has none that it shows.
+    /// Present limit, packets; 0 if the discipline shows none.
     pub fn limit_packets(&self) -> u32 {
         let now = self.bin_at - self.params.bin.get();
         self.bottleneck.queue.positions(now).0
     }
 
-    /// Packets that the queue may hold at most. One whose limit is memory holds more packets where
-    /// they are small.
+    /// Most packets that the queue may hold. If its limit is in bytes of memory, it holds more
+    /// packets when they are small.
     pub fn most_packets(&self) -> u32 {
         let limit = self.limit_packets();
         match self.bottleneck.queue.discipline().knobs().limit {
@@ -623,8 +623,8 @@ impl LiveLink {
         }
     }
 
-    /// From `now` on, lets the queue hold at most so many packets, where its discipline has a limit
-    /// in packets: it then chooses what is dropped, not the pool that packets lie in.
+    /// Lowers the queue's limit to at most `packets` from `now` on, if its discipline has a limit
+    /// in packets. The discipline then chooses what is dropped, rather than the full pool.
     pub fn hold_at_most(&mut self, now: Nanos, packets: u32) {
         if self.bottleneck.queue.discipline().knobs().limit && self.limit_packets() > packets {
             let knobs = Knobs {
@@ -635,7 +635,7 @@ impl LiveLink {
         }
     }
 
-    /// What the link is.
+    /// Parameters of the link.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -655,7 +655,7 @@ impl LiveLink {
         self.bottleneck.queue.len()
     }
 
-    /// Packets that are in it: on the wire, queued, on the line.
+    /// Packets in the link: delayed before the queue, queued, and on the line.
     pub fn inside(&self) -> usize {
         self.wire.len() + self.bottleneck.inside()
     }

@@ -1,5 +1,4 @@
-//! Packets through a queue: the link in virtual time, and the loops that drive it on real
-//! interfaces.
+//! The data plane: the link in virtual time, and the loops that drive it on real interfaces.
 
 pub mod link;
 pub mod nfqueue;

@@ -1,14 +1,14 @@
 //! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as
 //! bytes. No message is trusted: a truncated or inconsistent one is ignored.
 
-/// NFNL_SUBSYS_QUEUE.
 use quell_qdisc::num;
+/// NFNL_SUBSYS_QUEUE.
 const SUBSYSTEM: u16 = 3;
 const PACKET: u16 = 0;
 const VERDICT: u16 = 1;
 const CONFIG: u16 = 2;
 const VERDICT_BATCH: u16 = 3;
-/// NLMSG_ERROR, also an acknowledgement.
+/// NLMSG_ERROR; with errno 0 an acknowledgement.
 const ERROR: u16 = 2;
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
@@ -20,7 +20,7 @@ const PAYLOAD: u16 = 10;
 const CT: u16 = 11;
 const CT_INFO: u16 = 12;
 const CAP_LEN: u16 = 13;
-// Attributes of connections (linux/netfilter/nfnetlink_conntrack.h), each within the one before.
+// Attributes of connections (linux/netfilter/nfnetlink_conntrack.h), nested: tuple, IP, address.
 const TUPLE_ORIG: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const TUPLE_IP: u16 = 1;
@@ -28,7 +28,7 @@ const V4_SRC: u16 = 1;
 const V4_DST: u16 = 2;
 const V6_SRC: u16 = 3;
 const V6_DST: u16 = 4;
-/// IP_CT_IS_REPLY: from here on a packet goes against the direction of its connection's first.
+/// IP_CT_IS_REPLY: from this value on a packet is in the reply direction of its connection.
 const IS_REPLY: u32 = 3;
 // Attributes of configurations.
 const CFG_CMD: u16 = 1;
@@ -40,44 +40,44 @@ const CFG_FLAGS: u16 = 5;
 const BIND: u8 = 1;
 /// NFQNL_COPY_PACKET.
 const COPY_PACKET: u8 = 2;
-/// NFQA_CFG_F_FAIL_OPEN: packets that find no room pass.
+/// NFQA_CFG_F_FAIL_OPEN: packets pass if the queue is full.
 const FAIL_OPEN: u32 = 1;
 /// NFQA_CFG_F_CONNTRACK: packets come with their connections.
 const CONNECTIONS: u32 = 2;
 // NF_DROP and NF_ACCEPT.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
-/// struct nlmsghdr and struct nfgenmsg.
+/// Bytes of struct nlmsghdr and struct nfgenmsg.
 const HEADERS: usize = 20;
 
-/// A packet that the kernel holds for us.
+/// A packet that the kernel holds until it gets a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedPacket<'a> {
-    /// The kernel's number for it, in the order of arrival.
+    /// The kernel's number of the packet, in the order of arrival.
     pub id: u32,
-    /// Its bytes from the IP header on, as far as they were copied.
+    /// The copied bytes, from the IP header on.
     pub bytes: &'a [u8],
-    /// All its bytes.
+    /// Length of the whole packet, bytes.
     pub length: u32,
     /// The firewall's mark.
     pub mark: u32,
-    /// Source and destination within translation, if it arrives and its connection is known.
+    /// Source and destination on the inner side of NAT, if the message has the packet's connection.
     pub within: Option<(Address, Address)>,
 }
 
 /// An address, IPv4 in the first four bytes.
 pub type Address = [u8; 16];
 
-/// What the kernel says.
+/// A message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A packet.
+    /// A queued packet.
     Packet(QueuedPacket<'a>),
-    /// The answer to the request with this sequence number: an error's number, or 0.
+    /// Answer to a request: its sequence number, and errno or 0.
     Answer(u32, i32),
 }
 
-/// The messages in what was received.
+/// Parses the messages in a received buffer.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -125,19 +125,19 @@ fn message_of(message: &[u8]) -> Option<Message<'_>> {
     }))
 }
 
-/// The kinds and values of attributes; what is cut short ends them.
+/// Kinds and values of attributes, up to the first truncated one.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (size, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)?);
         let value = rest.get(4..size)?;
         rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
-        // Without the flags for nested attributes and byte order.
+        // The mask removes the flags for nested attributes and byte order.
         Some((kind & 0x3fff, value))
     })
 }
 
-/// Source and destination of an arriving packet after translation: the reverse of what its
-/// connection's other direction has.
+/// Source and destination of an arriving packet after NAT: destination and source of its
+/// connection's other direction.
 fn within(connection: &[u8], info: u32) -> Option<(Address, Address)> {
     let other = if info >= IS_REPLY {
         TUPLE_ORIG
@@ -176,8 +176,8 @@ fn be32_at(bytes: &[u8], at: usize) -> Option<u32> {
     u32_at(bytes, at).map(u32::from_be)
 }
 
-/// Makes us the owner of a queue that keeps at most `length` packets and lets further ones pass;
-/// `sequence` is the first of the two requests, each of which is answered.
+/// Binds a queue that holds at most `length` packets and lets further ones pass. There are two
+/// requests, numbered from `sequence`; the kernel answers each.
 pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
     let message = begin(out, CONFIG, ACK, queue, sequence);
     attribute(out, CFG_CMD, &[BIND, 0, 0, 0]);
@@ -195,7 +195,7 @@ pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
     finish(out, message);
 }
 
-/// Requests the connections of this queue's packets, with an acknowledgement.
+/// Asks for the connections of this queue's packets. The kernel acknowledges the request.
 pub fn with_connections(out: &mut Vec<u8>, queue: u16, sequence: u32) {
     let message = begin(out, CONFIG, ACK, queue, sequence);
     attribute(out, CFG_MASK, &CONNECTIONS.to_be_bytes());
@@ -203,15 +203,15 @@ pub fn with_connections(out: &mut Vec<u8>, queue: u16, sequence: u32) {
     finish(out, message);
 }
 
-/// Sets how many packets this queue keeps.
+/// Sets how many packets this queue holds.
 pub fn resize(out: &mut Vec<u8>, queue: u16, length: u32) {
     let message = begin(out, CONFIG, 0, queue, 0);
     attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());
     finish(out, message);
 }
 
-/// Lets all packets go that a queue holds up to the one with the number `last`, which ends the
-/// message, and those that come pass: a queue that has no room fails open.
+/// Accepts all packets that a queue holds up to number `last`, and lets further ones pass, since a
+/// queue of length 0 fails open. The number `last` is at the end of the message.
 pub fn open(out: &mut Vec<u8>, queue: u16, last: u32) {
     resize(out, queue, 0);
     let message = begin(out, VERDICT_BATCH, 0, queue, 0);
@@ -224,17 +224,17 @@ pub fn open(out: &mut Vec<u8>, queue: u16, last: u32) {
     finish(out, message);
 }
 
-/// Lets a packet go, with other bytes than it came with if `bytes` has some.
+/// Accepts a packet, with its content replaced by `bytes` if there are some.
 pub fn accept(out: &mut Vec<u8>, queue: u16, id: u32, bytes: Option<&[u8]>) {
     verdict(out, queue, id, ACCEPT, bytes);
 }
 
-/// Gives a packet up.
+/// Drops a packet.
 pub fn drop(out: &mut Vec<u8>, queue: u16, id: u32) {
     verdict(out, queue, id, DROP, None);
 }
 
-/// Where a piece of whole messages ends that begins at `from` and has about `most` bytes.
+/// End of a piece of whole messages that begins at `from` and has about `most` bytes.
 pub fn piece(out: &[u8], from: usize, most: usize) -> usize {
     let mut to = from;
     while let Some(length) = u32_at(out, to) {

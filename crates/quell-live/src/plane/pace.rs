@@ -1,4 +1,4 @@
-//! A loop's clock, and how it waits: it sleeps, then looks at the clock for the last stretch.
+//! A loop's clock and its waiting: it sleeps, then polls the clock for the last stretch.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -8,25 +8,23 @@ use quell_qdisc::{MS, Nanos, SEC, US, num};
 use crate::plane::link::LiveLink;
 use crate::system::sys;
 
-/// The longest sleep: how soon a loop hears that it is to stop.
+/// Longest sleep, which bounds the time until a loop notices that it must stop.
 const NAP: Nanos = 20 * MS;
-/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most
-/// this long.
+/// Most time before a deadline that is spent polling the clock, since sleeps are inexact.
 const SPIN: Nanos = 60 * US;
-/// A queue on a fast link is emptied in batchs of at most this long: packets that leave together
-/// cost much less.
+/// Longest time for which packets of a fast link are collected, to leave as a batch: this costs
+/// much less CPU time.
 const BATCH: Nanos = 50 * US;
 
-/// When the loop began, and how well it sleeps.
+/// A loop's clock, and how exact its sleeps are.
 pub struct Pace {
     began: Instant,
-    /// How much longer sleeps take than they should, lately: so long before a deadline the loop is
-    /// awake.
+    /// Time by which recent sleeps were too long, ns. The loop wakes that much before a deadline.
     oversleep: Nanos,
 }
 
 impl Pace {
-    /// Time 0 is now.
+    /// Starts a clock at 0.
     pub fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -34,22 +32,23 @@ impl Pace {
         }
     }
 
-    /// When time 0 was.
+    /// Instant of time 0.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// Nanoseconds since the beginning.
+    /// Time since the start, ns.
     pub fn now(&self) -> Nanos {
         num::low_u64(self.began.elapsed().as_nanos())
     }
 
-    /// Sleeps, then looks at the clock, until something is due at the link or `backend` can be
-    /// read.
+    /// Waits, first asleep, then polling the clock, until the link has an event or `backend` is
+    /// readable.
     pub fn rest(&mut self, link: &LiveLink, backend: BorrowedFd<'_>) {
         let first = link.next();
         let now = self.now();
-        // At most a quarter of a packet's time: a fast link must not cost a whole core.
+        // The polling takes at most a quarter of a packet's time, so that a fast link does not cost
+        // a whole core.
         let packet = 1514 * 8 * SEC / link.rate_bps(now).max(1);
         let punctual = first == link.next_send();
         let batch = match packet < BATCH {
@@ -73,7 +72,7 @@ impl Pace {
         }
         let sleep = (left - spin).min(NAP);
         if !sys::readable(backend, Duration::from_nanos(sleep)) {
-            // The longest of late, forgotten by and by.
+            // The longest recent excess, which decays by a sixteenth per sleep.
             let over = self.now().saturating_sub(now + sleep);
             self.oversleep = over.max(self.oversleep - self.oversleep / 16);
         }

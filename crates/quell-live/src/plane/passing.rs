@@ -1,5 +1,5 @@
-//! The TCP timestamps of both directions of an interface: each direction has a loop, and the
-//! controllers of both hear what they tell.
+//! TCP timestamps of both directions of an interface. Each direction has a loop that reports
+//! segments; the controllers of both get the delays computed from them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use quell_qdisc::{Nanos, num};
 use super::shared::Watch;
 use crate::packet::header::{Class, Key, random_key};
 
-/// What both loops read and write. Its clock is its own: each loop has another.
+/// State shared by both loops. It has its own clock, since each loop's clock differs.
 #[derive(Clone)]
 pub struct Passing {
     passive: Arc<Mutex<Passive>>,
@@ -20,7 +20,7 @@ pub struct Passing {
 }
 
 impl Passing {
-    /// For these loops.
+    /// Passes delays to these loops.
     pub fn new(loops: Vec<Watch>) -> Self {
         Self {
             passive: Arc::default(),
@@ -30,8 +30,8 @@ impl Passing {
         }
     }
 
-    /// The segment that a packet of a direction is, by the names of its far host and its
-    /// connection.
+    /// The packet's TCP timestamps, with hashes of its far host and its connection; `back`: it
+    /// comes from the line.
     pub fn segment(&self, class: &Class, back: bool) -> Option<Stamped> {
         let stamps = class.stamps?;
         Some(Stamped {
@@ -47,15 +47,15 @@ impl Passing {
         num::low_u64(self.began.elapsed().as_nanos())
     }
 
-    /// A segment has left for the line, after a time in the shaper.
+    /// Records that a segment has left for the line, after `waited` ns in the shaper.
     pub fn left(&self, waited: Nanos, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
-        // The clock is read by who has the lock: times never run backwards.
+        // The clock is read under the lock, so that recorded times never run backwards.
         let now = self.now();
         passive.left(now, now.saturating_sub(waited), segment);
     }
 
-    /// A segment has come from the line.
+    /// Records that a segment has come from the line; passes the delay that it shows to the loops.
     pub fn came(&self, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
         let delay = passive.came(self.now(), segment);

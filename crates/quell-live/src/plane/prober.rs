@@ -1,5 +1,5 @@
-//! Sockets for echo requests to the reflectors that the operator names, and the thread that asks
-//! them for `quell live`.
+//! Sockets for ICMP requests to the reflectors that the operator names, and the thread of
+//! `quell live` that sends them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,19 +17,19 @@ use crate::firewall;
 use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, ReflectorStats};
 use crate::system::{host, sandbox, sys};
 
-/// Most packets that are read at a time, and how long is waited then: who floods us takes a share
-/// of one core at most.
+/// Most packets read from a socket at a time, and the pause after so many, so that a flood costs
+/// only a share of one core.
 const READS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
-/// Without an answer for so long, the operator is told.
+/// Time without an answer after which the operator is told.
 const QUIET: Duration = Duration::from_secs(10);
-/// The longest wait: how soon the thread hears that it is to end.
+/// Longest wait, which bounds the time until the thread notices that it must stop.
 const NAP: Nanos = 50 * MS;
 
-/// What `--reflector` names: addresses, each once.
+/// Parses the values of `--reflector`; duplicates are removed.
 ///
 /// # Errors
-/// If one is no address, or cannot be asked, or there are too many.
+/// If one is no address or not that of a single host, or there are too many.
 pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     let mut all: Vec<IpAddr> = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')) {
@@ -57,23 +57,23 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(all)
 }
 
-/// The reflectors and the sockets to them, one for each family.
+/// The reflectors, and the sockets to them, one for each address family.
 #[derive(Debug)]
 pub struct Reflectors {
     prober: Prober<fn() -> Option<u32>>,
     sockets: [Option<UdpSocket>; 2],
     began: Nanos,
     woken: Nanos,
-    /// No answer was read yet.
+    /// Whether no answer has been read yet.
     fresh: bool,
 }
 
 impl Reflectors {
-    /// Opens sockets whose packets are excluded from quell's queues, and leave by `device` if there
-    /// is one. At an HTB with this handle they pass by all classes. Each reflector is asked once.
+    /// Opens sockets whose packets bypass quell's queues and leave by `device`, if given. At the
+    /// HTB with handle `htb` they bypass all classes. Sends one request to each reflector.
     ///
     /// # Errors
-    /// If the kernel refuses, or a filter of this machine denies packets to one of them.
+    /// If the kernel refuses a socket, or a filter of this machine denies packets to a reflector.
     pub fn open(
         addresses: &[IpAddr],
         device: Option<&str>,
@@ -128,9 +128,9 @@ impl Reflectors {
         Ok(())
     }
 
-    /// What can be read when answers come.
+    /// Descriptors that are readable when answers arrive.
     pub fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        // Where there is a flood, what comes is left for a moment.
+        // During a flood nothing is read until the pause is over.
         if self.woken > sys::monotonic() {
             return [None; 2];
         }
@@ -138,7 +138,7 @@ impl Reflectors {
         [four, six].map(|socket| socket.as_ref().map(|socket| socket.as_fd()))
     }
 
-    /// When [`Self::turn`] is to be called next, on the monotonic clock.
+    /// Time at which [`Self::turn`] must be called next, on the monotonic clock, ns.
     pub fn due(&self) -> Nanos {
         let due = self.began + self.prober.due();
         if self.woken > sys::monotonic() {
@@ -148,14 +148,15 @@ impl Reflectors {
         }
     }
 
-    /// Sends what is due and reads what came. A request that cannot be sent has no answer.
+    /// Sends a request if one is due, and reads answers. A request that cannot be sent counts as
+    /// unanswered.
     pub fn turn(&mut self, mut each: impl FnMut(Answer)) {
         let now = sys::monotonic().saturating_sub(self.began);
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
-        // Answers that came while loops were starting waited in the socket, and their delays
-        // include that wait.
+        // The first answers are discarded: they waited in the socket while the loops started, and
+        // their delays include that wait.
         let stale = std::mem::take(&mut self.fresh);
         let mut packet = [0; 256];
         for socket in self.sockets.iter().flatten() {
@@ -171,7 +172,7 @@ impl Reflectors {
                     continue;
                 }
                 let packet = &packet[..length];
-                // A raw socket of IPv4 has the IP header, one of IPv6 has not.
+                // A raw IPv4 socket delivers the IP header, a raw IPv6 socket does not.
                 let header = match from {
                     SocketAddr::V4(_) => {
                         packet.first().map_or(0, |byte| 4 * usize::from(byte & 15))
@@ -192,7 +193,7 @@ impl Reflectors {
         self.prober.seen().map(|(_, seen)| seen.answered).sum()
     }
 
-    /// What is known of each reflector.
+    /// Statistics of each reflector.
     pub fn seen(&self) -> Vec<(IpAddr, ReflectorStats)> {
         self.prober.seen().collect()
     }
@@ -203,7 +204,7 @@ impl Reflectors {
 pub struct ReflectorTable(Arc<Mutex<Vec<(IpAddr, ReflectorStats)>>>);
 
 impl ReflectorTable {
-    /// As JSON: a row for each.
+    /// The statistics as JSON, an object for each reflector.
     pub fn json(&self) -> Value {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let row = |(address, seen): &(IpAddr, ReflectorStats)| {
@@ -236,7 +237,7 @@ pub struct Reachability {
 }
 
 impl Reachability {
-    /// Begins to listen; without answers the loops go by the `traffic`, or by nothing.
+    /// `traffic`: without answers the control loops use the timestamps of TCP traffic.
     pub fn new(traffic: bool) -> Self {
         Self {
             traffic,
@@ -246,7 +247,7 @@ impl Reachability {
         }
     }
 
-    /// What is new, by how many answers there were so far.
+    /// A message if reachability has changed, given the number of answers so far.
     pub fn message(&mut self, answered: u64, now: Instant) -> Option<&'static str> {
         let came = answered != self.answered;
         if came {
@@ -275,7 +276,7 @@ impl Reachability {
     }
 }
 
-/// The thread that sends probes.
+/// The thread that sends requests to the reflectors.
 #[derive(Debug)]
 pub struct ProbeThread {
     stop: Arc<AtomicBool>,
@@ -283,11 +284,11 @@ pub struct ProbeThread {
 }
 
 impl ProbeThread {
-    /// Asks the reflectors until it is stopped; the loops are told of answers, each with whether it
-    /// has the way back.
+    /// Starts the thread. It passes each answer to the loops, of which each has a flag: true for
+    /// ingress.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(
         mut reflectors: Reflectors,
         loops: Vec<(bool, Watch)>,
@@ -320,7 +321,7 @@ impl ProbeThread {
         Ok(Self { stop, thread })
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the thread and waits for its end.
     pub fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.join();

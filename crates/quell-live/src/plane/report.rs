@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::plane::link::LiveLink;
 
-/// A packet that leaves more than this after its due time counts as a missed opportunity to send.
+/// Delay after its due time from which a packet's departure counts as a missed opportunity to send,
+/// ns.
 pub const LATE: Nanos = MS;
 
 /// The record of a simulated run, extended by measures of the machine.
@@ -16,32 +17,32 @@ pub struct Record {
     /// The keys of a simulated run; [`LiveLink::record`] says which of them are empty.
     #[serde(flatten)]
     pub run: Run,
-    /// How the machine kept up.
+    /// How well the machine kept up.
     pub live: MachineReport,
 }
 
-/// How well the machine kept up.
+/// Measures of how well the machine kept up with the link.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct MachineReport {
     /// Packets that left more than 1 ms ([`LATE`]) after the time that the link's rate gave them.
     pub missed: u64,
-    /// Time from a packet's due time to its departure, ms.
+    /// Times from packets' due times to their departures, ms.
     pub late_ms: Summary,
     /// Packets that were discarded before the queue: no free buffer, or a frame that cannot be
     /// parsed or split into packets.
     pub refused: u64,
-    /// Packets that could not be written to the other side's device.
+    /// Packets that could not be written to the outgoing device.
     pub unsent: u64,
-    /// Marks written into packets that were then sent.
+    /// Packets sent with a mark that quell wrote.
     pub marks_sent: u64,
     /// Packets read from the device.
     pub read: u64,
-    /// Packets written to the other side's device.
+    /// Packets written to the outgoing device.
     pub sent: u64,
     /// Successful writes. Segments of a connection that leave at the same time may be written as
     /// one large frame.
     pub frames: u64,
-    /// Packets still on the wire, in the queue or on the line at the end.
+    /// Packets still in the link at the end: delayed before the queue, queued, or on the line.
     pub inside: u64,
     /// Whether the loop had real-time priority.
     pub realtime: bool,

@@ -1,4 +1,4 @@
-//! Snapshots of loops while they run, messages to loops, and the task that each works on.
+//! Shared state of a loop and the main thread: snapshots, messages to the loop, and its task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,23 +15,23 @@ use super::pace::Pace;
 use crate::packet::echo::Answer;
 use crate::plane::link::{LiveLink, Params, View};
 
-/// Most answers of reflectors and delays of the traffic that wait for a loop.
+/// Most answers of reflectors and delays of TCP traffic that may wait for a loop.
 const MAX_FEEDBACK: usize = 64;
-/// What has been learned is kept for so many different words, those used last: in memory and in
-/// files.
+/// Most tables of LearnQueue that are kept, in memory and in files: those of the queue words used
+/// last.
 pub const MAX_TABLES: usize = 8;
 
-/// A snapshot of a loop, or of all loops of a direction while they run.
+/// A snapshot of a running loop, or of all loops of a direction.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
     /// The link's last 100 ms and its totals since the last change of its parameters.
     #[serde(flatten)]
     pub link: View,
-    /// Packets that came so far.
+    /// Packets that arrived so far.
     pub read: u64,
     /// Packets sent so far.
     pub sent: u64,
-    /// Packets that the discipline gave up so far.
+    /// Packets that the discipline dropped so far.
     pub dropped: u64,
     /// Packets sent so far with a mark that quell wrote.
     pub marked: u64,
@@ -40,26 +40,27 @@ pub struct Snapshot {
     pub passed: u64,
     /// Packets held now.
     pub held: u64,
-    /// Packets that came and were refused: no memory, or a large frame that cannot be separated.
+    /// Arrived packets that were discarded before the queue: no memory, or a large frame that
+    /// cannot be split.
     pub refused: u64,
-    /// Of `sent`, those that the other side's device did not take.
+    /// Packets among `sent` that the outgoing device did not accept.
     pub unsent: u64,
     /// Times that the loop stalled and the watchdog let packets pass.
     pub stalls: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
-    /// The queue's words.
+    /// Queue words.
     pub queue: String,
-    /// Why the queue works no more, where another crate brought it: packets pass.
+    /// Why a queue of another crate has failed; packets then pass without delay or limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Packets that came to each loop, where there are several.
+    /// Packets that arrived at each loop, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_by_loop: Vec<u64>,
 }
 
 impl Snapshot {
-    /// This one and that of another loop.
+    /// Combines the snapshots of two loops.
     fn and(self, other: &Self) -> Self {
         Self {
             link: self.link.and(other.link),
@@ -80,17 +81,17 @@ impl Snapshot {
     }
 }
 
-/// What a loop works on.
+/// A loop's task: the link's parameters.
 #[derive(Clone)]
 pub struct Task {
     pub(super) params: Params,
-    /// The line that all loops of the direction send on, and when its time began; None where there
-    /// is one loop only.
+    /// Line that all loops of the direction share, and the instant of its time 0; `None` with a
+    /// single loop.
     line: Option<(Arc<Line>, Instant)>,
 }
 
 impl Task {
-    /// For each of so many loops of a direction.
+    /// A task for each of `loops` loops of a direction.
     pub fn new(params: Params, loops: usize) -> Self {
         let line = match params.rate {
             Rate::Constant(bps) if loops > 1 => Some((Arc::new(Line::new(bps)), Instant::now())),
@@ -99,11 +100,11 @@ impl Task {
         Self { params, line }
     }
 
-    /// An idle link whose time begins with `pace`, for a backend that holds so many packets.
-    /// LearnQueue starts from what it has learned on another link.
+    /// An idle link whose time 0 is that of `pace`, for a backend that holds `capacity` packets.
+    /// LearnQueue starts from the table `learned`.
     pub fn link(&self, pace: &Pace, capacity: u32, learned: Option<Table>) -> LiveLink {
         let mut params = self.params.clone();
-        // Words that no longer name LearnQueue have no use for its table.
+        // The table is ignored if the words no longer name LearnQueue.
         if let Some(table) = learned
             && let Ok(queue) = params.queue.clone().with_table(Arc::new(table))
         {
@@ -123,9 +124,9 @@ impl Task {
 
 /// Feedback for a loop's controller.
 pub enum Feedback {
-    /// A reflector's answer, and whether packets of the loop's direction come back with it.
+    /// A reflector's answer; true if the loop's direction is that of the answers (ingress).
     Answer(Answer, bool),
-    /// What the traffic's own segments show.
+    /// A delay that TCP traffic's own segments show.
     Delay(Delay),
 }
 
@@ -134,28 +135,28 @@ pub struct Shared {
     pub stop: AtomicBool,
     pub open: AtomicBool,
     pub change: Mutex<Option<Task>>,
-    /// For the controller.
+    /// Feedback that the controller has not got yet.
     pub heard: Mutex<Vec<Feedback>>,
     pub snapshot: Mutex<Snapshot>,
-    /// Whether `learned` is to be brought up to date.
+    /// Set to request an update of `learned`.
     pub wanted: AtomicBool,
-    /// What LearnQueue has learned with each of its words: the present ones at the loop's end or
-    /// when that was last wanted, others when the words changed.
+    /// LearnQueue's tables by queue words: for the present words as of the last request or the
+    /// loop's end, for others as of their replacement.
     pub learned: Mutex<Vec<Learned>>,
 }
 
 /// What LearnQueue has learned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
-    /// The queue's words.
+    /// Queue words.
     pub words: String,
-    /// Its table.
+    /// Table that LearnQueue has learned with these words.
     pub table: Table,
 }
 
 impl Shared {
-    /// Shows a snapshot. Only the `last` one waits for who reads the one before: a thread that
-    /// answers questions may be kept from its processor for long, and packets must not wait for it.
+    /// Publishes a snapshot. Only the `last` one waits for a reader of the one before: the reading
+    /// thread may be off its CPU for long, and packets must not wait for it.
     pub fn show(&self, snapshot: &Snapshot, last: bool) {
         match self.snapshot.try_lock() {
             Ok(mut shown) => shown.clone_from(snapshot),
@@ -164,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Shows what a queue has learned; only the `last` one waits, as above.
+    /// Publishes what a queue has learned; as above, only the `last` one waits.
     pub fn show_learned(&self, learned: impl FnOnce() -> Option<Learned>, last: bool) {
         match self.learned.try_lock() {
             Ok(mut shown) => keep(&mut shown, learned()),
@@ -174,8 +175,8 @@ impl Shared {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Shows what a queue has learned whose words change now; returns what one with the new words
-    /// has learned.
+    /// Publishes what a queue has learned when its words change; returns the table learned with the
+    /// new `words`, if there is one.
     pub fn exchange(&self, learned: Option<Learned>, words: &str) -> Option<Table> {
         let mut shown = lock(&self.learned);
         let known = |learned: &Learned| learned.words == words;
@@ -186,7 +187,8 @@ impl Shared {
     }
 }
 
-/// Replaces what has been learned with the same words, or else what is oldest if there is too much.
+/// Puts a table in front, replacing that of the same words or, if there are [`MAX_TABLES`], the
+/// oldest.
 fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
     let Some(learned) = learned else {
         return;
@@ -196,42 +198,42 @@ fn keep(shown: &mut Vec<Learned>, learned: Option<Learned>) {
     shown.insert(0, learned);
 }
 
-/// Reads the state of a loop, also after its end. A loop that replaces an earlier one continues its
+/// Access to a loop's state, also after its end. A loop that replaces an earlier one continues its
 /// counts.
 #[derive(Clone, Default)]
 pub struct Watch(pub Arc<Shared>);
 
 impl Watch {
-    /// A snapshot of it.
+    /// The loop's last snapshot.
     pub fn snapshot(&self) -> Snapshot {
         lock(&self.0.snapshot).clone()
     }
 
-    /// Passes a reflector's answer to its controller, and whether packets of its direction come
-    /// back with it. While the loop is stalled, answers beyond [`MAX_FEEDBACK`] are discarded.
+    /// Passes a reflector's answer to the controller; `back`: the loop's direction is that of the
+    /// answers (ingress). While the loop is stalled, answers beyond [`MAX_FEEDBACK`] are discarded.
     pub fn hear(&self, answer: &Answer, back: bool) {
         self.tell(Feedback::Answer(*answer, back));
     }
 
-    /// Tells its controller of a delay, in the same way.
+    /// Passes a delay to the controller, in the same way.
     pub fn hear_delay(&self, delay: Delay) {
         self.tell(Feedback::Delay(delay));
     }
 
-    /// Asks for what its queue has learned, which [`Watch::learned`] returns after the loop's next
-    /// look.
+    /// Requests what the queue has learned. [`Watch::learned`] returns it after the loop's next
+    /// snapshot.
     pub fn want_learned(&self) {
         self.0.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// What its queues had learned when that was last wanted, when their words changed, or at the
+    /// What the loop's queues had learned at the last request, when their words changed, or at the
     /// loop's end.
     pub fn learned(&self) -> Vec<Learned> {
         lock(&self.0.learned).clone()
     }
 
-    /// Has the next queue with these words start from what another has learned, unless one of the
-    /// loop's own has had them.
+    /// Makes the next queue with these words start from this table, unless a queue of the loop has
+    /// had the words already.
     pub fn start_from(&self, learned: &Learned) {
         let mut shown = lock(&self.0.learned);
         if shown.iter().all(|own| own.words != learned.words) {
@@ -252,17 +254,17 @@ impl Watch {
 pub struct Watches(pub Vec<Watch>);
 
 impl Watches {
-    /// For so many loops.
+    /// Watches for `loops` loops.
     pub fn new(loops: usize) -> Self {
         Self((0..loops).map(|_| Watch::default()).collect())
     }
 
-    /// That at one of its loops.
+    /// The watch of one loop.
     pub fn of(&self, number: usize) -> Watch {
         self.0.get(number).cloned().unwrap_or_default()
     }
 
-    /// A snapshot of all of them together.
+    /// A combined snapshot of all loops.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshots = self.0.iter().map(Watch::snapshot);
         let first = snapshots.next().unwrap_or_default();
@@ -272,7 +274,7 @@ impl Watches {
         let mut read = vec![first.read];
         let all = snapshots.fold(first, |all, snapshot| {
             read.push(snapshot.read);
-            // A loop that does not run has no rate and no priority.
+            // A loop that does not run has no rate and no priority, and is left out.
             match snapshot.link.capacity_mbps > 0.0 || snapshot.read > 0 {
                 true => all.and(&snapshot),
                 false => all,
@@ -285,7 +287,7 @@ impl Watches {
     }
 }
 
-/// Whoever panicked with it leaves what is in it.
+/// Locks, also after a thread has panicked with the lock held.
 pub fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

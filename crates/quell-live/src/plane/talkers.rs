@@ -1,26 +1,24 @@
-//! Who sends most: the flows and hosts with the most bytes of the last second, in memory that no
-//! traffic enlarges.
+//! Top talkers: the flows and hosts with the most bytes of the last second, in bounded memory.
 //!
 //! Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in
-//! Data Streams", ICDT 2005 (Space-Saving). Who sends more than one part in `KEPT` of a second's
-//! bytes is found, however many others there are. What is shown of it is the part of its count that
-//! is certain.
+//! Data Streams", ICDT 2005 (Space-Saving). A flow or host with more than 1/`KEPT` of a second's
+//! bytes is always found, however many others there are. The count shown for it is a lower bound.
 
 use quell_qdisc::{Nanos, SEC};
 
 use crate::packet::header::{Host, Tuple};
 
-/// Counters per second.
+/// Counters for flows, and for hosts.
 const KEPT: usize = 64;
 /// Flows and hosts that are shown.
 const SHOWN: usize = 8;
 const WINDOW: Nanos = SEC;
 
-/// Counters of the most frequent keys.
+/// Byte counters of the most frequent keys.
 #[derive(Clone, Debug)]
 struct Top<K> {
     counts: Vec<Count<K>>,
-    /// The counter that was used last: packets come in trains.
+    /// Index of the counter used last, since packets arrive in trains.
     last: usize,
 }
 
@@ -28,7 +26,7 @@ struct Top<K> {
 struct Count<K> {
     key: K,
     bytes: u64,
-    /// Of `bytes`, those that may be of keys that had this counter before.
+    /// Part of `bytes` that may belong to earlier keys of this counter.
     uncertain: u64,
 }
 
@@ -49,7 +47,8 @@ impl<K: Copy + Eq> Top<K> {
         self.counts[self.last].bytes += bytes;
     }
 
-    /// This key's counter: its own, a new one, or that of who has sent least.
+    /// Index of this key's counter: its own, a new one, or else the one with the fewest bytes,
+    /// which it takes over.
     fn place(&mut self, key: K) -> usize {
         let (mut least, mut fewest) = (0, u64::MAX);
         for (k, count) in self.counts.iter().enumerate() {
@@ -73,7 +72,7 @@ impl<K: Copy + Eq> Top<K> {
         least
     }
 
-    /// The largest, and all begin again.
+    /// The largest counts; all counters are cleared.
     fn take(&mut self) -> Largest<K> {
         let mut largest = Largest([None; SHOWN]);
         for count in self.counts.drain(..) {
@@ -94,12 +93,12 @@ impl<K> Default for Largest<K> {
 }
 
 impl<K: Copy + Eq> Largest<K> {
-    /// Each with its bytes.
+    /// The keys with their bytes.
     pub fn iter(&self) -> impl Iterator<Item = (K, u64)> + '_ {
         self.0.iter().flatten().copied()
     }
 
-    /// One more, if it is among the largest.
+    /// Inserts a key, if it is among the largest.
     fn add(&mut self, key: K, bytes: u64) {
         let behind = |slot: &Option<(K, u64)>| slot.is_none_or(|(_, less)| less < bytes);
         if let Some(at) = self.0.iter().position(behind) {
@@ -108,7 +107,7 @@ impl<K: Copy + Eq> Largest<K> {
         }
     }
 
-    /// Both of two links; who is at both has the sum.
+    /// Combines the keys of two links; the bytes of a key at both are added.
     fn and(self, other: Self) -> Self {
         let at = |all: &Self, key| all.iter().find(|(k, _)| *k == key).map_or(0, |(_, n)| n);
         let mut both = Self::default();
@@ -122,17 +121,17 @@ impl<K: Copy + Eq> Largest<K> {
     }
 }
 
-/// The flows and hosts of the last full second.
+/// The largest flows and hosts of the last full second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TopTalkers {
-    /// Bytes per second of IP that arrived.
+    /// Flows, with their arriving IP bytes per second.
     pub flows: Largest<Tuple>,
-    /// The same of hosts; a packet counts for its source and its destination.
+    /// Hosts, with the same; a packet counts for its source and its destination.
     pub hosts: Largest<Host>,
 }
 
 impl TopTalkers {
-    /// Those of two links that share a line.
+    /// Combines those of two links that share a line.
     pub fn and(self, other: Self) -> Self {
         Self {
             flows: self.flows.and(other.flows),
@@ -141,7 +140,7 @@ impl TopTalkers {
     }
 }
 
-/// Counts who sends.
+/// Counts the bytes of flows and hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Talkers {
     flows: Top<Tuple>,
@@ -151,7 +150,7 @@ pub struct Talkers {
 }
 
 impl Talkers {
-    /// A packet arrived, or several of a flow.
+    /// Counts one or more packets of a flow, `bytes` in total.
     pub fn heard(&mut self, now: Nanos, flow: Tuple, bytes: u64) {
         self.turn(now);
         self.flows.add(flow, bytes);
@@ -160,7 +159,7 @@ impl Talkers {
         }
     }
 
-    /// The last full second.
+    /// The largest of the last full second.
     pub fn top(&mut self, now: Nanos) -> TopTalkers {
         self.turn(now);
         self.top
@@ -176,7 +175,7 @@ impl Talkers {
             flows: self.flows.take(),
             hosts: self.hosts.take(),
         };
-        // What was counted is of the second that is full only if no other one lies between.
+        // The counts belong to the last full second only if no whole second has passed since.
         self.top = if seconds == 1 {
             taken
         } else {

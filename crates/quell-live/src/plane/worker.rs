@@ -1,8 +1,8 @@
-//! A loop of one direction of an interface: the kernel holds its packets, and the link decides when
-//! to send or drop each.
+//! The packet loop of one direction of an interface: the kernel holds the packets, and the link
+//! decides when to send or drop each.
 //!
-//! A direction has one loop, or one per processor that was named. Each flow stays at one of them,
-//! each has a queue of its own, and all send on one line, whose rate they share exactly.
+//! A direction has one loop, or one per CPU in `--cpu`. Each flow stays at one loop, each loop has
+//! its own queue, and all send on one line, whose rate they share exactly.
 //!
 //! If this process ends, traffic continues: the rule accepts packets when no program reads the
 //! queue, and a full queue accepts what exceeds its length. Only the packets that the kernel holds
@@ -27,22 +27,22 @@ use crate::plane::report::LATE;
 use crate::system::watchdog::Heartbeat;
 use crate::system::{host, sandbox, sys};
 
-/// The kernel's queue holds at least this many packets, so that the discipline is what drops.
+/// Smallest length of the kernel's queue, packets, so that the discipline and not the kernel drops.
 const MIN_KERNEL_LENGTH: u32 = 65_536;
 
-/// The parts of the process that a worker is connected to.
+/// A worker's connections to the rest of the process.
 pub struct WorkerContext {
-    /// Reports to the watchdog.
+    /// Heartbeat for the watchdog.
     pub heartbeat: Heartbeat,
-    /// Where looks at it come from.
+    /// State that the main thread reads.
     pub watch: Watch,
-    /// The processor that it stays on.
+    /// CPU on which the loop runs; `None`: any.
     pub cpu: Option<usize>,
-    /// Where it tells of TCP's timestamps, and whether its packets come from the line.
+    /// Receiver of TCP timestamps, and whether the loop's packets come from the line.
     pub passing: Option<(Passing, bool)>,
 }
 
-/// A running loop.
+/// Handle of a running loop.
 pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
@@ -50,7 +50,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts to decide on the packets of a backend. `free`: send every packet immediately.
+    /// Starts the loop for the packets of a backend. `free`: send every packet immediately.
     pub fn start(
         backend: impl InterfaceBackend,
         task: Task,
@@ -112,24 +112,24 @@ impl Worker {
         })
     }
 
-    /// What looks at it, from any thread.
+    /// Access to the loop's state from any thread.
     pub fn watch(&self) -> Watch {
         Watch(self.shared.clone())
     }
 
-    /// Gives it a new link; the packets that are held go into the new queue, in the order in which
-    /// they came.
+    /// Gives the loop a new link. The held packets move to the new queue in the order of their
+    /// arrival.
     pub fn change(&self, task: Task) {
         *lock(&self.shared.change) = Some(task);
     }
 
-    /// Sends all held packets in the order in which they arrived, and from now on every packet
-    /// immediately.
+    /// Makes the loop send all held packets in the order of their arrival, and from now on every
+    /// packet immediately.
     pub fn open(&self) {
         self.shared.open.store(true, Ordering::Relaxed);
     }
 
-    /// How often the loop has come round.
+    /// Turns that the loop has made.
     pub fn turns(&self) -> u32 {
         self.heartbeat.turns()
     }
@@ -139,32 +139,32 @@ impl Worker {
         !self.thread.is_finished()
     }
 
-    /// Opens it and has it end.
+    /// Opens the loop and makes it end.
     pub fn stop(&self) {
         self.open();
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the loop and waits for its end.
     pub fn finish(self) {
         self.stop();
         let _ = self.thread.join();
     }
 }
 
-/// How many packets the kernel may keep: more than the discipline does.
+/// Length of the kernel's queue, packets: more than the discipline holds.
 pub fn kernel_length(params: &Params) -> u32 {
     most_packets(params)
         .saturating_add(1)
         .max(MIN_KERNEL_LENGTH)
 }
 
-/// What a link's queue starts from, if it learns while it runs.
+/// The table from which a link's queue starts, if it is a LearnQueue.
 pub fn untrained(params: &Params) -> Option<Table> {
     LiveLink::new(params.clone()).learned()
 }
 
-/// How many packets a link's queue may hold.
+/// Most packets that a link's queue may hold.
 pub fn most_packets(params: &Params) -> u32 {
     LiveLink::new(params.clone()).most_packets()
 }
@@ -176,18 +176,17 @@ struct Loop<D> {
     link: LiveLink,
     pace: Pace,
     parser: Parser,
-    /// The packets that are held, by their places: the number of each one's arrival.
+    /// Held packets by place, each with its number in the order of arrival.
     slots: Vec<Option<(u64, Live)>>,
     passing: Option<(Passing, bool)>,
-    /// What those that are held say of TCP's timestamps, by their places, where they go to the
-    /// line.
+    /// TCP timestamps of held packets by place, if the packets go to the line.
     segments: Vec<Option<Stamped>>,
     arrived: Vec<Arrived>,
     snapshot: Snapshot,
-    /// Packets that were refused and unsent before this loop began.
+    /// Packets refused and unsent before this loop began.
     refused: u64,
     unsent: u64,
-    /// Packets that were sent more than [`LATE`] after they were due.
+    /// Packets sent more than [`LATE`] after they were due.
     missed: u64,
 }
 
@@ -239,7 +238,8 @@ impl<D: InterfaceBackend> Loop<D> {
                     shared.show_learned(|| self.learned(), stop);
                 }
             }
-            // What the kernel holds when a queue's socket closes is lost: everything is read first.
+            // Packets that the kernel still holds when the socket closes are lost, so all are read
+            // first.
             if stop && !more {
                 return;
             }
@@ -249,7 +249,7 @@ impl<D: InterfaceBackend> Loop<D> {
         }
     }
 
-    /// Takes in what was read.
+    /// Hands the packets that were read to the link, or sends them if the loop is `open`.
     fn take(&mut self, open: bool) {
         let now = self.pace.now();
         for arrived in self.arrived.drain(..) {
@@ -310,21 +310,21 @@ impl<D: InterfaceBackend> Loop<D> {
         }
     }
 
-    /// What the queue has learned.
+    /// The queue's words and the table that it has learned.
     fn learned(&self) -> Option<Learned> {
         let words = self.snapshot.queue.clone();
         let learned = |table| Learned { words, table };
         self.link.learned().map(learned)
     }
 
-    /// The packets that are held, in the order of their arrival.
+    /// The held packets in the order of their arrival.
     fn held(&self) -> Vec<(u64, Live)> {
         let mut held: Vec<_> = self.slots.iter().flatten().copied().collect();
         held.sort_unstable_by_key(|(arrival, _)| *arrival);
         held
     }
 
-    /// Lets everything go.
+    /// Sends all held packets.
     fn release(&mut self) {
         self.empty(|backend, place| {
             backend.accept(place, Change::NONE);
@@ -332,7 +332,7 @@ impl<D: InterfaceBackend> Loop<D> {
         self.backend.flush();
     }
 
-    /// Begins afresh after packets passed without us.
+    /// Starts again after packets bypassed the loop.
     fn retake(&mut self) {
         self.empty(InterfaceBackend::let_go);
         let passed = self.backend.retake();
@@ -343,7 +343,7 @@ impl<D: InterfaceBackend> Loop<D> {
         self.snapshot.passed += passed;
     }
 
-    /// Lets go of all that is held, in the order of its arrival; the link begins afresh.
+    /// Releases all held packets in the order of their arrival, and starts a new link.
     fn empty(&mut self, let_go: impl Fn(&mut D, u32)) {
         for (_, packet) in self.held() {
             self.snapshot.sent += 1;
@@ -356,14 +356,14 @@ impl<D: InterfaceBackend> Loop<D> {
         self.begin(learned);
     }
 
-    /// A link for the present task; its time begins now.
+    /// Starts a link for the present task at time 0.
     fn begin(&mut self, learned: Option<Table>) {
         self.pace = Pace::new();
         self.link = self.task.link(&self.pace, self.backend.capacity(), learned);
         self.parser.wants = self.link.wants();
     }
 
-    /// Another link; its time begins now.
+    /// Starts a link for another task at time 0, and moves the held packets to it.
     fn change(&mut self, task: Task, shared: &Shared) {
         let words = task.params.queue.canonical();
         let learned = shared.exchange(self.learned(), &words);

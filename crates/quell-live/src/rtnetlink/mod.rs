@@ -1,4 +1,4 @@
-//! rtnetlink: the kernel's queues as it lists them, and changes to them.
+//! rtnetlink: lists the kernel's queues and changes them.
 
 pub mod clsact;
 pub mod digits;

@@ -1,20 +1,21 @@
-//! Which addresses a shell has: a block within 100.64.0.0/10 (RFC 6598) or, where a route leads
-//! there, 198.18.0.0/15 (RFC 2544), and in IPv6 the like below fd71:7565:6c6c::/96. The side
-//! outside of the link is .1 of the block, the command's side .2. A shell within a shell takes its
-//! block out of the outer one's, so that plain routes lead through all links.
+//! Addresses of a shell: a block within 100.64.0.0/10 (RFC 6598) or, if a route leads there, within
+//! 198.18.0.0/15 (RFC 2544); in IPv6 the same block below fd71:7565:6c6c::/96. The far side is .1
+//! of the block, the command's side .2. A nested shell takes its block out of the outer shell's, so
+//! that plain routes lead through all links.
 
 use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use quell_qdisc::num;
 
-/// 100.64.0.0/10 and 198.18.0.0/15: networks and the lengths of their prefixes.
+/// 100.64.0.0/10 and 198.18.0.0/15: network and prefix length.
 const POOLS: [(u32, u8); 2] = [(100 << 24 | 64 << 16, 10), (198 << 24 | 18 << 16, 15)];
-/// Of a block of the first level: there are 256 and 8.
+/// Prefix length of an outermost shell's block: the pools have 256 and 8 of them.
 const FIRST_PREFIX: u8 = 18;
-/// Blocks 1 to 7 of a block are for shells within; 0 has its own two addresses.
+/// Bits by which a nested shell's prefix is longer. Of the 8 parts of a block, 1 to 7 are for
+/// nested shells; part 0 has the block's own two addresses.
 const STEP: u8 = 3;
-/// fd71:7565:6c6c::, "quell" as far as it fits, in a unique local prefix (RFC 4193).
+/// fd71:7565:6c6c::, the letters of "quell" in a unique local prefix (RFC 4193).
 const SIX: [u16; 6] = [0xfd71, 0x7565, 0x6c6c, 0, 0, 0];
 
 /// A route of this namespace.
@@ -31,15 +32,14 @@ const BROADCAST: u8 = 3;
 const DESTINATION: u16 = 1;
 const GATEWAY: u16 = 5;
 const MULTIPATH: u16 = 9;
-/// Headers of a message (struct nlmsghdr, struct rtmsg) and of one of several next hops (struct
+/// Bytes of a message's headers (struct nlmsghdr, struct rtmsg) and of a next hop's header (struct
 /// rtnexthop).
 const HEADERS: usize = 28;
 const HOP: usize = 8;
 
 impl Route {
-    /// Reads a message of the kernel's list of routes (RTM_NEWROUTE): a route for each of its
-    /// gateways, or one without. A broadcast address belongs to the network that has it and is
-    /// none.
+    /// Parses a message of the kernel's list of routes (RTM_NEWROUTE): one route for each gateway,
+    /// or one without. Broadcast routes are left out: their network has its own route.
     pub fn parse(message: &[u8]) -> Vec<Route> {
         let Some([family, length, _, _, _, _, _, kind]) = message.get(16..24) else {
             return Vec::new();
@@ -65,13 +65,14 @@ impl Route {
         gateways.into_iter().map(route).collect()
     }
 
-    /// Whether it could keep a block from being free.
+    /// Whether the route could make a block unavailable.
     pub fn concerns_pool(&self) -> bool {
         let covers = |(pool, _): &(u32, u8)| self.mask != 0 && pool & self.mask == self.to;
         in_pool(self.to) || in_pool(self.gateway) || POOLS.iter().any(covers)
     }
 
-    /// Whether it leads to a network of which the block is a part, and which is not everything.
+    /// Whether the route leads to a network that contains the block; a default route does not
+    /// count.
     fn covers(&self, block: &Block) -> bool {
         self.mask != 0 && block.base & self.mask == self.to
     }
@@ -86,7 +87,7 @@ fn address(value: &[u8]) -> Option<u32> {
     value.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Kinds and values of attributes (struct rtattr). One that is cut short ends them.
+/// Kinds and values of attributes (struct rtattr), up to the first truncated one.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [a, b, c, d] = *bytes.first_chunk()?;
@@ -117,14 +118,15 @@ fn hops(mut bytes: &[u8]) -> Vec<u32> {
 pub struct Block {
     base: u32,
     prefix: u8,
-    /// Both ends' device.
+    /// Name of the device at both ends.
     pub device: CString,
 }
 
 impl Block {
     /// The blocks that a new shell may take, given this namespace's interfaces (name, address,
-    /// mask) and routes: those that no other network uses (carriers and VPNs use the same
-    /// addresses), first those to which no route leads. Empty if shells are nested too deeply.
+    /// mask) and routes. Blocks that another network uses are left out (carriers and VPNs use the
+    /// same addresses); those to which no route leads come first. Empty if shells are nested too
+    /// deeply.
     pub fn candidates(interfaces: &[(String, u32, u32)], routes: &[Route]) -> Vec<Block> {
         let mut blocks = Self::all(interfaces);
         blocks.retain(|block| {
@@ -140,7 +142,7 @@ impl Block {
     }
 
     fn all(interfaces: &[(String, u32, u32)]) -> Vec<Block> {
-        // Our own shell's device is the one whose address is .2 of its block.
+        // If this namespace is a shell's, that shell's device has address .2 of its block.
         let inside = interfaces.iter().find(|(name, address, mask)| {
             name.starts_with("quell") && address & !mask == 2 && in_pool(*address)
         });
@@ -178,12 +180,12 @@ impl Block {
         }
     }
 
-    /// The address outside of the link (1) or of the command (2).
+    /// IPv4 address of the far side (`end` 1) or of the command (2).
     pub fn address(&self, end: u32) -> Ipv4Addr {
         Ipv4Addr::from(self.base + end)
     }
 
-    /// The same in IPv6.
+    /// The same as an IPv6 address.
     pub fn address6(&self, end: u32) -> Ipv6Addr {
         let [a, b, c, d, e, f] = SIX;
         let low = self.base + end;
@@ -203,12 +205,12 @@ impl Block {
         u32::MAX << (32 - self.prefix)
     }
 
-    /// All its addresses, those of shells within included, as `100.64.0.0/18`.
+    /// The whole block, with the addresses of nested shells, as in `100.64.0.0/18`.
     pub fn network(&self) -> String {
         format!("{}/{}", self.address(0), self.prefix)
     }
 
-    /// Bits of the network's prefix in IPv4; in IPv6 96 more.
+    /// Prefix length in IPv4; in IPv6 it is 96 more.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
@@ -264,15 +266,14 @@ mod tests {
 
     #[test]
     fn a_block_that_another_network_uses_is_not_taken() {
-        // A carrier's address of a large network, its gateway, a VPN's own address and the route to
-        // one of its peers.
+        // A carrier's address in a large network, and a VPN's own address.
         let interfaces = [
             ("wan0".into(), POOL + 5, u32::MAX << 22),
             ("vpn0".into(), POOL + (1 << 14) + 7, u32::MAX),
         ];
         let routes: Vec<_> = [
-            // The default route's gateway, Tailscale's routes to a peer and to a network of a
-            // peer's.
+            // The default route's gateway, and Tailscale's routes to a peer and to a peer's
+            // network.
             route(0, 0, Some(POOL + (2 << 14) + 1), &[]),
             route(POOL + (3 << 14) + 9, 32, None, &[]),
             route(POOL + (5 << 14), 18, None, &[]),
@@ -285,14 +286,14 @@ mod tests {
         .collect();
         assert_eq!(routes[0].gateway, POOL + (2 << 14) + 1);
         let free = Block::candidates(&interfaces, &routes);
-        // In the carrier's network only where the others are taken.
+        // Blocks in the carrier's network come after the others.
         assert_eq!(free.len(), 8 + 249);
         assert_eq!(free[0].network(), "198.18.0.0/18");
         assert_eq!(free[0].device.to_str(), Ok("quell256"));
         assert_eq!(free[7].network(), "198.19.192.0/18");
         assert_eq!(free[8].network(), "100.65.0.0/18");
         assert_eq!(free[9].network(), "100.66.0.0/18");
-        // A VPN's routes to everything are no reason.
+        // A VPN's two routes to all addresses do not exclude a block.
         let halves = [route(0, 1, None, &[]), route(1 << 31, 1, None, &[])];
         let halves: Vec<_> = halves.iter().flat_map(|it| Route::parse(it)).collect();
         assert!(halves.iter().all(Route::concerns_pool));
@@ -306,7 +307,7 @@ mod tests {
         out.extend(value);
     }
 
-    /// A message of the kernel's about a route to this network.
+    /// A kernel message about a route to this network.
     fn route(to: u32, prefix: u8, gateway: Option<u32>, hops: &[u32]) -> Vec<u8> {
         let mut out = vec![0; 4];
         out.extend(NEW_ROUTE.to_ne_bytes());

@@ -1,8 +1,8 @@
-//! TUN devices and what `ifconfig` and `route` do, by `ioctl`: small enough to run between `clone`
-//! and `exec`.
+//! TUN devices, and what `ifconfig` and `route` do, by `ioctl`: simple enough to run between
+//! `clone` and `exec`.
 //!
-//! A device lives as long as the descriptor that made it: when its process dies, however that
-//! comes, the device is gone.
+//! A device exists as long as the descriptor that made it. When the process dies, for whatever
+//! reason, the device is gone.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -14,10 +14,11 @@ use quell_qdisc::num;
 
 use crate::system::sys;
 
-/// Packets that the kernel keeps for us while we look away; it drops further ones unseen.
+/// Packets that the kernel queues until quell reads them; it drops further ones, which quell does
+/// not see.
 const QUEUE: u32 = 10_000;
 
-/// UDP segmentation (linux/if_tun.h).
+/// Offload of UDP segmentation (linux/if_tun.h).
 const TUN_F_USO4: u32 = 0x20;
 const TUN_F_USO6: u32 = 0x40;
 
@@ -28,13 +29,13 @@ pub struct End {
     pub four: (Ipv4Addr, u8),
     /// IPv6 address and prefix; None without IPv6.
     pub six: Option<(Ipv6Addr, u8)>,
-    /// Largest packet.
+    /// MTU, bytes.
     pub mtu: u32,
-    /// Everything else is behind the link, too.
+    /// Whether the default route leads through this end.
     pub default_route: bool,
 }
 
-/// `struct in6_rtmsg` of linux/ipv6_route.h; all zero is the route to everywhere.
+/// `struct in6_rtmsg` of linux/ipv6_route.h; all zeros are the default route.
 #[derive(Default)]
 #[repr(C)]
 struct Route6 {
@@ -50,9 +51,9 @@ struct Route6 {
     index: libc::c_int,
 }
 
-/// A new TUN device in this network namespace, read and written frame by frame (see
-/// [`crate::packet::segment`]), without blocking. `offload` lets the kernel hand over large packets
-/// and leave checksums open.
+/// Makes a TUN device in this network namespace. It is read and written frame by frame (see
+/// [`crate::packet::segment`]), without blocking. With `offload` the kernel may hand over large
+/// packets and leave checksums to quell.
 pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     let file = sys::open(c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK)?;
     let mut request = named(name);
@@ -63,8 +64,8 @@ pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     if offload {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = TUN_F_USO4 | TUN_F_USO6;
-        // Kernels before 6.2 know no UDP segments; one that refuses all of it hands over packets as
-        // they are.
+        // Kernels before 6.2 have no UDP segmentation. A kernel that refuses TCP's, too, hands over
+        // plain packets.
         if sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp | udp).is_err() {
             let _ = sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp);
         }
@@ -105,7 +106,7 @@ fn up(socket: OwnedFd, name: &CStr) -> io::Result<()> {
     }
 }
 
-/// Gives a device its addresses and brings it up; whether IPv6 worked.
+/// Gives a device its addresses and brings it up; returns whether IPv6 worked.
 pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
     let socket = sys::socket(libc::AF_INET)?;
     let mut request = named(name);
@@ -131,8 +132,9 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
         .is_some_and(|six| configure_six(name, six, end.default_route).is_ok()))
 }
 
-/// Lets the kernel keep more packets for us. By netlink, because the `ioctl` for it wants a right
-/// that user namespaces do not give; a kernel that refuses keeps 500.
+/// Sets the kernel's queue for the device to [`QUEUE`] packets. By netlink, because the `ioctl`
+/// needs a privilege that user namespaces do not give. If the kernel refuses, the queue stays at
+/// 500.
 fn deepen(index: libc::c_int) {
     let mut m = [0u32; 10];
     // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and
@@ -145,7 +147,7 @@ fn deepen(index: libc::c_int) {
     sys::netlink(&m);
 }
 
-/// Two 16-bit numbers as they lie in memory.
+/// Two 16-bit numbers in native byte order.
 fn halves(first: u16, second: u16) -> [u8; 4] {
     let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
     [a[0], a[1], b[0], b[1]]

@@ -1,5 +1,5 @@
-//! The loop: one thread per direction moves packets from one device through a link to the other,
-//! until it is stopped or one of the devices is deleted.
+//! The engine of a direction: a thread that moves packets from one device through the link to the
+//! other, until it is stopped or one of the devices is deleted.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -20,16 +20,16 @@ use crate::plane::pace::Pace;
 use crate::plane::report::{LATE, MachineReport, Record};
 use crate::system::{host, sys};
 
-/// Packets read before the link has its turn again.
+/// Most packets read before the link is served again.
 const BATCH: u64 = 64;
-/// Memory for the packets of one direction.
+/// Memory for the packets of one direction, bytes.
 const MEMORY: usize = 256 << 20;
 
-/// What is asked of a loop: that its record begins again, with the time series or without.
+/// Requests to a loop, as bits: restart the record; restart the time series, too.
 const RECORD: u8 = 1;
 const SERIES: u8 = 2;
 
-/// A running direction.
+/// Handle of a direction's thread.
 pub struct Engine {
     stop: Arc<AtomicBool>,
     ask: Arc<AtomicU8>,
@@ -38,8 +38,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts to move packets of at most `mtu` bytes from `from` to `to`. It sets `gone` when it
-    /// finds a device deleted, and ends when `gone` is set.
+    /// Starts a thread that moves packets of at most `mtu` bytes from `from` to `to`. The thread
+    /// sets `gone` when it finds a device deleted, and ends when `gone` is set.
     pub fn start(
         name: &'static str,
         link: LiveLink,
@@ -84,23 +84,23 @@ impl Engine {
         })
     }
 
-    /// A look at the link.
+    /// The last view of the link.
     pub fn view(&self) -> View {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where looks at the link are, also for other threads.
+    /// The link's views, shared with other threads.
     pub fn seen(&self) -> Arc<Mutex<View>> {
         self.view.clone()
     }
 
-    /// Lets the record begin again within some milliseconds; with `series` the time series, too.
+    /// Restarts the record within some milliseconds; with `series` the time series, too.
     pub fn restart(&self, series: bool) {
         let what = if series { RECORD | SERIES } else { RECORD };
         self.ask.fetch_or(what, Ordering::Relaxed);
     }
 
-    /// Ends the loop; its record, unless it has panicked.
+    /// Ends the thread; returns its record, or `None` if it has panicked.
     pub fn finish(mut self) -> Option<Record> {
         self.end()
     }
@@ -112,7 +112,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// The loop holds both devices.
+    /// Ends the thread, which keeps both devices open.
     fn drop(&mut self) {
         self.end();
     }
@@ -137,14 +137,14 @@ struct Loop {
     machine: MachineReport,
     late: Hist,
     pace: Pace,
-    /// Up to when the link has done what was due.
+    /// Time up to which the link was advanced.
     at: Nanos,
-    /// A device was deleted.
+    /// Set when a device was deleted.
     gone: Arc<AtomicBool>,
 }
 
-/// A TUN device's file says so for good once its device was deleted: it polls as ready, and nothing
-/// can be read or written.
+/// Whether a TUN device was deleted. From then on its file polls as ready, and each read and write
+/// gives EBADFD.
 fn is_deleted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
@@ -174,7 +174,7 @@ impl Loop {
                     missed,
                     ..self.link.view()
                 };
-                // Packets do not wait for who reads the view before.
+                // A reader of the view before must not delay packets.
                 if let Ok(mut view) = view.try_lock() {
                     *view = seen;
                 }
@@ -188,7 +188,7 @@ impl Loop {
         Record::new(name, &mut self.link, now, cpu, self.machine, &self.late)
     }
 
-    /// Takes in what waits at the backend; true if there may be more.
+    /// Reads waiting frames, up to [`BATCH`] packets; true if there may be more.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         let until = self.machine.read + BATCH;
         while self.machine.read < until {
@@ -207,8 +207,8 @@ impl Loop {
         true
     }
 
-    /// Takes in a frame of the device, packet by packet: from where large ones are kept, or from
-    /// the buffer.
+    /// Hands the packets of a frame to the link. The frame is in the memory for large ones if
+    /// `kept`, else in the buffer.
     fn take(&mut self, kept: bool, buffer: &[u8], length: usize) {
         let now = self.now();
         if let Some(first) = kept.then(|| self.large.keep(length, self.mtu)).flatten() {
@@ -249,7 +249,7 @@ impl Loop {
                     self.link.arrive_with(now, packet, class.acknowledgment);
                 }
                 None => {
-                    // It is longer than the device's MTU was at the start.
+                    // The packet is longer than the device's MTU was at the start.
                     self.pool.give(place);
                     self.machine.refused += 1;
                 }
@@ -257,7 +257,7 @@ impl Loop {
         }
     }
 
-    /// Sends what is through.
+    /// Sends the packets that have left the link.
     fn send(&mut self) {
         let now = self.now();
         self.at = now;

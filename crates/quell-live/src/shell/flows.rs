@@ -1,6 +1,6 @@
-//! TCP connections over the link as their senders see them: the kernel's list of sockets
-//! (sock_diag(7)) in both namespaces four times a second, and its notice of each socket that is
-//! destroyed.
+//! TCP connections over the link as their senders see them. Sources are the kernel's list of
+//! sockets (sock_diag(7)) in both namespaces, four times a second, and its notification of each
+//! destroyed socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use crate::system::{host, sys};
 // linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h.
 const BY_FAMILY: u16 = 20; // notices
 /// The list of both families at once (`inet_diag_dump_compat`): the kernel walks its whole table of
-/// connections, which takes it 2 ms.
+/// connections, which takes 2 ms.
 const GET_TCP: u16 = 18;
 const DESTROYED: [i32; 2] = [1, 3]; // of TCP over IPv4 and IPv6
 const INFO: u16 = 2;
@@ -29,39 +29,41 @@ const CONG: u16 = 4;
 const FLAGS: u16 = 1 | 0x300; // NLM_F_REQUEST | NLM_F_DUMP
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// struct nlmsghdr; with struct inet_diag_req; with struct inet_diag_msg.
+/// Bytes of struct nlmsghdr, alone, with struct inet_diag_req, and with struct inet_diag_msg.
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 60;
 const MESSAGE: usize = HEADER + 72;
-/// Connections: neither listening nor without a full socket (SYN_RECV, TIME_WAIT).
+/// TCP states that are listed, as bits: not LISTEN, nor states without a full socket (SYN_RECV,
+/// TIME_WAIT).
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// The kernel fills at most 32 KiB at once.
 const BUFFER: usize = 64 << 10;
 const EVERY: Duration = Duration::from_millis(250);
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
-/// Later connections of a command that has more are not listed.
+/// Most connections that are recorded; later ones are ignored.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// A socket that is told of connections in its creator's network namespace.
+/// Opens a socket that lists the connections of this network namespace and receives notifications
+/// of destroyed ones.
 ///
 /// # Errors
-/// If the system refuses one.
+/// If the system refuses the socket.
 pub fn socket() -> io::Result<OwnedFd> {
     sys::notifications(libc::NETLINK_SOCK_DIAG, &DESTROYED)
 }
 
-/// Looks at connections until it is finished.
+/// A thread that observes connections.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Seen>>,
 }
 
 impl Watcher {
-    /// Begins to look at connections of `command`, the address of the command's side, through
+    /// Starts to observe the connections of `command`, the addresses of the command's side, through
     /// sockets ([`socket`]) of both sides.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If the system refuses the thread.
     pub fn start(near: OwnedFd, far: OwnedFd, command: (Ipv4Addr, Ipv6Addr)) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -71,7 +73,7 @@ impl Watcher {
             loop {
                 let last = stopped.load(Ordering::Relaxed);
                 for (side, fd) in [(Side::Near, &near), (Side::Far, &far)] {
-                    // Without a list (a kernel without tcp_diag) no connection is known.
+                    // Without a list (a kernel without tcp_diag) no connection is recorded.
                     let _ = look(fd, &mut buffer, |message| seen.take(side, message));
                 }
                 if last {
@@ -86,8 +88,9 @@ impl Watcher {
         })
     }
 
-    /// Looks once more; what both ends of all connections sent, down and up, in the order in which
-    /// they were seen. The goodput is over so many seconds.
+    /// Lists the connections a last time. Returns what both ends of all connections sent, down and
+    /// up, in the order in which they were first seen. The goodput is the mean over `span_s`
+    /// seconds.
     pub fn finish(mut self, span_s: f64) -> (Vec<Flow>, Vec<Flow>) {
         let flows = self.end().map(|seen| seen.flows(span_s));
         flows
@@ -105,31 +108,31 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// The sockets keep their namespaces.
+    /// Ends the thread, whose sockets keep the namespaces alive.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Lists the connections of a namespace, and those destroyed since.
+/// Lists the connections of a namespace, and those destroyed since the last list.
 fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let mut request = [0; REQUEST];
     request[..4].copy_from_slice(&num::count(REQUEST).to_ne_bytes());
     request[4..6].copy_from_slice(&GET_TCP.to_ne_bytes());
     request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
-    request[8] = 1; // its number: notices have 0
+    request[8] = 1; // sequence number; notifications have 0
     request[19] = 1 << (INFO - 1) | 1 << (CONG - 1);
     request[68..72].copy_from_slice(&STATES.to_ne_bytes());
     sys::send_bytes(fd.as_fd(), &request)?;
     let until = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        // Notices may come faster than they are read.
+        // Notifications may arrive faster than they are read.
         if left.is_zero() || !sys::readable(fd.as_fd(), left) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let length = match sys::receive_bytes(fd.as_fd(), buffer) {
-            // Notices were lost.
+            // Notifications were lost.
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => continue,
             received => received?,
         };
@@ -151,13 +154,13 @@ fn look(fd: &OwnedFd, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Res
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
-    /// The command's.
+    /// The command's side.
     Near,
-    /// The other one.
+    /// The far side.
     Far,
 }
 
-/// The command's port and the other side's address and port.
+/// The command's port, and the other end's address and port.
 type Name = (u16, IpAddr, u16);
 
 #[derive(Default)]
@@ -191,7 +194,7 @@ impl Seen {
         address == self.command.0 || address == self.command.1
     }
 
-    /// Takes in a message about a socket (struct inet_diag_msg and attributes).
+    /// Records a message about a socket (struct inet_diag_msg and attributes).
     fn take(&mut self, side: Side, message: &[u8]) {
         let body = &message[HEADER..];
         let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
@@ -205,7 +208,7 @@ impl Seen {
             return;
         }
         let name = (ours.1, other.0, other.1);
-        // The cookie distinguishes sockets of the same addresses.
+        // The cookie distinguishes sockets with the same addresses.
         let key = (side, u64_at(body, 44));
         let known = self.numbers.get(&key).copied();
         let number = match known {
@@ -242,7 +245,7 @@ impl Seen {
                 };
                 flows.push(afar.flow("down", span_s));
             }
-            // One byte is the SYN.
+            // The SYN counts as one byte.
             if sender.acked > 1 {
                 let direction = if *side == Side::Near { "up" } else { "down" };
                 flows.push(sender.flow(direction, span_s));
@@ -252,7 +255,7 @@ impl Seen {
     }
 }
 
-/// An address of a family; one of IPv4 within IPv6 is one of IPv4.
+/// Parses an address. An IPv4-mapped IPv6 address becomes an IPv4 address.
 fn address(family: i32, bytes: &[u8]) -> IpAddr {
     match (family, bytes.first_chunk(), bytes.first_chunk()) {
         (libc::AF_INET6, _, Some(six)) => Ipv6Addr::from(*six).to_canonical(),
@@ -262,7 +265,7 @@ fn address(family: i32, bytes: &[u8]) -> IpAddr {
 }
 
 impl Sender {
-    /// Takes in a struct tcp_info; fields that an older kernel does not have are 0.
+    /// Records a struct tcp_info; fields that an older kernel does not have are 0.
     fn take(&mut self, info: &[u8]) {
         const RTT: usize = 68;
         const WINDOW: usize = 80;
@@ -275,7 +278,7 @@ impl Sender {
         self.received = self.received.max(u64_at(info, RECEIVED));
         self.retransmits = self.retransmits.max(u32_at(info, RESENT));
         let (rtt, lowest) = (u32_at(info, RTT), u32_at(info, LOWEST));
-        // An idle sender's round trip is an old one.
+        // The round-trip time of an idle sender is outdated.
         if self.acked == before || rtt == 0 {
             return;
         }
@@ -287,7 +290,7 @@ impl Sender {
         }
     }
 
-    /// What it sent; without round trips where the sender is not on this machine.
+    /// What the sender sent; without round-trip times if it is not on this machine.
     fn flow(&self, direction: &str, span_s: f64) -> Flow {
         let (windows, looks) = self.windows;
         let goodput_mbps = self.acked as f64 * 8e-6 / span_s.max(1e-9);

@@ -1,11 +1,11 @@
-//! The first process in the namespaces: it makes the devices, runs the command, and takes
-//! everything with it when it ends.
+//! The first process in the namespaces. It makes the devices and runs the command; when it ends,
+//! all processes, namespaces and devices of the shell end.
 //!
 //! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system
-//! calls only: what it needs lies ready in a [`Plan`]. It dies with its parent, and as the first
-//! process of its process namespace it takes every process in there along; with the last of them,
-//! and with the descriptors of the devices, all namespaces and devices are gone. Without a process
-//! namespace it becomes the parent of all of them (PR_SET_CHILD_SUBREAPER), and kills them before
+//! calls only; [`Plan`] holds all that it needs. It dies with its parent, and since it is the first
+//! process of its process namespace, the kernel then kills all processes there. Namespaces and
+//! devices vanish with the last process and the last descriptor of a device. Without a process
+//! namespace it becomes the parent of all orphans (PR_SET_CHILD_SUBREAPER), and kills them before
 //! it ends.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use super::device::{self, End};
 use super::flows;
 use crate::system::sys;
 
-/// Capabilities that a shell needs, and that a command behind a link keeps for shells of its own.
+/// Capabilities that a shell needs, and that its command keeps for nested shells.
 pub const CAPABILITIES: [u32; 2] = [12, 21]; // CAP_NET_ADMIN, CAP_SYS_ADMIN
 
 /// A program with its arguments and environment, ready for `exec`.
@@ -28,9 +28,9 @@ pub struct Program {
     environment: Strings,
 }
 
-/// NUL-terminated strings and the array of pointers to them that C wants.
+/// NUL-terminated strings, and the array of pointers to them for C.
 struct Strings {
-    /// Owns what the pointers point to.
+    /// The strings to which `pointers` points.
     _strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
@@ -47,7 +47,7 @@ impl Strings {
 }
 
 impl Program {
-    /// `arguments` begin with the program's name.
+    /// The first of `arguments` is the program's name.
     pub fn new(arguments: Vec<CString>, environment: Vec<CString>) -> Self {
         Self {
             name: arguments.first().cloned().unwrap_or_default(),
@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// Becomes this program; returns the error's number if that fails.
+    /// Becomes this program; returns errno if that fails.
     fn exec(&self) -> c_int {
         // SAFETY: both arrays end in a null pointer and point to strings that live as long as
         // `self`.
@@ -71,25 +71,25 @@ impl Program {
     }
 }
 
-/// What the first process is to do.
+/// Instructions for the first process.
 pub struct Plan {
-    /// Lines for `uid_map` and `gid_map`: the namespaces belong to a user namespace of their own.
+    /// Lines for `uid_map` and `gid_map`, if the namespaces get a user namespace of their own.
     pub user: Option<(CString, CString)>,
-    /// A process namespace, too: nothing outlives the shell.
+    /// Whether to make a process namespace, so that no process outlives the shell.
     pub processes: bool,
     /// Name of the devices.
     pub device: CString,
-    /// Whether they hand over large packets.
+    /// Whether the devices hand over large packets (GSO).
     pub offload: bool,
-    /// The other side, where that is a namespace of its own.
+    /// The far side, if that is a namespace of its own.
     pub outer: Option<End>,
     /// The command's side.
     pub inner: End,
-    /// Runs on the other side.
+    /// Program that runs on the far side.
     pub server: Option<Program>,
-    /// Runs behind the link.
+    /// Program that runs behind the link.
     pub command: Program,
-    /// The command's standard output and error, if not ours.
+    /// Standard output and error of the command; `None`: those of this process.
     pub output: Option<(RawFd, RawFd)>,
 }
 
@@ -103,32 +103,32 @@ impl Plan {
     }
 }
 
-/// What the first process reports.
+/// Kind of a report from the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A device of the other side; the value says whether it has IPv6. Its descriptor comes along.
+    /// The far side's device; the value is 1 if it has IPv6. The message carries its descriptor.
     Outer = 1,
-    /// The command's device.
+    /// The same of the command's device.
     Inner,
-    /// All is set up; it waits for a message before it continues.
+    /// Everything is set up; the process waits for a message before it runs the command.
     Ready,
-    /// A step failed; the value is the error's number.
+    /// A step failed; the value is errno.
     Failed,
-    /// The command could not be executed.
+    /// The command could not be executed; the value is errno.
     NoCommand,
-    /// The server could not be executed.
+    /// The server could not be executed; the value is errno.
     NoServer,
     /// The server ended; the value is its status.
     ServerEnded,
     /// The command ended; the value is its status.
     CommandEnded,
-    /// A socket that sees the connections of the other side's namespace (0) or of the command's
-    /// (1). It comes along.
+    /// A socket that lists the connections of the namespace of the far side (value 0) or of the
+    /// command (1). The message carries its descriptor.
     Connections,
 }
 
-/// What it was doing.
+/// Step of the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
@@ -140,7 +140,7 @@ pub enum Step {
     Proc,
     /// Making a TUN device.
     Device,
-    /// Giving it addresses.
+    /// Configuring a device or the loopback device.
     Address,
     /// Making the second network namespace.
     Space,
@@ -148,12 +148,12 @@ pub enum Step {
     Fork,
 }
 
-/// A report as it travels.
+/// A report from the first process.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// What it is about.
+    /// Kind of the report.
     pub kind: Kind,
-    /// Where it happened.
+    /// Step that failed, if one did.
     pub step: Step,
     /// See [`Kind`].
     pub value: c_int,
@@ -165,7 +165,7 @@ impl Report {
         [self.kind as u8, self.step as u8, v[0], v[1], v[2], v[3]]
     }
 
-    /// A received report; None if it is malformed.
+    /// Parses a received report; `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [kind, step, value @ ..] = <[u8; 6]>::try_from(bytes).ok()?;
         let kinds = [
@@ -196,8 +196,8 @@ impl Report {
     }
 }
 
-/// Starts the first process; its process number. `theirs` is its end of the socket, `ours` the one
-/// that it must not keep.
+/// Starts the first process; returns its process ID. `theirs` is its end of the socket, `ours` the
+/// end that it must not keep.
 pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c_int> {
     let mut flags = libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::SIGCHLD;
     if plan.user.is_some() {
@@ -207,8 +207,8 @@ pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c
         flags |= libc::CLONE_NEWPID;
     }
     // SAFETY: without CLONE_VM and without a stack this is a fork: the child runs on a copy of
-    // everything. It only makes system calls, for another thread may have held a lock (of the
-    // allocator, say) when its memory was copied.
+    // everything. It only makes system calls, since another thread may have held a lock (such as
+    // the allocator's) when the memory was copied.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone,
@@ -269,8 +269,8 @@ impl Init<'_> {
     }
 
     fn run(&self) -> ! {
-        // SAFETY: prctl takes numbers here, and both handlers do only what a handler may. What
-        // Ctrl-C sends reaches the command without us.
+        // SAFETY: prctl takes numbers here, and both handlers do only what a handler may. Ctrl-C
+        // reaches the command without this process.
         let ignored_hangup = unsafe {
             if !self.plan.processes {
                 let handler = end as extern "C" fn(c_int) as libc::sighandler_t;
@@ -281,8 +281,8 @@ impl Init<'_> {
             for signal in [libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_IGN);
             }
-            // A caller may ignore it, which is inherited: then the status of a process that has
-            // ended is lost.
+            // A caller may ignore SIGCHLD, which is inherited; the exit status of children would
+            // then be lost.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             forwarded_signals(libc::SIG_BLOCK);
             let handler = forward as extern "C" fn(c_int) as libc::sighandler_t;
@@ -305,8 +305,8 @@ impl Init<'_> {
             self.need(Step::Address, device::loopback_up());
         }
         self.device(Kind::Inner, &self.plan.inner);
-        // Shells within send their packets through here. Where /proc/sys cannot be written they do
-        // without.
+        // Nested shells send their packets through this namespace. Where /proc/sys cannot be
+        // written, forwarding stays as it is.
         sys::write_file(c"/proc/sys/net/ipv4/ip_forward", b"1");
         sys::write_file(c"/proc/sys/net/ipv6/conf/all/forwarding", b"1");
         if self.plan.user.is_some() {
@@ -324,7 +324,7 @@ impl Init<'_> {
         self.wait(command, server)
     }
 
-    /// Takes possession of the new namespaces.
+    /// Sets up the new user, mount and process namespaces.
     fn enter(&self) {
         if let Some((uids, gids)) = &self.plan.user {
             // user_namespaces(7): without `deny` an unprivileged process may not write gid_map.
@@ -336,7 +336,7 @@ impl Init<'_> {
             }
         }
         let no_text = ptr::null::<c_char>();
-        // SAFETY: strings end in a NUL. What is mounted here is not seen outside.
+        // SAFETY: strings end in a NUL. Mounts made here are not visible outside.
         unsafe {
             libc::mount(
                 no_text,
@@ -362,12 +362,12 @@ impl Init<'_> {
         );
         let six = self.need(Step::Address, device::configure(&self.plan.device, end));
         self.tell(kind, six.into(), Some(file.as_raw_fd()));
-        // Without it the record has no flows.
+        // Without this socket the record has no flows.
         if let Ok(socket) = flows::socket() {
             let near = c_int::from(kind == Kind::Inner);
             self.tell(Kind::Connections, near, Some(socket.as_raw_fd()));
         }
-        // Ours is closed here: the device must die with the engine.
+        // This process closes its descriptor here: the device must vanish with the engine.
     }
 
     fn fork(&self, child: impl FnOnce() -> c_int) -> c_int {
@@ -397,8 +397,8 @@ impl Init<'_> {
     }
 
     fn become_server(&self, program: &Program) -> c_int {
-        // SAFETY: no pointers but a string with a NUL. The server does not read what is typed for
-        // the command, nor writes between its output.
+        // SAFETY: no pointers but a string with a NUL. The server neither reads the command's input
+        // nor writes into its output.
         unsafe {
             let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
             libc::dup2(nothing, 0);
@@ -410,7 +410,8 @@ impl Init<'_> {
         self.exec(program, Kind::NoServer)
     }
 
-    /// Becomes the program, or reports why not; the exit status is the one that shells have for it.
+    /// Becomes the program, or reports the error and returns the exit status that shells use for
+    /// it.
     fn exec(&self, program: &Program, failed: Kind) -> c_int {
         let error = program.exec();
         let report = Report {
@@ -425,7 +426,7 @@ impl Init<'_> {
         }
     }
 
-    /// Reaps whatever ends, until the command does.
+    /// Reaps children until the command ends.
     fn wait(&self, command: c_int, server: c_int) -> ! {
         loop {
             let mut status = 0;
@@ -433,7 +434,7 @@ impl Init<'_> {
             let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
             if pid == command {
                 if !self.plan.processes {
-                    // Earlier than the report, upon which the engine ends this process.
+                    // Before the report, since the engine ends this process when it receives it.
                     if server > 0 {
                         sys::kill(-server, libc::SIGKILL);
                     }
@@ -450,10 +451,10 @@ impl Init<'_> {
     }
 }
 
-/// The command, once it runs.
+/// Process ID of the command, once it runs.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// Hands a signal on to the command.
+/// Forwards a signal to the command.
 extern "C" fn forward(signal: c_int) {
     let command = COMMAND.load(Ordering::Relaxed);
     if command > 0 {
@@ -467,7 +468,7 @@ extern "C" fn end(_: c_int) {
     exit(1)
 }
 
-/// Has the kernel send this process a signal when its parent ends.
+/// Makes the kernel send this process a signal when its parent ends.
 fn die_with_parent(signal: c_int) {
     // SAFETY: no pointers.
     unsafe {
@@ -481,15 +482,15 @@ fn die_with_parent(signal: c_int) {
     }
 }
 
-/// Kills the children, and theirs, which become this process's when their parents end, until there
-/// are none; for two seconds at most.
+/// Kills the children, and the grandchildren, which become children when their parents end, until
+/// none is left, for at most two seconds.
 fn kill_children() {
     for _ in 0..2000 {
         let mut text = [0u8; 4096];
-        // Needs CONFIG_PROC_CHILDREN, as CRIU does. Without it, command and server end by the
-        // signal of their parent's death.
+        // Needs CONFIG_PROC_CHILDREN, as CRIU does. Without it, the command and the server end by
+        // the signal that they get at their parent's death.
         let n = sys::read_file(c"/proc/thread-self/children", &mut text);
-        // A number that the end of the buffer has cut off has no space behind it.
+        // A number that is cut off at the end of the buffer has no space behind it.
         for word in text[..n].split_inclusive(|b| *b == b' ') {
             let digits = word.strip_suffix(b" ").and_then(|w| str::from_utf8(w).ok());
             let child = digits.and_then(|w| w.parse().ok()).unwrap_or(0);
@@ -498,7 +499,7 @@ fn kill_children() {
                 sys::kill(child, libc::SIGKILL);
             }
         }
-        // SAFETY: no pointers but a null one, for a status that is not wanted.
+        // SAFETY: no pointers but a null one, for a status that is not needed.
         unsafe {
             loop {
                 match libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) {
@@ -525,8 +526,8 @@ fn is_child(pid: c_int) -> bool {
     }
 }
 
-/// Blocks or unblocks the signals that [`forward`] handles: one that arrives before there is a
-/// command, or before the command has its own handlers, waits.
+/// Blocks or unblocks the signals that [`forward`] handles. One that arrives before the command
+/// runs, or before it has its own handlers, stays pending.
 fn forwarded_signals(how: c_int) {
     // SAFETY: the set is initialised before it is used.
     unsafe {
@@ -543,7 +544,7 @@ fn exit(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// What a program expects of the signals that we or Python ignore or handle.
+/// Resets the signals that quell or Python ignores or handles to their defaults.
 fn default_signals(ignored_hangup: bool) {
     // SAFETY: no handlers are installed; an empty mask blocks nothing.
     unsafe {
@@ -565,7 +566,7 @@ fn default_signals(ignored_hangup: bool) {
     }
 }
 
-/// Gives the server up to two seconds until some socket listens in this network namespace.
+/// Waits up to two seconds until a socket listens in this network namespace.
 fn wait_for_listener() {
     let mut text = [0u8; 4096];
     for _ in 0..200 {

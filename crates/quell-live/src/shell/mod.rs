@@ -1,4 +1,4 @@
-//! A command in a network namespace behind an emulated link.
+//! `quell shell`: a command in a network namespace behind an emulated link.
 
 mod address;
 mod device;
@@ -29,30 +29,29 @@ use crate::shell::flows::Watcher;
 use crate::shell::init::{Kind, Plan, Program, Report, Step};
 use crate::system::sys;
 
-/// Largest packets that IPv4 allows a link to have: from 68 bytes (RFC 791, section 3.2) to all
-/// that its length field holds.
+/// MTUs that IPv4 allows, bytes: from 68 (RFC 791, section 3.2) to the maximum of the length field.
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
-/// IPv6 needs so much (RFC 8200, section 5).
+/// Smallest MTU of IPv6, bytes (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
-/// The time that the first process may take to set everything up (a server that does not listen
-/// takes 2 s of it).
+/// Time in which the first process must set everything up. A server that does not listen takes 2 s
+/// of it.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What to run, and behind what.
+/// The command and the link.
 pub struct Config {
-    /// Toward the command.
+    /// The direction toward the command.
     pub down: Params,
-    /// From the command.
+    /// The direction from the command.
     pub up: Params,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Runs on the other side, which then is a namespace of its own.
+    /// Program that runs on the far side, which then is a namespace of its own.
     pub server: Option<Vec<OsString>>,
-    /// Largest packet.
+    /// MTU of the link, bytes.
     pub mtu: u32,
-    /// Whether the kernel may hand over many packets in one.
+    /// Whether the kernel may hand over many packets as one (GSO).
     pub offload: bool,
-    /// The command's standard output and error, if not ours.
+    /// Standard output and error of the command; `None`: those of this process.
     pub output: Option<(RawFd, RawFd)>,
     /// Whether the command waits for [`Shell::go`].
     pub hold: bool,
@@ -60,7 +59,7 @@ pub struct Config {
     pub dashboard: Option<u16>,
 }
 
-/// Where the other side is.
+/// Location of the link's far side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarSide {
     /// The caller's namespace.
@@ -75,16 +74,16 @@ pub enum FarSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExitStatus {
-    /// With this exit status.
+    /// It exited with this status.
     Status(i32),
-    /// By this signal.
+    /// It was ended by this signal.
     Signal(i32),
-    /// It could not be executed; the error's number.
+    /// It could not be executed, with this errno.
     NotExecuted(i32),
 }
 
 impl ExitStatus {
-    /// The exit status that a shell has for it.
+    /// The exit status that shells use for it.
     pub fn status(self) -> i32 {
         match self {
             ExitStatus::Status(status) => status,
@@ -107,25 +106,25 @@ pub struct Shell {
     dashboard: Server,
     init: Init,
     engines: Option<(Engine, Engine)>,
-    /// None where the kernel cannot be asked.
+    /// Observes TCP connections; `None` if the kernel refuses the sockets for it.
     connections: Option<Watcher>,
-    /// A device was deleted.
+    /// Set when a device was deleted.
     gone: Arc<AtomicBool>,
     gone_told: bool,
-    /// Where the other side is.
+    /// Location of the link's far side.
     pub outside: FarSide,
-    /// The other side's address, and that in IPv6 where there is one.
+    /// IPv4 address of the far side, and its IPv6 address if there is one.
     pub server: (String, Option<String>),
-    /// The device at both ends.
+    /// Name of the device at both ends.
     pub device: String,
-    /// The network of its addresses, as `100.64.0.0/18`.
+    /// Network of the shell's addresses, as in `100.64.0.0/18`.
     pub network: String,
     not_executed: Option<c_int>,
     /// How the server ended, if it has.
     pub server_ended: Option<ExitStatus>,
 }
 
-/// What the dashboard is told.
+/// What the dashboard shows.
 struct Links {
     device: String,
     views: [Arc<Mutex<View>>; 2],
@@ -155,11 +154,11 @@ impl StatusSource for Links {
     }
 }
 
-/// The first process in the namespaces, and the socket to it.
+/// The first process in the namespaces, with the socket to it.
 struct Init {
     pid: c_int,
     socket: OwnedFd,
-    /// The signal that ends it together with all processes in there.
+    /// Signal that ends it together with all other processes in the namespaces.
     end: c_int,
 }
 
@@ -231,8 +230,8 @@ impl Shell {
             output: config.output,
         };
         let made = match set_up(&plan) {
-            // Where /proc is restricted (containers) no other can be mounted: do without a process
-            // namespace.
+            // Where /proc is restricted (containers), no second one can be mounted: do without a
+            // process namespace.
             Err(Failure {
                 step: Step::Proc, ..
             }) => {
@@ -272,7 +271,7 @@ impl Shell {
             engine("down", config.down, &outer, &inner)?,
             engine("up", config.up, &inner, &outer)?,
         );
-        // No earlier: the first process would have it, too.
+        // Not earlier, or the first process would inherit its socket.
         let mut dashboard = Server::bind(Endpoints {
             dashboard: config.dashboard,
             ..Endpoints::default()
@@ -307,17 +306,17 @@ impl Shell {
         self.dashboard.dashboard.as_deref()
     }
 
-    /// Lets a command that was held run.
+    /// Starts a command that was held ([`Config::hold`]).
     ///
     /// # Errors
-    /// If the process that waits with the command is gone.
+    /// If the first process, which would start the command, is gone.
     pub fn go(&self) -> Result<(), Error> {
         sys::send(self.init.socket.as_fd(), &[1], None)
             .map(drop)
             .map_err(|e| failure(Step::Fork, e.raw_os_error().unwrap_or(0)))
     }
 
-    /// Waits until the command has ended, at most so long.
+    /// Waits until the command has ended, for at most `timeout`.
     ///
     /// # Errors
     /// If the first process behind the link was killed.
@@ -357,18 +356,18 @@ impl Shell {
         lost && !std::mem::replace(&mut self.gone_told, true)
     }
 
-    /// Hands a signal (SIGTERM or SIGHUP) on to the command.
+    /// Forwards a signal (SIGTERM or SIGHUP) to the command.
     pub fn signal(&self, signal: i32) {
         sys::kill(self.init.pid, signal);
     }
 
-    /// A look at both directions (down, up) while they run.
+    /// Views of both directions (down, up) while they run.
     pub fn view(&self) -> Option<(View, View)> {
         self.engines.as_ref().map(|(d, u)| (d.view(), u.view()))
     }
 
-    /// Lets the records of both directions begin again, within some milliseconds; with `series`
-    /// their time series, too.
+    /// Restarts the records of both directions within some milliseconds; with `series` their time
+    /// series, too.
     pub fn restart(&self, series: bool) {
         if let Some((down, up)) = &self.engines {
             down.restart(series);
@@ -376,7 +375,8 @@ impl Shell {
         }
     }
 
-    /// Ends everything behind the link, and the link; the records of both directions (down, up).
+    /// Ends all processes behind the link, and the link. Returns the records of both directions
+    /// (down, up).
     ///
     /// # Errors
     /// If the loop of a direction has panicked.
@@ -393,7 +393,7 @@ impl Shell {
     }
 }
 
-/// What came from the first process; None if it is gone.
+/// Receives a report of the first process; `None` if it is gone.
 fn receive(socket: &OwnedFd) -> Option<(Report, Option<OwnedFd>)> {
     let mut message = [0; 16];
     let (n, fd) = sys::receive(socket.as_fd(), &mut message).ok()?;
@@ -406,20 +406,20 @@ struct Failure {
     errno: c_int,
 }
 
-/// What was set up.
+/// Result of the setup.
 struct SetUp {
     init: Init,
-    /// The other side's device and the command's.
+    /// Devices of the far side and of the command.
     outer: Option<OwnedFd>,
     inner: Option<OwnedFd>,
-    /// Whether they have IPv6.
+    /// Whether both devices have IPv6.
     six: bool,
-    /// Sockets that see the connections of the other side and of the command.
+    /// Sockets that list the TCP connections of the far side and of the command.
     far: Option<OwnedFd>,
     near: Option<OwnedFd>,
 }
 
-/// Starts the first process and waits until all is set up.
+/// Starts the first process and waits until it has set everything up.
 fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
     let fork = |e: std::io::Error| Failure {
         step: Step::Fork,
@@ -471,14 +471,14 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
                     errno: report.value,
                 });
             }
-            // What else comes before the command runs is about the server; `wait` reports only what
-            // is lost here.
+            // Other reports before the command runs are about the server and are lost; only `wait`
+            // handles them.
             _ => {}
         }
     }
 }
 
-/// A block whose device's name is free in this namespace, and the device.
+/// Makes the device of the first block whose device name is free in this namespace; returns both.
 fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
     check_tun()?;
     let known =
@@ -503,7 +503,7 @@ fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
         .remedy("nest at most 5 shells, and at most 7 in one; leave a part of 100.64.0.0/10 or 198.18.0.0/15 free"))
 }
 
-/// Can TUN devices be made at all?
+/// Checks that TUN devices can be made.
 fn check_tun() -> Result<(), Error> {
     match sys::open(c"/dev/net/tun", libc::O_RDWR) {
         Ok(_) => Ok(()),
@@ -511,7 +511,7 @@ fn check_tun() -> Result<(), Error> {
     }
 }
 
-/// One line about what failed, and the remedy.
+/// The error message about a failed step, with its remedy.
 fn failure(step: Step, errno: c_int) -> Error {
     let reason = std::io::Error::from_raw_os_error(errno);
     let (what, remedy) = match (step, errno) {
@@ -562,14 +562,14 @@ fn doing(step: Step) -> &'static str {
     }
 }
 
-/// The caller's user and group, as they are: programs see who they always were.
+/// Maps of the user namespace: the caller's user and group keep their numbers.
 fn identity_maps() -> (CString, CString) {
     let (user, group) = sys::identity();
     let map = |id| CString::new(format!("{id} {id} 1")).unwrap_or_default();
     (map(user), map(group))
 }
 
-/// The caller's environment and the address of the other side.
+/// The caller's environment, with the far side's addresses in `QUELL_SERVER` and `QUELL_SERVER6`.
 fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> {
     let given =
         std::env::vars_os().filter(|(name, _)| name != "QUELL_SERVER" && name != "QUELL_SERVER6");

@@ -1,4 +1,4 @@
-//! What `quell steer` has open to make changes and to take them back, whatever ends it.
+//! Makes the changes of `quell steer`, and prepares their restoration however the process ends.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -21,40 +21,40 @@ use crate::system::notice::Notices;
 use crate::system::state::StateFile;
 use crate::system::watchdog::{Heartbeat, Watchdog};
 
-/// Applies changes to the kernel and undoes them.
+/// Sockets, files and the watchdog with which changes are made and undone.
 pub struct Actuator {
-    /// The socket for changes.
+    /// Socket for changes.
     pub rtnl: RtnlWriter,
-    /// What others have changed.
+    /// Notifications of other programs' changes.
     pub notices: Notices,
-    /// The second process.
+    /// The second process, which restores if this one stalls or dies.
     pub watchdog: Watchdog,
-    /// One per queue whose options are changed.
+    /// One heartbeat per queue whose options are changed.
     pub heartbeats: Vec<Heartbeat>,
-    /// What was before.
+    /// State file with the previous settings.
     pub file: StateFile,
     saved: Saved,
     exclusive: Option<Exclusive>,
-    /// Where packets are dropped before the queue.
+    /// Target of the drop probability, if that is steered.
     pub dropping: Option<Dropping>,
 }
 
-/// Where packets are dropped, and the hook of quell's program there.
+/// Where packets are dropped, and the filter at clsact for that.
 pub struct Dropping {
-    /// The program, or an attached queue.
+    /// The program at clsact, or an attached queue.
     pub point: DropPoint,
     hook: Option<Hook>,
     heartbeat: Option<Heartbeat>,
-    /// Other programs have filters there.
+    /// Whether other programs have filters at clsact.
     others: bool,
 }
 
 impl Actuator {
-    /// Opens what is needed, and takes back what a killed process left.
+    /// Opens what is needed, and restores what a killed process left changed.
     ///
     /// # Errors
     /// If another process steers here, the kernel refuses something, or what was left cannot be
-    /// taken back.
+    /// restored.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let place = Handle(plan.place.0).to_string();
@@ -66,7 +66,7 @@ impl Actuator {
             let error = Error::new("another quell steer has it").key(name);
             return Err(error.remedy("stop that one first"));
         };
-        // Before anything is changed: it may be refused.
+        // Before anything is changed, since the kernel may refuse it.
         let dropping = Dropping::load(plan)?;
         let left = undo(&file)? + undo_left(host::existing(&plan.dev)?);
         if left > 0 {
@@ -77,7 +77,7 @@ impl Actuator {
         }
         let rtnl = RtnlWriter::new().map_err(no)?;
         Ok(Self {
-            // Before anything is changed: what others change from then on is heard of.
+            // Before anything is changed, so that no change by others is missed.
             notices: Notices::of_queues(rtnl.port())?,
             rtnl,
             watchdog: Watchdog::restoring(&file.path())?,
@@ -89,8 +89,8 @@ impl Actuator {
         })
     }
 
-    /// Writes down what there is, prepares what restores it, and attaches the program if there is
-    /// one.
+    /// Records the present settings, prepares their restoration, and attaches the program if there
+    /// is one.
     ///
     /// # Errors
     /// If the file cannot be written, or the kernel refuses.
@@ -115,7 +115,7 @@ impl Actuator {
         let changed = || queues.iter().filter(|queue| queue.has_options());
         let found = changed().map(|queue| &queue.found);
         let mut saved = Saved::new(device, &plan.knobs, found);
-        // What it has set would be taken for what was there before.
+        // Otherwise the settings of another quell steer would be recorded as those to restore.
         self.exclusive = None;
         self.exclusive = saved.take();
         if self.exclusive.is_none() || saved.is_shared(&self.file)? {
@@ -134,8 +134,8 @@ impl Actuator {
         for queue in changed() {
             let heartbeat = self.watchdog.heartbeat();
             let mut bytes = unanswered([change(&queue.found, &queue.before())]);
-            // In place of these the watchdog writes a word, which the kernel does not read: no
-            // message begins there.
+            // The watchdog writes a word in place of these bytes. The kernel does not read it,
+            // since no message begins there.
             bytes.extend([0; 4]);
             self.watchdog.guard(&heartbeat, self.rtnl.as_fd(), bytes)?;
             self.heartbeats.push(heartbeat);
@@ -164,7 +164,7 @@ impl Actuator {
         Ok(())
     }
 
-    /// Adds a change of a queue to the next batch.
+    /// Adds a queue's change to the next batch.
     pub fn add(&mut self, queue: &Steered, values: &Values) {
         let mut options = Vec::new();
         queue.options(values, &mut options);
@@ -173,7 +173,8 @@ impl Actuator {
         self.saved.changes(&queue.found.key, before, after);
     }
 
-    /// Writes down what the batch will set: what else is found later was set by others, and stays.
+    /// Records what the batch will set, since other values found later were set by other programs,
+    /// and stay.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -192,8 +193,8 @@ impl Actuator {
         }
     }
 
-    /// Has the watchdog take the filter away in the end, and clsact if that is ours and there are
-    /// no `others`.
+    /// Makes the watchdog remove the filter at the end, and clsact if quell made it and there are
+    /// no filters of `others`.
     fn guard_hook(&mut self, others: bool) -> Result<(), Error> {
         let Some(dropping) = &mut self.dropping else {
             return Ok(());
@@ -207,11 +208,11 @@ impl Actuator {
             .guard_at_end(heartbeat, self.rtnl.as_fd(), removal)
     }
 
-    /// What `look` ([`Hook::look`] or [`Hook::look_once`]) sees at clsact; the watchdog learns
+    /// The state of clsact by `look` ([`Hook::look`] or [`Hook::look_once`]); the watchdog is told
     /// whether others have filters there. `None` if filters may be missing from the kernel's list.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel refuses the request.
     pub fn look_at_hook(
         &mut self,
         dump: &mut Dump,
@@ -234,14 +235,14 @@ impl Actuator {
         Ok(Some(seen))
     }
 
-    /// The rate that an attached queue is shaped to, bit/s.
+    /// Rate to which an attached queue is shaped, bit/s.
     pub fn shaped(&self) -> Option<u64> {
         let page = self.dropping.as_ref()?.point.page()?;
         let bytes = page.slots().map(|slot| slot.rate()).next()?;
         (bytes > 0).then_some(bytes * 8)
     }
 
-    /// Takes our filter away; an attached queue's own law decides again.
+    /// Removes quell's filter; in an attached queue its own law decides again.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -277,14 +278,14 @@ impl Dropping {
         }))
     }
 
-    /// Tells the watchdog that what others do at clsact is seen.
+    /// Tells the watchdog that changes of others at clsact are being noticed.
     pub fn turn(&self) {
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.turn(0);
         }
     }
 
-    /// What it did, for people.
+    /// The counts, for the final message.
     pub fn describe(&self) -> String {
         let counts = self.point.counts();
         format!(
@@ -293,9 +294,9 @@ impl Dropping {
         )
     }
 
-    /// A JSON line.
+    /// Writes a JSON line with the program's counts.
     pub fn sample(&self, out: &mut Vec<u8>, time: u64, dev: &str, probability: f64) {
-        // An attached queue has its gauges.
+        // An attached queue's line has its gauges.
         if self.point.page().is_some() {
             return;
         }

@@ -1,12 +1,11 @@
-//! The program that drops or marks packets before they reach the queue, with a probability from
-//! memory that it shares with quell.
+//! The BPF program that drops or marks packets before the queue, with a probability in memory that
+//! it shares with quell.
 //!
-//! It runs at the egress of clsact. Everything that it decides on can change while it runs: a store
-//! to memory, no system call. A probability has a time until which it is valid; after that the
-//! program lets all packets pass, whatever became of quell.
+//! It runs at the egress of clsact. All its parameters can change while it runs, by a store to
+//! memory without a system call. A probability is valid until a given time; after that the program
+//! lets all packets pass, even if quell has died.
 //!
-//! A packet that does not fit the device's MTU (GSO) is one packet here, as it is for the kernel's
-//! queues.
+//! A packet larger than the device's MTU (GSO) counts as one packet, as in the kernel's queues.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,10 +19,10 @@ use super::super::bpf::{self, Assembler, Map};
 use crate::attach;
 use crate::bpf::page::Page;
 
-/// The probability 1: the program draws 32 random bits for each packet.
+/// Probability 1: the program draws 32 random bits for each packet.
 pub const CERTAIN: u64 = 1 << 32;
-/// Up to this probability packets that can be marked are marked; above, all are dropped, since
-/// flows do not react to marks, or too few (RFC 8033, section 5.1: 10 %).
+/// Up to this probability ECN-capable packets are marked. Above it they are dropped, too, since too
+/// few flows react to marks (RFC 8033, section 5.1: 10 %).
 pub const MARK_MOST: u64 = CERTAIN / 10;
 
 // linux/bpf.h: BPF_PROG_TYPE_SCHED_CLS, helpers.
@@ -31,11 +30,11 @@ const SCHED_CLS: u32 = 3;
 const KTIME: i32 = 5;
 const RANDOM: i32 = 7;
 const SET_CE: i32 = 97;
-// linux/pkt_cls.h: the next filter decides; the packet is dropped.
+// linux/pkt_cls.h: let the next filter decide; drop the packet.
 const UNSPEC: i32 = -1;
 const SHOT: i32 = 2;
 
-// Where numbers of 64 bits are in the memory that is shared.
+// Offsets of 64-bit numbers in the shared memory, and its size.
 const PROBABILITY: i16 = 0;
 const UNTIL: i16 = 8;
 const MARKS: i16 = 16;
@@ -43,28 +42,28 @@ const DROPPED: i16 = 24;
 const MARKED: i16 = 32;
 const BYTES: usize = 40;
 
-/// What the program did so far.
+/// Packets dropped and marked so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets dropped.
     pub dropped: u64,
-    /// Packets marked CE, or that had been already.
+    /// Packets marked CE, including those that arrived marked.
     pub marked: u64,
 }
 
-/// Where packets are dropped.
+/// Where the drop probability applies.
 pub enum DropPoint {
     /// The program at clsact, before the queue.
     Program(Dropper),
-    /// The queue itself, which `quell attach` has attached; with what it had dropped before.
+    /// The queue itself, attached by `quell attach`; with its earlier drops.
     Queue(Page, u64),
 }
 
 impl DropPoint {
-    /// The queue that is attached to a device.
+    /// The attached queue of a device.
     ///
     /// # Errors
-    /// If there is none, or a right is missing.
+    /// If there is none, or a privilege is missing.
     pub fn queue(device: u32) -> Result<Self, Error> {
         let page = attach::page_to_steer(device)?;
         let before = page.slots().map(|slot| slot.drops()).sum();
@@ -101,7 +100,7 @@ impl DropPoint {
         }
     }
 
-    /// The program, if that is it.
+    /// The program, if packets are dropped there.
     pub fn program(&self) -> Option<&Dropper> {
         match self {
             Self::Program(dropper) => Some(dropper),
@@ -109,7 +108,7 @@ impl DropPoint {
         }
     }
 
-    /// The page of the queue, if that is it.
+    /// The attached queue's page, if packets are dropped there.
     pub fn page(&self) -> Option<&Page> {
         match self {
             Self::Program(_) => None,
@@ -118,21 +117,21 @@ impl DropPoint {
     }
 }
 
-/// The program, loaded, and the memory that it shares with us.
+/// The loaded program, and the memory that it shares with quell.
 pub struct Dropper {
-    /// Its descriptor.
+    /// Descriptor of the program.
     pub program: OwnedFd,
-    /// By which the kernel knows it.
+    /// The kernel's ID of the program.
     pub id: u32,
     map: Map,
 }
 
 impl Dropper {
-    /// Loads it. It drops nothing yet. With `ecn`, packets of flows that understand marks are
-    /// marked up to [`MARK_MOST`].
+    /// Loads the program, which at first drops nothing. With `ecn`, ECN-capable packets are marked
+    /// up to the probability [`MARK_MOST`].
     ///
     /// # Errors
-    /// If the kernel has no BPF, a right is missing, or the verifier refuses the program.
+    /// If the kernel has no BPF, a privilege is missing, or the verifier refuses the program.
     pub fn load(ecn: bool) -> Result<Self, Error> {
         let no = |e: io::Error| bpf::refused(&e, "");
         let (fd, map) = bpf::page(BYTES).map_err(no)?;
@@ -170,22 +169,22 @@ impl Dropper {
     }
 }
 
-/// The program, for the memory behind this map.
+/// The instructions of the program, for the memory of this map.
 fn program(map: &OwnedFd) -> Vec<u64> {
     let mut p = Assembler::default();
     let (pass, drop) = (p.label(), p.label());
-    // Register 6: the packet; 7: the memory; 8: the probability. Calls keep these.
+    // Register 6: the packet; 7: the memory; 8: the probability. Calls preserve these.
     p.copy(6, 1);
     p.address(7, map);
     p.load(8, 7, PROBABILITY);
     p.jump_zero(8, pass);
-    // Out of date?
+    // Is the probability out of date?
     p.call(KTIME);
     p.load(1, 7, UNTIL);
     p.jump_at_least(0, 1, pass);
     p.call(RANDOM);
     p.jump_at_least(0, 8, pass);
-    // Marks, or drops?
+    // Mark or drop?
     p.load(1, 7, MARKS);
     p.jump_at_least(8, 1, drop);
     p.copy(1, 6);

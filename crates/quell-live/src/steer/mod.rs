@@ -1,4 +1,4 @@
-//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink
+//! `quell steer`: a controller sets knobs of the kernel's own disciplines over rtnetlink
 //! (docs/how-to/kernel.md).
 
 mod actuator;
@@ -26,9 +26,9 @@ use crate::system::{host, state};
 use session::Session;
 use source::{Bounds, Source};
 
-/// The least and the most time between looks, nanoseconds.
+/// Bounds of the time between samples, ns.
 const EVERY: std::ops::RangeInclusive<Nanos> = 1_000_000..=1_000_000_000;
-/// How long what a line on standard input sets is valid.
+/// Default time for which a line on standard input is valid, ns.
 const VALID: Nanos = 10_000_000_000;
 
 /// The checked options.
@@ -37,13 +37,14 @@ struct Plan {
     dev: String,
     place: Place,
     knobs: Vec<Knob>,
-    /// The knobs are those of an attached queue, in the page that it shares with user space.
+    /// Whether the knobs are those of an attached queue, in the page that it shares with user
+    /// space.
     page: bool,
     bounds: Vec<Bounds>,
     ecn: bool,
     reflectors: Vec<IpAddr>,
     source: Source,
-    /// What decides, for people.
+    /// Name of the controller or source, for messages.
     by: String,
     every: Nanos,
     rate: Option<u64>,
@@ -122,7 +123,7 @@ impl Plan {
     }
 }
 
-/// As users write it after `--with`: by what turns it.
+/// The knob's name after `--with`.
 fn actuator(knob: Knob) -> &'static str {
     match knob {
         Knob::Drop => "clsact",
@@ -173,12 +174,12 @@ fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
     time.map_err(|e| e.key(option))
 }
 
-/// Steers until SIGTERM, Ctrl-C, the end of the time or of standard input; then what was before is
-/// restored. To be called by the main thread, whose rights are limited to what steering needs. With
-/// `options.restore`, see [`restore`].
+/// Steers until SIGTERM, Ctrl-C, the end of `--duration` or of standard input; then restores the
+/// previous settings. Must be called by the main thread, whose privileges are reduced to what
+/// steering needs. With `options.restore`, see [`restore`].
 ///
 /// # Errors
-/// If an option is wrong, a right is missing, there is no such queue, or it cannot be changed.
+/// If an option is wrong, a privilege is missing, there is no such queue, or it cannot be changed.
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.restore {
         return restore(&options.words, options.quiet);
@@ -186,8 +187,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     start(Plan::new(options, None)?)
 }
 
-/// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a
-/// drop probability. `options.words` are the device and a place.
+/// As [`run`], with the caller's own controller, which sets what `options.with` names: a limit, or
+/// a drop probability. `options.words` are the device and a place.
 ///
 /// # Errors
 /// As [`run`].
@@ -203,11 +204,11 @@ fn start(plan: Plan) -> Result<(), Error> {
     Session::new(plan)?.run()
 }
 
-/// Brings back what killed processes left changed, on these devices or on all, and says so. What
-/// still runs is left alone.
+/// Restores and reports what killed processes left changed, on these devices or, if there are none,
+/// on all. Processes that still run are not touched.
 ///
 /// # Errors
-/// If a right is missing, or something cannot be brought back.
+/// If a privilege is missing, or something cannot be restored.
 pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
     need("steer", host::NET_ADMIN)?;
     let say = |line: &str| {
@@ -220,11 +221,12 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
     state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
 }
 
-/// Whether queues of an interface are changed and not yet brought back: their settings are not
-/// those of the operator.
+/// Whether queues of an interface are changed and not yet restored, so that their settings are not
+/// the operator's.
 ///
 /// # Errors
-/// If there is no such interface, a state file cannot be read, or others can write to their folder.
+/// If there is no such interface, a state file cannot be read, or other users can write to the
+/// folder.
 pub fn is_changed(dev: &str) -> Result<bool, Error> {
     saved::is_changed(host::existing(dev)?)
 }
@@ -232,7 +234,7 @@ pub fn is_changed(dev: &str) -> Result<bool, Error> {
 /// The state files of this network namespace.
 ///
 /// # Errors
-/// If others can write to their folder.
+/// If other users can write to their folder.
 pub fn left() -> Result<Vec<PathBuf>, Error> {
     let files = saved::STEER.left()?.into_iter();
     Ok(files.map(|(path, _)| path).collect())

@@ -1,4 +1,4 @@
-//! What disciplines had before they were steered, in a state file.
+//! The state file with the settings of disciplines before they were steered.
 
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::system::host;
 use crate::system::state::{CHANGES, Command, State, StateFile, UndoOutcome};
 use crate::system::watchdog::MAX_LOOPS;
 
-/// Whose state files these are.
+/// The command that owns these state files.
 pub const STEER: Command = Command {
     name: "steer",
     look: "tc qdisc show",
@@ -22,18 +22,18 @@ pub const STEER: Command = Command {
     location: CHANGES,
 };
 
-/// What a state file says.
+/// Content of a state file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     pid: u32,
-    /// The start of the system in which it was written; 0: not known.
+    /// Identifies the system start in which the file was written; 0: unknown.
     #[serde(default)]
     boot: u64,
     device: u32,
     knobs: Vec<Knob>,
     queues: Vec<Row>,
-    /// A filter that is attached.
+    /// The attached filter.
     #[serde(default)]
     pub hook: Option<Hook>,
 }
@@ -46,10 +46,10 @@ struct Row {
     handle: u32,
     parent: u32,
     kind: String,
-    /// Its options in the kernel's format.
+    /// Options in the kernel's format.
     options: Vec<u8>,
-    /// What its knobs were set to last, before and after the change. None: not known, as in files
-    /// of quell 0.2.
+    /// Values of the knobs before and after the last change. `None`: unknown, as in files of quell
+    /// 0.2.
     #[serde(default)]
     set: Option<[Values; 2]>,
 }
@@ -80,7 +80,7 @@ impl State for Saved {
 }
 
 impl Saved {
-    /// These queues of a device, whose `knobs` will be changed.
+    /// The state of these queues of a device, whose `knobs` will be changed.
     pub fn new<'a>(
         device: u32,
         knobs: &[Knob],
@@ -104,15 +104,15 @@ impl Saved {
         }
     }
 
-    /// Whether it is of an earlier start of the system, where `/run` outlives that: its device is
-    /// another one.
+    /// Whether the file is from an earlier system start (`/run` may outlive it), so that its device
+    /// is another one.
     fn is_old(&self) -> bool {
         let now = host::boot();
         now != 0 && self.boot != 0 && self.boot != now
     }
 
-    /// Whether another file than `own` has one of these queues, by another name of the device or of
-    /// the place.
+    /// Whether a state file other than `own` has one of these queues, by another name of the device
+    /// or of the place.
     ///
     /// # Errors
     /// As [`is_changed`].
@@ -124,13 +124,13 @@ impl Saved {
         STEER.find(Some(own), shares).map(|found| found.is_some())
     }
 
-    /// Takes these queues; None if another process has one of them, whatever its folder of state
-    /// files.
+    /// Takes these queues; `None` if another process has one of them, even one with another folder
+    /// of state files.
     pub fn take(&self) -> Option<Exclusive> {
         Exclusive::take_queues(self.device, self.queues.iter().map(Row::place))
     }
 
-    /// Writes down that knobs of a queue are about to be changed from these values to others.
+    /// Records that knobs of a queue are about to change from `before` to `after`.
     pub fn changes(&mut self, key: &Key, before: Values, after: Values) {
         let place = (key.class, key.handle, key.parent);
         if let Some(row) = self.queues.iter_mut().find(|row| row.place() == place) {
@@ -140,20 +140,20 @@ impl Saved {
 }
 
 impl Row {
-    /// Whether it is a class, its handle and its parent.
+    /// Identity: whether it is a class, its handle and its parent.
     fn place(&self) -> (bool, u32, u32) {
         (self.class, self.handle, self.parent)
     }
 
-    /// Whether knobs have these values because quell has set them, as far as is known. Others are
-    /// those of an administrator.
+    /// Whether quell has set the knobs to these values, as far as is known. Other values were set
+    /// by an administrator.
     fn is_ours(&self, values: &Values) -> bool {
         self.set.is_none_or(|set| set.contains(values))
     }
 }
 
-/// Brings back what killed processes left changed on a device, whatever its name and the place
-/// were; of how many disciplines.
+/// Restores what killed processes left changed on a device, under any name of the device and any
+/// place. Returns the number of restored disciplines.
 pub fn undo_left(device: u32) -> usize {
     let undo = |file: &StateFile, _: &str| match file.read::<Saved>()? {
         Some(saved) if saved.device == device => undo(file).map(UndoOutcome::Undone),
@@ -167,17 +167,17 @@ pub fn undo_left(device: u32) -> usize {
     .sum()
 }
 
-/// Whether queues of a device are changed and not yet brought back.
+/// Whether queues of a device are changed and not yet restored.
 ///
 /// # Errors
-/// If a state file cannot be read, or others can write to their folder.
+/// If a state file cannot be read, or other users can write to the folder.
 pub fn is_changed(device: u32) -> Result<bool, Error> {
     let is = |saved: &Saved| saved.device == device && !saved.queues.is_empty() && !saved.is_old();
     STEER.find(None, is).map(|found| found.is_some())
 }
 
-/// Restores what a state file says, then deletes it. Returns how many disciplines that concerned;
-/// those that were deleted, or that another program has changed since, are skipped.
+/// Restores what a state file says, then deletes it. Returns the number of restored disciplines.
+/// Deleted ones, and those that another program has changed since, are skipped.
 ///
 /// # Errors
 /// If the file cannot be read, or the kernel refuses.
@@ -214,7 +214,8 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             handle: row.handle,
             parent: row.parent,
         };
-        // A size table, or a limit below it, was set since then, and a change would drop that.
+        // False if a size table, or a limit below it, has been set since, which a change would
+        // discard.
         let keeps = |found: &QdiscState| !found.stab && tree::overwritten(&there, found).is_none();
         let same = |found: &&QdiscState| found.key == key && found.kind == row.kind && keeps(found);
         let found = there.iter().find(same);

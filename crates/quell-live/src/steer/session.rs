@@ -1,4 +1,4 @@
-//! The loop of `quell steer`: looks, decisions, changes, and what happens to the device meanwhile.
+//! The loop of `quell steer`: samples, decisions, changes, and reactions to changes of the device.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -29,11 +29,11 @@ use crate::system::messages::tell;
 use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
-/// The longest time between two turns, which the watchdog counts.
+/// Longest time between two turns, ns; the watchdog counts turns.
 const TURN: Nanos = 100_000_000;
-/// Interval of the checks of the watchdog and the reflectors.
+/// Interval of the checks of the watchdog and the reflectors, ns.
 const LOOK: Nanos = 1_000_000_000;
-/// The header of Ethernet, which limits in bytes count.
+/// Ethernet header, which limits in bytes include, bytes.
 const HEADER: u64 = 14;
 
 /// The result of sampling the queues.
@@ -47,40 +47,41 @@ enum ScanResult {
     Changed(String),
 }
 
-/// Steers the queues of one place.
+/// Steers the queues of a place in a device's tree.
 pub struct Session {
     plan: Plan,
     dump: Dump,
     /// None in a dry run.
     actuator: Option<Actuator>,
     signals: Signals,
-    /// Who is asked how long packets wait on the line.
+    /// Reflectors that measure how long packets wait on the line.
     reflectors: Option<Reflectors>,
     reachability: Reachability,
-    /// The queues stand behind the line.
+    /// Whether the queues are behind the line (`ingress`).
     behind: bool,
     device: u32,
     queues: Vec<Steered>,
-    /// The device was gone: what was said of it.
+    /// The message about the vanished device, while it is waited for.
     waiting: Option<String>,
-    /// When what was read from standard input is void.
+    /// Time until which the last line from standard input is valid.
     valid_until: Option<Nanos>,
     changes: u64,
     left_out: u64,
     /// Samples that the reader of standard output did not take.
     unread: u64,
     fallbacks: u64,
-    /// Another program has changed a steered queue or a filter: look again.
+    /// Whether another program has changed a steered queue or a filter, so that the queues must be
+    /// sampled again.
     again: bool,
-    /// Filters have to be checked, too.
+    /// Whether filters must be checked, too.
     filters: bool,
 }
 
 impl Session {
-    /// Finds the queues, writes down what they have.
+    /// Finds the queues and records their settings.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        // Before the watchdog is forked: what ends us is not for it.
+        // Before the watchdog is forked, which must not be ended by signals to this process.
         let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
         let actuator = match plan.dry_run {
             true => None,
@@ -132,7 +133,7 @@ impl Session {
         let mut queues = Vec::new();
         for (found, kind) in tree::choose(&rows, dev, *place, knobs)? {
             let name = format!("{dev} {}", tree::describe(&found));
-            // A loop over the rate finds that out.
+            // A control loop that sets the rate finds out the line's rate by itself.
             let moves = knobs.contains(&Knob::Rate).then_some(0);
             let line = moves.or(*rate);
             let line = line.or_else(|| self.actuator.as_ref().and_then(Actuator::shaped));
@@ -166,7 +167,7 @@ impl Session {
         Ok(())
     }
 
-    /// Steers until it is to end.
+    /// Steers until the end.
     pub fn run(mut self) -> Result<(), Error> {
         for queue in &self.queues {
             let Plan { by, every, .. } = &self.plan;
@@ -177,7 +178,7 @@ impl Session {
             self.plan.say(&line);
             self.say_bound(queue);
         }
-        // On a busy machine decisions would come late, and the watchdog with them.
+        // Without real-time priority, decisions come late on a busy machine, and the watchdog acts.
         sys::be_punctual(1);
         if self.actuator.is_some() {
             sandbox::steering();
@@ -227,8 +228,8 @@ impl Session {
         loop {
             let now = sys::monotonic();
             let [signal, noticed, line, ..] = ready;
-            // Read, too: one that is left pending would end the process once it is no longer held
-            // back.
+            // The signal is also read: a pending one would end the process when signals are
+            // unblocked.
             if end.is_some_and(|end| now >= end) || signal && self.signals.next().is_some() {
                 return Ok(());
             }
@@ -297,7 +298,7 @@ impl Session {
         }
     }
 
-    /// Tells the watchdog that all is well.
+    /// Tells the watchdog that the loop runs.
     fn turn(&mut self) {
         let Some(actuator) = &self.actuator else {
             return;
@@ -318,7 +319,7 @@ impl Session {
             return;
         };
         let (device, queues) = (self.device, &self.queues);
-        // Where the kernel had more to say than there was room for, it may have been anything.
+        // If notifications were lost, any of them may have been about these queues.
         let changed = actuator.notices.came_one(|bytes| {
             notices(bytes).any(|key| {
                 let clsact = || {
@@ -332,7 +333,7 @@ impl Session {
         self.filters |= changed;
     }
 
-    /// Reads standard input where that decides and has something; whether it has ended.
+    /// Reads standard input if it is the source and is readable; returns whether it has ended.
     fn lines(&mut self, now: Nanos, readable: bool) -> bool {
         let Plan {
             source: Source::Lines(lines),
@@ -371,8 +372,8 @@ impl Session {
         lines.ended
     }
 
-    /// A look, where it is `due` with decisions, what reflectors answered, and changes; why to end,
-    /// if so.
+    /// Samples the queues, takes decisions if they are `due`, passes on the reflectors' answers,
+    /// and makes changes. Returns a reason to end, if there is one.
     fn step(&mut self, now: Nanos, due: bool, answers: &[Answer]) -> Result<Option<String>, Error> {
         if self.waiting.is_some() {
             self.find_again();
@@ -409,7 +410,7 @@ impl Session {
         }
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {
-            // Late by as much as the watchdog puts up with, packets pass.
+            // If the loop is late by more than the watchdog's timeout, packets pass.
             let late = num::low_u64(STUCK_TIMEOUT.as_nanos());
             let until = now.saturating_add(self.plan.every).saturating_add(late);
             dropping.point.valid_until(until);
@@ -432,7 +433,7 @@ impl Session {
             .actuator
             .as_ref()
             .and_then(|actuator| actuator.dropping.as_ref());
-        // What an attached queue drops is in its counters.
+        // The counters of an attached queue include its drops.
         if let Some(program) = dropping.and_then(|dropping| dropping.point.program()) {
             let counts = program.counts();
             self.queues
@@ -488,7 +489,7 @@ impl Session {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
                 return Ok(ScanResult::Gone(format!("{} is gone", self.plan.dev)));
             }
-            // What is missing may be there.
+            // Queues missing from a partial list may exist.
             Err(e) => {
                 self.queues.iter_mut().for_each(|queue| queue.seen = true);
                 return match is_partial(&e) {
@@ -510,8 +511,8 @@ impl Session {
         Ok(seen)
     }
 
-    /// Writes lines to standard output. Nothing that is steered waits for their reader: what it
-    /// does not take is left out, and counted. In a dry run a signal ends the wait.
+    /// Writes lines to standard output. Steering does not wait for their reader: lines that it does
+    /// not accept are skipped and counted. In a dry run it waits until a signal.
     fn write(&mut self, lines: &[u8]) -> Result<(), Error> {
         let out = io::stdout().lock();
         let wait = match self.actuator {
@@ -528,7 +529,7 @@ impl Session {
         }
     }
 
-    /// What others have done at clsact; `None` if filters or queues may be missing from the
+    /// Checks quell's filter at clsact; `None` if filters or queues may be missing from the
     /// kernel's lists.
     fn look_at_filters(&mut self) -> Result<Option<ScanResult>, Error> {
         let Some(actuator) = &mut self.actuator else {
@@ -560,7 +561,7 @@ impl Session {
         ))))
     }
 
-    /// What became of queues that are not there any more.
+    /// The result if a queue is missing.
     fn missing(&self) -> ScanResult {
         let dev = &self.plan.dev;
         if host::is_gone(self.device) {
@@ -575,13 +576,13 @@ impl Session {
         }
     }
 
-    /// Changes by other programs.
+    /// Evaluates the comparisons of the queues with what was set.
     fn others(&mut self, looks: Vec<(usize, Comparison)>) -> ScanResult {
         let Some(actuator) = &self.actuator else {
             return ScanResult::All;
         };
         let mut changed = None;
-        // Whoever sets the limit of a tbf sets those below it.
+        // A change of a tbf's limit also changes the limits below it.
         let limits = |at| {
             let limit = |look: &Comparison| matches!(look, Comparison::Other(Knob::Limit, _));
             looks.iter().any(|(of, look)| *of == at && limit(look))
@@ -625,7 +626,7 @@ impl Session {
         changed.map_or(ScanResult::All, ScanResult::Changed)
     }
 
-    /// Makes the changes that are due.
+    /// Sends the changes that are due.
     fn change(&mut self, now: Nanos) -> Result<(), Error> {
         let (mut asked, mut lines) = (Vec::new(), String::new());
         for (at, queue) in self.queues.iter_mut().enumerate() {
@@ -659,8 +660,8 @@ impl Session {
         let outcomes = match actuator.rtnl.send() {
             Ok(outcomes) => outcomes,
             Err(e) => {
-                // The answer may have been lost, not the request: what may have been changed has to
-                // be restored.
+                // Perhaps only the answer was lost and not the request. What may have been changed
+                // must be restored.
                 for (at, values) in asked {
                     self.queues[at].made(now, &values);
                 }
@@ -674,7 +675,7 @@ impl Session {
                     queue.made(now, &values);
                     self.changes += 1;
                 }
-                // The next look says what became of it.
+                // The next sample shows what became of it.
                 Err(refusal) if refusal.is_gone() => {}
                 Err(refusal) => return Err(refusal.explain(&queue.name)),
             }
@@ -682,12 +683,12 @@ impl Session {
         Ok(())
     }
 
-    /// The queues are gone, and what was changed with them.
+    /// Forgets the queues, which no longer exist, nor do their changes.
     fn forget(&mut self) {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
         if let Some(actuator) = &mut self.actuator {
-            // Where the device is there, the filter is, too. If it cannot be removed now, the file
+            // If the device exists, so does the filter. If that cannot be removed now, the file
             // still names it.
             let unhooked = actuator.unhook(&mut self.dump);
             actuator.watchdog.dismiss();
@@ -723,12 +724,13 @@ impl Session {
         }
     }
 
-    /// Brings back what was before, where it is still as it was set; of how many queues.
+    /// Restores the previous settings of queues that still have what quell set; returns their
+    /// number.
     fn restore(&mut self) -> Result<usize, Error> {
         let now = sys::monotonic();
-        // Another program may have changed something a moment ago.
+        // Another program may have changed something since the last sample.
         if !self.queues.is_empty() && self.look(now).is_err() {
-            // Those that were not listed may be there nevertheless.
+            // Queues that were not listed may exist nevertheless.
             self.queues.iter_mut().for_each(|queue| queue.seen = true);
         }
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();

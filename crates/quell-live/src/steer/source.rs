@@ -1,4 +1,5 @@
-//! What decides on the knobs: a controller for each queue, lines on standard input, or a constant.
+//! Sources of the knobs' values: a controller for each queue, lines on standard input, or a
+//! constant.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +18,10 @@ use super::dropper::CERTAIN;
 use crate::rtnetlink::options::Knob;
 use crate::system::{host, sys};
 
-/// A setting as users write it: packets, nanoseconds, bit/s; a probability in parts of [`CERTAIN`].
+/// A knob and its value: packets, ns, bit/s, or a probability in units of 1/[`CERTAIN`].
 pub type Setting = (Knob, u64);
 
-/// Bounds of what may be set, in the units of a [`Setting`].
+/// Bounds of a knob's values, in the units of a [`Setting`].
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     knob: Knob,
@@ -29,13 +30,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Reads the bounds of a knob, where they are given.
+    /// Parses the bounds of a knob; those that are not given have defaults.
     ///
     /// # Errors
-    /// If a bound is no value of this knob, or they are the wrong way round.
+    /// If a bound is no value of this knob, or the smallest exceeds the largest.
     pub fn new(knob: Knob, min: Option<&str>, max: Option<&str>) -> Result<Self, Error> {
         let (least, most) = match knob {
-            // With room for one packet a device waits after each.
+            // With a limit of one packet the device is idle after each.
             Knob::Limit => (2, 100_000),
             Knob::Target => (100_000, 10_000_000_000),
             Knob::Rate => (64_000, 1_000_000_000_000),
@@ -52,18 +53,18 @@ impl Bounds {
         Ok(Self { knob, least, most })
     }
 
-    /// The knob.
+    /// The knob that is bounded.
     pub fn knob(&self) -> Knob {
         self.knob
     }
 
-    /// The nearest value within them.
+    /// The nearest value within the bounds.
     pub fn clamp(&self, value: u64) -> u64 {
         value.clamp(self.least, self.most)
     }
 }
 
-/// A knob's value.
+/// Parses a knob's value.
 fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
     match knob {
         Knob::Limit => parse_count(text),
@@ -73,24 +74,24 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
     }
 }
 
-/// What decides.
+/// A source of the knobs' values.
 #[derive(Debug)]
 pub enum Source {
-    /// A controller of this name, of which each queue has its own.
+    /// A controller of quell by its words; each queue has its own.
     Words(Box<Queue>),
-    /// A controller of the caller's, for each queue a clone.
+    /// The caller's controller; each queue has a clone.
     Own(Box<dyn Control>),
-    /// A value that stays.
+    /// A constant value.
     Constant(Setting),
     /// Lines on standard input.
     Lines(Lines),
 }
 
 impl Source {
-    /// Reads a controller's words, a value of the only knob, or `-`.
+    /// Parses a controller's words, a value of the only knob, or `-`.
     ///
     /// # Errors
-    /// If it is none of them, or the controller sets other knobs.
+    /// If the words are none of these, or the controller sets other knobs.
     pub fn parse(words: &str, knobs: &[Knob]) -> Result<Self, Error> {
         if words == "-" {
             return Ok(Self::Lines(Lines::new()?));
@@ -114,10 +115,10 @@ impl Source {
         Ok(Self::Words(Box::new(queue)))
     }
 
-    /// Takes a controller of the caller's.
+    /// Uses the caller's controller.
     ///
     /// # Errors
-    /// If it sets other knobs than the one that is turned.
+    /// If it sets other knobs than the steered one.
     pub fn own(controller: Box<dyn Control>, knobs: &[Knob]) -> Result<Self, Error> {
         let knob = knobs.first().copied().unwrap_or(Knob::Limit);
         check(Some(&*controller), knob).map_err(|e| e.under(&controller.name()))?;
@@ -129,8 +130,8 @@ impl Source {
         matches!(self, Self::Words(_) | Self::Own(_))
     }
 
-    /// Whether a loop starts from the queue's present rate, which it does unless its words give a
-    /// first rate.
+    /// Whether a control loop starts from the queue's present rate: always, unless its words give a
+    /// start rate.
     pub fn goes_on(&self) -> bool {
         match self {
             Self::Words(queue) => queue
@@ -140,8 +141,8 @@ impl Source {
         }
     }
 
-    /// Whether the queue stands behind the line, and packets come back through it: the words of the
-    /// loop say `ingress`.
+    /// Whether the queue is behind the line, in the direction of the reflectors' answers: the
+    /// control loop's words include `ingress`.
     pub fn is_behind(&self) -> bool {
         let Self::Words(queue) = self else {
             return false;
@@ -150,10 +151,10 @@ impl Source {
         queue.build(1_000_000).queue.is_behind()
     }
 
-    /// Holds what is named against what a loop over a rate needs.
+    /// Checks that reflectors are given exactly if a controller sets a rate.
     ///
     /// # Errors
-    /// If reflectors are missing, or named for something else.
+    /// If reflectors are missing, or given without such a controller.
     pub fn needs_reflectors(&self, knobs: &[Knob], named: bool) -> Result<(), Error> {
         let needs = self.decides() && knobs.contains(&Knob::Rate);
         let error = match (needs, named) {
@@ -166,7 +167,7 @@ impl Source {
         Err(error.key("--reflector"))
     }
 
-    /// The controller of one queue on a line of this rate, under guard.
+    /// The controller of one queue on a line of this rate, with a guard.
     pub fn controller(&self, rate_bps: u64, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
         let knob = bounds.first().map_or(Knob::Limit, Bounds::knob);
         let (mut controller, guarded) = match self {
@@ -174,8 +175,8 @@ impl Source {
             Self::Own(controller) => (controller.clone(), false),
             _ => return None,
         };
-        // One that never decides again leaves nothing to guard, and there is no classic loop over a
-        // rate.
+        // A controller that never decides again needs no guard, and for a rate there is no classic
+        // controller.
         if !guarded && controller.period() != NEVER && knob != Knob::Rate {
             let mut params = Params::default();
             for Bounds { knob, least, most } in bounds {
@@ -192,7 +193,7 @@ impl Source {
         Some(controller)
     }
 
-    /// What wakes the loop, besides time.
+    /// Descriptor that wakes the loop: standard input, if it is the source.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Lines(lines) if !lines.ended => Some(lines.fd.as_fd()),
@@ -205,8 +206,8 @@ fn share(value: u64) -> f64 {
     value as f64 / CERTAIN as f64
 }
 
-/// The controller that words name. PIE as a queue decides on packets; its law decides on a
-/// probability as well.
+/// The controller that the words name. PIE is a discipline, but its law can set a drop probability,
+/// too.
 fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
     let built = queue.build(rate_bps);
     match (built.controller, built.queue) {
@@ -218,7 +219,7 @@ fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
     }
 }
 
-/// Whether the kernel has what a controller reads and sets, where `knob` is turned.
+/// Checks that a controller sets `knob`, and that the kernel has what it reads and sets.
 fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
     let those = match knob {
         Knob::Drop => "rlaqm, pie and fixed set a drop probability",
@@ -258,27 +259,27 @@ fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lines like `limit 30` or `rate 18mbit target 5ms`; the last one holds.
+/// Lines such as `limit 30` or `rate 18mbit target 5ms`; the last one applies.
 #[derive(Debug)]
 pub struct Lines {
     fd: OwnedFd,
-    /// The beginning of a line whose end has not come.
+    /// Beginning of an incomplete line.
     part: Vec<u8>,
-    /// What comes up to the next end of a line belongs to one that was too long.
+    /// Whether the bytes up to the next line end belong to a line that was too long.
     skips: bool,
-    /// No more will come.
+    /// Whether standard input has ended.
     pub ended: bool,
 }
 
-/// Most bytes of a line.
+/// Longest line, bytes.
 const LINE: usize = 4096;
 
 /// The result of reading standard input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// What the last line sets, and those before it that it does not mention.
+    /// Settings of the last line, and of earlier ones for knobs that it does not mention.
     pub settings: Vec<Setting>,
-    /// What is wrong with a line.
+    /// Error in a line.
     pub wrong: Option<Error>,
 }
 
@@ -293,7 +294,8 @@ impl Lines {
         })
     }
 
-    /// Reads what has come, of these knobs. Call it where the descriptor can be read.
+    /// Reads and parses available lines, which may set these knobs. To be called when the
+    /// descriptor is readable.
     pub fn read(&mut self, knobs: &[Knob]) -> Input {
         let mut buffer = [0; LINE];
         let length = sys::read(self.fd.as_fd(), &mut buffer).unwrap_or(0);
@@ -329,7 +331,7 @@ impl Lines {
     }
 }
 
-/// What a line sets.
+/// Parses the settings of a line.
 fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
     let mut found = Vec::new();
     let mut words = line.split_whitespace();
@@ -346,7 +348,7 @@ fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
     Ok(found)
 }
 
-/// The time between two looks that suits it: the controllers' period, within bounds.
+/// Default time between two samples, ns: the controllers' period, within bounds.
 pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
     const DEFAULT: Nanos = 100_000_000;
     let controller = match source {

@@ -1,4 +1,4 @@
-//! One discipline or class that is steered: its gauges, what it had, what is wanted.
+//! A steered discipline or class: its gauges, and its previous, present and wanted settings.
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
@@ -13,10 +13,10 @@ use crate::rtnetlink::options::{Charge, Kind, Knob, Values};
 use crate::rtnetlink::request::QdiscState;
 use crate::rtnetlink::tree;
 
-/// A queue compared with what was set.
+/// A queue's present settings compared with what quell set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is as it was set.
+    /// The settings are as set.
     Same,
     /// A knob has another value.
     Other(Knob, u64),
@@ -24,47 +24,48 @@ pub enum Comparison {
     Replaced,
     /// An option that is not steered has another value, which the next change would overwrite.
     Unsteered,
-    /// A discipline below it has a limit of its own, which the next change would overwrite.
+    /// A discipline below it has its own limit, which the next change would overwrite.
     LimitBelow,
 }
 
-/// One queue.
+/// A steered queue.
 #[derive(Debug)]
 pub struct Steered {
-    /// As it was before anything was changed.
+    /// State before anything was changed.
     pub found: QdiscState,
-    /// What can be changed.
+    /// Kind, with the options that can be changed.
     pub kind: &'static Kind,
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
     /// Whether its present options were set by quell. Only those are restored, not what another
     /// program has set since.
     pub ours: bool,
-    /// It was there at the last look.
+    /// Whether it was listed in the last sample.
     pub seen: bool,
-    /// Changes that were made.
+    /// Number of changes made.
     pub changes: u64,
     knobs: Vec<Knob>,
-    /// What it had, what it has as far as is known, what is wanted; in the kernel's units.
+    /// Previous values, present values as far as known, and wanted values, in the kernel's units.
     was: Values,
     set: Values,
     wanted: Values,
     changed_at: Option<Nanos>,
     controller: Option<Box<dyn Control>>,
     rng: Rng,
-    /// Bytes of a packet, where the kernel's limit is in bytes.
+    /// Size of a packet for conversion, if the kernel's limit is in bytes.
     packet: u64,
     line_bps: u64,
-    /// Bytes of the link's header, and how bytes are charged where the rate is steered.
+    /// Size of the link's header, bytes, and the charging of bytes if the rate is steered.
     header: u64,
     charge: Charge,
-    /// What is above it passes no more, bit/s; what that is.
+    /// Rate limit of a discipline or class above it, bit/s, and the description of that.
     cap: Option<(u64, String)>,
-    /// It and the classes below it, if it is a class.
+    /// Handles of this class and of the classes below it, if it is a class.
     classes: Vec<u32>,
-    /// Disciplines below these, with their drops, and whether they were seen since the last sample.
+    /// Disciplines below these classes, with their drops, and whether they were listed since the
+    /// last sample.
     below: Vec<(Key, u32, bool)>,
-    /// What they have dropped since then.
+    /// Packets that they have dropped since then.
     lost: Option<u64>,
     meter: Meter,
     last: Option<(Nanos, Counters)>,
@@ -72,8 +73,7 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// One that was found, with its name and its packets' largest size; `line_bps`: the rate that
-    /// it gets, as far as is known.
+    /// A queue that was found; `name` is its name in messages, `packet` its largest packet, bytes.
     pub fn new(
         found: QdiscState,
         kind: &'static Kind,
@@ -113,13 +113,14 @@ impl Steered {
         }
     }
 
-    /// Its device's packets have a header of this many bytes, which cake does not charge.
+    /// Sets the size of the link's header, bytes, which cake does not charge.
     pub fn with_header(mut self, header: u64) -> Self {
         self.header = header;
         self
     }
 
-    /// Its place among all that is on the device; what bounds its rate, bit/s.
+    /// Determines from the device's disciplines and classes (`rows`) the classes below it and the
+    /// limit of its rate, if the rate is steered.
     pub fn with_place(mut self, rows: &[QdiscState]) -> Self {
         if self.knobs.contains(&Knob::Rate) {
             self.classes = tree::classes(rows, &self.found);
@@ -129,20 +130,20 @@ impl Steered {
         self
     }
 
-    /// What bounds its rate, for people: `at most 20mbit, ...`.
+    /// The limit of its rate, for messages: `at most 20mbit, ...`.
     pub fn bound(&self) -> Option<String> {
         let (bits, by) = self.cap.as_ref()?;
         let rate = format_rate(*bits);
         Some(format!("at most {rate}, as {by} passes no more"))
     }
 
-    /// Options of the discipline itself are changed.
+    /// Whether options of the discipline itself are changed.
     pub fn has_options(&self) -> bool {
         self.was.without(Knob::Drop) != Values::default()
     }
 
-    /// Gives it a controller, which sets its first knobs; with `goes_on`, a loop over a rate starts
-    /// from the present rate.
+    /// Gives the queue a controller, which sets the first values; with `goes_on`, a control loop
+    /// that sets a rate starts from the present one.
     pub fn set_controller(
         &mut self,
         mut controller: Box<dyn Control>,
@@ -162,7 +163,7 @@ impl Steered {
         self.wish(&knobs, bounds);
     }
 
-    /// Takes what a controller sets.
+    /// Takes over what a controller sets.
     fn wish(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
         if let Some(limit) = knobs.limit_packets {
             self.want((Knob::Limit, limit.into()), bounds);
@@ -175,13 +176,13 @@ impl Steered {
         }
     }
 
-    /// Takes what the program at clsact has done to packets on their way to it.
+    /// Takes over the counts of the program at clsact, before the queue.
     pub fn dropped_before(&mut self, counts: Counts) {
         self.gauges.drops_early = counts.dropped;
         self.gauges.marks = counts.marked;
     }
 
-    /// Whether the next change would overwrite the limit of this queue below it
+    /// Whether the next change would overwrite the limit of the discipline `below`
     /// ([`tree::overwritten`]).
     pub fn overwrites(&self, below: &Queue<'_>) -> bool {
         let limit = tree::limit_below(&self.found, below.key, below.kind, below.options);
@@ -190,8 +191,8 @@ impl Steered {
         limit.is_some() && limit != own
     }
 
-    /// Takes what a discipline below it dropped: a class of htb counts packets that its discipline
-    /// refuses, not those that it drops later.
+    /// Counts the drops of a discipline below it, since an htb class counts packets that its
+    /// discipline refuses but not those that it drops later.
     pub fn look_below(&mut self, row: &Queue<'_>) {
         if row.key.class || !self.classes.contains(&row.key.parent) {
             return;
@@ -209,12 +210,12 @@ impl Steered {
             }
         };
         let new = drops.wrapping_sub(before);
-        // Fewer than before: another one is in its place.
+        // A smaller count means that another discipline is in its place.
         let new = if new > u32::MAX / 2 { 0 } else { new };
         *self.lost.get_or_insert(0) += u64::from(new);
     }
 
-    /// Takes a sample: what it shows of the knobs, and rates.
+    /// Evaluates a sample: compares the settings, and computes rates and gauges.
     pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Comparison, Rates) {
         self.seen = true;
         if queue.kind != self.found.kind || queue.stab != self.found.stab {
@@ -244,7 +245,7 @@ impl Steered {
         let (g, charge) = (&mut self.gauges, self.charge);
         let lost = self.lost.take();
         self.below.retain_mut(|(.., seen)| std::mem::take(seen));
-        // Fewer bytes than before: it was recreated.
+        // Fewer bytes than before mean that the queue was recreated.
         let last = self.last.replace((now, *counters));
         if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
             let (bytes, packets) = (
@@ -252,14 +253,14 @@ impl Steered {
                 counters.packets.saturating_sub(last.packets),
             );
             let drops = u64::from(counters.drops.wrapping_sub(last.drops));
-            // A class's own are among those of what is below it.
+            // A class's own drops are among those of the disciplines below it.
             let drops = lost.unwrap_or(drops);
             let bytes = charge.of(bytes, packets);
             g.departed_bytes += bytes;
             g.departures += packets;
             g.drops_overflow += drops;
-            // The kernel does not count their bytes: taken to be as large as those that were sent
-            // since, or if none was, before.
+            // The kernel does not count their bytes. Their size is taken to be the mean of packets
+            // sent since then or, if none was, of all.
             let mean = bytes.checked_div(packets);
             let all = || charge.of(counters.bytes, counters.packets);
             let mean = mean.or_else(|| all().checked_div(counters.packets));
@@ -273,7 +274,7 @@ impl Steered {
         g.backlog_bytes = charge.of(waits.0.into(), waits.1.into());
         let dropped = g.drops_overflow + g.drops_early;
         let arrived = g.departures + dropped + u64::from(counters.backlog_packets);
-        // The counters of one sample need not be of the same instant.
+        // The counters of one sample may be of different instants.
         g.arrivals = g.arrivals.max(arrived);
         let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
         g.sojourn = num::whole_u64(sojourn);
@@ -284,7 +285,7 @@ impl Steered {
         g.aggregate = 1.0;
     }
 
-    /// Lets its controller decide.
+    /// Makes the controller decide.
     pub fn decide(&mut self, bounds: &[Bounds]) {
         let limit = self
             .set
@@ -299,7 +300,8 @@ impl Steered {
         self.wish(&knobs, bounds);
     }
 
-    /// Tells its controller of a reflector's answer, with which its packets come `back` or not.
+    /// Passes a reflector's answer to the controller; `back`: the queue's direction is that of the
+    /// answers.
     pub fn hear(&mut self, answer: &Answer, back: bool, bounds: &[Bounds]) {
         let Some(controller) = &mut self.controller else {
             return;
@@ -309,12 +311,12 @@ impl Steered {
         self.wish(&knobs, bounds);
     }
 
-    /// The drop probability in force, 0..1.
+    /// The present drop probability, 0..1.
     pub fn probability(&self) -> f64 {
         self.set.get(Knob::Drop).unwrap_or(0) as f64 / CERTAIN as f64
     }
 
-    /// Takes a wish, brought within bounds. One for a knob that is not turned is left out.
+    /// Sets the wanted value of a knob, within the bounds. Knobs that are not steered are ignored.
     pub fn want(&mut self, (knob, value): Setting, bounds: &[Bounds]) {
         if !self.knobs.contains(&knob) {
             return;
@@ -327,18 +329,18 @@ impl Steered {
         self.wanted.set(knob, self.kernel(knob, value));
     }
 
-    /// Wants what it had.
+    /// Makes the previous values the wanted ones.
     pub fn want_as_before(&mut self) {
         self.wanted = self.was;
     }
 
-    /// What there is to change now.
+    /// The values to set now, if any.
     pub fn due(&self, now: Nanos) -> Option<Values> {
         let early = |then: Nanos| now.saturating_sub(then) < self.kind.least;
         let early = self.changed_at.is_some_and(early);
         let mut values = Values::default();
         for (knob, value) in self.wanted.each() {
-            // A probability is a store to memory.
+            // A probability can always be set: it is a store to memory.
             let wait = early && knob != Knob::Drop;
             if !wait && self.set.get(knob) != Some(self.kind.stored(knob, value)) {
                 values.set(knob, value);
@@ -348,7 +350,7 @@ impl Steered {
         Some(values)
     }
 
-    /// What its knobs have, as far as is known, before and after a change.
+    /// The knobs' values, as far as known, before and after a change.
     pub fn around(&self, values: &Values) -> [Values; 2] {
         let mut after = self.set;
         for (knob, value) in values.each() {
@@ -357,11 +359,11 @@ impl Steered {
         [self.set, after].map(|values| values.without(Knob::Drop))
     }
 
-    /// The options that make a change.
+    /// Writes the netlink options that make a change.
     pub fn options(&self, values: &Values, out: &mut Vec<u8>) {
         let mut all = *values;
         if matches!(self.kind.name, "tbf" | "htb") {
-            // A structure that is sent whole: what else was set stays.
+            // The structure is sent as a whole, with the other knobs as set.
             all = self.set;
             values.each().for_each(|(knob, value)| all.set(knob, value));
         }
@@ -375,7 +377,7 @@ impl Steered {
         (self.ours && changed).then(|| self.before())
     }
 
-    /// The options that bring back what was.
+    /// The options that restore the previous settings.
     pub fn before(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.kind
@@ -383,7 +385,7 @@ impl Steered {
         out
     }
 
-    /// A change was made.
+    /// Records a change that was made.
     pub fn made(&mut self, now: Nanos, values: &Values) {
         for (knob, value) in values.each() {
             self.set.set(knob, self.kind.stored(knob, value));
@@ -394,7 +396,7 @@ impl Steered {
         self.changes += 1;
     }
 
-    /// The watchdog has restored its previous options.
+    /// Records that the watchdog has restored the previous options.
     pub fn was_restored(&mut self) {
         let drop = self.set.get(Knob::Drop);
         self.set = self.was;
@@ -403,12 +405,12 @@ impl Steered {
         }
     }
 
-    /// Another program has set a knob to this value.
+    /// Records that another program has set a knob to this value.
     pub fn found_other(&mut self, knob: Knob, value: u64) {
         self.set.set(knob, value);
     }
 
-    /// What its guard did.
+    /// Times that the guard's classic controller took over.
     pub fn fallbacks(&self) -> u64 {
         let guard = self
             .controller
@@ -427,7 +429,7 @@ impl Steered {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// What it has now: `limit 1000`.
+    /// The present settings as text: `limit 1000`.
     pub fn present(&self) -> String {
         let each = self
             .set
@@ -436,7 +438,7 @@ impl Steered {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// A value of the kernel's, for users.
+    /// A value in the kernel's units as text for users.
     pub fn text(&self, knob: Knob, value: u64) -> String {
         match knob {
             Knob::Limit if self.kind.limits_bytes() => format!("{value}b"),
@@ -460,7 +462,7 @@ impl Steered {
         }
     }
 
-    /// A value of the kernel's as a setting.
+    /// A value in the kernel's units as a setting.
     fn shown(&self, knob: Knob, value: u64) -> u64 {
         match knob {
             Knob::Limit if self.kind.limits_bytes() => value / self.packet.max(1),

@@ -1,5 +1,5 @@
-//! System calls and what every command needs of the system: rights, state files, signals, the
-//! terminal, the watchdog.
+//! System calls, and what all commands share: privileges, state files, signals, the terminal, the
+//! watchdog.
 
 pub mod bounded_writer;
 pub mod command;

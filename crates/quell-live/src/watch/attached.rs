@@ -1,5 +1,5 @@
-//! Gauges of the queues that `quell attach` has put into the kernel: rtnetlink has none of them,
-//! the page that each device's queues share with user space does (`crate::bpf::page`).
+//! Gauges of the queues that `quell attach` has put into the kernel. They are not in rtnetlink but
+//! in the page that each device's queues share with user space (`crate::bpf::page`).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,12 +8,12 @@ use quell_link::Error;
 use crate::bpf::page::{Gauges, KIND, Page};
 use crate::rtnetlink::message::Queue;
 
-/// Between two tries to find a device's page, nanoseconds.
+/// Time between two attempts to open a device's page, ns.
 const AGAIN: u64 = 250_000_000;
 
-/// The pages of devices.
+/// The opened pages of devices.
 pub struct Attached {
-    /// Finds the page of a device.
+    /// Opens the page of a device.
     open: fn(u32) -> Result<Page, Error>,
     devices: HashMap<u32, Device>,
     said: BTreeSet<String>,
@@ -23,14 +23,14 @@ pub struct Attached {
 #[derive(Default)]
 struct Device {
     page: Option<Page>,
-    /// When it is looked for again.
+    /// Time of the next attempt to open the page, ns.
     due: u64,
-    /// A queue of it was there in this sample.
+    /// Whether a queue of quell was on the device in this sample.
     seen: bool,
 }
 
 impl Attached {
-    /// With what finds the page of a device.
+    /// `open` opens the page of a device.
     pub fn new(open: fn(u32) -> Result<Page, Error>) -> Self {
         Self {
             open,
@@ -47,8 +47,8 @@ impl Attached {
             .retain(|_, device| std::mem::take(&mut device.seen));
     }
 
-    /// The gauges of this queue at `now`, nanoseconds. None of one that is not ours, whose page is
-    /// not found, or that is no longer the one that the page is of.
+    /// The gauges of this queue at `now`, ns. `None` if the queue is not quell's, its page cannot
+    /// be opened, or the page belongs to an earlier queue.
     pub fn gauges(&mut self, now: u64, name: &str, queue: &Queue<'_>) -> Option<Gauges> {
         let (key, kind) = (queue.key, queue.kind);
         if key.class || !kind.starts_with(KIND) {
@@ -60,7 +60,7 @@ impl Attached {
         if let Some(gauges) = device.page.as_ref().and_then(read) {
             return Some(gauges);
         }
-        // It is new, or another one is in its place: that has a page of its own.
+        // The queue is new, or another one is in its place, which has its own page.
         if now < device.due {
             return None;
         }
@@ -70,7 +70,7 @@ impl Attached {
             Err(error) => {
                 device.page = None;
                 let why = error.to_string();
-                // What is wrong with several devices is said of the first one.
+                // An error of several devices is reported for the first one.
                 if self.said.insert(why.clone()) {
                     self.notes
                         .push(format!("{name}: no gauges of {kind}: {why}"));
@@ -80,7 +80,7 @@ impl Attached {
         }
     }
 
-    /// What has to be said since it was asked last, each once.
+    /// Messages since the last call, each once.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }

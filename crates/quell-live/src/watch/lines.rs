@@ -1,4 +1,4 @@
-//! Samples as lines: CSV, JSON, text. A line per queue and sample.
+//! Samples as lines of CSV, JSON or text: one line per queue and sample.
 
 use std::io::Write;
 
@@ -12,11 +12,12 @@ use crate::rtnetlink::xstats::Value;
 /// How samples are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Comma-separated values under a heading; what a kind reports is one column of `name=number`.
+    /// Comma-separated values under a heading; kind-specific values are in one column, as
+    /// `name=number`.
     Csv,
     /// A JSON object in each line.
     Json,
-    /// For reading in a terminal.
+    /// Text for a terminal.
     Text,
 }
 
@@ -43,7 +44,7 @@ pub const COLUMNS: [&str; 18] = [
 ];
 
 impl Format {
-    /// What stands before the first line.
+    /// The heading before the first line; empty except for CSV.
     pub fn heading(self) -> String {
         match self {
             Format::Csv => COLUMNS.join(",") + "\n",
@@ -61,7 +62,7 @@ impl Format {
     }
 }
 
-/// Numbers in the order of the columns, from `bytes` to `backlog_packets`.
+/// Values of the columns from `bytes` to `backlog_packets`.
 fn counts(queue: &Queue<'_>) -> [u64; 7] {
     let c = &queue.counters;
     [
@@ -75,7 +76,7 @@ fn counts(queue: &Queue<'_>) -> [u64; 7] {
     ]
 }
 
-/// From `rate_bps` to `sojourn_ms`, each with how many decimals it is written.
+/// Values of the columns from `rate_bps` to `sojourn_ms`, each with its number of decimals.
 fn rates(sample: &Sample<'_>) -> [(Option<f64>, usize); 4] {
     let r = &sample.rates;
     [(r.bps, 0), (r.packets, 1), (r.drops, 1), (r.sojourn_ms, 3)]
@@ -153,14 +154,14 @@ fn json(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     for (rate, decimals) in rates(sample) {
         name(out);
         match rate {
-            // One decimal at least: a column has one type.
+            // At least one decimal, so that a column has one type.
             Some(rate) => decimal(out, rate, decimals.max(1)),
             None => out.extend(b"null"),
         }
     }
     name(out);
     out.push(b'{');
-    // Tins come after what is the whole discipline's, or between.
+    // The values of tins come after or between those of the whole discipline.
     let mut after = false;
     sample.each(&mut |tin, name, value| {
         if tin.is_none() {
@@ -228,7 +229,7 @@ fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     out.push(b'\n');
 }
 
-/// Microseconds are enough.
+/// Writes a time in seconds, with microseconds.
 fn seconds(out: &mut Vec<u8>, time: u64) {
     fixed(out, time / 1000, 6);
 }
@@ -246,14 +247,14 @@ fn number(out: &mut Vec<u8>, value: Value) {
     }
 }
 
-/// A number that is not negative. (The standard library's formatting takes five times as long, most
-/// of a sample.)
+/// Writes a number that is not negative. (The standard library's formatting takes five times as
+/// long, most of a sample's time.)
 fn decimal(out: &mut Vec<u8>, value: f64, decimals: usize) {
     let scaled = value * 10f64.powi(num::count(decimals).cast_signed());
     fixed(out, num::whole_u64(scaled + 0.5), decimals);
 }
 
-/// `value` with a point before its last `decimals` digits.
+/// Writes `value` with a point before its last `decimals` digits.
 fn fixed(out: &mut Vec<u8>, value: u64, decimals: usize) {
     let unit = 10u64.pow(num::count(decimals));
     integer(out, value / unit);
@@ -267,7 +268,7 @@ fn integer(out: &mut Vec<u8>, value: u64) {
     digits(out, value, 1);
 }
 
-/// `value` in at least `least` digits, at most 20.
+/// Writes `value` with at least `least` digits, at most 20.
 fn digits(out: &mut Vec<u8>, value: u64, least: usize) {
     in_base::<10>(out, value, least);
 }

@@ -5,25 +5,24 @@ use quell_qdisc::num;
 use crate::rtnetlink::message::Counters;
 
 const SECOND: f64 = 1e9;
-/// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older
-/// intervals fade with this time constant.
+/// Time constant with which backlogged intervals fade in the rate for the sojourn time, ns.
 const MEMORY: f64 = 100e6;
 
-/// What two samples of a queue tell; `None` at the first one.
+/// Rates between two samples of a queue; `None` at the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Bits per second that left.
+    /// Throughput, bit/s.
     pub bps: Option<f64>,
-    /// Packets per second that left.
+    /// Throughput, packets/s.
     pub packets: Option<f64>,
     /// Drops per second.
     pub drops: Option<f64>,
-    /// Backlog divided by the rate that was seen while there was backlog, milliseconds; 0 for an
+    /// Sojourn time, ms: the backlog divided by the rate measured while there was backlog; 0 for an
     /// empty queue.
     pub sojourn_ms: Option<f64>,
 }
 
-/// One queue's last sample.
+/// Computes rates from a queue's successive samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
     last: Option<(u64, Counters)>,
@@ -32,10 +31,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Takes a sample at `now`, nanoseconds.
+    /// Rates since the last sample, for a sample at `now`, ns.
     pub fn sample(&mut self, now: u64, counters: &Counters) -> Rates {
         let last = self.last.replace((now, *counters));
-        // Fewer bytes than before: another queue is in its place.
+        // Fewer bytes than before mean that another queue is in its place.
         let last = last.filter(|(then, last)| now > *then && counters.bytes >= last.bytes);
         let Some((then, last)) = last else {
             (self.busy_ns, self.busy_bytes) = (0.0, 0.0);
@@ -46,7 +45,7 @@ impl Meter {
         };
         let interval = (now - then) as f64;
         let bytes = (counters.bytes - last.bytes) as f64;
-        // Without PKT64, packets have 32 bits.
+        // Without PKT64, the packet counter has 32 bits.
         let packets = match counters.packets.checked_sub(last.packets) {
             Some(packets) => packets,
             None => num::low_u32(counters.packets)
@@ -68,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// The rate that was seen while there was backlog, mostly in the last 100 ms, bit/s.
+    /// The rate measured while there was backlog, mostly in the last 100 ms, bit/s.
     pub fn busy_bps(&self) -> Option<f64> {
         (self.busy_bytes > 0.0).then(|| self.busy_bytes * 8.0 * SECOND / self.busy_ns)
     }

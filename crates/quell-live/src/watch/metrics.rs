@@ -1,4 +1,4 @@
-//! The last samples as Prometheus metrics.
+//! The latest samples as Prometheus metrics.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ struct Row {
     gauges: Option<Gauges>,
 }
 
-/// A metric, and its value where there is one.
+/// A metric, and the function that reads its value, if a queue has one.
 type Metric = (Family, fn(&Row) -> Option<f64>);
 
 const fn counter(name: &'static str, about: &'static str) -> Family {
@@ -50,7 +50,7 @@ const METRICS: &[Metric] = &[
     (gauge("queue_backlog_packets", "Packets that wait."), |r| Some(r.counters.backlog_packets.into())),
     (gauge("queue_rate_bps", "Bits per second that left since the sample before."), |r| r.rates.bps),
     (gauge("queue_sojourn_seconds", "The backlog divided by the rate seen while there was backlog."), |r| r.rates.sojourn_ms.map(|ms| ms / 1e3)),
-    // Of attached queues.
+    // Attached queues only.
     (counter("queue_marked_packets_total", "Packets marked (attached queues)."), |r| r.gauge("marks")),
     (counter("queue_overflowed_packets_total", "Packets dropped because of a limit (attached queues)."), |r| r.gauge("overflows")),
     (counter("queue_decisions_total", "Turns of the policy (attached hush, rlaqm)."), |r| r.gauge("decisions")),
@@ -68,8 +68,7 @@ const METRICS: &[Metric] = &[
     (gauge("queue_gauges_age_seconds", "Since the queue wrote its gauges (attached queues)."), |r| r.seconds("age_ns")),
 ];
 
-/// Gauges of attached queues that the dashboard shows: their titles there, and what they are
-/// multiplied by.
+/// Gauges of attached queues that the dashboard shows: name, title and factor.
 const LAW: [(&str, &str, f64); 8] = [
     ("target_ns", "target, ms", 1e-6),
     ("wait_ns", "wait, ms", 1e-6),
@@ -81,10 +80,10 @@ const LAW: [(&str, &str, f64); 8] = [
     ("sojourn_p95_ns", "running p95, ms", 1e-6),
 ];
 
-/// The latest samples, for clients of the status server.
+/// The latest samples, for the server's clients.
 #[derive(Clone, Debug, Default)]
 pub struct LatestSamples {
-    /// The samples of one round, until it is complete.
+    /// Samples of the present round.
     next: Vec<Row>,
     shown: Arc<Mutex<Vec<Row>>>,
 }
@@ -102,7 +101,7 @@ impl LatestSamples {
         });
     }
 
-    /// Shows this round's samples in place of the last one's.
+    /// Publishes this round's samples in place of the last round's.
     pub fn turn(&mut self) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut *shown, &mut self.next);
@@ -130,7 +129,7 @@ impl Row {
         )
     }
 
-    /// For the dashboard. Only attached queues tell of marks and of what the line offers.
+    /// The row for the dashboard. Only attached queues have marks and the line's rate.
     fn status(&self, now_s: f64) -> QueueStatus {
         let view = View {
             now_s,

@@ -1,5 +1,5 @@
-//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes
-//! nothing. Needs no privileges, except for the gauges of attached queues.
+//! `quell watch`: samples the kernel's own queues over rtnetlink (docs/how-to/kernel.md). It
+//! changes nothing, and needs no privileges except for the gauges of attached queues.
 
 mod attached;
 pub mod lines;
@@ -34,14 +34,15 @@ use output::{Output, Rotate};
 use sampler::Sampler;
 use screen::Screen;
 
-/// The least and the most time between samples, nanoseconds.
+/// Bounds of the time between samples, ns.
 const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
 
-/// What is shown is renewed at most this often, nanoseconds: the dashboard asks as often.
+/// Shortest time between two updates of dashboard and metrics, ns: the interval at which the
+/// dashboard polls.
 const BOARD: u64 = 250_000_000;
 
-/// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file
-/// that is complete.
+/// Samples until SIGTERM, Ctrl-C or the end of `--duration`. `finished` receives the path of each
+/// completed file.
 ///
 /// # Errors
 /// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be
@@ -52,9 +53,9 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
     let duration = time("--duration", options.duration.as_deref())?;
-    // Held back before there is another thread.
+    // Blocked before there is another thread.
     let signals = Signals::hold(false).map_err(|e| Error::new(host::reason(&e)))?;
-    // Before anything is written: a port that is taken must not cost a file.
+    // Before anything is written, so that a port in use costs no file.
     let mut server = Server::bind(Endpoints {
         metrics: options.metrics,
         dashboard: options.dashboard,
@@ -82,7 +83,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         next += every;
         let now = sys::monotonic();
         if now > next {
-            // A sample took longer than the interval, or the machine was busy: later ones keep
+            // A sample took longer than the interval, or the machine was busy. Later samples keep
             // their times.
             let late = (now - next) / every + 1;
             watch.left_out += late;
@@ -99,11 +100,11 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     watch.end()
 }
 
-/// All disciplines of this network namespace: the device's name, the kind, handle and parent as
-/// `tc` writes them.
+/// All disciplines of this network namespace: device name, kind, handle and parent, as `tc` writes
+/// them.
 ///
 /// # Errors
-/// If the kernel cannot be asked.
+/// If the kernel refuses the request.
 pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
     let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
     let mut dump = dump::Dump::new().map_err(no)?;
@@ -136,14 +137,14 @@ struct Watch<'a> {
     devices: String,
     output: Option<Output<'a>>,
     screen: Option<Screen>,
-    /// For Prometheus, and when it is brought up to date next.
+    /// Latest samples for the server, and the time of their next update.
     board: Option<(LatestSamples, u64)>,
     quiet: bool,
     queues: usize,
     samples: u64,
-    /// Samples whose time had passed.
+    /// Samples that were skipped because their time had passed.
     left_out: u64,
-    /// Samples that the kernel could not deliver whole.
+    /// Samples of which the kernel could not deliver the whole list.
     partial: u64,
 }
 
@@ -183,7 +184,7 @@ impl<'a> Watch<'a> {
         };
         watch.check()?;
         watch.say_notes();
-        // The file is made last: a mistake elsewhere costs no older one.
+        // The file is made last, so that another error does not overwrite an older file.
         watch.output = match &options.out {
             Some(path) => {
                 let rotate = rotate.unwrap_or(Rotate::Never);
@@ -197,7 +198,7 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// Whether there is anything to sample, before anything is written.
+    /// Checks that there is something to sample, before anything is written.
     fn check(&mut self) -> Result<(), Error> {
         let sampler = &mut self.sampler;
         let found = dump::whole(|| sampler.sample(sys::monotonic(), &mut |_| {}));
@@ -205,7 +206,7 @@ impl<'a> Watch<'a> {
         match found {
             Ok(0) => {}
             Ok(_) => return Ok(()),
-            // Sampling shows what there is.
+            // A partial list shows that there is something.
             Err(e) if dump::is_partial(&e) => return Ok(()),
             Err(e) => {
                 let why = host::reason(&e);
@@ -278,7 +279,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Says something above the table, if there is one.
+    /// Prints a message, above the table if there is one.
     fn say(&mut self, line: &str) {
         if self.quiet {
             return;

@@ -1,5 +1,5 @@
-//! Output of lines: standard output, or a file that is rotated at a size or an age. A file always
-//! ends in a whole line.
+//! Output of lines: standard output, or a file that is rotated by size or age. A file always ends
+//! in a whole line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,24 +14,24 @@ use super::lines::Format;
 use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::host::{self, Signals};
 
-/// Bytes that are written at once.
+/// Buffered bytes after which a file is written.
 const ROOM: usize = 64 << 10;
-/// How long a line waits at most, nanoseconds.
+/// Longest time that a line waits in the buffer, ns.
 const MAX_AGE: u64 = 1_000_000_000;
 
-/// When a file is finished and the next one begun.
+/// When a file is finished and the next one started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotate {
     /// Never.
     Never,
-    /// At so many bytes.
+    /// At this size, bytes.
     Size(u64),
-    /// After so many nanoseconds.
+    /// At this age, ns.
     Age(u64),
 }
 
 impl Rotate {
-    /// Reads `100mb` or `1h`.
+    /// Parses a size or a time, as in `100mb` or `1h`.
     ///
     /// # Errors
     /// If it is neither a time nor a size, or too small.
@@ -51,17 +51,17 @@ impl Rotate {
 /// Receives the path of each finished file.
 pub type Finished<'a> = &'a mut dyn FnMut(&Path);
 
-/// Lines on their way out.
+/// Buffered lines and their target.
 pub struct Output<'a> {
     format: Format,
     buffer: Vec<u8>,
-    /// When the first of the buffer's lines came.
+    /// Time of the first line in the buffer, ns.
     since: Option<u64>,
     target: Target<'a>,
 }
 
 enum Target<'a> {
-    /// Standard output, whose reader may take its time until one of these comes.
+    /// Standard output. Writing waits for its reader until one of these signals.
     Standard(&'a Signals),
     File(Files<'a>),
 }
@@ -69,11 +69,11 @@ enum Target<'a> {
 struct Files<'a> {
     path: PathBuf,
     file: File,
-    /// Bytes of whole lines.
+    /// Bytes written, all of them whole lines.
     written: u64,
     begun: u64,
     rotate: Rotate,
-    /// How many finished files stay.
+    /// Number of finished files that are kept; `None`: all.
     keep: Option<usize>,
     number: u64,
     done: VecDeque<PathBuf>,
@@ -81,7 +81,7 @@ struct Files<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// To standard output, each sample at once; a signal ends the wait for a reader that has
+    /// Output to standard output, each sample at once. A signal ends the wait for a reader that has
     /// stopped.
     pub fn standard(format: Format, signals: &'a Signals) -> Self {
         Self {
@@ -92,10 +92,11 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// To a file, whose name says what it holds. Finished files are named `out.1.csv` and so on.
+    /// Output to a file, whose extension selects the format. Finished files are named `out.1.csv`
+    /// and so on.
     ///
     /// # Errors
-    /// If the name says nothing known, or the file cannot be made.
+    /// If the extension is unknown, or the file cannot be created.
     pub fn file(
         path: &Path,
         rotate: Rotate,
@@ -131,12 +132,13 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// How lines are written, and where to.
+    /// The format of lines, and the buffer to append them to.
     pub fn line(&mut self) -> (Format, &mut Vec<u8>) {
         (self.format, &mut self.buffer)
     }
 
-    /// A sample is over: writes what is due. For what no reader takes there is [`is_unread`].
+    /// Ends a sample: writes what is due. [`is_unread`] recognises the error of a standard output
+    /// without a reader.
     ///
     /// # Errors
     /// If the lines cannot be written.
@@ -159,10 +161,10 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes all there is, and finishes the file.
+    /// Writes the remaining lines, and finishes the file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the lines cannot be written.
     pub fn end(mut self) -> Result<(), Error> {
         match self.flush() {
             Err(e) if is_unread(&e) => return Ok(()),
@@ -175,7 +177,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// An error in writing, as the user reads it.
+    /// The message for an error in writing.
     pub fn explain(&self, error: &io::Error) -> Error {
         match &self.target {
             Target::Standard(_) => Error::new(format!("standard output: {}", host::reason(error))),
@@ -204,8 +206,8 @@ impl Files<'_> {
         let written = self.file.write_all(lines);
         match written {
             Ok(()) => self.written += lines.len() as u64,
-            // A full disk takes the beginning of what it was given: a line's part, too. Of a pipe
-            // nothing can be taken back.
+            // On a full disk the write may end within a line, so the file is truncated to its whole
+            // lines. A pipe cannot be truncated.
             Err(_) => drop(self.file.set_len(self.written)),
         }
         written
@@ -230,7 +232,7 @@ impl Files<'_> {
 
     fn next(&mut self, now: u64) -> io::Result<()> {
         self.number += 1;
-        // Files of an earlier run are kept. With `--keep` they do not begin at 1, so that each
+        // Files of an earlier run are kept. With `--keep` their numbers do not start at 1, so each
         // number is tried.
         while self.piece(self.number).exists() {
             self.number += 1;
@@ -245,14 +247,14 @@ impl Files<'_> {
             && self.done.len() > keep
             && let Some(oldest) = self.done.pop_front()
         {
-            // It may have been moved or deleted by the operator.
+            // The operator may have moved or deleted it.
             let _ = std::fs::remove_file(oldest);
         }
         Ok(())
     }
 }
 
-/// Whether the reader of standard output has closed it, or had not taken a line when a signal came.
+/// Whether the reader of standard output has closed it, or had not read a line when a signal came.
 pub fn is_unread(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::TimedOut)
 }

@@ -1,4 +1,4 @@
-//! All disciplines and classes of the chosen devices, one sample after the other.
+//! Samples all disciplines and classes of the chosen devices.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -14,7 +14,7 @@ use crate::rtnetlink::message::{Key, Queue};
 use crate::rtnetlink::xstats::{self, Each};
 use crate::system::host;
 
-/// Kinds whose classes count by themselves; those of others repeat a discipline's numbers.
+/// Kinds whose classes have their own counters; those of others repeat a discipline's.
 const CLASSFUL: [&str; 5] = ["htb", "hfsc", "drr", "qfq", "ets"];
 /// Kinds whose classes are flows.
 const FLOWS: [&str; 4] = ["fq_codel", "fq_pie", "cake", "sfq"];
@@ -24,18 +24,19 @@ const SWEEP: u32 = 256;
 /// One sample of one queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// Its device's name.
+    /// Name of the device.
     pub device: &'a str,
     /// The discipline or class.
     pub queue: Queue<'a>,
-    /// What this sample and the last one tell.
+    /// Rates since the last sample.
     pub rates: Rates,
-    /// Of a queue that `quell attach` has attached: what it shares with user space.
+    /// Gauges that a queue of `quell attach` shares with user space.
     pub gauges: Option<Gauges>,
 }
 
 impl Sample<'_> {
-    /// What the queue reports of itself: an attached one its gauges, others what their kind does.
+    /// Calls `each` with the gauges of an attached queue, or with the kind-specific values of
+    /// others.
     pub fn each(&self, each: Each<'_>) {
         let Queue {
             key, kind, xstats, ..
@@ -50,30 +51,31 @@ impl Sample<'_> {
 /// Samples queues.
 pub struct Sampler {
     dump: Dump,
-    /// Names of the devices; none: all.
+    /// Names of the devices; empty: all.
     wanted: Vec<String>,
     flows: bool,
-    /// The number of the only device wanted, looked up again when it has no queue.
+    /// Index of the device if only one is wanted, looked up again when it has no queue.
     only: Option<u32>,
     state: State,
     attached: Attached,
     classful: BTreeSet<u32>,
 }
 
-/// What is remembered from one sample to the next.
+/// State that is kept from one sample to the next.
 #[derive(Debug, Default)]
 struct State {
     count: u32,
-    /// Names of devices; None for one that is not wanted.
+    /// Names of devices by index; `None` for one that is not wanted.
     names: HashMap<u32, Option<String>>,
     meters: HashMap<Key, (u32, Meter)>,
 }
 
 impl Sampler {
-    /// For these devices, or all; `flows`: with the flow queues of fq_codel, cake and so on.
+    /// A sampler for these devices, or all; `flows`: with the flow queues of fq_codel, cake and so
+    /// on.
     ///
     /// # Errors
-    /// If there is no such device, or no socket can be had.
+    /// If there is no such device, or the socket cannot be opened.
     pub fn new(devices: &[String], flows: bool) -> Result<Self, Error> {
         for device in devices {
             host::existing(device)?;
@@ -91,20 +93,20 @@ impl Sampler {
         })
     }
 
-    /// The next sample is the first one.
+    /// Forgets earlier samples: the next one counts as the first.
     pub fn forget(&mut self) {
         self.state = State::default();
     }
 
-    /// What has to be said since it was asked last: why queues have no gauges.
+    /// Messages since the last call: why queues have no gauges.
     pub fn notes(&mut self) -> Vec<String> {
         self.attached.notes()
     }
 
-    /// Takes a sample of every queue at `now`, nanoseconds; how many there are.
+    /// Samples every queue at `now`, ns; returns their number.
     ///
     /// # Errors
-    /// If the kernel refuses or could not deliver the whole list; what was delivered has been given
+    /// If the kernel refuses or could not deliver the whole list; what it delivered has been passed
     /// to `each`.
     pub fn sample(&mut self, now: u64, each: &mut dyn FnMut(&Sample<'_>)) -> io::Result<usize> {
         let Self {
@@ -143,7 +145,7 @@ impl Sampler {
             *only = None;
         }
         match listed {
-            // The device went since its number was looked up.
+            // The device vanished after its index was looked up.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
             listed => listed?,
         }
@@ -163,7 +165,8 @@ impl Sampler {
 }
 
 impl State {
-    /// Keeps memory bounded, and follows devices that were renamed.
+    /// Starts a sample. Every [`SWEEP`] samples it forgets names and deleted queues, to bound
+    /// memory and to notice renamed devices.
     fn begin(&mut self) {
         self.count = self.count.wrapping_add(1);
         if self.count.is_multiple_of(SWEEP) {

@@ -1,8 +1,8 @@
-//! Frames from one interface to another (AF_PACKET), for a bump in the wire: the kernel does not
-//! forward between the two, so that nothing passes when this process has ended.
+//! Forwards frames between two interfaces (AF_PACKET), as a bump in the wire. The kernel itself
+//! does not forward between the two, so nothing passes after this process has ended.
 //!
-//! Frames come with what the kernel knows of them beside their bytes (`PACKET_VNET_HDR`,
-//! `PACKET_AUXDATA`): open checksums stay open, large ones are taken apart, VLAN tags go back in.
+//! The kernel delivers frames with metadata (`PACKET_VNET_HDR`, `PACKET_AUXDATA`): open checksums
+//! stay open, large frames are split, and VLAN tags are inserted again.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,23 +21,23 @@ use crate::packet::segment::{Frame, HEADER, MAX_PACKETS};
 use crate::plane::backend::{Arrived, BATCH, InterfaceBackend, MEMORY, ROOM, no_socket};
 use crate::system::sys;
 
-/// A frame's head: addresses, at most two VLAN tags, its type.
+/// Ethernet header with at most two VLAN tags, bytes.
 const HEAD: usize = 22;
-/// The head without tags.
+/// Ethernet header without tags, bytes.
 const BARE: usize = 14;
-/// The largest that the kernel hands over as one.
+/// Largest frame that the kernel delivers, bytes.
 const LARGEST: usize = 66 << 10;
-/// In the list of waiting places: one that a packet has.
+/// Entry in the list of waiting places: a packet has taken the place.
 const USED: u32 = u32::MAX;
-/// How often a device that is full is tried.
+/// Attempts to send to a full device.
 const TRIES: u32 = 200;
 
 // linux/if_packet.h.
 const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
-/// One of several sockets gets a flow, chosen by its hash (PACKET_FANOUT_HASH); the kernel chooses
-/// the group's number.
+/// The flow's hash selects one of several sockets (PACKET_FANOUT_HASH); the kernel chooses the
+/// group's number.
 const PACKET_FANOUT: c_int = 18;
 const UNIQUE_ID: c_int = 0x2000_0000;
 const PACKET_QDISC_BYPASS: c_int = 20;
@@ -56,34 +56,35 @@ struct Auxiliary {
     vlan_tpid: u16,
 }
 
-/// A frame that is many packets could not be taken apart.
+/// Set when a frame of many packets could not be split.
 static INSEPARABLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether any socket has refused a frame that is many packets, which could not be separated.
+/// Whether any socket has refused a frame of many packets because it could not be split.
 pub fn inseparable() -> bool {
     INSEPARABLE.load(Ordering::Relaxed)
 }
 
-/// An interface's registration in this network namespace. It ends for good when the interface is
-/// deleted or moved to another namespace, even if that comes back with the same index: sockets
-/// (AF_PACKET, AF_XDP) that were bound to it get nothing any more. It does not end when the
-/// interface is set down.
+/// An interface's registration in this network namespace. It ends when the interface is deleted or
+/// moved to another namespace. Sockets (AF_PACKET, AF_XDP) that were bound to the interface then
+/// get nothing more, even if it comes back with the same index. Setting the interface down does not
+/// end the registration.
 #[derive(Debug)]
 pub struct Registration {
-    /// Bound to the interface; gets no packets.
+    /// Socket that is bound to the interface; gets no packets.
     fd: OwnedFd,
     index: u32,
 }
 
 impl Registration {
-    /// The present one of the interface with this index.
+    /// The present registration of the interface with this index.
     pub fn of(index: u32) -> Result<Self, Error> {
         let bound = socket().and_then(|fd| bind(&fd, index, 0).map(|()| fd));
         let fd = bound.map_err(|e| no_socket("AF_PACKET", &e))?;
         Ok(Self { fd, index })
     }
 
-    /// Whether it has ended: `packet_notifier` then sets the index that a socket is bound to to -1.
+    /// Whether the registration has ended: `packet_notifier` then sets the index in the socket's
+    /// address to -1.
     pub fn ended(&self) -> bool {
         // SAFETY: zero is a valid sockaddr_ll; the kernel fills at most `size` bytes of it.
         unsafe {
@@ -99,38 +100,38 @@ impl Registration {
 /// A frame's length and VLAN tag.
 type Received = (usize, Option<(u16, u16)>);
 
-/// Room for one control message.
+/// Buffer for one control message.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
 
-/// What arrives at one interface, to leave through another.
+/// Forwards the frames that arrive at one interface to another.
 pub struct PacketSocket {
     from: OwnedFd,
     to: OwnedFd,
     pool: Pool,
-    /// Bytes of a place: a header (`virtio_net_hdr`), a frame.
+    /// Size of a place, bytes: a header (`virtio_net_hdr`) and a frame.
     size: usize,
-    /// How many bytes each place holds.
+    /// Bytes used in each place.
     lengths: Vec<u32>,
-    /// Places for what comes next.
+    /// Places for the next frames.
     waiting: Vec<u32>,
-    /// What lies in them since the last call to the kernel, and which of these frames are not yet
-    /// taken in.
+    /// Frames that the last system call put there, and the range of those that have not been handed
+    /// over.
     received: [Received; BATCH],
     left: Range<usize>,
-    /// Where what exceeds a place lies.
+    /// Buffers for the parts of frames that exceed their place.
     beyond: Vec<u8>,
     large: Vec<u8>,
-    /// Places of packets to send.
+    /// Places of packets that are to be sent.
     going: Vec<u32>,
     refused: u64,
     unsent: u64,
 }
 
 impl PacketSocket {
-    /// So many from the interface with the first index to the one with the second; each flow stays
-    /// at one of them.
+    /// Opens `count` sockets from the interface with index `from` to that with index `to`; each
+    /// flow stays at one of them.
     pub fn fan(from: u32, to: u32, mtu: u32, count: usize) -> Result<Vec<Self>, Error> {
         let no = |e: io::Error| no_socket("AF_PACKET", &e);
         let fan: Vec<_> = (0..count)
@@ -172,7 +173,7 @@ impl PacketSocket {
         }
     }
 
-    /// Receives frames into the waiting places; how many.
+    /// Receives frames into the waiting places; returns their number.
     fn receive(&mut self) -> io::Result<usize> {
         self.waiting.retain(|place| *place != USED);
         while self.waiting.len() < BATCH {
@@ -180,9 +181,9 @@ impl PacketSocket {
             self.waiting.push(place);
         }
         let count = self.waiting.len();
-        // SAFETY: zero is valid for all of these. Every pointer in them leads to a part of its own
-        // of memory that outlives the call: places are disjoint, so are the pieces of `beyond` and
-        // the control buffers.
+        // SAFETY: zero is valid for all of these. Every pointer in them points to a separate part
+        // of memory that outlives the call: places, pieces of `beyond` and control buffers are each
+        // disjoint.
         unsafe {
             let mut parts: [[libc::iovec; 2]; BATCH] = zeroed();
             let mut messages: [libc::mmsghdr; BATCH] = zeroed();
@@ -216,7 +217,7 @@ impl PacketSocket {
         }
     }
 
-    /// Takes in a frame that lies in a place.
+    /// Adds the frame in a place to `arrived`.
     fn take(&mut self, place: u32, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         let index = place as usize;
         if index >= self.lengths.len() {
@@ -235,7 +236,7 @@ impl PacketSocket {
         });
     }
 
-    /// Takes a large frame apart: `self.large` has its header and all its bytes.
+    /// Splits a large frame; `self.large` has its header and all its bytes.
     fn split(&mut self, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         let mut large = std::mem::take(&mut self.large);
         let many = large[1] & 0x7f != 0;
@@ -257,7 +258,7 @@ impl PacketSocket {
     ) -> Option<()> {
         let head = header::ethernet(frame.get(HEADER..)?)?;
         let ethernet: [u8; HEAD] = frame.get(HEADER..HEADER + HEAD)?.try_into().ok()?;
-        // The frame's header moves to its IP packet, and counts from there.
+        // The frame's header moves to the IP packet, and its offsets count from there.
         frame.copy_within(..HEADER, head);
         shift(&mut frame[head..], -num::count(head).cast_signed())?;
         let parts = Frame::parse(&frame[head..])?;
@@ -280,7 +281,7 @@ impl PacketSocket {
         Some(())
     }
 
-    /// Reads away what there is no place for.
+    /// Discards frames for which there is no place; true if there may be more.
     fn refuse(&mut self) -> bool {
         for _ in 0..BATCH {
             if sys::receive_bytes(self.from.as_fd(), &mut self.large[..1]).is_err() {
@@ -307,7 +308,7 @@ impl InterfaceBackend for PacketSocket {
             }
             self.left = 0..n;
         }
-        // The queue sees about a batch at a time: frames may be many packets each.
+        // The queue gets about a batch at a time, since each frame may be many packets.
         while arrived.len() < BATCH
             && let Some(k) = self.left.next()
         {
@@ -317,7 +318,7 @@ impl InterfaceBackend for PacketSocket {
             }
             let bytes = self.pool.bytes(place);
             let room = self.size - if tag.is_some() { 4 } else { 0 };
-            // Kinds of frames that are many packets in one (linux/virtio_net.h).
+            // Byte 1 is the kind of a frame that is many packets (linux/virtio_net.h).
             if bytes[1] & 0x7f != 0 || length > room {
                 let first = length.min(self.size);
                 self.large[..first].copy_from_slice(&bytes[..first]);
@@ -380,8 +381,8 @@ impl InterfaceBackend for PacketSocket {
                 (from, tries) = (from + n.cast_unsigned() as usize, 0);
                 continue;
             }
-            // A device that is full for a moment; anything else is this frame's fault, or the
-            // interface is down.
+            // The device is full for a moment. Other errors are due to this frame, or the interface
+            // is down.
             let full = matches!(sys::errno(), libc::ENOBUFS | libc::EAGAIN | libc::EINTR);
             tries += 1;
             if full && tries < TRIES {
@@ -399,8 +400,8 @@ impl InterfaceBackend for PacketSocket {
     }
 
     fn capacity(&self) -> u32 {
-        // What has come and is not yet seen needs places, too: a batch waits, another is taken in,
-        // whose last frame may be many packets.
+        // Frames that the queue has not seen need places, too: one batch waits, another is being
+        // handed over, and its last frame may be many packets.
         num::count(self.pool.most().saturating_sub(2 * BATCH + MAX_PACKETS))
     }
 
@@ -410,12 +411,12 @@ impl InterfaceBackend for PacketSocket {
     }
 }
 
-/// The VLAN tag that was taken out of a frame: its type and what it says.
+/// The VLAN tag that the kernel took out of a frame: TPID and TCI.
 ///
 /// # Safety
-/// The header is one that the kernel has filled.
+/// The kernel must have filled in the header.
 unsafe fn tag(header: &libc::msghdr) -> Option<(u16, u16)> {
-    // SAFETY: the kernel wrote whole control messages of the lengths that it says.
+    // SAFETY: the kernel wrote whole control messages of the stated lengths.
     unsafe {
         let first = libc::CMSG_FIRSTHDR(header);
         if first.is_null()
@@ -433,7 +434,7 @@ unsafe fn tag(header: &libc::msghdr) -> Option<(u16, u16)> {
     }
 }
 
-/// Puts a VLAN tag behind the addresses of a frame whose last four bytes are free.
+/// Inserts a VLAN tag behind the addresses of a frame whose last four bytes are free.
 fn insert(frame: &mut [u8], (kind, tci): (u16, u16)) {
     let end = frame.len() - 4;
     let at = HEADER + 12;
@@ -443,7 +444,8 @@ fn insert(frame: &mut [u8], (kind, tci): (u16, u16)) {
     shift(frame, 4);
 }
 
-/// Moves the place where an open checksum begins; None if that is before the packet.
+/// Moves the offsets in a `virtio_net_hdr`: the start of an open checksum, and the length of the
+/// headers. `None` if one is out of range.
 fn shift(header: &mut [u8], by: i32) -> Option<()> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, start, length) = (header[0], word(6), word(2));
@@ -468,12 +470,12 @@ fn option<T>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<(
     }
 }
 
-/// Packets that the kernel dropped at a socket since it was asked last: its buffer was full.
+/// Packets that the kernel dropped at a socket since the last call, because its buffer was full.
 fn dropped(fd: &OwnedFd) -> u32 {
     // struct tpacket_stats: packets, drops.
     let mut stats = [0u32; 2];
     let mut size = num::count(size_of_val(&stats));
-    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    // SAFETY: the kernel fills at most `size` bytes, all of them integers.
     let got = unsafe {
         let to = stats.as_mut_ptr().cast();
         libc::getsockopt(
@@ -489,8 +491,8 @@ fn dropped(fd: &OwnedFd) -> u32 {
 
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; a descriptor that was just opened has no other owner. Protocol 0:
-    // nothing comes before `bind`.
+    // SAFETY: no pointers; a descriptor that was just opened has no other owner. With protocol 0
+    // nothing is received before `bind`.
     unsafe {
         match libc::socket(libc::AF_PACKET, kind, 0) {
             -1 => Err(io::Error::last_os_error()),
@@ -514,7 +516,8 @@ fn bind(fd: &OwnedFd, index: u32, protocol: c_int) -> io::Result<()> {
     }
 }
 
-/// A socket that gets all frames that arrive at an interface, whomever they are for.
+/// A socket that gets all frames that arrive at an interface, whatever their destination
+/// (promiscuous mode).
 fn receiving(index: u32) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let room: c_int = ROOM;
@@ -534,7 +537,7 @@ fn receiving(index: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Has a socket begin a group of which one gets each packet; the group's number.
+/// Starts a fanout group with a socket; returns the group's number.
 fn lead(fd: &OwnedFd) -> io::Result<c_int> {
     option(fd, libc::SOL_PACKET, PACKET_FANOUT, &UNIQUE_ID)?;
     let mut group: c_int = 0;

@@ -1,12 +1,13 @@
-//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire. A small XDP
+//! Forwards frames between two interfaces (AF_XDP in copy mode), as a bump in the wire. A small XDP
 //! program redirects them before the kernel's own forwarding. When this process ends, the program
-//! is detached and the bridge below forwards. The bridge also forwards while a loop is stalled: the
-//! program checks when the loop last ran.
+//! is detached and the kernel's bridge forwards. The bridge also forwards while a loop is stalled:
+//! the program checks when the loop last ran.
 //!
-//! Every receive queue of an interface has a socket. All loops share one memory of frames, each
-//! with its own part: a frame is received, held and sent in the same place. Of the rings
-//! (linux/if_xdp.h), a loop has those for receiving of its queues of one interface and those for
-//! sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
+//! Every receive queue of an interface has a socket. All loops share one UMEM, in which each has
+//! its own part: a frame is received, held and sent in the same place. Of the rings
+//! (linux/if_xdp.h), a loop has the RX and fill rings of its receive queues of one interface, and
+//! the TX and completion rings of one socket of the other. A flow stays at one receive queue, hence
+//! at one loop.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,19 +26,20 @@ use crate::packet::header::{self, Change, Parser};
 use crate::plane::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
 use crate::system::{sys, watchdog};
 
-/// The kernel releases a closed socket with a delay; until then the interface's queue is in use.
+/// Most time to wait until the kernel has released a closed socket; until then the interface's
+/// queue is in use.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Entries of each ring.
 const RING: u32 = 2048;
-/// Packets that a queue can hold at most: 64 or 128 MiB of memory.
+/// Most packets that a queue can hold: 64 or 128 MiB of memory.
 pub const MAX_PACKETS: u32 = 32_768;
 /// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
-/// Ethernet's head with two VLAN tags.
+/// Ethernet header with two VLAN tags, bytes.
 const HEAD: u32 = 22;
-/// Ethernet's head without tags.
+/// Ethernet header without tags, bytes.
 const BARE: u32 = 14;
-/// How often a device that is full is tried.
+/// Attempts to send to a full device.
 const TRIES: u32 = 200;
 
 // linux/if_xdp.h.
@@ -50,11 +52,11 @@ const FILL_RING: c_int = 5;
 const COMPLETION_RING: c_int = 6;
 const SHARED_UMEM: u16 = 1;
 const COPY: u16 = 2;
-// linux/bpf.h: kinds.
+// linux/bpf.h: types of maps, programs and attachments.
 const XSKMAP: u32 = 17;
 const PROG_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// XDP_FLAGS_SKB_MODE: every device can.
+/// XDP_FLAGS_SKB_MODE, which every device supports.
 const GENERIC: u32 = 2;
 
 /// struct xdp_umem_reg.
@@ -97,20 +99,20 @@ struct Address {
     shared: u32,
 }
 
-/// A ring shared with the kernel, `T` in each entry. One side writes entries and moves the
-/// producer, the other the consumer.
+/// A ring shared with the kernel, with entries of type `T`. One side writes entries and moves the
+/// producer; the other reads them and moves the consumer.
 struct Ring<T> {
     map: Map,
     offsets: Offsets,
-    /// How far we are.
+    /// Number of the next entry on quell's side.
     at: u32,
     entry: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
     fn counter(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the kernel says where in the mapping the counter is, aligned; it is shared, and
-        // only used as an atomic.
+        // SAFETY: the kernel gives the counter's offset in the mapping, aligned; the counter is
+        // shared, and only used as an atomic.
         unsafe { AtomicU32::from_ptr(self.map.at.add(num::index(offset)).cast()) }
     }
 
@@ -126,20 +128,20 @@ impl<T: Copy> Ring<T> {
         }
     }
 
-    /// Entries that we may still write.
+    /// Entries that may still be written.
     fn room(&self) -> u32 {
         let taken = self.counter(self.offsets.consumer).load(Ordering::Acquire);
         RING - self.at.wrapping_sub(taken)
     }
 
-    /// Writes one; there must be room.
+    /// Writes an entry; there must be room.
     fn push(&mut self, entry: T) {
-        // SAFETY: with room, the entry is ours until the producer has moved.
+        // SAFETY: with room, the kernel does not access the entry until the producer has moved.
         unsafe { self.entry(self.at).write(entry) };
         self.at = self.at.wrapping_add(1);
     }
 
-    /// Hands over what was pushed.
+    /// Hands the pushed entries to the kernel.
     fn publish(&self) {
         let producer = self.counter(self.offsets.producer);
         producer.store(self.at, Ordering::Release);
@@ -151,20 +153,21 @@ impl<T: Copy> Ring<T> {
         if made == self.at {
             return None;
         }
-        // SAFETY: the producer has passed it, so it is ours until the consumer has.
+        // SAFETY: the producer has passed the entry, so the kernel does not write it until the
+        // consumer has.
         let entry = unsafe { self.entry(self.at).read() };
         self.at = self.at.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives what was popped back.
+    /// Gives the popped entries back to the kernel.
     fn release(&self) {
         let consumer = self.counter(self.offsets.consumer);
         consumer.store(self.at, Ordering::Release);
     }
 }
 
-/// One interface: its socket and rings.
+/// A socket at a receive queue of an interface, with its rings.
 struct Side {
     fd: Arc<OwnedFd>,
     rx: Ring<Descriptor>,
@@ -173,7 +176,7 @@ struct Side {
     done: Ring<u64>,
 }
 
-/// Memory that an interface's loops share with the BPF program that gives them frames.
+/// Memory that an interface's loops share with the XDP program that gives them frames.
 struct Heartbeats {
     fd: OwnedFd,
     map: Map,
@@ -182,7 +185,8 @@ struct Heartbeats {
 
 impl Heartbeats {
     fn new(queues: u32) -> io::Result<Self> {
-        // Two numbers for each queue: when its loop last came round, frames that passed.
+        // Two numbers for each queue: time of its loop's last turn, and frames that bypassed the
+        // loop.
         let (fd, map) = bpf::page(16 * queues as usize)?;
         Ok(Self { fd, map, queues })
     }
@@ -195,7 +199,7 @@ impl Heartbeats {
     }
 }
 
-/// A receive queue of a loop.
+/// A receive queue of an interface, served by a loop.
 struct Port {
     fd: Arc<OwnedFd>,
     rx: Ring<Descriptor>,
@@ -203,59 +207,60 @@ struct Port {
     queue: u32,
 }
 
-/// What hands an interface's frames over, as long as it lives.
+/// An attached XDP program, which redirects an interface's frames until this value is dropped.
 pub struct Hook {
     _map: OwnedFd,
     _link: OwnedFd,
 }
 
-/// What arrives at some receive queues of one interface, to leave through another.
+/// Forwards the frames that arrive at some receive queues of one interface to another.
 pub struct XdpSocket {
     ports: Vec<Port>,
-    /// The port that is read first.
+    /// Index of the port that is read first.
     turn: usize,
-    /// Can be read when a port can be.
+    /// Descriptor that is readable when a port is.
     wait: Arc<OwnedFd>,
     to: Arc<OwnedFd>,
     tx: Ring<Descriptor>,
     done: Ring<u64>,
     memory: Arc<Map>,
     chunk: u32,
-    /// The first frame of this loop, how many it has, and how many of them its queue may hold.
+    /// Number of the loop's first frame in the UMEM, number of its frames, and frames that its
+    /// queue may hold.
     first: u32,
     frames: u32,
     capacity: u32,
-    /// Address and length of what is in each frame.
+    /// Address and length of the content of each frame.
     held: Vec<(u64, u32)>,
     free: Vec<u32>,
     going: Vec<u32>,
     unsent: u64,
     heartbeats: Arc<Heartbeats>,
-    /// Frames that the program let pass, as far as we know of them; of these, those that are still
-    /// to be told of.
+    /// Frames that the XDP program let pass so far, as last read, and those of them that have not
+    /// been reported.
     known: u64,
     passed: u64,
 }
 
-/// An interface: its number and how many receive queues it has.
+/// An interface.
 #[derive(Clone, Copy)]
 pub struct Device {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its receive queues.
+    /// Number of its receive queues.
     pub queues: u32,
 }
 
-/// Both directions between two interfaces (from the first to the second, then back), each for so
-/// many loops at most, and their hooks: not set yet. There are no more loops than either interface
-/// has receive queues. The queue of each loop holds at most `packets`, up to [`MAX_PACKETS`].
+/// Opens both directions between two interfaces (from the first to the second, then back), with at
+/// most `loops` loops each and no more than either interface has receive queues. The queue of each
+/// loop holds at most `packets`, up to [`MAX_PACKETS`]. The hooks are not set yet.
 pub fn open(
     devices: [Device; 2],
     mtu: u32,
     packets: [u32; 2],
     loops: usize,
 ) -> Result<([Vec<XdpSocket>; 2], Hooks), Error> {
-    // The kernel takes one page at most.
+    // The kernel's frames are at most one page.
     let Some(chunk) = [2048, 4096]
         .into_iter()
         .find(|c| mtu + HEAD + HEADROOM <= *c)
@@ -269,8 +274,8 @@ pub fn open(
         .iter()
         .map(|d| d.queues as usize)
         .fold(loops, usize::min);
-    // For each loop what its queue holds, and what waits in the rings for filling and receiving of
-    // its ports, and in that for sending.
+    // Frames of each loop: those in its queue, in the fill and RX rings of its ports, and in its TX
+    // ring.
     let part = |way: usize, number: usize| {
         let ports = num::count((devices[way].queues as usize - number).div_ceil(loops));
         packets[way].min(MAX_PACKETS) + (2 * ports + 1) * RING
@@ -306,7 +311,7 @@ pub fn open(
         heartbeats: heartbeats[way].clone(),
     };
     let hooks = Hooks([hook(0), hook(1)]);
-    // What arrives at one leaves through the other.
+    // Frames that arrive at one interface leave through the other.
     senders.swap(0, 1);
     let (mut first, mut ways) = (0, [Vec::new(), Vec::new()]);
     for (way, (receivers, senders)) in receivers.into_iter().zip(senders).enumerate() {
@@ -344,7 +349,7 @@ pub fn open(
     Ok((ways, hooks))
 }
 
-/// What can be read when one of these ports can be.
+/// A descriptor that is readable when one of these ports is.
 fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
     if let [port] = ports {
         return Ok(port.fd.clone());
@@ -366,19 +371,18 @@ fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
     }
 }
 
-/// An interface, the sockets at its receive queues that are to get its frames, and what says
-/// whether their loops run.
+/// An interface, the sockets at its receive queues, and the heartbeats of their loops.
 struct Hooked {
     index: u32,
     sockets: Vec<Arc<OwnedFd>>,
     heartbeats: Arc<Heartbeats>,
 }
 
-/// The interfaces whose frames are to be handed over.
+/// The interfaces whose frames are to be redirected.
 pub struct Hooks([Hooked; 2]);
 
 impl Hooks {
-    /// From now on frames are handed over.
+    /// Attaches the XDP programs: from now on frames are redirected.
     pub fn set(&self) -> Result<Vec<Hook>, Error> {
         let no = |e: io::Error| no_socket("AF_XDP", &e);
         self.0
@@ -389,7 +393,7 @@ impl Hooks {
 }
 
 impl XdpSocket {
-    /// Gives the kernel frames to fill.
+    /// Gives free frames to the kernel, to receive into.
     fn refill(&mut self) {
         for port in &mut self.ports {
             let mut room = port.fill.room().min(num::count(self.free.len()));
@@ -404,7 +408,7 @@ impl XdpSocket {
         }
     }
 
-    /// The frame that contains an address; None if it is not one of this loop's.
+    /// Number of the frame that contains an address; `None` if the frame is not this loop's.
     fn place(&self, address: u64) -> Option<u32> {
         let frame = u32::try_from(address / u64::from(self.chunk)).ok()?;
         let place = frame.checked_sub(self.first)?;
@@ -413,14 +417,14 @@ impl XdpSocket {
 
     fn bytes(&mut self, place: u32) -> &mut [u8] {
         let (address, length) = self.held[place as usize];
-        // SAFETY: `read` took only lengths that lie within the frame, which is ours until it is
-        // sent or filled again.
+        // SAFETY: `read` accepted only lengths within the frame, which the kernel does not access
+        // until it is sent or filled again.
         unsafe {
             std::slice::from_raw_parts_mut(self.memory.at.add(num::index(address)), length as usize)
         }
     }
 
-    /// Takes in what waits at a port, until there is a batch.
+    /// Adds the frames that wait at a port to `arrived`, until there is a batch.
     fn read_port(&mut self, port: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         while arrived.len() < BATCH {
             let Some(got) = self.ports[port].rx.pop() else {
@@ -464,7 +468,7 @@ impl InterfaceBackend for XdpSocket {
     }
 
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
-        // A port that always has more keeps none of the others waiting.
+        // The first port changes, so that a busy one does not starve the others.
         self.turn = (self.turn + 1) % self.ports.len();
         for k in 0..self.ports.len() {
             let port = (self.turn + k) % self.ports.len();
@@ -499,7 +503,7 @@ impl InterfaceBackend for XdpSocket {
             }
             from += piece;
             self.tx.publish();
-            // A call sends at most 32 frames; a device that is full for a moment is tried again.
+            // A call sends at most 32 frames; if the device is full, the call is repeated.
             while self.tx.room() < RING && tries < TRIES {
                 let before = self.tx.room();
                 let fd = self.to.as_raw_fd();
@@ -516,7 +520,7 @@ impl InterfaceBackend for XdpSocket {
                 }
             }
         }
-        // What found no room in the ring is lost; what is in it leaves with the next.
+        // Frames that found no room in the ring are lost; those in it leave with the next flush.
         for place in self.going.drain(..).skip(from) {
             self.unsent += 1;
             self.free.push(place);
@@ -563,15 +567,15 @@ fn option<T>(fd: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
     }
 }
 
-/// Frames that the kernel dropped at a socket so far: too long for its memory, or no room in a
-/// ring.
+/// Frames that the kernel dropped at a socket so far: longer than a frame of the UMEM, or no room
+/// in a ring.
 fn dropped(fd: &OwnedFd) -> u64 {
     // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full,
     // rx_fill_ring_empty_descs, tx_ring_empty_descs. A frame that finds the fill ring empty is
     // among rx_dropped.
     let mut stats = [0u64; 6];
     let mut size = num::count(size_of_val(&stats));
-    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    // SAFETY: the kernel fills at most `size` bytes, all of them integers.
     unsafe {
         let to = stats.as_mut_ptr().cast();
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, STATISTICS, to, &mut size);
@@ -581,14 +585,14 @@ fn dropped(fd: &OwnedFd) -> u64 {
 
 fn owned(fd: i64) -> io::Result<OwnedFd> {
     match c_int::try_from(fd) {
-        // SAFETY: a descriptor that the kernel gave out a moment ago has no other owner.
+        // SAFETY: a descriptor that the kernel has just returned has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A socket at a queue of an interface: it brings the frames' memory, or shares that of another
-/// one.
+/// Opens a socket at a queue of an interface. It registers the UMEM, or shares that of another
+/// socket.
 fn side(
     index: u32,
     queue: u32,
@@ -612,10 +616,10 @@ fn side(
     for ring in [FILL_RING, COMPLETION_RING, RX_RING, TX_RING] {
         option(&fd, ring, &RING)?;
     }
-    // Those of rx, tx, fill and completion rings.
+    // Offsets of the RX, TX, fill and completion rings.
     let mut offsets = [Offsets::default(); 4];
     let mut size = num::count(size_of_val(&offsets));
-    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    // SAFETY: the kernel fills at most `size` bytes, all of them integers.
     let got = unsafe {
         let to = offsets.as_mut_ptr().cast();
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, MMAP_OFFSETS, to, &mut size)
@@ -663,8 +667,8 @@ fn ring<T>(fd: &OwnedFd, offsets: Offsets, page: i64) -> io::Result<Ring<T>> {
     })
 }
 
-/// Has an interface's frames handed to the sockets of their queues; those that find none take the
-/// kernel's way.
+/// Attaches the XDP program that redirects an interface's frames to the sockets of their queues.
+/// Frames of queues without a socket take the kernel's path.
 fn hook(
     Hooked {
         index,
@@ -672,15 +676,16 @@ fn hook(
         heartbeats,
     }: &Hooked,
 ) -> io::Result<Hook> {
-    // A socket for each queue.
+    // The map has a socket for each queue.
     let map = bpf::table(XSKMAP, heartbeats.queues)?;
     for (queue, socket) in (0..).zip(sockets) {
         bpf::enter(&map, queue, socket.as_raw_fd().cast_unsigned())?;
     }
-    // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7
-    // = its two numbers in the map of heartbeats; r0 = the time (bpf_ktime_get_ns) since the last
-    // beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map of sockets, r3
-    // = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
+    // r6 = the frame's queue (xdp_md.rx_queue_index). If it is beyond the map of heartbeats: return
+    // XDP_PASS. r7 = its two numbers in that map; r0 = the time (bpf_ktime_get_ns) since the last
+    // beat. If r0 exceeds STUCK_TIMEOUT: count the frame, return XDP_PASS. Else r1 = the map of
+    // sockets, r3 = XDP_PASS, the result if the queue has no socket: return bpf_redirect_map(r1,
+    // r6, r3).
     let patience = num::low_u32(num::low_u64(watchdog::STUCK_TIMEOUT.as_nanos())).cast_signed();
     let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),

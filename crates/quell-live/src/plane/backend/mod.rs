@@ -1,5 +1,5 @@
-//! Backends, which receive and send the packets of a direction: their common trait, the kernel's
-//! packet queue, and copies.
+//! Backends receive and send the packets of a direction. This file has their trait, the kernel's
+//! packet queue (NFQUEUE), and copies for a dry run.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -17,35 +17,35 @@ use crate::packet::pool::Pool;
 use crate::plane::nfqueue::{self, Message};
 use crate::system::sys;
 
-/// Packets that are read before the loop serves the link again.
+/// Most packets read before the link is served again.
 pub const BATCH: usize = 64;
-/// Bytes of verdicts, about, in one write to the kernel.
+/// Approximate size of one write of verdicts to the kernel, bytes.
 const PIECE: usize = 64 << 10;
 /// Receive buffer of the socket, bytes; when it is full, the kernel lets further packets pass.
 pub const ROOM: i32 = 16 << 20;
-/// Memory for the bytes of packets.
+/// Memory for packet contents, bytes.
 pub const MEMORY: usize = 128 << 20;
-/// Queue numbers that are tried.
+/// Most queue numbers that are tried.
 const TRIES: u16 = 256;
-/// Timeout of the kernel's answers.
+/// Timeout for the kernel's answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of a packet that contain its headers.
+/// Bytes at the start of a packet that are parsed for its headers.
 const HEADERS: usize = 256;
-/// Buffer for many messages of the kernel, or one large packet.
+/// Buffer for several messages of the kernel, or one large packet, bytes.
 const BUFFER: usize = 128 << 10;
 
 /// A packet that arrived; its place stays valid until the packet is sent or dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// The backend's number for it.
+    /// The backend's number of the packet.
     pub place: u32,
     /// Bytes from the IP header on.
     pub bytes: u32,
-    /// What its headers contain.
+    /// What the queue needs of its headers.
     pub class: Class,
 }
 
-/// Receives and sends packets.
+/// Receives and sends the packets of a direction.
 pub trait InterfaceBackend: Send + 'static {
     /// The descriptor that is readable while packets wait.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -63,12 +63,12 @@ pub trait InterfaceBackend: Send + 'static {
     }
     /// Tells the backend how many packets a discipline holds at most.
     fn keep(&mut self, _packets: u32) {}
-    /// Message that, written to `fd`, lets packets pass unmanaged, without its last four bytes,
-    /// which are `last`; None if there is no such message.
+    /// Message to `fd` that lets packets pass unmanaged, without its last four bytes, which are
+    /// [`Self::last`]; `None` if the backend has no such message.
     fn opener(&self) -> Option<Vec<u8>> {
         None
     }
-    /// See `opener`.
+    /// Last four bytes of the message of [`Self::opener`].
     fn last(&self) -> u32 {
         0
     }
@@ -95,22 +95,22 @@ pub trait InterfaceBackend: Send + 'static {
 /// The kernel's packet queue (NFQUEUE).
 pub struct PacketQueue {
     fd: OwnedFd,
-    /// Its number.
+    /// Queue number.
     pub number: u16,
     slots: Vec<Slot>,
     free: Vec<u32>,
     pool: Pool,
     largest: usize,
     buffer: Vec<u8>,
-    /// Verdicts that are not yet sent.
+    /// Verdicts that have not been sent.
     out: Vec<u8>,
-    /// How many packets the kernel keeps.
+    /// Packets that the kernel holds at most.
     length: u32,
-    /// The kernel's number for the newest packet.
+    /// The kernel's number of the newest packet.
     newest: u32,
-    /// Ingress: the packets' addresses are not yet translated back.
+    /// Whether packets are ingress: NAT has not yet translated their addresses back.
     arriving: bool,
-    /// The kernel attaches the packets' connections on request, which was made.
+    /// Whether the packets' connections have been requested from the kernel.
     asked: bool,
 }
 
@@ -118,13 +118,13 @@ pub struct PacketQueue {
 #[derive(Clone, Copy)]
 struct Slot {
     id: u32,
-    /// Where its bytes are, if it may be marked, and how many.
+    /// Place and number of its bytes, if quell may write to it (mark, wash).
     bytes: Option<(u32, u32)>,
 }
 
 impl PacketQueue {
-    /// Opens `count` queues with consecutive free numbers, from `first` on, to none of which a rule
-    /// has `led`; each keeps at least `length` packets.
+    /// Opens `count` queues with consecutive numbers from `first` on that are free and not among
+    /// those to which rules lead already (`led`). Each holds at least `length` packets.
     pub fn row(
         first: u16,
         led: &[Queues],
@@ -190,7 +190,7 @@ impl PacketQueue {
     }
 }
 
-/// An error that keeps a socket from being opened.
+/// The message for a socket that cannot be opened.
 pub fn no_socket(what: &str, error: &io::Error) -> Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "run it as root",
@@ -207,17 +207,17 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     ask::<2>(fd, &out, sequence)
 }
 
-/// Binds packet queues to which no rule leads, until their socket is closed; None if another socket
-/// has one of the numbers.
+/// Binds packet queues to which no rule leads, until the returned socket is closed; `None` if
+/// another socket has bound one of the numbers.
 ///
 /// # Errors
-/// If the kernel has no packet queues, or a right is missing.
+/// If the kernel has no packet queues, or a privilege is missing.
 pub fn reserve(numbers: &[u16]) -> io::Result<Option<OwnedFd>> {
     let fd = sys::netfilter(ROOM)?;
     match numbers.iter().try_for_each(|number| bind(&fd, *number, 0)) {
         Ok(()) => Ok(Some(fd)),
-        // A taken number and a missing right give the same error; with the right, some other number
-        // can be bound.
+        // A taken number and a missing privilege give the same error; with the privilege, another
+        // number can be bound.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
             unused(&sys::netfilter(ROOM)?).map(|_| None).ok_or(e)
         }
@@ -225,7 +225,7 @@ pub fn reserve(numbers: &[u16]) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Binds a packet queue whose number is free; it is free again when `fd` is closed.
+/// Binds a free packet queue until `fd` is closed; returns its number.
 fn unused(fd: &OwnedFd) -> Option<u16> {
     (u16::MAX - TRIES..u16::MAX).find(|number| bind(fd, *number, 0).is_ok())
 }
@@ -242,7 +242,7 @@ pub fn tells_connections() -> bool {
     })
 }
 
-/// Sends this many requests, the first of which has this number, and waits for all answers.
+/// Sends `N` requests, numbered from `sequence`, and waits for all answers.
 fn ask<const N: usize>(fd: &OwnedFd, requests: &[u8], sequence: u32) -> io::Result<()> {
     sys::send_bytes(fd.as_fd(), requests)?;
     let mut buffer = [0; 1024];
@@ -301,8 +301,8 @@ impl InterfaceBackend for PacketQueue {
                 let marks = matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1);
                 let washes = parser.wants.washed && class.labels.dscp != 0;
                 if marks || washes {
-                    // Who writes into a packet needs all bytes. One that does not fit is one
-                    // without ECN to the discipline, and keeps its DSCP.
+                    // Writing to a packet needs all of its bytes. A packet that does not fit is
+                    // treated as not ECN-capable and keeps its DSCP.
                     let length = held.bytes.len();
                     let fits = length == held.length as usize && length <= self.largest;
                     kept = fits.then(|| self.pool.take()).flatten();
@@ -349,13 +349,13 @@ impl InterfaceBackend for PacketQueue {
         nfqueue::drop(&mut self.out, self.number, id);
     }
 
-    /// Sends the verdicts to the kernel, which reads many in one piece.
+    /// Sends the verdicts to the kernel, many in one write.
     fn flush(&mut self) {
         let mut from = 0;
         while from < self.out.len() {
             let to = nfqueue::piece(&self.out, from, PIECE);
             while let Err(e) = sys::send_bytes(self.fd.as_fd(), &self.out[from..to]) {
-                // Memory is short for a moment; anything else cannot be helped.
+                // These errors mean that memory is short for a moment; others are final.
                 if !matches!(
                     e.raw_os_error(),
                     Some(libc::ENOBUFS | libc::EINTR | libc::EAGAIN)
@@ -376,7 +376,7 @@ impl InterfaceBackend for PacketQueue {
     }
 
     fn last(&self) -> u32 {
-        // Numbers are compared as differences: this is later than all that may be held.
+        // The kernel compares numbers by their difference; this one is after all that may be held.
         self.newest.wrapping_add(1 << 30).to_be()
     }
 
@@ -412,7 +412,7 @@ impl InterfaceBackend for PacketQueue {
     }
 }
 
-/// Copies of what leaves or arrives at an interface (AF_PACKET): the packets themselves are not
+/// Copies of an interface's egress or ingress packets (AF_PACKET); the packets themselves are not
 /// touched.
 pub struct Copies {
     fd: OwnedFd,
@@ -423,7 +423,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Copies of what leaves (true) or arrives at the interface with this index.
+    /// Opens copies of the `outgoing` or else the arriving packets of the interface with this
+    /// index.
     pub fn open(index: u32, outgoing: bool, mtu: u32) -> Result<Self, Error> {
         Ok(Self {
             fd: sys::tap(index).map_err(|e| no_socket("AF_PACKET", &e))?,
@@ -456,7 +457,7 @@ impl InterfaceBackend for Copies {
                 continue;
             }
             let class = parser.classify(&buffer[..n.min(HEADERS)]);
-            // One packet, or many that the kernel will take apart: 40 bytes of headers on each.
+            // One packet, or many that the kernel will split, each with 40 bytes of headers.
             let mut left = num::count(n);
             while left > 0 {
                 let bytes = left.min(self.mtu);
