@@ -1,8 +1,6 @@
-//! The firewall's rules that send an interface's packets to packet queues: made, looked at,
-//! removed.
+//! Makes, checks and removes the firewall rules that send an interface's packets to packet queues.
 //!
-//! Nothing counts as absent because a program failed: only a list of rules that was read to its end
-//! and lacks one says so.
+//! A rule counts as absent only if a complete list lacks it, never because a program failed.
 
 mod nftables;
 mod saved;
@@ -19,17 +17,17 @@ use crate::system::command;
 
 /// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
 pub const MARK: u32 = 0x7175_656c;
-/// After so many passes, a rule that is still listed is an error.
+/// Attempts to remove rules; rules that are still listed after them are an error.
 const MAX_PASSES: usize = 3;
 /// Chains of the mangle table, and the option that names a rule's interface in each.
 const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
 
-/// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one
-/// of them.
+/// Numbers of the packet queues of a direction's loops. The kernel sends all packets between two
+/// hosts to the same queue.
 pub type Queues = RangeInclusive<u16>;
 
-/// The firewall that has the rules. A state file says no more of them: the interface determines the
-/// rules.
+/// The firewall that has the rules. A state file records nothing else about them, since the
+/// interface determines the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Firewall {
@@ -39,25 +37,25 @@ pub enum Firewall {
     Iptables,
 }
 
-/// What was changed.
+/// Numbers of changed rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// Rules that were missing.
+    /// Rules that were missing and were added.
     pub added: usize,
-    /// Rules that others had followed, and that are last again.
+    /// Rules that were moved to the end of their chain again, behind rules of other programs.
     pub moved: usize,
-    /// Rules of an earlier process that another program had put back.
+    /// Removed rules of an earlier process, which another program had put back.
     pub removed: usize,
 }
 
-/// Where a rule is in its chain.
+/// Position of a rule in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Not there.
+    /// It is not in the chain.
     Missing,
-    /// There, before a rule that is not quell's.
+    /// A rule that is not quell's follows it.
     Followed,
-    /// There, and none but quell's rules behind it.
+    /// Only rules of quell follow it, if any.
     Last,
 }
 
@@ -74,15 +72,16 @@ struct Rule {
 #[derive(Clone, Debug)]
 pub struct Changes {
     dev: String,
-    /// Those of iptables; none with a table of nftables.
+    /// Programs of iptables to call; empty with nftables.
     programs: Vec<&'static str>,
     rules: Vec<Rule>,
     table: Option<Table>,
 }
 
 impl Changes {
-    /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables
-    /// where nft and the kernel take it, else (or with `QUELL_FIREWALL=iptables`) with iptables.
+    /// The rules that send an interface's egress and ingress packets to these packet queues: with
+    /// nftables if nft and the kernel accept them, else (or with `QUELL_FIREWALL=iptables`) with
+    /// iptables.
     ///
     /// # Errors
     /// If neither nftables nor iptables can be used here, or the interface's name does not suit
@@ -135,7 +134,7 @@ impl Changes {
         })
     }
 
-    /// The rules of iptables, each a program, a chain and what follows it.
+    /// The rules of iptables, each as program, chain and further words.
     pub fn rules(&self) -> Vec<Vec<String>> {
         let all = self.rules.iter();
         all.map(|rule| {
@@ -145,7 +144,7 @@ impl Changes {
         .collect()
     }
 
-    /// The firewall that has them.
+    /// The firewall that has the rules.
     pub fn firewall(&self) -> Firewall {
         match self.table {
             Some(_) => Firewall::Nftables,
@@ -153,12 +152,12 @@ impl Changes {
         }
     }
 
-    /// Makes what is missing, and removes what an earlier process left on the interface, or another
-    /// program has put back of it: its rules would take the packets of these. A rule of iptables is
-    /// moved behind rules of others: a packet that was queued skips the rest of its chain.
+    /// Adds missing rules. Removes rules that an earlier process left on the interface or another
+    /// program has put back, since they would take these rules' packets. Moves rules of iptables
+    /// behind those of other programs, since a queued packet skips the rest of its chain.
     ///
     /// # Errors
-    /// What the program said that refused a change; some may be made.
+    /// The message of the program that refused a change. Earlier changes stay.
     pub fn make(&self) -> Result<Made, String> {
         let mut made = match &self.table {
             Some(table) => table.make()?,
@@ -179,8 +178,8 @@ impl Changes {
         Ok(made)
     }
 
-    /// Whether the kernel sends notifications of changes: nf_tables does, the tables of older
-    /// iptables do not.
+    /// Whether the kernel sends notifications of changes: it does for nf_tables, not for the legacy
+    /// tables of iptables.
     pub fn noticed(&self) -> bool {
         let new = |rule: &Rule| {
             command::run(rule.program, &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
@@ -189,8 +188,8 @@ impl Changes {
     }
 }
 
-/// The packet queues to which rules lead already, in whatever table: of a killed process on another
-/// interface or of another program, as far as they can be listed.
+/// The packet queues to which rules in any table lead already, as far as they can be listed: rules
+/// of a killed process on another interface, or of another program.
 pub fn led() -> Vec<Queues> {
     let (tables, mut led) = tables();
     let saving = ["iptables-save", "ip6tables-save"].into_iter();
@@ -199,7 +198,7 @@ pub fn led() -> Vec<Queues> {
         .map(|program| command::run(program, &[], ""))
         .collect();
     if texts.len() < 2 || texts.iter().any(Result::is_err) {
-        // At least those in the chains that quell uses.
+        // At least the rules in the chains that quell uses.
         let rules = listed(tables.as_deref());
         led.extend(rules.iter().filter_map(|rule| queues(rule)));
     }
@@ -207,8 +206,7 @@ pub fn led() -> Vec<Queues> {
     led
 }
 
-/// The interfaces that have rules of quell in iptables, whoever made them, as far as they can be
-/// listed.
+/// The interfaces that have rules of quell's form in iptables, as far as they can be listed.
 pub fn ruled() -> Vec<String> {
     let rules = listed(tables().0.as_deref()).into_iter();
     let mut devs: Vec<_> = rules
@@ -220,7 +218,7 @@ pub fn ruled() -> Vec<String> {
     devs
 }
 
-/// As [`nftables::led`]; nothing without nft.
+/// As [`nftables::led`]; empty without nft.
 fn tables() -> (Option<String>, Vec<Queues>) {
     match there("nft") {
         true => nftables::led(),
@@ -228,8 +226,8 @@ fn tables() -> (Option<String>, Vec<Queues>) {
     }
 }
 
-/// The rules of iptables in the chains, `tables` being those that nft lists. Tables of iptables
-/// that are not there are not asked for: iptables would make them.
+/// The rules of iptables in [`CHAINS`]; `tables` is nft's list of tables. Tables that do not exist
+/// are not listed, since iptables would make them.
 fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     let has_mangle = |family: &str| {
         let legacy = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
@@ -248,11 +246,11 @@ fn listed(tables: Option<&str>) -> Vec<Vec<String>> {
     rules
 }
 
-/// Removes all of quell's rules on an interface, whatever their queues; returns how many there
+/// Removes all of quell's rules on an interface, for any packet queues; returns how many there
 /// were.
 ///
 /// # Errors
-/// What the program said that refused a change; some rules may be left.
+/// The message of the program that refused a change. Some rules may be left.
 pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     if firewall == Firewall::Nftables {
         return nftables::undo(dev);
@@ -267,8 +265,8 @@ pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     Ok(removed)
 }
 
-/// Removes quell's rules on an interface from a chain, all but one; how many there were, and what
-/// the chain has then.
+/// Removes quell's rules on an interface from a chain, except `kept`. Returns how many were
+/// removed, and the chain's remaining rules.
 fn clear(
     program: &'static str,
     (chain, flag): (&'static str, &str),
@@ -311,8 +309,8 @@ fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
     matching.chain(action).map(str::to_owned).collect()
 }
 
-/// Where a rule is among those of its chain. Rules of quell on other interfaces take none of its
-/// packets.
+/// The position of a rule in its chain. Rules of quell on other interfaces may follow it, since
+/// they take none of its packets.
 fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
     match chain.iter().rposition(|listed| listed == rule) {
         None => Place::Missing,
@@ -321,12 +319,12 @@ fn place(rule: &[String], chain: &[Vec<String>]) -> Place {
     }
 }
 
-/// Whether this is a rule that quell made, on whatever interface.
+/// Whether this is a rule of quell on any interface.
 fn is_quells(rule: &[String]) -> bool {
     matches!(rule, [flag, dev, ..] if is_ours(rule, flag, dev))
 }
 
-/// Whether this is a rule that quell made on this interface.
+/// Whether this is a rule of quell on this interface.
 fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
     queues(rule).is_some_and(|queues| rule == words(flag, dev, &queues))
 }
@@ -337,20 +335,20 @@ fn queues(rule: &[String]) -> Option<Queues> {
     range(rule.get(rule.iter().position(is_option)? + 1)?, ':')
 }
 
-/// Each of these once.
+/// Sorts the ranges and removes duplicates.
 fn once(mut queues: Vec<Queues>) -> Vec<Queues> {
     queues.sort_by_key(|queues| (*queues.start(), *queues.end()));
     queues.dedup();
     queues
 }
 
-/// Reads `7`, or `8:11` with this sign between the numbers.
+/// Parses `7`, or `8:11` with the separator `sign`.
 fn range(text: &str, sign: char) -> Option<Queues> {
     let (first, last) = text.split_once(sign).unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-/// iptables, and ip6tables where the kernel has IPv6.
+/// `iptables`, and `ip6tables` if the kernel has IPv6.
 fn programs() -> Result<Vec<&'static str>, Error> {
     let mut programs = vec!["iptables"];
     if has_ipv6() {
@@ -363,22 +361,22 @@ fn programs() -> Result<Vec<&'static str>, Error> {
     }
 }
 
-/// Whether the kernel has IPv6: it has unless it says that it does not know the addresses.
+/// Whether the kernel has IPv6: unless it answers EAFNOSUPPORT.
 fn has_ipv6() -> bool {
     let opened = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
     opened.err().and_then(|e| e.raw_os_error()) != Some(libc::EAFNOSUPPORT)
 }
 
-/// Whether there is such a program.
+/// Whether the program is in `PATH`.
 fn there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// The rules of a chain: the words of each after the chain's name.
+/// The rules of a chain, each as the words after the chain's name.
 fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
     let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
-    // A list begins with its chain's policy; without one, this is not a list.
+    // A list begins with the chain's policy; without it, the output is no list.
     let policy = format!("-P {chain} ");
     if !text.lines().any(|line| line.starts_with(&policy)) {
         return Err(format!("{program}: cannot list the chain {chain}"));
@@ -396,7 +394,7 @@ fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
 }
 
 impl Rule {
-    /// Makes it the last one of the rules that are listed.
+    /// Adds the rule, or moves it behind the `listed` rules of other programs.
     fn make(&self, listed: &[Vec<String>], made: &mut Made) -> Result<(), String> {
         let before = place(&self.words, listed);
         if before == Place::Last {
@@ -404,14 +402,14 @@ impl Rule {
         }
         self.change("-A")?;
         if place(&self.words, &list(self.program, self.chain)?) == Place::Missing {
-            // What cannot be seen could not be undone later.
+            // A rule that is not listed could not be removed later.
             self.change("-D")?;
             let (program, words) = (self.program, self.words.join(" "));
             let what = "took a rule but does not list it";
             return Err(format!("{program}: {what}: {} {words}", self.chain));
         }
         if before == Place::Followed {
-            // The first of two that are equal, so that traffic is managed all the time.
+            // Deletes the first of two equal rules, so that traffic is managed all the time.
             self.change("-D")?;
             made.moved += 1;
         } else {

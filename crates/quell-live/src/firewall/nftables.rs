@@ -1,22 +1,22 @@
-//! The rules of `quell live` as a table of nftables: one of its own, made at once and removed
-//! whole.
+//! The rules of `quell live` as its own table of nftables, which is made in one transaction and
+//! removed as a whole.
 
 use crate::firewall::{MARK, Made, Queues, range};
 use crate::system::command;
 
-/// Whether nft says that a table is not there; no other failure of it says so.
+/// Whether nft's message says that a table does not exist; its other errors do not match.
 fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
-/// What all names of quell's tables begin with, and what comes before the queues in a rule.
+/// Prefix of the names of quell's tables, and the text before the queues in a rule.
 const PREFIX: &str = "quell_live_";
 const FLAGS: &str = " queue flags bypass to ";
 
-/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name
-/// that nft does not take. Other characters than letters and digits are written as `_` and their
-/// code, so that no two interfaces have the same table. For letters and digits alone the name with
-/// the sum at its end is that of quell 0.2, so that a table that it left is replaced.
+/// Name of an interface's table: `quell_live_`, then letters, digits and `_`; `None` if nft does
+/// not accept the interface's name. Other characters become `_` and their code, so that no two
+/// interfaces have the same table. If the interface's name has only letters and digits, the result,
+/// with the checksum at its end, is that of quell 0.2, so that a table left by it is replaced.
 fn name(dev: &str) -> Option<String> {
     let mut name = PREFIX.to_owned();
     for c in dev.chars() {
@@ -30,19 +30,19 @@ fn name(dev: &str) -> Option<String> {
     Some(format!("{name}_{sum}"))
 }
 
-/// A table.
+/// The table of an interface.
 #[derive(Clone, Debug)]
 pub struct Table {
     name: String,
-    /// What nft reads.
+    /// Input for nft that makes the table.
     text: String,
-    /// For each rule, what nft's list has in one line.
+    /// For each rule, its parts before and after the counters in nft's list.
     rules: Vec<[String; 2]>,
 }
 
 impl Table {
-    /// What sends what leaves, or arrives at, an interface to these packet queues. None where an
-    /// interface has a name that nft cannot be told.
+    /// The table that sends an interface's egress and ingress packets to these packet queues;
+    /// `None` if nft does not accept the interface's name.
     pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
         let name = name(dev)?;
         let ways = [
@@ -70,18 +70,18 @@ impl Table {
         Some(Self { name, text, rules })
     }
 
-    /// Whether nft and the kernel would take it.
+    /// Whether nft and the kernel would accept the table.
     pub fn fits(&self) -> bool {
         command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
     }
 
-    /// Makes it where rules are missing, or there are others than its own.
+    /// Makes the table if rules are missing or there are other rules in it.
     pub fn make(&self) -> Result<Made, String> {
         let made = self.differs()?;
         if made == Made::default() {
             return Ok(made);
         }
-        // In one transaction: there is never a part of it.
+        // One transaction, so that the table is never incomplete.
         let name = &self.name;
         let text = format!("table inet {name}\ndelete table inet {name}\n{}", self.text);
         command::run("nft", &["-f", "-"], &text)?;
@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// What there is to add and to remove.
+    /// Counts the rules to add and to remove.
     fn differs(&self) -> Result<Made, String> {
         let (status, text) = command::ask("nft", &["list", "table", "inet", &self.name], "")?;
         if !status.success() && !absent(&text) {
@@ -100,7 +100,7 @@ impl Table {
         Ok(self.compare(&text))
     }
 
-    /// The same, of this list.
+    /// The same, for nft's list of the table.
     fn compare(&self, text: &str) -> Made {
         let there = |[from, to]: &&[String; 2]| {
             let is = |line: &str| line.contains(from) && line.trim_end().ends_with(to);
@@ -116,13 +116,13 @@ impl Table {
     }
 }
 
-/// The list of all tables, if nft lists them, and the packet queues to which their rules lead; if
-/// they are too many to be listed, only those of quell's tables, of whatever interface.
+/// The list of all tables, if nft lists them, and the packet queues to which their rules lead. If
+/// the whole ruleset cannot be listed, only the queues of quell's tables on all interfaces.
 pub fn led() -> (Option<String>, Vec<Queues>) {
     let Ok(tables) = command::run("nft", &["list", "tables"], "") else {
         return (None, Vec::new());
     };
-    // Without the elements of sets, of which there may be very many.
+    // `-t` leaves out the elements of sets, of which there may be very many.
     let texts = match command::run("nft", &["-t", "list", "ruleset"], "") {
         Ok(text) => vec![text],
         Err(_) => own(&tables),
@@ -131,7 +131,7 @@ pub fn led() -> (Option<String>, Vec<Queues>) {
     (Some(tables), led)
 }
 
-/// The texts of quell's tables.
+/// nft's lists of quell's tables.
 fn own(tables: &str) -> Vec<String> {
     let names = tables.lines().filter_map(|line| {
         let name = line.strip_prefix("table inet ")?;
@@ -142,9 +142,9 @@ fn own(tables: &str) -> Vec<String> {
         .collect()
 }
 
-/// The packet queues to which rules in this text lead by number, each once: `queue to 7`,
-/// `queue flags bypass to 8-9`, and `queue num 8-9 bypass`, the form of older releases and of
-/// rules that iptables made.
+/// The packet queues to which rules in this text lead by number, without duplicates: `queue to 7`,
+/// `queue flags bypass to 8-9`, and `queue num 8-9 bypass`, the form of older releases and of rules
+/// that iptables made.
 fn queues(text: &str) -> Vec<Queues> {
     let queue = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "queue");
@@ -159,8 +159,8 @@ fn queues(text: &str) -> Vec<Queues> {
     super::once(text.lines().filter_map(queue).collect())
 }
 
-/// Removes the table of an interface; returns how many rules it had. It is gone when nft says that
-/// there is no such table.
+/// Removes the table of an interface, until nft says that there is no such table; returns how many
+/// rules it had.
 pub fn undo(dev: &str) -> Result<usize, String> {
     let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
     let mut removed = 0;

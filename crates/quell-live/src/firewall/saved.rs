@@ -1,24 +1,24 @@
-//! The packet queues to which rules of iptables lead, in whatever table and chain, as
-//! `iptables-save` writes them.
+//! Finds the packet queues to which rules of iptables lead, in any table and chain, in the output
+//! of `iptables-save`.
 
 use crate::firewall::{Queues, range};
 
-/// The packet queues in the text of `iptables-save`, each once.
+/// The packet queues in the output of `iptables-save`, without duplicates.
 pub fn queues(text: &str) -> Vec<Queues> {
     super::once(text.lines().filter_map(queue).collect())
 }
 
-/// The packet queues to which a rule leads, whatever it chooses.
+/// The packet queues to which a rule leads, whatever it matches.
 fn queue(line: &str) -> Option<Queues> {
     if !line.starts_with(['-', '[']) {
         return None;
     }
-    // The action and its options are last: words before it may be those of a comment.
+    // The action and its options are last; the words before may be those of a comment.
     let (_, action) = line.rsplit_once(" -j ")?;
     let mut words = action.split_whitespace();
     match words.next()? {
         "NFQUEUE" => {}
-        // The action that NFQUEUE replaced leads to the first one.
+        // QUEUE, which NFQUEUE has replaced, leads to queue 0.
         "QUEUE" => return Some(0..=0),
         _ => return None,
     }

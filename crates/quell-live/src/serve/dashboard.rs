@@ -1,5 +1,5 @@
-//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; a request
-//! needs the token in its address.
+//! The dashboard: a page on 127.0.0.1 that draws the queues' present state. It is read-only; a
+//! request needs the token in its address.
 
 use serde_json::json;
 
@@ -9,11 +9,11 @@ use crate::packet::header::random_key;
 use crate::plane::link::BOUNDS;
 
 const PAGE: &str = include_str!("dashboard.html");
-/// The page fetches from here only, and nothing can be put around it.
+/// The page fetches from this server only, and cannot be embedded.
 const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
     img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n";
-/// Queues in the page's state at most: `quell watch --flows` has thousands.
+/// Most queues in the page's state, since `quell watch --flows` has thousands.
 const MAX_QUEUES: usize = 64;
 
 /// A random token.
@@ -22,14 +22,14 @@ pub fn token() -> String {
     format!("{one:016x}{two:016x}")
 }
 
-/// Whether a guess is the token, in a time that does not depend on how much of it is right.
+/// Whether a guess is the token, compared in constant time.
 fn is_token(guess: &str, token: &str) -> bool {
     let pairs = guess.bytes().zip(token.bytes());
     let differ = pairs.fold(0, |all, (one, other)| all | (one ^ other));
     guess.len() == token.len() && std::hint::black_box(differ) == 0
 }
 
-/// The answer to the first line of a question in HTTP, from who named this machine as its host.
+/// The answer to the first line of an HTTP request, whose Host header has been checked.
 pub fn answer(line: &str, token: &str, state: &dyn StatusSource) -> String {
     let mut words = line.split_whitespace();
     let (method, target) = (

@@ -1,6 +1,6 @@
-//! Answers in HTTP.
+//! HTTP responses.
 
-/// An answer in HTTP that no other site's page can read or embed.
+/// An HTTP response that pages of other sites can neither read nor embed.
 pub fn reply(status: &str, kind: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -9,7 +9,7 @@ pub fn reply(status: &str, kind: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// An answer that says why there is none.
+/// An error response that gives the reason.
 pub fn refusal(status: &str, why: &str) -> String {
     reply(status, "text/plain; charset=utf-8", "", why)
 }

@@ -1,5 +1,5 @@
-//! What `quell live`, `quell watch` and `quell shell` answer when asked: state as JSON on a Unix
-//! socket, Prometheus metrics and the dashboard on loopback ports.
+//! The server of `quell live`, `quell watch` and `quell shell`: state as JSON on a Unix socket,
+//! Prometheus metrics and the dashboard on loopback ports.
 
 pub mod dashboard;
 mod http;
@@ -29,17 +29,17 @@ use crate::serve::http::{refusal, reply};
 use crate::serve::source::{QueueStatus, StatusSource};
 use crate::system::{host, sandbox, sys};
 
-/// The time that a client may take.
+/// Time after which a client is disconnected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Clients served at a time; one more replaces the oldest.
+/// Most clients at the same time; a further one replaces the oldest.
 const MAX_CLIENTS: usize = 32;
-/// Maximum size of a request.
+/// Largest request, bytes.
 const MAX_REQUEST: usize = 4096;
-/// Interval of the check of timeouts while there are clients, and the longest wait without clients.
+/// Interval of the checks for timeouts while there are clients, and longest wait without clients.
 const TICK: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Where the state has a figure, and the metric that it is.
+/// A value's JSON pointer in the state, and its metric: type, name and description.
 type Metric = (&'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -84,15 +84,15 @@ const RESTORED: Family = Family {
     about: "Rules that another program removed and that were put back.",
 };
 
-/// What is reported of `quell live`: an interface and its directions.
+/// The state of `quell live`: an interface and its directions.
 pub struct State {
-    /// The interface.
+    /// Name of the interface.
     pub dev: String,
-    /// Names and looks of the directions.
+    /// Names and watches of the directions.
     pub directions: Vec<(&'static str, Watches)>,
     /// Rules that another program removed and that were put back.
     pub restored: Arc<AtomicU64>,
-    /// The reflectors, where loops set the rates.
+    /// Statistics of the reflectors, with `--autorate`.
     pub reflectors: Option<ReflectorTable>,
 }
 
@@ -165,7 +165,7 @@ impl StatusSource for State {
     }
 }
 
-/// What is or was wrong at a direction, a line each.
+/// Present and past faults of a direction, a line each.
 fn faults(snapshot: &Snapshot) -> Vec<String> {
     let failure = snapshot.failure.as_ref();
     let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
@@ -188,19 +188,19 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
     failure.into_iter().chain(counts).chain(late).collect()
 }
 
-/// What a socket serves.
+/// What is served at a socket.
 #[derive(Clone, Debug)]
 enum Endpoint {
     Status,
     Metrics,
-    /// The token that a request needs.
+    /// Dashboard, with the token that a request needs.
     Dashboard(String),
 }
 
-/// Where a server listens.
+/// Sockets at which a server listens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Endpoints<'a> {
-    /// A Unix socket for the state.
+    /// Path of a Unix socket for the state.
     pub status: Option<&'a str>,
     /// A loopback port for Prometheus.
     pub metrics: Option<u16>,
@@ -208,7 +208,8 @@ pub struct Endpoints<'a> {
     pub dashboard: Option<u16>,
 }
 
-/// All sockets: bound at once, answering after `start`, until it is dropped.
+/// The server. Its sockets are bound at first, and answer from [`Self::start`] until this value is
+/// dropped.
 #[derive(Default)]
 pub struct Server {
     sockets: Vec<(Endpoint, OwnedFd)>,
@@ -217,12 +218,12 @@ pub struct Server {
     listening: Vec<OwnedFd>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// Where the Unix socket is, and which file that is.
+    /// Path of the Unix socket, and the file's device and inode.
     path: Option<(PathBuf, (u64, u64))>,
 }
 
 impl Server {
-    /// Binds what is asked for.
+    /// Binds the requested sockets.
     pub fn bind(places: Endpoints<'_>) -> Result<Self, Error> {
         let mut made = Self::default();
         let no = |option: String, e: &io::Error| {
@@ -256,14 +257,13 @@ impl Server {
         if let Some(path) = places.status.map(PathBuf::from) {
             let option = || format!("--status {}", path.display());
             if path.as_os_str().is_empty() {
-                // The system would take it for a socket without a file, which everybody may connect
-                // to.
+                // The system would make a socket without a file, to which all users could connect.
                 let error = Error::new("is no path").key("--status ''");
                 return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
             }
             remove_dead(&path);
-            // The socket is created with its mode: a later chmod could follow a path that was
-            // changed meanwhile.
+            // The umask sets the socket's mode at its creation: a later chmod could apply to
+            // another file at the same path.
             let bind = || UnixListener::bind(&path);
             let listener = sys::with_umask(0o177, bind).map_err(|e| no(option(), &e))?;
             listener
@@ -275,7 +275,7 @@ impl Server {
         Ok(made)
     }
 
-    /// Begins to answer.
+    /// Starts the thread that answers.
     pub fn start(&mut self, state: Box<dyn StatusSource>) {
         let sockets = std::mem::take(&mut self.sockets);
         let fds = sockets.iter().map(|(_, fd)| fd);
@@ -299,8 +299,8 @@ impl Server {
     }
 }
 
-/// How long a port that is taken is tried again, and the time in between: the processes of a
-/// `quell live` that was killed end one after the other.
+/// Time for which binding to a port in use is repeated, and the time between attempts, since the
+/// processes of a killed `quell live` end one after the other.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 const BIND_PAUSE: Duration = Duration::from_millis(25);
 
@@ -316,7 +316,7 @@ fn loopback(port: u16) -> io::Result<TcpListener> {
         }
     };
     listener.set_nonblocking(true)?;
-    // A dry run may not, and needs not.
+    // A dry run has no privilege for this, and does not need it.
     let _ = host::mark(listener.as_fd(), firewall::MARK);
     Ok(listener)
 }
@@ -324,14 +324,14 @@ fn loopback(port: u16) -> io::Result<TcpListener> {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // It wakes from this.
+        // This wakes the thread.
         for fd in &self.listening {
             host::shutdown(fd.as_fd());
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Only the file that was made here: another one may have taken its place.
+        // Only this server's own file is removed; another one may have taken its place.
         if let Some((path, made)) = &self.path
             && file(path) == Some(*made)
         {
@@ -340,7 +340,7 @@ impl Drop for Server {
     }
 }
 
-/// Which file a path leads to: its device and number.
+/// Device and inode of the file at a path.
 fn file(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
@@ -349,13 +349,13 @@ fn file(path: &Path) -> Option<(u64, u64)> {
 struct Client {
     fd: OwnedFd,
     endpoint: Endpoint,
-    /// The request as far as received; None if none is expected.
+    /// The request as far as received; `None` if none is expected.
     request: Option<Vec<u8>>,
     answer: Vec<u8>,
     until: Instant,
 }
 
-/// One thread serves all clients without blocking on any of them.
+/// The server's thread, which serves all clients without blocking on any of them.
 struct Connections {
     stop: Arc<AtomicBool>,
     state: Box<dyn StatusSource>,
@@ -408,7 +408,7 @@ impl Connections {
 }
 
 impl Client {
-    /// Reads or writes what can be without waiting; false when it is done.
+    /// Reads or writes without blocking; false when the client is done.
     fn serve(&mut self, state: &dyn StatusSource) -> bool {
         if let Some(request) = &mut self.request {
             let mut piece = [0; MAX_REQUEST];
@@ -423,7 +423,7 @@ impl Client {
             }
             let answer = match whole {
                 true => answer(request, &self.endpoint, state),
-                // The header that would refuse it may be in what is missing.
+                // The missing part may have a header for which the request must be refused.
                 false => refusal("431 Request Header Fields Too Large", "Too long\n"),
             };
             self.answer = answer.into_bytes();
@@ -433,7 +433,7 @@ impl Client {
     }
 }
 
-/// Writes what can be written; whether more is to be.
+/// Writes without blocking; true if there is more to write.
 fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
     match sys::write_socket(fd, answer) {
         Ok(n) => {
@@ -444,8 +444,8 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
     }
 }
 
-/// The answer to a question in HTTP. A page in a browser that has had its own name lead to this
-/// machine gets none.
+/// The answer to an HTTP request. The check of the header `Host` refuses web pages whose own domain
+/// name resolves to this machine (DNS rebinding).
 fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> String {
     if ambiguous(request) {
         return refusal("400 Bad Request", "Lines are to end in CR LF\n");
@@ -471,8 +471,8 @@ fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> Stri
     reply("200 OK", format.content_type(), "", &out.finish())
 }
 
-/// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or
-/// a line that continues in the next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
+/// Whether lines can be split in two ways, which could hide a Host header: a lone CR, a NUL, or a
+/// line that continues in the next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
 fn ambiguous(request: &[u8]) -> bool {
     let odd = |pair: &[u8]| match pair {
         [b'\r', next] => *next != b'\n',
@@ -490,12 +490,12 @@ fn local(host: &str) -> bool {
     name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
-/// Removes a socket that no process has any more, as `kill -9` leaves it.
+/// Removes a socket file that no process has open, such as `kill -9` leaves.
 fn remove_dead(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    // Unlike a stream, a datagram socket connects without waiting; one of another type that a
-    // process has is not refused but EPROTOTYPE.
+    // Unlike a stream socket, a datagram socket connects without waiting. To a socket of another
+    // type that a process has open it gets EPROTOTYPE, not ECONNREFUSED.
     let connected = || UnixDatagram::unbound()?.connect(path);
     if socket && connected().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(path);
@@ -515,7 +515,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// As whoever does not ask for OpenMetrics gets them.
+    /// The metrics in Prometheus' text format.
     pub(crate) fn metrics(state: &State) -> String {
         let mut out = Exposition::new(Format::Prometheus);
         state.metrics(&mut out);

@@ -1,4 +1,4 @@
-//! What the server publishes: the queues of a command, as JSON, as metrics and for the dashboard.
+//! What the server publishes: a command's queues as JSON, as metrics and for the dashboard.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,48 +10,48 @@ use crate::exposition::Exposition;
 use crate::plane::link::View;
 use crate::plane::talkers::Largest;
 
-/// A source of status for clients.
+/// A source of state for clients.
 pub trait StatusSource: Send {
-    /// As JSON.
+    /// The state as JSON.
     fn json(&self) -> Value;
-    /// As metrics.
+    /// Writes the state as metrics.
     fn metrics(&self, out: &mut Exposition);
-    /// Of whom: the dashboard's title.
+    /// Title of the dashboard.
     fn title(&self) -> String;
-    /// Every queue for the dashboard.
+    /// All queues, for the dashboard.
     fn queues(&self) -> Vec<QueueStatus>;
 }
 
-/// A queue as the page shows it.
+/// A queue's row on the dashboard.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueStatus {
-    /// Where it is: a direction, or an interface and a handle.
+    /// Name: a direction, or an interface and a handle.
     pub name: String,
-    /// Its queue words, or its kind.
+    /// Queue words, or the kind.
     pub queue: String,
-    /// What it does.
+    /// State of the queue.
     #[serde(flatten)]
     pub view: View,
-    /// The number of packets that waited up to each bound, as in the view.
+    /// Packets by sojourn time, from `view.sojourns`.
     pub sojourns: Vec<u64>,
-    /// The flows that send most: names and Mbit/s.
+    /// The flows that send most: name and Mbit/s.
     pub flows: Vec<(String, f64)>,
-    /// The hosts that send or receive most.
+    /// The hosts that send or receive most: name and Mbit/s.
     pub hosts: Vec<(String, f64)>,
-    /// What is or was wrong.
+    /// Present and past faults.
     pub faults: Vec<String>,
-    /// What a law in the kernel reads and sets: titles and numbers.
+    /// Gauges of a law in the kernel, by title.
     pub gauges: BTreeMap<&'static str, f64>,
 }
 
-/// Names and Mbit/s.
+/// Names and rates, Mbit/s.
 fn rates<K: Copy + Eq + Display>(largest: &Largest<K>) -> Vec<(String, f64)> {
     let named = |(key, bytes): (K, u64)| (key.to_string(), bytes as f64 * 8.0 / 1e6);
     largest.iter().map(named).collect()
 }
 
 impl QueueStatus {
-    /// A look at this queue.
+    /// A row for this queue.
     pub fn new(name: impl Into<String>, queue: impl Into<String>, view: View) -> Self {
         Self {
             name: name.into(),

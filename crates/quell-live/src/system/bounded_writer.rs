@@ -1,5 +1,5 @@
-//! Standard output and standard error, for a process that must not hang with whoever reads them:
-//! behind a full pipe, or a terminal after Ctrl-S.
+//! Standard output and standard error, for a process that must not hang with their reader: at a
+//! full pipe, or a terminal after Ctrl-S.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -11,24 +11,26 @@ use std::time::Duration;
 
 use super::sys;
 
-/// Standard output and standard error where they are terminals: opened again, so that a write takes
-/// what there is room for. That others use the terminal, too, forbids to change it for all.
+/// Standard output and standard error if they are terminals: opened again without blocking, so that
+/// a write accepts as much as there is room for. The original descriptor is not changed, since
+/// other processes use the terminal, too.
 static TERMINALS: OnceLock<[Option<OwnedFd>; 2]> = OnceLock::new();
 
-/// What a pipe that can be written to takes without waiting (`PIPE_BUF` in pipe(7)).
+/// Bytes that a writable pipe accepts without blocking (`PIPE_BUF` in pipe(7)).
 const PIECE: usize = 4096;
-/// How long a reader of messages may make no room. From then on nothing waits until there is room
-/// again.
+/// Time that a message waits for room. After a timeout further messages do not wait, until there is
+/// room again.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
-/// Interval of the checks while data wait for their reader.
+/// Interval of the checks while data wait for a reader.
 const LOOK: Duration = Duration::from_secs(1);
-/// Before a terminal is tried again.
+/// Time before a terminal is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether the last message found no room.
 static STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Opens terminals again. To be called before rights are given up: they may belong to another user.
+/// Opens terminals again. Must be called before privileges are dropped, since terminals may belong
+/// to another user.
 pub fn prepare() {
     TERMINALS.get_or_init(|| {
         [1, 2].map(|number| {
@@ -41,26 +43,26 @@ pub fn prepare() {
     });
 }
 
-/// How long to wait for room.
+/// Wait for room.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
     /// Not at all.
     No,
-    /// As messages do.
+    /// For up to 500 ms, as messages do.
     Shortly,
-    /// Until this can be read: a signal.
+    /// Until this is readable: a signal.
     Until(BorrowedFd<'a>),
 }
 
-/// A stream that gives up with [`ErrorKind::TimedOut`] if its reader makes no room. What is written
-/// ends with a whole line then, unless a line is longer than 4096 bytes.
+/// A stream whose writes fail with [`ErrorKind::TimedOut`] if its reader makes no room. The output
+/// then ends with a whole line, unless a line is longer than 4096 bytes.
 pub struct BoundedWriter<'a> {
     fd: BorrowedFd<'a>,
     wait: Wait<'a>,
 }
 
 impl<'a> BoundedWriter<'a> {
-    /// Of this descriptor.
+    /// A stream that writes to this descriptor.
     pub fn new(fd: BorrowedFd<'a>, wait: Wait<'a>) -> Self {
         let terminals = TERMINALS.get().map(|both| both.iter().zip([1, 2]));
         let mut same = terminals
@@ -108,7 +110,7 @@ impl Write for BoundedWriter<'_> {
         let piece = &piece[..end.map_or(piece.len(), |end| end + 1)];
         while self.finds_room() {
             match sys::write(self.fd, piece) {
-                // A terminal had room for less than it needs.
+                // The terminal's room was too small for the write.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => match self.wait {
                     Wait::Until(end) if !sys::readable(end, PAUSE) => {}
                     _ => break,

@@ -1,5 +1,5 @@
-//! Other programs (iptables, nft), each for a limited time: none may keep `quell live` from its
-//! signals.
+//! Runs other programs (iptables, nft), each for a limited time, so that none delays the signals of
+//! `quell live`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::{host, sys};
 
-/// The time that a program may take, including the wait for another program's lock.
+/// Time after which a program is killed; it includes the wait for another program's lock.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a program that has closed its output is asked whether it has ended.
+/// Interval of the checks whether a program that has closed its output has ended.
 const NAP: Duration = Duration::from_millis(5);
-/// Bytes that are read of a program's output.
+/// Largest output of a program, bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Runs a program with this standard input; what it said, or why it failed: in the last line of
-/// what it said, if it said anything.
+/// Runs a program with this standard input. Returns its output or, if it fails, an error with the
+/// output's last line.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let (status, text) = ask(program, arguments, input)?;
     if status.success() {
@@ -30,8 +30,8 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Str
     })
 }
 
-/// Runs a program with this standard input; how it ended and what it said. An error means that it
-/// did not run to its end.
+/// Runs a program with this standard input. Returns its exit status and its output; an error means
+/// that it did not run to its end.
 pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus, String), String> {
     let why = |error: io::Error| format!("{program}: {}", host::reason(&error));
     let (mut output, end) = io::pipe().map_err(why)?;
@@ -41,16 +41,16 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
         .stdin(Stdio::piped())
         .stdout(end.try_clone().map_err(why)?)
         .stderr(end)
-        // A group of its own: Ctrl-C at the terminal is for us.
+        // In its own process group, since Ctrl-C at the terminal is for quell.
         .process_group(0);
-    // After kill -9 it would make rules that nothing removes any more. This thread waits for it, so
-    // that it does not end before it.
+    // If it outlived a killed quell, it would make rules that nothing removes. This thread waits
+    // for the program, so it does not end first.
     sys::end_with_parent(&mut command);
     let mut child = command.spawn().map_err(why)?;
-    // The command holds the writing ends; with it they close here.
+    // The command holds the pipe's writing ends, which this closes.
     drop(command);
     if let Some(mut stdin) = child.stdin.take() {
-        // What is written is shorter than a pipe.
+        // The input fits into a pipe's buffer.
         let _ = stdin.write_all(input.as_bytes());
     }
     let deadline = Instant::now() + TIMEOUT;
@@ -69,7 +69,7 @@ pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus
     }
 }
 
-/// Reads all that a program says until it closes its output; false if the time is over before.
+/// Reads a program's output until it is closed; false if the time or the size is exceeded.
 fn listen(output: &mut io::PipeReader, text: &mut Vec<u8>, deadline: Instant) -> bool {
     let mut piece = [0; 4096];
     loop {

@@ -1,5 +1,5 @@
-//! One `quell live` per interface, and one `quell steer` per queue, of a network namespace, whoever
-//! runs it and wherever its state is.
+//! Ensures that in a network namespace there is one `quell live` per interface and one
+//! `quell steer` per queue, whatever their users and folders of state files.
 //!
 //! Root and a service's user share no folder that is closed to other users, so a lock file cannot
 //! exclude one from the other. The lock is a packet queue (NFQUEUE) to which no rule leads. The
@@ -13,34 +13,34 @@ use quell_qdisc::num;
 use crate::plane::backend;
 use crate::system::host;
 
-/// The first number of a lock. Queues with packets have smaller numbers; the kernel is tested with
-/// greater ones ([`backend::tells_connections`]).
+/// First number of the locks of interfaces. Queues with packets have smaller numbers; tests of the
+/// kernel use greater ones ([`backend::tells_connections`]).
 const FIRST: u32 = 50_000;
-/// How many locks there are. Interfaces whose indices are equal modulo this exclude each other,
-/// which the message of the second says.
+/// Number of locks of interfaces. Interfaces whose indices are equal modulo this exclude each
+/// other; the error message says so.
 pub const COUNT: u32 = 15_000;
 
-/// The same for queues of the kernel that are steered: a prime.
+/// The same for steered queues of the kernel; the number is a prime.
 const FIRST_STEERED: u32 = 39_300;
 const STEERED: u32 = 10_691;
-/// The numbers of an interface's queues are this far from those of the next interface: more than
+/// Distance between the numbers of an interface's queues and those of the next interface: more than
 /// twice `PLACES`.
 const APART: u32 = 151;
-/// Queues of an interface whose places are equal modulo this exclude each other: more than the
-/// queues that one process steers.
+/// Queues of an interface whose places are equal modulo this exclude each other. It is greater than
+/// the number of queues that one process steers.
 const PLACES: u32 = 67;
 
-/// An interface, or queues of one, that no other process has, until this is dropped.
+/// Exclusive use of an interface, or of queues of one, until this value is dropped.
 #[derive(Debug)]
 pub struct Exclusive {
-    /// None if there is no such interface, or the kernel has no packet queues: then there are no
+    /// `None` if there is no such interface, or the kernel has no packet queues; then there are no
     /// rules either.
     _queue: Option<OwnedFd>,
 }
 
 impl Exclusive {
-    /// Takes an interface; None if another process has it, or one whose index differs by a multiple
-    /// of [`COUNT`].
+    /// Takes an interface; `None` if another process has it, or has one whose index differs by a
+    /// multiple of [`COUNT`].
     pub fn take(dev: &str) -> Option<Self> {
         let Some(index) = host::index(dev) else {
             return Some(Self { _queue: None });
@@ -48,8 +48,8 @@ impl Exclusive {
         Self::reserve(&[num::low_u16((FIRST + index % COUNT).into())])
     }
 
-    /// Takes queues of an interface: whether each is a class, its handle and its parent. None if
-    /// another process has one of them.
+    /// Takes queues of an interface, each given as whether it is a class, its handle and its
+    /// parent. `None` if another process has one of them.
     pub fn take_queues(
         device: u32,
         queues: impl Iterator<Item = (bool, u32, u32)>,
@@ -69,7 +69,7 @@ impl Exclusive {
     }
 }
 
-/// The lock of a queue.
+/// Number of a queue's lock.
 fn number(device: u32, (class, handle, parent): (bool, u32, u32)) -> u16 {
     let place = if class { handle } else { parent };
     let place = ((place >> 16) * 31 + (place & 0xffff)) % PLACES;

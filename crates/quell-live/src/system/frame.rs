@@ -1,4 +1,4 @@
-//! Text in a terminal that is drawn again and again in the same place, and lines of bars in it.
+//! Text that is redrawn in the same place of a terminal, and sparklines in it.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -9,28 +9,28 @@ use quell_qdisc::num;
 
 use super::bounded_writer::{BoundedWriter, Wait};
 
-/// The longest history, in drawings.
+/// Longest history, in updates.
 pub const HISTORY: usize = 60;
-/// The values of the last drawings; `None` where there was none.
+/// Values of the last updates; `None` where there was none.
 pub type History = VecDeque<Option<f64>>;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// Where the text stands.
+/// The place of the text.
 #[derive(Debug, Default)]
 pub struct Frame {
-    /// Lines of what was drawn last.
+    /// Number of lines drawn last.
     lines: usize,
 }
 
 impl Frame {
-    /// Nothing is drawn yet.
+    /// A frame in which nothing is drawn yet.
     pub const fn new() -> Self {
         Self { lines: 0 }
     }
 
-    /// Draws a text over the last one.
+    /// Draws a text over the previous one.
     ///
     /// # Errors
     /// If the terminal is gone.
@@ -40,14 +40,14 @@ impl Frame {
             whole += line;
             whole += "\x1b[K\n";
         }
-        // Nothing of a longer text stays.
+        // Erases the rest of a longer text.
         whole += "\x1b[J";
         self.lines = text.lines().count();
         out.write_all(whole.as_bytes())?;
         out.flush()
     }
 
-    /// Removes the text, so that something else can be printed where it was.
+    /// Erases the text, so that other output can take its place.
     ///
     /// # Errors
     /// If the terminal is gone.
@@ -60,7 +60,7 @@ impl Frame {
         out.write_all(whole.as_bytes())
     }
 
-    /// What leads to the first line.
+    /// Control sequence that moves to the first line.
     fn begin(&self) -> String {
         match self.lines {
             0 => "\r".to_owned(),
@@ -69,12 +69,12 @@ impl Frame {
     }
 }
 
-/// The characters of bars in this locale.
+/// Characters for bars.
 #[derive(Clone, Copy, Debug)]
 pub struct Bars([char; 8]);
 
 impl Bars {
-    /// Blocks where the locale is UTF-8, else ASCII.
+    /// Block characters if the locale is UTF-8, else ASCII.
     pub fn of_locale() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok());
         let locale = locale.into_iter().flatten().find(|value| !value.is_empty());
@@ -82,13 +82,13 @@ impl Bars {
         Self(if utf8 { BARS } else { PLAIN_BARS })
     }
 
-    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is
-    /// above the lowest bar, and where there is no value there is no bar.
+    /// The last values, at most `room`, as bars scaled to the history's maximum. A value above zero
+    /// is higher than the lowest bar; without a value there is no bar.
     pub fn line(self, history: &History, room: usize) -> String {
         let most = history.iter().flatten().copied().fold(0.0, f64::max);
         let last = (self.0.len() - 1) as f64;
         let bar = |value: &Option<f64>| match value {
-            // In this order the greatest value gives 1, and the last bar.
+            // In this order of operations the greatest value gives exactly 1, and the last bar.
             Some(value) if most > 0.0 => self.0[num::whole_usize((value / most * last).ceil())],
             Some(_) => self.0[0],
             None => ' ',
@@ -98,7 +98,7 @@ impl Bars {
     }
 }
 
-/// Keeps a value in a history of `HISTORY`.
+/// Adds a value to a history of at most [`HISTORY`] values.
 pub fn keep(history: &mut History, value: Option<f64>) {
     if history.len() == HISTORY {
         history.pop_front();
@@ -106,10 +106,11 @@ pub fn keep(history: &mut History, value: Option<f64>) {
     history.push_back(value);
 }
 
-/// What is drawn on standard error. Messages go above it.
+/// The frame on standard error. Messages appear above it.
 static FRAME: Mutex<Frame> = Mutex::new(Frame::new());
 
-/// Removes what is drawn, so that a message can take its place; it is drawn again below.
+/// Erases the frame on standard error, so that a message can take its place; the next update draws
+/// the frame below.
 ///
 /// # Errors
 /// If the terminal is gone.
@@ -117,7 +118,7 @@ pub fn clear() -> io::Result<()> {
     on_frame(|frame, out| frame.clear(out))
 }
 
-/// Does something with it.
+/// Calls `act` with the frame on standard error.
 ///
 /// # Errors
 /// If the terminal is gone.
@@ -132,7 +133,8 @@ pub fn on_frame(
     ))
 }
 
-/// What became of a drawing: one for which a terminal has no room, as after Ctrl-S, is left out.
+/// The result of an update; one for which the terminal has no room, as after Ctrl-S, is skipped
+/// without an error.
 ///
 /// # Errors
 /// If the terminal is gone.

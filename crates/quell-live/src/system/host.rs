@@ -1,4 +1,4 @@
-//! What this machine is asked beside packets: its interfaces, rights, signals, locks.
+//! Queries of this machine: interfaces, files, signals, locks.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -15,17 +15,17 @@ use quell_qdisc::num;
 
 use super::{bounded_writer, sys};
 
-/// SO_NETNS_COOKIE (asm-generic/socket.h), from Linux 5.14 on.
+/// SO_NETNS_COOKIE (asm-generic/socket.h), since Linux 5.14.
 const NETNS_COOKIE: c_int = 71;
 
-/// Bytes of a thread's stack: what the standard library takes.
+/// Stack of a thread, bytes: the standard library's default.
 const STACK: usize = 2 << 20;
 
 /// CAP_NET_ADMIN and CAP_NET_RAW (linux/capability.h).
 pub const NET_ADMIN: u32 = 12;
 pub const NET_RAW: u32 = 13;
 
-/// An error without its number.
+/// The text of an error without its number.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error")
@@ -34,8 +34,8 @@ pub fn reason(error: &io::Error) -> String {
         .to_owned()
 }
 
-/// The text of a regular file of at most so many bytes. A FIFO or a device, which could keep one
-/// waiting for ever, is none.
+/// Reads a regular file of at most `most` bytes. FIFOs and devices, which might block forever, are
+/// refused.
 pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     let no = |e: io::Error| Error::new(reason(&e));
     let mut options = File::options();
@@ -55,16 +55,16 @@ pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     }
 }
 
-/// Opens an output file, empty and locked against other processes. In a folder that all users can
-/// write to, another user may have put a link or a hard link there, to have a file overwritten, or
-/// a pipe without a reader.
+/// Opens an output file, empties it, and locks it against other processes. In a folder that all
+/// users can write to, another user may have placed a symbolic or hard link, so that another file
+/// is overwritten, or a pipe without a reader; these are refused.
 ///
 /// # Errors
 /// If it cannot be opened, is such a file, or is locked by another process.
 pub fn open_output(path: &Path) -> io::Result<File> {
     let own = |m: &Metadata| m.uid() == sys::identity().0;
     let own_pipe = |m: &Metadata| m.file_type().is_fifo() && own(m);
-    // Opening a pipe waits for its reader.
+    // Opening one's own pipe waits for its reader.
     let pipe = fs::symlink_metadata(path).is_ok_and(|m| own_pipe(&m));
     let wait = if pipe { 0 } else { libc::O_NONBLOCK };
     let file = File::options()
@@ -100,8 +100,7 @@ pub fn open_output(path: &Path) -> io::Result<File> {
     }
 }
 
-/// What the kernel calls this network namespace: no other one has or had this number since it
-/// started.
+/// The kernel's cookie of this network namespace, which is unique since the system start.
 pub fn namespace() -> io::Result<u64> {
     let socket = sys::socket(libc::AF_UNIX)?;
     let mut cookie = 0u64;
@@ -123,7 +122,8 @@ pub fn namespace() -> io::Result<u64> {
     }
 }
 
-/// The number of this start of the system (`boot_id` in random(4)); 0 where that cannot be read.
+/// A number that identifies this system start (from `boot_id` in random(4)); 0 if that cannot be
+/// read.
 pub fn boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     let read = || {
@@ -138,7 +138,7 @@ pub fn boot() -> u64 {
     *BOOT.get_or_init(read)
 }
 
-/// The number of an interface.
+/// The index of an interface.
 pub fn index(dev: &str) -> Option<u32> {
     let name = CString::new(dev).ok()?;
     // SAFETY: `name` ends in a NUL.
@@ -148,7 +148,7 @@ pub fn index(dev: &str) -> Option<u32> {
     }
 }
 
-/// The number of an interface that is named by the user.
+/// The index of an interface that the user named.
 ///
 /// # Errors
 /// If there is none of this name.
@@ -161,7 +161,7 @@ pub fn existing(dev: &str) -> Result<u32, Error> {
     })
 }
 
-/// The name of the interface with this number.
+/// The name of the interface with this index.
 pub fn name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
     // SAFETY: the name fits, with its NUL.
@@ -174,8 +174,8 @@ pub fn name(index: u32) -> Option<String> {
     (!found.is_null()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether there is no interface with this number. While no file can be opened the kernel cannot be
-/// asked, and nothing counts as gone.
+/// Whether there is no interface with this index. False if the kernel cannot be asked, as when no
+/// file can be opened.
 pub fn is_gone(index: u32) -> bool {
     name(index).is_none() && matches!(sys::errno(), libc::ENXIO | libc::ENODEV)
 }
@@ -208,7 +208,7 @@ pub fn mtu(dev: &str) -> io::Result<u32> {
     Ok(mtu.max(0).cast_unsigned())
 }
 
-/// Bytes of the header that an interface's packets have before IP's: those of Ethernet, or none.
+/// Length of the header before the IP header of an interface's packets: Ethernet's 14 bytes, or 0.
 pub fn header(dev: &str) -> io::Result<u64> {
     let answer = asked(dev, libc::SIOCGIFHWADDR)?;
     // SAFETY: SIOCGIFHWADDR fills ifru_hwaddr.
@@ -217,7 +217,7 @@ pub fn header(dev: &str) -> io::Result<u64> {
     Ok(if has { 14 } else { 0 })
 }
 
-/// Asks the kernel about an interface, with a request that fills a field of an ifreq.
+/// Sends a request about an interface that fills a field of an ifreq.
 fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     let name = CString::new(dev)?;
     let socket = sys::socket(libc::AF_INET)?;
@@ -230,8 +230,7 @@ fn asked(dev: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
     }
 }
 
-/// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not
-/// known.
+/// The speed that an interface reports, bit/s; unknown if /sys is that of another namespace.
 pub fn speed(dev: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
     let megabits: i64 = text.trim().parse().ok()?;
@@ -246,13 +245,13 @@ pub fn bridged(one: &str, other: &str) -> bool {
     master(one).is_some_and(|bridge| Some(bridge) == master(other))
 }
 
-/// The folder in /sys of the bridge or bond that has an interface.
+/// The folder in /sys of the bridge or bond to which an interface belongs.
 fn master(dev: &str) -> Option<PathBuf> {
     fs::read_link(format!("/sys/class/net/{dev}/master")).ok()
 }
 
-/// The bridge or bond that has an interface: which of the two, and its name. None if /sys is that
-/// of another namespace.
+/// The kind and name of the bridge or bond to which an interface belongs; `None` if /sys is that of
+/// another namespace.
 pub fn part_of(dev: &str) -> Option<(&'static str, String)> {
     let folder = Path::new("/sys/class/net").join(dev);
     let kinds = [("brport", "bridge"), ("bonding_slave", "bond")];
@@ -264,8 +263,7 @@ pub fn part_of(dev: &str) -> Option<(&'static str, String)> {
     ))
 }
 
-/// How many receive queues an interface has. Where /sys is another namespace's, that is not known:
-/// one.
+/// Number of an interface's receive queues; 1 if /sys is that of another namespace.
 pub fn receive_queues(dev: &str) -> u32 {
     let files = std::fs::read_dir(format!("/sys/class/net/{dev}/queues"));
     let names = files
@@ -277,7 +275,7 @@ pub fn receive_queues(dev: &str) -> u32 {
     num::count(receive.count()).max(1)
 }
 
-/// Locks a file for this process; false if another one has it.
+/// Locks a file for this process; false if another process has locked it.
 pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: no pointers.
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
@@ -302,8 +300,9 @@ pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     }
 }
 
-/// For a program's start: whatever its caller ignores, it learns how its children end, and a file
-/// that may not grow any more (`ulimit -f`) is an error in writing, not its end.
+/// Sets signals at a program's start: SIGCHLD to its default, even if the caller ignores it, so
+/// that children's exit statuses are available. SIGXFSZ is ignored, so that a file that exceeds
+/// `ulimit -f` is a write error and does not end the program.
 pub fn reset_signals() {
     // SAFETY: no handlers are installed.
     unsafe {
@@ -312,12 +311,12 @@ pub fn reset_signals() {
     }
 }
 
-/// A thread to be begun. Its stack does not depend on the environment (`RUST_MIN_STACK`).
+/// A builder for a thread whose stack does not depend on the environment (`RUST_MIN_STACK`).
 pub fn thread(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.into()).stack_size(STACK)
 }
 
-/// Signals that are waited for, not caught; those of other threads begun afterwards are held back,
+/// Blocked signals that are read from a descriptor. Threads started afterwards have them blocked,
 /// too.
 pub struct Signals {
     fd: OwnedFd,
@@ -325,10 +324,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from now on. SIGHUP stays ignored where the caller has
-    /// it ignored (`nohup`), unless it has a meaning here (`reloads`). What is written from then on
-    /// must not wait without end, nor stop this process where it is a background job of a terminal
-    /// (`stty tostop`).
+    /// Blocks SIGTERM, SIGINT and SIGHUP from now on. SIGHUP stays ignored if the caller ignores it
+    /// (`nohup`), unless it reloads the configuration (`reloads`). SIGTTOU is blocked, too, so that
+    /// output does not stop a background job of a terminal (`stty tostop`). From now on writes must
+    /// not block forever.
     pub fn hold(reloads: bool) -> io::Result<Self> {
         bounded_writer::prepare();
         // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor
@@ -352,7 +351,7 @@ impl Signals {
         }
     }
 
-    /// The next of them, if there is one.
+    /// The next pending signal, if there is one.
     pub fn next(&self) -> Option<c_int> {
         // SAFETY: zero is a valid signalfd_siginfo, which is valid for its size.
         unsafe {
@@ -365,7 +364,7 @@ impl Signals {
 }
 
 impl AsFd for Signals {
-    /// Can be read when there is a signal.
+    /// Readable when a signal is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -373,8 +372,8 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // One that came after the last look asks for the end that is near; let through now, it
-        // would kill before the errors are written.
+        // A signal since the last check asks for the end, which is near. If it were unblocked now,
+        // it would end the process before errors are written.
         while self.next().is_some() {}
         // SAFETY: the set is the one that pthread_sigmask gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
@@ -391,7 +390,7 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// Ends what waits at a listening socket.
+/// Shuts a listening socket down, which wakes the threads that wait at it.
 pub fn shutdown(socket: BorrowedFd<'_>) {
     // SAFETY: no pointers.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };

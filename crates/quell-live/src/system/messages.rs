@@ -1,4 +1,4 @@
-//! Lines for the user, and the rights that a command needs.
+//! Messages for the user, and the check of the privileges that a command needs.
 
 use std::io::Write as _;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use quell_link::Error;
 use super::bounded_writer::{BoundedWriter, Wait};
 use super::{frame, host, sys};
 
-/// Whether this thread has a right that a command needs.
+/// Checks that this thread has a capability that a command needs.
 ///
 /// # Errors
 /// If it has not.
@@ -23,8 +23,8 @@ pub fn need(command: &str, bit: u32) -> Result<(), Error> {
     Err(Error::new(format!("quell {command} needs root ({name})")).remedy("write sudo before it"))
 }
 
-/// A line for the user; a full disk behind standard error, or a reader of it that has stopped, is
-/// no reason to stop.
+/// Prints a line for the user. Errors of standard error, such as a full disk or a reader that has
+/// stopped, are ignored.
 pub fn tell(line: &str) {
     print(&format!("quell: {line}\n"));
 }

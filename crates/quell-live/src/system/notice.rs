@@ -1,4 +1,5 @@
-//! The kernel's notifications that something has changed; what it was is then looked up.
+//! The kernel's notifications that something has changed. Their content is mostly ignored: callers
+//! look up what has changed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,41 +8,41 @@ use quell_link::Error;
 
 use super::{host, sys};
 
-/// NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h): every change of the nf_tables that iptables-nft
+/// NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h): every change of nf_tables, which iptables-nft
 /// uses, too.
 const NFTABLES: i32 = 7;
 /// RTNLGRP_LINK (linux/rtnetlink.h).
 const LINK: i32 = 1;
-/// RTNLGRP_TC.
+/// RTNLGRP_TC (linux/rtnetlink.h).
 const TC: i32 = 4;
 
-/// Where notifications of one sort arrive.
+/// A socket that gets notifications.
 #[derive(Debug)]
 pub struct Notices(OwnedFd);
 
 impl Notices {
-    /// Of rules.
+    /// Notifications of changed rules of nf_tables.
     pub fn of_rules() -> Result<Self, Error> {
         Self::open(libc::NETLINK_NETFILTER, NFTABLES)
     }
 
-    /// Of interfaces: made, deleted, renamed, up, down, another MTU.
+    /// Notifications of interfaces: made, deleted, renamed, up, down, another MTU.
     pub fn of_links() -> Result<Self, Error> {
         Self::open(libc::NETLINK_ROUTE, LINK)
     }
 
-    /// Of disciplines, classes and filters that others than the socket with this port have made,
-    /// changed or deleted.
+    /// Notifications of disciplines, classes and filters that were made, changed or deleted, except
+    /// by the socket with this port.
     pub fn of_queues(port: u32) -> Result<Self, Error> {
         let notices = Self::open(libc::NETLINK_ROUTE, TC)?;
         sys::leave_out(notices.as_fd(), port).map_err(|e| no(&e))?;
         Ok(notices)
     }
 
-    /// Of interfaces, disciplines, classes and filters, among them all that are deleted.
+    /// Notifications of interfaces, disciplines, classes and filters, including all deletions.
     ///
     /// # Errors
-    /// If the system refuses a socket.
+    /// If the system refuses the socket.
     pub fn of_removals() -> io::Result<Self> {
         sys::notifications(libc::NETLINK_ROUTE, &[LINK, TC]).map(Self)
     }
@@ -51,13 +52,12 @@ impl Notices {
         fd.map(Self).map_err(|e| no(&e))
     }
 
-    /// Reads away what has come; whether anything has. Where the kernel had more to say than there
-    /// was room for, it has.
+    /// Discards all pending notifications; returns whether there were any. Lost ones count, too.
     pub fn came(&self) -> bool {
         self.came_one(|_| true)
     }
 
-    /// As [`Self::came`], of those messages that `is` says.
+    /// As [`Self::came`], but only notifications for which `is` returns true, and lost ones, count.
     pub fn came_one(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let mut came = false;
         let mut buffer = [0; 8192];

@@ -1,9 +1,9 @@
-//! Restricts each part of `quell live`, once all is set up, to the capabilities and system calls
-//! that it needs.
+//! Restricts each part of `quell live` and `quell steer`, once it is set up, to the capabilities
+//! and system calls that it needs.
 //!
-//! A call that is not allowed fails with EPERM, so that a missing entry does not stop traffic.
-//! Capabilities and filters belong to a thread; the threads and programs that it starts inherit
-//! them and cannot gain more.
+//! A system call that is not allowed fails with EPERM, so that a missing entry does not stop
+//! traffic. Capabilities and filters belong to a thread; the threads and programs that it starts
+//! inherit them and cannot gain more.
 #![allow(unsafe_code)]
 
 use std::ffi::c_long;
@@ -13,8 +13,8 @@ use quell_qdisc::num;
 use super::host::{NET_ADMIN, NET_RAW};
 use super::sys;
 
-/// Capabilities that `quell live` as a whole needs: rules and queues, raw sockets, priorities, and
-/// for AF_XDP its program and pinned frames.
+/// Capabilities that `quell live` as a whole needs: for rules and queues, raw sockets, priorities,
+/// and for AF_XDP's program and pinned frames.
 const ALL: [u32; 5] = [NET_ADMIN, NET_RAW, SYS_NICE, IPC_LOCK, BPF];
 const IPC_LOCK: u32 = 14;
 const SYS_NICE: u32 = 23;
@@ -106,28 +106,28 @@ const NEVER: &[c_long] = &[
     libc::SYS_personality,
 ];
 
-/// For the process once everything is open: limits its capabilities and those of the programs that
-/// it starts for good.
+/// Restricts the process once everything is open: permanently limits its capabilities and those of
+/// programs that it starts.
 pub fn process() {
     sys::bound_capabilities(&ALL);
     sys::limit_capabilities(&ALL);
     filter(NEVER, false);
 }
 
-/// For a loop: verdicts on packets need CAP_NET_ADMIN.
+/// Restricts a packet loop; verdicts on packets need CAP_NET_ADMIN.
 pub fn packets() {
     sys::limit_capabilities(&[NET_ADMIN]);
     allow(LOOP);
 }
 
-/// For the watchdog, whose message to a packet queue needs CAP_NET_ADMIN.
+/// Restricts the watchdog; its message to a packet queue needs CAP_NET_ADMIN.
 pub fn watchdog() {
     sys::limit_capabilities(&[NET_ADMIN]);
-    // No allocation: it is a fork.
+    // Without allocation, since this is a forked process.
     filter(WATCHDOG, true);
 }
 
-/// For `quell steer` once everything is open, and for the processes that it forks.
+/// Restricts `quell steer` once everything is open, and the processes that it forks.
 pub fn steering() {
     sys::bound_capabilities(&[NET_ADMIN]);
     sys::limit_capabilities(&[NET_ADMIN]);
@@ -138,7 +138,7 @@ pub fn steering() {
 
 const WATCHDOG: &[c_long] = &[
     libc::SYS_ppoll,
-    // Of a state file.
+    // To delete a state file.
     libc::SYS_unlinkat,
     libc::SYS_recvmsg,
     libc::SYS_sendto,
@@ -148,20 +148,20 @@ const WATCHDOG: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// For threads that serve clients: no capabilities.
+/// Restricts a thread that serves clients: no capabilities.
 pub fn server() {
     sys::limit_capabilities(&[]);
     allow(SERVER);
 }
 
-/// For the thread that probes reflectors: it receives from remote hosts at open sockets. No
-/// capabilities.
+/// Restricts the thread that probes reflectors, which receives packets of remote hosts at open
+/// sockets: no capabilities.
 pub fn reflectors() {
     sys::limit_capabilities(&[]);
     allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);
 }
 
-/// For a test: starts no process.
+/// For a test: prevents the start of processes.
 #[cfg(test)]
 pub fn forkless() {
     filter(&[libc::SYS_clone, libc::SYS_clone3], false);
@@ -178,7 +178,8 @@ fn allow(calls: &[c_long]) {
     filter(&all[..count], true);
 }
 
-/// The architecture's number for seccomp (linux/audit.h); on others there is no filter.
+/// The architecture's number for seccomp (linux/audit.h); on other architectures there is no
+/// filter.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
@@ -186,10 +187,10 @@ const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: Option<u32> = None;
 
-/// Numbers from here on belong to another ABI of the same machine (x32).
+/// First number of system calls of another ABI of the same machine (x32).
 const FOREIGN: u32 = 0x4000_0000;
 
-/// Allows this thread `calls` and no other (`only`), or all others.
+/// Allows this thread only `calls` (`only`), or all system calls except these.
 fn filter(calls: &[c_long], only: bool) {
     let Some(architecture) = ARCHITECTURE else {
         return;

@@ -1,9 +1,9 @@
-//! State files: a change of the system is written down before it is made, and the file is deleted
-//! when the change is undone.
+//! State files: a change of the system is recorded before it is made, and the file is deleted when
+//! the change is undone.
 //!
 //! Root acts on their contents. So their folder is opened once, must belong to root or this user,
-//! and must not be writable by others; files are opened below its descriptor; no link is followed.
-//! A file holds typed values, each checked when it is read.
+//! and must not be writable by others. Files are opened below its descriptor, and links are not
+//! followed. A file has typed values, each of which is checked when it is read.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, DirBuilder, File};
@@ -21,22 +21,22 @@ use serde::de::DeserializeOwned;
 
 use super::{host, sys};
 
-/// Where a command's files are.
+/// Location and naming of a command's files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The folder.
+    /// Default folder.
     folder: &'static str,
-    /// The environment variable in which systemd names a service's folder (systemd.exec(5)).
+    /// Environment variable in which systemd names a service's folder (systemd.exec(5)).
     variable: &'static str,
-    /// Of the files' names.
+    /// Extension of the files.
     extension: &'static str,
-    /// Whether the names say which network namespace they are of.
+    /// Whether the names contain the network namespace.
     of_namespace: bool,
-    /// What follows from a file that cannot be written.
+    /// Remedy in the message about a file that cannot be written.
     remedy: &'static str,
 }
 
-/// Changes of the system: the folder does not outlive a restart, as the changes do not.
+/// Files about changes of the system. Neither the folder nor the changes outlive a restart.
 pub const CHANGES: &Location = &Location {
     folder: "/run/quell",
     variable: "RUNTIME_DIRECTORY",
@@ -44,8 +44,8 @@ pub const CHANGES: &Location = &Location {
     of_namespace: true,
     remedy: "the state file must be there before anything is changed",
 };
-/// What outlives a restart of the system: numbers that queues have learned. Network namespaces have
-/// no name that does.
+/// Files that outlive a restart of the system: what queues have learned. Network namespaces have no
+/// name that outlives it.
 pub const LEARNED: &Location = &Location {
     folder: "/var/lib/quell",
     variable: "STATE_DIRECTORY",
@@ -53,29 +53,28 @@ pub const LEARNED: &Location = &Location {
     of_namespace: false,
     remedy: "name a folder of your own in $STATE_DIRECTORY",
 };
-/// The file mode creation mask with which folder and files are made: the owner must be able to read
-/// them, and `quell live` has given up the right to read what its mode forbids.
+/// Umask with which folder and files are made: the owner must be able to read them, since
+/// `quell live` has dropped the capability to ignore file modes.
 const UMASK: u32 = 0o022;
-/// Most bytes of a state file: a tree of several thousand classes has 200 bytes for each.
+/// Largest state file, bytes: a tree of several thousand classes has 200 bytes for each.
 const MAX_BYTES: u64 = 16 << 20;
-/// Most files that are read in a folder where another user may create any number.
+/// Most files that are read in a folder where another user can create any number.
 const MAX_FOREIGN: usize = 256;
-/// Most bytes of the subject in a file's name: an interface and a place on it.
+/// Longest subject in a file's name, bytes: an interface, and a place on it.
 const MAX_NAME: usize = 40;
-/// Hexadecimal digits in the name of one of several files under a lock.
+/// Hexadecimal digits of the hash in the names of files that share a lock.
 const DIGITS: usize = 16;
 
-/// A command that changes something on an interface: the state files of one do not concern another.
+/// A command with its own state files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// As in `quell live`; the files' names begin with it.
+    /// Name, as in `quell live`; the files' names begin with it.
     pub name: &'static str,
-    /// The command that shows the changes, for a user whose file cannot be read.
+    /// Command that shows the changes, for the user if a file cannot be read.
     pub look: &'static str,
-    /// The folder of its shipped service, which has a user of its own; None if it does not run as a
-    /// service.
+    /// Folder of the shipped service, which has its own user; `None` if there is no service.
     pub service: Option<&'static str>,
-    /// Where its files are.
+    /// Location of its files.
     pub location: &'static Location,
 }
 
@@ -87,7 +86,7 @@ pub const TUNE: Command = Command {
     location: CHANGES,
 };
 
-/// `quell shell --nat`, which is written in Python: one file, of all that run.
+/// `quell shell --nat`, which is written in Python: one file for all running shells.
 pub const NAT: Command = Command {
     name: "nat",
     look: "iptables -S and sysctl net.ipv4.ip_forward",
@@ -97,19 +96,19 @@ pub const NAT: Command = Command {
 
 /// The contents of a state file.
 pub trait State: Serialize + DeserializeOwned {
-    /// Checks what the types do not.
+    /// Checks what the types do not ensure.
     ///
     /// # Errors
     /// For a value that quell does not write.
     fn check(&self) -> Result<(), String>;
 }
 
-/// The state file of an interface, locked against other processes until this is dropped.
+/// The state file of an interface, locked against other processes until this value is dropped.
 #[derive(Debug)]
 pub struct StateFile {
     command: Command,
     folder: Arc<Folder>,
-    /// Its name without the extension.
+    /// File name without the extension.
     stem: String,
     _lock: Option<File>,
 }
@@ -119,18 +118,17 @@ pub struct StateFile {
 struct Folder {
     path: PathBuf,
     fd: OwnedFd,
-    /// A service's folder, whose user may write anything there.
+    /// Whether it is the folder of a service, whose user can write anything there.
     foreign: bool,
 }
 
-/// This network namespace, to which rules and interface names belong. Older kernels have inode
-/// numbers alone, which are reused.
+/// Identifier of this network namespace. Older kernels only have inode numbers, which are reused.
 fn namespace() -> String {
     let inode = || fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
     host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
 }
 
-/// Whether this can be a file's subject: an interface name, as the kernel takes it, and a place on
+/// Whether this can be a file's subject: an interface name that the kernel accepts, and a place on
 /// the interface.
 fn is_name(name: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
@@ -141,7 +139,7 @@ impl Command {
     /// The state file of an interface; `None` if another process has it.
     ///
     /// # Errors
-    /// If the folder or the lock cannot be created, or others can write to the folder.
+    /// If the folder or the lock cannot be created, or other users can write to the folder.
     pub fn hold(self, dev: &str) -> Result<Option<StateFile>, Error> {
         if !is_name(dev) {
             return Err(Error::new("is not an interface name")
@@ -162,19 +160,19 @@ impl Command {
     /// The path of this process's folder, and whether it may be a link.
     fn place(self) -> (PathBuf, bool) {
         let named = std::env::var_os(self.location.variable).filter(|_| self.service.is_some());
-        // Several are separated by colons.
+        // The variable may have several folders, separated by colons.
         let first = named.map(|named| {
             let first = named.as_encoded_bytes().split(|byte| *byte == b':').next();
             PathBuf::from(OsStr::from_bytes(first.unwrap_or_default()))
         });
         match first.filter(|path| path.is_absolute()) {
-            // With DynamicUser=, systemd makes it a link.
+            // With DynamicUser=, systemd makes the folder a link.
             Some(path) => (path, sys::identity().0 != 0),
             None => (self.location.folder.into(), false),
         }
     }
 
-    /// The folder of this process; `None` if it is missing, or this user may not list it.
+    /// Opens the folder of this process; `None` if it is missing, or this user may not list it.
     fn folder(self) -> Result<Option<Folder>, Error> {
         let (path, may_be_link) = self.place();
         match Folder::open(self.location, &path, may_be_link) {
@@ -206,7 +204,8 @@ impl Command {
         let file = format!("{name}.lock");
         let lock = folder.open_file(&file, libc::O_RDWR | folder.create());
         let lock = match lock {
-            // No lock means that no process has it; none is created in another user's folder.
+            // Without a lock file no process has the state file; in another user's folder none is
+            // created.
             Err(e) if folder.foreign && e.kind() == ErrorKind::NotFound => None,
             Err(e) => return Err(no_state(self.location, &folder.path.join(file), &e)),
             Ok(lock) => Some(lock),
@@ -240,7 +239,7 @@ impl Command {
         Ok(names.map(|name| (path(&name), name)).collect())
     }
 
-    /// The first state that is `wanted`, of another file than `own`.
+    /// The first state in a file other than `own` for which `wanted` returns true.
     ///
     /// # Errors
     /// If a file before it cannot be read, or others can write to their folder.
@@ -271,8 +270,8 @@ impl Command {
     }
 
     /// Calls `undo` for each file that a dead process left in this network namespace, on these
-    /// interfaces or on all; for root also for those of the shipped service. A failure does not
-    /// stop the others.
+    /// interfaces or, if there are none, on all; for root also for files of the shipped service. A
+    /// failure does not stop the others.
     pub fn restore(
         self,
         devs: &[String],
@@ -301,8 +300,8 @@ impl Command {
         done
     }
 
-    /// Removes what processes left that were killed while they wrote a state file. Whoever has the
-    /// lock may be writing.
+    /// Removes temporary files of processes that were killed while they wrote a state file. Locked
+    /// ones stay, since their process may be writing.
     fn remove_parts(self, folder: &Arc<Folder>, prefix: &str, devs: &[String]) {
         let names = folder.subjects(prefix, ".part").into_iter();
         for name in names.filter(|name| is_of(name, devs)) {
@@ -312,7 +311,7 @@ impl Command {
         }
     }
 
-    /// All folders that this process restores from.
+    /// All folders from which this process restores.
     fn folders(self) -> Vec<Result<Folder, Error>> {
         let own = self.folder().transpose();
         let foreign = match self.service {
@@ -327,7 +326,7 @@ impl Command {
     }
 }
 
-/// Whether a state file's subject is one of these devices, or a place on it; all are, where none is
+/// Whether a state file's subject is one of these devices, or a place on one; true if none is
 /// named.
 fn is_of(name: &str, devs: &[String]) -> bool {
     let device = name.split('@').next().unwrap_or(name);
@@ -338,7 +337,8 @@ impl Folder {
     /// Opens a folder that belongs to root or this user and that no other user can write to.
     ///
     /// # Errors
-    /// The outer one if it cannot be opened, the inner one if others can write to it.
+    /// The outer error if the folder cannot be opened, the inner one if other users can write to
+    /// it.
     fn open(
         location: &Location,
         path: &Path,
@@ -363,8 +363,8 @@ impl Folder {
             }
             opened => opened?,
         };
-        // Another user may have put a link on the way to it; that on the way to ours, as in
-        // OpenWrt, is root's.
+        // Another user may have placed a link within the path. Links in the default path, as in
+        // OpenWrt, are root's.
         if !may_be_link
             && !is_default
             && let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
@@ -376,8 +376,8 @@ impl Folder {
         }
         let at = File::from(fd.try_clone()?).metadata()?;
         let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
-        // Where root names /tmp or a user's folder, what follows is not root's to delete or to
-        // close.
+        // If root has named /tmp or a user's folder, the remedy must not be to delete it or to
+        // change its mode.
         let remedy = |command: &str| match is_default {
             true => format!("look at what is there, then: {command} {shown}"),
             false => format!("name a folder of your own in ${variable}, or unset that"),
@@ -406,8 +406,8 @@ impl Folder {
         ))
     }
 
-    /// Opens a service's folder, in which another user may write anything; `None` if there is none.
-    /// The link to it is root's.
+    /// Opens a service's folder, in which another user can write anything; `None` if there is none.
+    /// Links are followed, since they are root's.
     fn of_service(location: &Location, path: &Path) -> Result<Option<Self>, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
         match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY) {
@@ -416,7 +416,7 @@ impl Folder {
                 fd,
                 foreign: true,
             })),
-            // Root of a user namespace may not look into it.
+            // The root of a user namespace may not open it.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
                 Ok(None)
             }
@@ -429,7 +429,7 @@ impl Folder {
         self.subjects(prefix, ".json")
     }
 
-    /// The subjects of files with this prefix and this end.
+    /// The subjects of files with this prefix and this suffix.
     fn subjects(&self, prefix: &str, end: &str) -> Vec<String> {
         let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let named = files.filter_map(|file| {
@@ -447,13 +447,13 @@ impl Folder {
         found
     }
 
-    /// The flag that creates a missing file; none in another user's folder.
+    /// O_CREAT; in another user's folder 0.
     fn create(&self) -> c_int {
         if self.foreign { 0 } else { libc::O_CREAT }
     }
 
-    /// Opens a regular file, not a link; in this user's own folder, one that others cannot write
-    /// to.
+    /// Opens a regular file, not a link. In this user's own folder, other users must not be able to
+    /// write to it.
     fn open_file(&self, name: &str, flags: c_int) -> io::Result<File> {
         let name = CString::new(name)?;
         // Opening a FIFO would block.
@@ -509,14 +509,14 @@ impl StateFile {
         self.file(self.command.location.extension)
     }
 
-    /// Its path.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
         self.folder.path.join(self.name())
     }
 
-    /// One of several files under the lock of this one, which must live at least as long. Its name
-    /// has a hash of `subject` (FNV-1a): what it is about must also be in the file, and be checked
-    /// when that is read.
+    /// One of several files that share this one's lock; `self` must live at least as long. The
+    /// file's name has a hash of `subject` (FNV-1a), so the file must contain the subject, too, and
+    /// it must be checked when the file is read.
     #[must_use]
     pub fn about(&self, subject: &str) -> Self {
         let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -529,8 +529,8 @@ impl StateFile {
         }
     }
 
-    /// Of the files under the lock of this one, deletes all but `newest` and those written last,
-    /// which are `most` together.
+    /// Deletes all files that share this one's lock except `most` of them: `newest`, and those
+    /// written last.
     pub fn prune(&self, newest: &Self, most: usize) {
         let subject = |name: &str| {
             let (stem, _) = name.split_once('.')?;
@@ -567,7 +567,7 @@ impl StateFile {
         self.write_text(&self.text(state)?)
     }
 
-    /// The same without waiting for a disk: what is lost with the system is the change, too.
+    /// The same without waiting for the disk: if the system fails, the change is lost, too.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -580,7 +580,7 @@ impl StateFile {
         serde_json::to_vec(state).map_err(no)
     }
 
-    /// The same, with text of `quell._core`'s caller.
+    /// The same with any content, such as text from Python.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -596,8 +596,8 @@ impl StateFile {
         })
     }
 
-    /// Tests whether it could be written, so that a full or read-only file system is found before
-    /// anything is changed.
+    /// Tests whether the file could be written, so that a full or read-only file system is noticed
+    /// before anything is changed.
     ///
     /// # Errors
     /// If it could not be written.
@@ -605,7 +605,7 @@ impl StateFile {
         self.part(text, true, |part| self.folder.remove(part))
     }
 
-    /// Writes a temporary file beside it, which `then` renames or removes.
+    /// Writes a temporary file beside the state file, which `then` renames or removes.
     fn part(
         &self,
         text: &[u8],
@@ -613,7 +613,7 @@ impl StateFile {
         then: impl Fn(&str) -> io::Result<()>,
     ) -> Result<(), Error> {
         if text.len() as u64 > MAX_BYTES {
-            // It could not be read again.
+            // A larger file could not be read again.
             let most = Error::new(format!("a state file may have {MAX_BYTES} bytes"));
             return Err(most.key(self.path().display().to_string()));
         }
@@ -621,7 +621,7 @@ impl StateFile {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let write = || -> io::Result<()> {
             let mut file = match self.folder.open_file(&name, flags) {
-                // A killed process left it: this one has the lock.
+                // A killed process left it, since this process has the lock.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                     self.folder.remove(&name)?;
                     self.folder.open_file(&name, flags)?
@@ -640,7 +640,7 @@ impl StateFile {
         })
     }
 
-    /// Its state; `None` if there is no file.
+    /// Reads the state; `None` if there is no file.
     ///
     /// # Errors
     /// If it cannot be read, or is not a state that quell writes.
@@ -657,7 +657,7 @@ impl StateFile {
         state.map(Some)
     }
 
-    /// Its text, which `quell._core`'s caller checks; `None` if there is no file.
+    /// Reads the text without checks, for Python; `None` if there is no file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -671,7 +671,7 @@ impl StateFile {
             Err(e) => match e.kind() {
                 ErrorKind::NotFound => Ok(None),
                 ErrorKind::PermissionDenied => Err(fault(&e).remedy("write sudo before it")),
-                // A person must inspect an invalid file; one that cannot be read now may be valid.
+                // The user must inspect an invalid file; one that cannot be read now may be valid.
                 ErrorKind::InvalidData | ErrorKind::IsADirectory => {
                     Err(fault(&e).remedy(self.delete()))
                 }
@@ -683,7 +683,7 @@ impl StateFile {
         }
     }
 
-    /// Its bytes.
+    /// Reads the content.
     ///
     /// # Errors
     /// If there is no file, or it cannot be read.
@@ -697,14 +697,14 @@ impl StateFile {
         }
     }
 
-    /// Renames it, in place of what was set aside before; returns its path.
+    /// Renames the file, replacing one that was set aside before; returns the new path.
     ///
     /// # Errors
     /// If it cannot be renamed.
     pub fn set_aside(&self) -> io::Result<PathBuf> {
         let (from, to) = (self.name(), self.file("old"));
         let folder = self.folder.fd.as_fd();
-        // A directory could not take the place of a file.
+        // A directory could not replace a file.
         let _ = self.folder.remove(&to);
         sys::rename_at(folder, &CString::new(from)?, &CString::new(&*to)?)?;
         Ok(self.folder.path.join(to))
@@ -715,7 +715,7 @@ impl StateFile {
         format!("look at {}, then delete it", self.command.look)
     }
 
-    /// Deletes it.
+    /// Deletes the file.
     ///
     /// # Errors
     /// If it cannot be deleted.
@@ -729,7 +729,7 @@ impl StateFile {
         }
     }
 
-    /// An error of an undo that left the file in place.
+    /// The error of an undo that has left the file in place.
     pub fn kept(&self, why: impl Into<String>) -> Error {
         Error::new(why).remedy(format!(
             "{} still says what to undo: quell {} --restore",
@@ -744,7 +744,7 @@ impl StateFile {
 pub enum UndoOutcome {
     /// The number of changes that were undone.
     Undone(usize),
-    /// A running process has it.
+    /// A running process has the file.
     Runs,
     /// It could not be undone.
     Failed(Error),

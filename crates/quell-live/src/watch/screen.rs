@@ -1,4 +1,4 @@
-//! The live view: a table of queues in the terminal, each with a line of what its backlog was.
+//! The live view: a table of queues in the terminal, each with a sparkline of its backlog.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::frame::{self, Bars, Frame, HISTORY, History};
 use crate::system::sys;
 
-/// Between two drawings, nanoseconds.
+/// Time between two updates, ns.
 const STEP: u64 = 250_000_000;
-/// Columns of the table before the sparkline.
+/// Width of the table to the left of the sparkline, in columns.
 const TABLE: usize = 67;
 
-/// What is shown.
+/// The table and what it shows.
 pub struct Screen {
     order: Vec<Key>,
     queues: HashMap<Key, Shown>,
@@ -26,24 +26,24 @@ pub struct Screen {
     bars: Bars,
 }
 
-/// One queue.
+/// The row of a queue.
 struct Shown {
-    /// Device, number, kind.
+    /// Device, handle and kind.
     name: String,
     bps: Option<f64>,
     packets: u32,
     sojourn_ms: Option<f64>,
     drops: u32,
-    /// The largest backlog since the last drawing, packets.
+    /// Largest backlog since the last update, packets.
     most: u32,
     history: History,
-    /// Gauges of an attached queue, for people.
+    /// Gauges of an attached queue, as text.
     gauges: Option<String>,
     seen: bool,
 }
 
 impl Screen {
-    /// If standard output is a terminal.
+    /// A table, if standard output is a terminal.
     pub fn new() -> Option<Self> {
         sys::terminal_size(io::stdout().as_fd())?;
         Some(Self {
@@ -55,7 +55,7 @@ impl Screen {
         })
     }
 
-    /// Takes in a sample.
+    /// Records a sample.
     pub fn take(&mut self, sample: &Sample<'_>) {
         let (key, counters) = (sample.queue.key, &sample.queue.counters);
         let shown = self.queues.entry(key).or_insert_with(|| {
@@ -71,25 +71,25 @@ impl Screen {
         shown.seen = true;
     }
 
-    /// Makes room for a line that is printed where the table is.
+    /// Erases the table, so that a line can be printed in its place.
     pub fn clear(&mut self) {
-        // The next drawing reports it if the terminal no longer exists.
+        // If the terminal no longer exists, the next update reports it.
         let out = io::stdout().lock();
         let _ = self
             .frame
             .clear(&mut BoundedWriter::new(out.as_fd(), Wait::No));
     }
 
-    /// Draws the table if it is time.
+    /// Draws the table if an update is due.
     ///
     /// # Errors
-    /// If the terminal is gone.
+    /// If the terminal no longer exists.
     pub fn turn(&mut self, now: u64) -> io::Result<()> {
         if now.saturating_sub(self.drawn) < STEP {
             return Ok(());
         }
         self.drawn = now;
-        // Queues that were deleted since the last drawing.
+        // Removes queues that were deleted since the last update.
         self.order.retain(|key| self.queues[key].seen);
         self.queues.retain(|_, shown| shown.seen);
         for shown in self.queues.values_mut() {
@@ -147,7 +147,7 @@ impl Shown {
             queue.kind
         );
         Self {
-            // A device's name may have characters that control a terminal.
+            // A device's name may contain control characters.
             name: name.replace(char::is_control, "?"),
             bps: None,
             packets: 0,
