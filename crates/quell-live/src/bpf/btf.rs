@@ -26,7 +26,7 @@ const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
 const MAGIC: u32 = 0xeb9f;
-/// Bytes of `struct btf_type`, which a kind's own data follow.
+/// Size of `struct btf_type`, which the kind's own data follow, bytes.
 const HEAD: usize = 12;
 /// `BTF_FUNC_EXTERN`: the function is declared, not defined.
 const EXTERN: u32 = 2;
@@ -35,35 +35,36 @@ const EXTERN: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
     at: usize,
-    /// Its kind.
+    /// Kind of the type (linux/btf.h).
     pub kind: u32,
     /// Number of members, variables or parameters; a function's linkage.
     count: u32,
-    /// Its size in bytes, or the number of the type that it refers to.
+    /// Size in bytes, or ID of the type to which it refers.
     pub size: u32,
 }
 
 /// A member of a struct, or a variable of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// A struct's member: its name; a variable: empty.
+    /// Name of a struct's member; empty for a variable.
     pub name: &'a str,
-    /// The number of its type.
+    /// ID of its type.
     pub id: u32,
-    /// A struct's member: its offset, bytes; a variable: 0.
+    /// Offset of a struct's member, bytes; 0 for a variable.
     pub at: usize,
 }
 
-/// Types, numbered from 1.
+/// Types, with IDs from 1.
 pub struct Btf {
-    /// The encoded types, as the kernel takes them.
+    /// The encoded types, in the kernel's format.
     pub bytes: Vec<u8>,
     types: Vec<Type>,
     strings: usize,
 }
 
 impl Btf {
-    /// Parses types. `None`: they are damaged, or contain an unknown kind of a later kernel.
+    /// Parses types. `None`: they are damaged, or contain a kind of a later kernel that is unknown
+    /// here.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         let word = |at| word(&bytes, at);
         if word(0)? & 0xffff != MAGIC {
@@ -102,7 +103,7 @@ impl Btf {
         })
     }
 
-    /// The type with this number.
+    /// The type with this ID.
     pub fn get(&self, id: u32) -> Option<Type> {
         self.types.get((id as usize).checked_sub(1)?).copied()
     }
@@ -120,7 +121,7 @@ impl Btf {
         self.text(word(&self.bytes, of.at)?)
     }
 
-    /// The number of the first type of this kind and name.
+    /// ID of the first type of this kind and name.
     pub fn find(&self, kind: u32, name: &str) -> Option<u32> {
         let is = |of: &Type| {
             let named = || {
@@ -177,7 +178,7 @@ impl Btf {
                 self.set(of.at + 4, PTR << 24)?;
             } else if of.kind == SECTION {
                 let ids: Vec<_> = self.members(of).iter().map(|member| member.id).collect();
-                // Number 0 is `void`.
+                // ID 0 is `void`.
                 let mut declares = ids
                     .iter()
                     .map(|id| is_declared.get((*id as usize).checked_sub(1)?));

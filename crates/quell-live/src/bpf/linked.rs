@@ -1,8 +1,8 @@
-//! A compiled object, and programs that are linked from its functions: of what libbpf does, that
-//! which quell's own objects need.
+//! Reads compiled objects and links programs from their functions: the part of libbpf's work that
+//! quell's own objects need.
 //!
-//! The offsets of fields in the kernel's types are left to the kernel, which gets clang's notes of
-//! what is read (CO-RE, since Linux 5.17).
+//! The kernel fills in the offsets of fields in its types; it gets clang's records of the accesses
+//! (CO-RE, since Linux 5.17).
 
 use std::collections::HashMap;
 
@@ -16,31 +16,31 @@ use quell_qdisc::num;
 
 use super::btf::{Btf, word};
 
-/// The section that declares maps.
+/// Section that declares maps.
 pub const MAPS: &str = ".maps";
-/// How names of sections of constants begin.
+/// Prefix of the names of sections of constants.
 const CONSTANTS: &str = ".rodata";
-/// Bytes of an instruction.
+/// Size of an instruction, bytes.
 const EACH: u64 = 8;
-// Second registers that say what a number is (linux/bpf.h): BPF_PSEUDO_MAP_FD, _MAP_VALUE, _CALL,
-// _KFUNC_CALL.
+// Values of the second register that give the meaning of a number (linux/bpf.h): BPF_PSEUDO_MAP_FD,
+// _MAP_VALUE, _CALL, _KFUNC_CALL.
 const MAP: u8 = 1;
 const MAP_VALUE: u8 = 2;
 const CALL: u8 = 1;
 const KERNEL_CALL: u8 = 2;
 
-/// A program, as the kernel takes it.
+/// A linked program, in the kernel's format.
 #[derive(Debug, Default)]
 pub struct Program {
-    /// Its instructions.
+    /// Instructions.
     pub code: Vec<u64>,
-    /// Its functions: the first instruction, and the type.
+    /// Functions: first instruction and type.
     pub functions: Vec<[u32; 2]>,
-    /// Where it reads fields of the kernel's types: struct bpf_core_relo.
+    /// Accesses to fields of the kernel's types: struct bpf_core_relo.
     pub accesses: Vec<[u32; 4]>,
 }
 
-/// A function's place.
+/// A function's position in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     section: SectionIndex,
@@ -49,7 +49,7 @@ struct Place {
 }
 
 impl Place {
-    /// Where a place of the section is within the function, if it is.
+    /// Offset within the function of a position in the section, if it is in the function.
     fn within(&self, at: u64) -> Option<u64> {
         at.checked_sub(self.at).filter(|at| *at < self.bytes)
     }
@@ -63,22 +63,22 @@ struct Reference {
     to: SymbolIndex,
 }
 
-/// An object.
+/// A compiled object.
 pub struct Object<'a> {
     file: ElfFile64<'a, LittleEndian>,
-    /// Its types, ready for the kernel.
+    /// Types, completed for the kernel.
     pub types: Btf,
     functions: HashMap<(SectionIndex, u64), u32>,
     accesses: Vec<(SectionIndex, [u32; 4])>,
 }
 
 impl<'a> Object<'a> {
-    /// Reads it; none: it has something that this loader does not know.
+    /// Reads an object; `None` if it has something that this loader does not know.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
         let section = |name: &str| file.section_by_name(name);
         let mut bytes = section(".BTF")?.data().ok()?.to_vec();
-        // Where variables are in their sections.
+        // Fills in the offsets of variables in their sections.
         for Reference { at, to, .. } in references(&file, section(".BTF")?.index()) {
             let place = bytes.get_mut(num::index(at)..num::index(at) + 4)?;
             let offset = num::low_u32(file.symbol_by_index(to).ok()?.address());
@@ -88,8 +88,8 @@ impl<'a> Object<'a> {
         let types = Btf::new(bytes)?;
         let types = types.finish(|name| Some(num::index(section(name)?.size())))?;
 
-        // struct btf_ext_header: its length, then where each part begins, behind it, and how long
-        // it is: functions, lines, accesses.
+        // struct btf_ext_header: its length, then offset (from its end) and length of each part:
+        // functions, lines, accesses.
         let notes = section(".BTF.ext")?.data().ok()?;
         let part = |at| {
             let begin = word(notes, 4)? as usize + word(notes, at)? as usize;
@@ -114,7 +114,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// A section's bytes.
+    /// The content of a section.
     pub fn section(&self, name: &str) -> Option<&'a [u8]> {
         self.file.section_by_name(name)?.data().ok()
     }
@@ -126,14 +126,14 @@ impl<'a> Object<'a> {
         names.filter(|name| name.starts_with(CONSTANTS)).collect()
     }
 
-    /// The names of what it has from the kernel.
+    /// Names of undefined symbols: functions of the kernel.
     pub fn undefined(&self) -> impl Iterator<Item = &str> {
         let symbols = self.file.symbols();
         let undefined = symbols.filter(|symbol| symbol.is_undefined());
         undefined.filter_map(|symbol| symbol.name().ok())
     }
 
-    /// The function that a section's pointer at an offset leads to.
+    /// Name of the function to which a section's pointer at an offset points.
     pub fn pointer(&self, section: &str, at: usize) -> Option<&str> {
         let section = self.file.section_by_name(section)?.index();
         let mut all = references(&self.file, section).into_iter();
@@ -141,12 +141,12 @@ impl<'a> Object<'a> {
         self.file.symbol_by_index(to).ok()?.name().ok()
     }
 
-    /// Links a program: the function of this name, and behind it all that it calls. `outside` has
-    /// the numbers of maps, of those with the constants of a section, and of the kernel's
-    /// functions, by name.
+    /// Links a program: the function of this name, followed by all functions that it calls.
+    /// `outside` has, by name, descriptors of maps and of the maps of constant sections, and IDs of
+    /// the kernel's functions.
     ///
     /// # Errors
-    /// The name of what is not known.
+    /// The name of what is unknown.
     pub fn program(&self, name: &str, outside: &HashMap<String, u32>) -> Result<Program, String> {
         let first = self.function_named(name).ok_or(name)?;
         let mut linker = Linker {
@@ -213,15 +213,15 @@ impl<'a> Object<'a> {
 struct Linker<'a> {
     object: &'a Object<'a>,
     outside: &'a HashMap<String, u32>,
-    /// The functions in it, and the first instruction of each.
+    /// Functions in the program, and the first instruction of each.
     places: Vec<(Place, u64)>,
-    /// The first instruction behind them.
+    /// Number of instructions of these functions.
     end: u64,
     program: Program,
 }
 
 impl Linker<'_> {
-    /// The first instruction of a function, which gets a place if it has none.
+    /// The first instruction of a function, which is added to the program if necessary.
     fn place(&mut self, function: Place) -> u64 {
         if let Some((_, begin)) = self.places.iter().find(|(place, _)| *place == function) {
             return *begin;
@@ -232,7 +232,7 @@ impl Linker<'_> {
         begin
     }
 
-    /// Appends a function's instructions, and the notes about them.
+    /// Appends a function's instructions and records.
     fn append(&mut self, place: Place, begin: u64) -> Result<(), String> {
         let object = self.object;
         let mut code = object.code(place).ok_or("a function")?;
@@ -258,8 +258,8 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Has the first of these instructions, which becomes the program's `here`, refer to its
-    /// target.
+    /// Makes the first of these instructions, which becomes the program's instruction `here`, refer
+    /// to its target.
     fn refer(&mut self, code: &mut [u64], target: Target<'_>, here: u64) -> Result<(), String> {
         let number = |name: &str| self.outside.get(name).copied().ok_or(name.to_owned());
         match target {
@@ -271,7 +271,7 @@ impl Linker<'_> {
                 patch(&mut code[1], 0, offset);
             }
             Target::Function(called) => {
-                // Relative to the instruction behind.
+                // Relative to the next instruction.
                 let distance = self.place(called).cast_signed() - here.cast_signed() - 1;
                 patch(&mut code[0], CALL, num::low_u32(distance.cast_unsigned()));
             }
@@ -280,10 +280,10 @@ impl Linker<'_> {
     }
 }
 
-/// What a reference leads to.
+/// Target of a reference.
 enum Target<'a> {
     Map(&'a str),
-    /// Constants, in a section of this name and from this byte on.
+    /// Constants in the section of this name, from this byte on.
     Constants(&'a str, u32),
     /// A function of the kernel.
     Kernel(&'a str),
@@ -303,8 +303,8 @@ fn references(file: &ElfFile64<'_, LittleEndian>, section: SectionIndex) -> Vec<
     section.relocations().filter_map(reference).collect()
 }
 
-/// Reads a part of .BTF.ext: how long a record is; then of each section its name, how many records,
-/// and these.
+/// Reads a part of .BTF.ext: the size of a record, then for each section its name, the number of
+/// records, and the records.
 fn records<const N: usize>(
     part: &[u8],
     mut take: impl FnMut(u32, [u32; N]) -> Option<()>,
@@ -326,7 +326,7 @@ fn records<const N: usize>(
     Some(())
 }
 
-/// Sets an instruction's number, and the register that says what it is.
+/// Sets an instruction's number, and the register that gives its meaning.
 fn patch(instruction: &mut u64, register: u8, number: u32) {
     let mut bytes = instruction.to_ne_bytes();
     bytes[1] = bytes[1] & 0x0f | register << 4;

@@ -1,5 +1,5 @@
-//! Programs for the kernel's BPF machine: put together here or compiled before, loaded by the
-//! system call bpf(2), no compiler and no library (RFC 9669 has the instructions).
+//! BPF programs, assembled here or precompiled, and loaded by the system call bpf(2) without
+//! compiler and library (RFC 9669 has the instructions).
 #![allow(unsafe_code)]
 
 pub mod btf;
@@ -15,7 +15,7 @@ use quell_qdisc::num;
 
 use crate::system::host;
 
-// linux/bpf.h: commands, kinds of maps.
+// linux/bpf.h: commands, types of maps.
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
 const PROG_LOAD: c_int = 5;
@@ -24,10 +24,10 @@ const INFO_BY_FD: c_int = 15;
 const TYPES_LOAD: c_int = 18;
 const MAP_FREEZE: c_int = 22;
 const LINK_CREATE: c_int = 28;
-/// A kind of maps: entries are known by their place.
+/// Type of maps whose keys are indices.
 pub const ARRAY: u32 = 2;
 const STRUCT_OPS: u32 = 26;
-/// BPF_STRUCT_OPS, a place of attachment.
+/// BPF_STRUCT_OPS, a type of attachment.
 const REGISTER: u32 = 44;
 /// BPF_F_RDONLY_PROG.
 const CONSTANT: u32 = 1 << 7;
@@ -35,37 +35,37 @@ const CONSTANT: u32 = 1 << 7;
 const BY_LINK: u32 = 1 << 13;
 /// BPF_F_MMAPABLE.
 pub const MAPPED: u32 = 1 << 10;
-/// Bytes for the verifier's log.
+/// Buffer for the verifier's log, bytes.
 const LOG: usize = 64 << 10;
-/// How many of its last lines an error has.
+/// Number of the log's last lines that an error message has.
 const LINES: usize = 3;
-/// Neither helper that quell calls needs a program under the GPL.
+/// Licence of quell's small programs, whose helpers do not require the GPL.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
-/// Functions of the kernel that disciplines call do: their sources are under the MIT licence or the
-/// GPL.
+/// Licence of the disciplines, which call kernel functions that require the GPL. Their sources are
+/// under the MIT licence or the GPL.
 const DUAL: &std::ffi::CStr = c"Dual MIT/GPL";
 
-/// Memory that is mapped.
+/// A memory mapping.
 pub struct Map {
-    /// Where it begins.
+    /// Start of the mapping.
     pub at: *mut u8,
-    /// Bytes.
+    /// Length, bytes.
     pub length: usize,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Map {}
-// SAFETY: `at` is only handed out; who writes where is up to its users.
+// SAFETY: `at` is only handed out; its users are responsible for accesses.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps memory of its own, or what a descriptor has from an offset on.
+    /// Maps new private memory, or a descriptor from an offset on.
     pub fn new(length: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
         Self::with(libc::PROT_READ | libc::PROT_WRITE, length, fd)
     }
 
-    /// Maps what a descriptor has, for reading alone. Of a map of BPF the descriptor must allow
-    /// writing all the same (`bpf_map_mmap`).
+    /// Maps a descriptor read-only. The descriptor of a BPF map must nevertheless allow writing
+    /// (`bpf_map_mmap`).
     pub fn to_read(length: usize, fd: &OwnedFd) -> io::Result<Self> {
         Self::with(libc::PROT_READ, length, Some((fd, 0)))
     }
@@ -97,10 +97,10 @@ impl Drop for Map {
     }
 }
 
-/// The system call bpf(2), its attributes as words of 32 bits.
+/// The system call bpf(2), with its attributes as 32-bit words.
 fn bpf(command: c_int, words: &[u32]) -> io::Result<c_int> {
-    // SAFETY: the attributes outlive the call, as does all that addresses in them lead to; what the
-    // kernel writes to is meant for that.
+    // SAFETY: the attributes, and the memory to which addresses in them point, outlive the call;
+    // the kernel only writes to buffers that are meant for that.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), size_of_val(words)) };
     match c_int::try_from(done) {
         Ok(done) if done >= 0 => Ok(done),
@@ -109,11 +109,11 @@ fn bpf(command: c_int, words: &[u32]) -> io::Result<c_int> {
 }
 
 fn opened(command: c_int, words: &[u32]) -> io::Result<OwnedFd> {
-    // SAFETY: a descriptor that the kernel gave out a moment ago has no other owner.
+    // SAFETY: a descriptor that the kernel has just returned has no other owner.
     bpf(command, words).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// An address as words.
+/// An address as two 32-bit words.
 fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
     let address = of.cast::<u8>() as u64;
     let pair = [num::low_u32(address), (address >> 32) as u32];
@@ -124,19 +124,20 @@ fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
     }
 }
 
-/// A map with one entry of so many bytes, and its memory, which a program and this process share.
+/// Makes a map with one entry of `bytes` bytes; returns it and its memory, which programs and this
+/// process share.
 pub fn page(bytes: usize) -> io::Result<(OwnedFd, Map)> {
     let fd = opened(MAP_CREATE, &[ARRAY, 4, num::count(bytes), 1, MAPPED])?;
     let map = Map::new(bytes, Some((&fd, 0)))?;
     Ok((fd, map))
 }
 
-/// The map that the kernel knows by this number.
+/// Opens the map with this ID.
 pub fn existing(id: u32) -> io::Result<OwnedFd> {
     opened(MAP_BY_ID, &[id, 0, 0])
 }
 
-/// A map of this kind, from numbers to numbers of 32 bits.
+/// Makes a map of this type from 32-bit numbers to 32-bit numbers.
 pub fn table(kind: u32, entries: u32) -> io::Result<OwnedFd> {
     opened(MAP_CREATE, &[kind, 4, 4, entries, 0])
 }
@@ -146,18 +147,18 @@ pub fn enter(table: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
     update(table, key, &value.to_ne_bytes())
 }
 
-/// Sets an entry of a map to these bytes, as many as its values have.
+/// Sets an entry of a map to `value`, which must have the size of the map's values.
 pub fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
     let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(value.as_ptr()));
     bpf(MAP_UPDATE, &[number(map), 0, k0, k1, v0, v1, 0, 0]).map(drop)
 }
 
-/// A descriptor, as the kernel takes it.
+/// A descriptor's number, as in attributes of bpf(2).
 pub fn number(fd: &OwnedFd) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Types of an object (BTF). An error comes with what the kernel says about them.
+/// Loads an object's types (BTF). An error comes with the kernel's log.
 pub fn types(bytes: &[u8]) -> Result<OwnedFd, (io::Error, String)> {
     let [t0, t1] = halves(bytes.as_ptr());
     logged(|level, size, [b0, b1]| {
@@ -166,7 +167,8 @@ pub fn types(bytes: &[u8]) -> Result<OwnedFd, (io::Error, String)> {
     })
 }
 
-/// A map from places to values of so many bytes, whose keys and values are these types.
+/// Makes an array of `entries` values of `bytes` bytes; `types` are BTF, and the types of keys and
+/// values.
 pub fn array(
     name: &str,
     bytes: u32,
@@ -182,7 +184,7 @@ pub fn array(
     opened(MAP_CREATE, &words)
 }
 
-/// A map with these bytes, read-only for programs and frozen for user space.
+/// Makes a map with these bytes, read-only for programs and frozen for user space.
 pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
     let map = array("constants", num::count(bytes.len()), 1, CONSTANT, None)?;
     update(&map, 0, bytes)?;
@@ -190,8 +192,9 @@ pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(map)
 }
 
-/// A map whose only value, of a type of the kernel and so many bytes, is a struct of programs that
-/// [`register`] makes known to the kernel. It wants the object's types, of which it uses none.
+/// Makes a map whose only value, of the kernel's type `value` and `bytes` bytes, is a struct of
+/// programs that [`register`] registers. The kernel requires the object's types but uses none of
+/// them.
 pub fn struct_ops(name: &str, types: &OwnedFd, value: u32, bytes: u32) -> io::Result<OwnedFd> {
     let [n0, n1, n2, n3] = called(name);
     let types = number(types);
@@ -201,12 +204,12 @@ pub fn struct_ops(name: &str, types: &OwnedFd, value: u32, bytes: u32) -> io::Re
     opened(MAP_CREATE, &words)
 }
 
-/// Makes a map of [`struct_ops`] known to the kernel, as long as the result lives.
+/// Registers a map of [`struct_ops`] in the kernel until the result is closed.
 pub fn register(map: &OwnedFd) -> io::Result<OwnedFd> {
     opened(LINK_CREATE, &[number(map), 0, REGISTER, 0])
 }
 
-/// The first 15 bytes of a name, as tools show it.
+/// The first 15 bytes of a name, which tools show, as words.
 fn called(name: &str) -> [u32; 4] {
     let mut bytes = [0; 16];
     let shown = name.len().min(15);
@@ -218,44 +221,43 @@ fn called(name: &str) -> [u32; 4] {
     [0, 1, 2, 3].map(word)
 }
 
-/// Attaches a program to an interface; it stays as long as the result.
+/// Attaches a program to an interface until the result is closed.
 pub fn link(program: &OwnedFd, index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
     opened(LINK_CREATE, &[number(program), index, place, flags])
 }
 
-/// A program that is to be loaded.
+/// A program to load.
 #[derive(Clone, Copy)]
 pub struct Load<'a> {
-    /// As tools show it.
+    /// Name that tools show.
     pub name: &'a str,
-    /// Its kind.
+    /// Type of program.
     pub kind: u32,
-    /// Its instructions.
+    /// Instructions.
     pub code: &'a [u64],
-    /// Where it is attached: of a struct of the kernel, which member it is.
+    /// Type of attachment; for a program of a kernel struct, the number of the member.
     pub place: u32,
-    /// The number of the kernel's type that it is a part of.
+    /// BTF ID of the kernel's struct of which it is a member.
     pub target: u32,
-    /// The types that the rest refers to; without them it is one of quell's small programs, which
-    /// call nothing that needs the GPL.
+    /// Types to which the other fields refer. `None`: one of quell's small programs, which do not
+    /// need the GPL.
     pub types: Option<&'a OwnedFd>,
-    /// Its functions: the first instruction, and the type.
+    /// Functions: first instruction and type.
     pub functions: &'a [[u32; 2]],
-    /// Where it reads the kernel's structs, for the kernel to say at which offset (struct
-    /// bpf_core_relo).
+    /// Accesses to the kernel's structs, whose offsets the kernel fills in (struct bpf_core_relo).
     pub accesses: &'a [[u32; 4]],
 }
 
-/// Has the kernel check a program of this kind and take it.
+/// Loads a program of this type.
 pub fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
     load_quietly(&small(kind, code), 0, 0, [0, 0])
 }
 
-/// As [`load`], with the reason in words where the kernel refuses it.
+/// As [`load`], with the kernel's reason if it refuses the program.
 ///
 /// # Errors
-/// If a right is missing, the kernel has no such programs, or its verifier refuses this one: with
-/// what it says.
+/// If a privilege is missing, the kernel has no such programs, or its verifier refuses this one;
+/// the message has the end of the log.
 pub fn load_explained(kind: u32, code: &[u64]) -> Result<OwnedFd, Error> {
     load_with_log(&small(kind, code)).map_err(|(error, log)| refused(&error, &log))
 }
@@ -273,20 +275,19 @@ fn small(kind: u32, code: &[u64]) -> Load<'_> {
     }
 }
 
-/// Has the kernel check a program and take it. An error comes with the last lines of the verifier's
-/// log.
+/// Loads a program. An error comes with the last lines of the verifier's log.
 pub fn load_with_log(load: &Load<'_>) -> Result<OwnedFd, (io::Error, String)> {
     logged(|level, size, log| load_quietly(load, level, size, log))
 }
 
-/// Does something that the kernel may refuse; then again with room for a log, which takes longer.
+/// Calls `what`; if the kernel refuses, calls it again with room for a log, which takes longer.
 fn logged(
     what: impl Fn(u32, u32, [u32; 2]) -> io::Result<OwnedFd>,
 ) -> Result<OwnedFd, (io::Error, String)> {
     what(0, 0, [0, 0]).or_else(|error| {
         let mut log = vec![0; LOG];
         let again = what(1, num::count(LOG), halves(log.as_mut_ptr().cast_const()));
-        // The first error counts: of a log that is too long the kernel complains, too.
+        // The first error is returned, since a log that is too long is an error, too.
         again.map_err(|_| (error, last_lines(&log)))
     })
 }
@@ -306,7 +307,7 @@ fn load_quietly(load: &Load<'_>, level: u32, size: u32, log: [u32; 2]) -> io::Re
     words[12..16].copy_from_slice(&called(load.name));
     words[17] = load.place;
     let Some(types) = load.types else {
-        // Older kernels refuse what they do not know, unless it is 0.
+        // Older kernels refuse attributes that they do not know, unless they are 0.
         return opened(PROG_LOAD, &words[..18]);
     };
     words[18..20].copy_from_slice(&[number(types), num::count(size_of::<[u32; 2]>())]);
@@ -319,7 +320,7 @@ fn load_quietly(load: &Load<'_>, level: u32, size: u32, log: [u32; 2]) -> io::Re
     opened(PROG_LOAD, &words)
 }
 
-/// Why BPF cannot be used, in one line; `log`: what the verifier says.
+/// The message about a failure of BPF; `log` has the verifier's last lines.
 pub fn refused(error: &io::Error, log: &str) -> Error {
     match error.raw_os_error() {
         Some(libc::EPERM) => Error::new("the kernel lets this process load no BPF program")
@@ -337,7 +338,7 @@ pub fn refused(error: &io::Error, log: &str) -> Error {
     }
 }
 
-/// The last lines of the verifier's log, without its statistics, as one.
+/// The last lines of the verifier's log, without its statistics, joined.
 pub fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let lines = text.trim_end_matches('\0').lines().map(str::trim);
@@ -347,10 +348,9 @@ pub fn last_lines(log: &[u8]) -> String {
     kept[kept.len().saturating_sub(LINES)..].join(" / ")
 }
 
-/// The number by which the kernel knows a program or a map: unlike its descriptor, it is the same
-/// for all.
+/// The kernel's ID of a program or a map, which unlike a descriptor is the same in all processes.
 pub fn id(of: &OwnedFd) -> io::Result<u32> {
-    // struct bpf_prog_info and bpf_map_info begin with the kind and the number.
+    // struct bpf_prog_info and bpf_map_info begin with type and ID.
     let mut info = [0u32; 2];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
     let size = num::count(size_of_val(&info));
@@ -366,14 +366,14 @@ pub struct MapInfo([u32; 10]);
 impl MapInfo {
     /// Whether it is a mappable array of this name, with `entries` values of `bytes` bytes each.
     pub fn is_array(&self, name: &str, bytes: u32, entries: u32) -> bool {
-        // struct bpf_map_info: kind, number, bytes of keys and of values, entries, flags, name.
+        // struct bpf_map_info: type, ID, sizes of keys and of values, entries, flags, name.
         let [kind, _, keys, values, count, flags, name_words @ ..] = self.0;
         let map = [kind, keys, values, count, flags & MAPPED];
         map == [ARRAY, 4, bytes, entries, MAPPED] && name_words == called(name)
     }
 }
 
-/// Asks the kernel to describe a map.
+/// Gets the kernel's description of a map.
 pub fn map_info(map: &OwnedFd) -> io::Result<MapInfo> {
     let mut info = [0u32; 10];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
@@ -397,20 +397,20 @@ pub fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// A place in a program that jumps lead to.
+/// A target of jumps in a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Label(usize);
 
-/// Puts a program together, instruction by instruction; registers by their numbers.
+/// Assembles a program, instruction by instruction. Registers are given by number.
 #[derive(Debug, Default)]
 pub struct Assembler {
     code: Vec<u64>,
     labels: Vec<usize>,
-    /// Jumps: where, their code and registers, and where to.
+    /// Jumps: position, opcode and registers, target.
     jumps: Vec<(usize, [u8; 3], Label)>,
 }
 
-// Codes (RFC 9669, section 3): class, source and operation.
+// Opcodes (RFC 9669, section 3): class, source and operation.
 pub(crate) const MOVE: u8 = 0xbf;
 pub(crate) const SET: u8 = 0xb7;
 pub(crate) const LOAD_64: u8 = 0x79;
@@ -421,18 +421,18 @@ pub(crate) const EXIT: u8 = 0x95;
 pub(crate) const JUMP: u8 = 0x05;
 pub(crate) const JUMP_ZERO: u8 = 0x15;
 pub(crate) const JUMP_AT_LEAST: u8 = 0x3d;
-/// The second register of [`ADDRESS`]: the number is a map's descriptor, and the address that of
-/// its first value (BPF_PSEUDO_MAP_VALUE).
+/// Second register of [`ADDRESS`]: the number is a map's descriptor, and the result is the address
+/// of the map's first value (BPF_PSEUDO_MAP_VALUE).
 const OF_VALUE: u8 = 2;
 
 impl Assembler {
-    /// A place that is not known yet.
+    /// Makes a label whose position is not known yet.
     pub fn label(&mut self) -> Label {
         self.labels.push(usize::MAX);
         Label(self.labels.len() - 1)
     }
 
-    /// The next instruction is there.
+    /// Puts a label at the next instruction.
     pub fn here(&mut self, label: Label) {
         self.labels[label.0] = self.code.len();
     }
@@ -451,7 +451,7 @@ impl Assembler {
         self.push(SET, to, 0, 0, value);
     }
 
-    /// Sets a register to the address of the value in a map of one.
+    /// Sets a register to the address of the only value of a map.
     pub fn address(&mut self, to: u8, map: &OwnedFd) {
         self.push(ADDRESS, to, OF_VALUE, 0, map.as_raw_fd());
         self.push(0, 0, 0, 0, 0);
@@ -462,32 +462,33 @@ impl Assembler {
         self.push(LOAD_64, to, from, offset, 0);
     }
 
-    /// Adds a register to 64 bits at an address, undisturbed by other processors.
+    /// Atomically adds a register to 64 bits at an address.
     pub fn add_locked(&mut self, to: u8, offset: i16, from: u8) {
         self.push(ADD_LOCKED, to, from, offset, 0);
     }
 
-    /// Calls a helper (linux/bpf.h); the result is in register 0, and registers 1 to 5 are void.
+    /// Calls a helper (linux/bpf.h); the result is in register 0, and registers 1 to 5 are
+    /// undefined afterwards.
     pub fn call(&mut self, helper: i32) {
         self.push(CALL, 0, 0, 0, helper);
     }
 
-    /// Ends, with register 0 as the result.
+    /// Ends the program, with register 0 as the result.
     pub fn exit(&mut self) {
         self.push(EXIT, 0, 0, 0, 0);
     }
 
-    /// Goes on there.
+    /// Jumps to a label.
     pub fn jump(&mut self, label: Label) {
         self.jump_with([JUMP, 0, 0], label);
     }
 
-    /// Goes on there if a register is zero.
+    /// Jumps to a label if a register is zero.
     pub fn jump_zero(&mut self, register: u8, label: Label) {
         self.jump_with([JUMP_ZERO, register, 0], label);
     }
 
-    /// Goes on there if `register` is at least `least`, another register.
+    /// Jumps to a label if `register` is at least the register `least`.
     pub fn jump_at_least(&mut self, register: u8, least: u8, label: Label) {
         self.jump_with([JUMP_AT_LEAST, register, least], label);
     }
@@ -497,10 +498,10 @@ impl Assembler {
         self.code.push(0);
     }
 
-    /// The program.
+    /// The instructions of the program.
     pub fn finish(mut self) -> Vec<u64> {
         for (at, [code, to, from], label) in self.jumps {
-            // Relative to the instruction behind.
+            // Relative to the next instruction.
             let [to_label, here] =
                 [self.labels[label.0], at].map(|at| num::count(at).cast_signed());
             let offset = num::short(to_label - here - 1).cast_signed();

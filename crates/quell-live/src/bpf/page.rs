@@ -1,4 +1,4 @@
-//! The memory that a discipline in the kernel shares with user space: knobs and gauges
+//! The memory that a discipline in the kernel shares with user space, with knobs and gauges
 //! (crates/quell-qdisc/bpf/page.h).
 #![allow(unsafe_code)]
 
@@ -14,52 +14,52 @@ use super::super::bpf::{self, Map};
 use crate::rtnetlink::xstats::Value;
 use crate::system::host;
 
-/// Bytes of a queue's part: 64 of knobs, 192 of gauges.
+/// Size of a queue's part, bytes: 64 of knobs, 192 of gauges.
 pub const BYTES: usize = 256;
-/// What a discipline's kind begins with, before its name.
+/// Prefix of a discipline's kind, before its name.
 pub const KIND: &str = "quell_";
 /// `QUELL_VERSION`.
 const VERSION: u32 = 1;
 
-// Where a knob is.
+// Offsets of knobs.
 const RATE: usize = 0;
 const LIMIT: usize = 16;
 const FLAGS: usize = 20;
 /// `QUELL_MARK_NEXT`.
 const MARK_NEXT: u32 = 2;
-/// A time of CLOCK_MONOTONIC until which user space steers.
+/// Time (CLOCK_MONOTONIC) until which user space steers, ns.
 const VALID_UNTIL: usize = 8;
-/// The probability of a drop on arrival that is steered, in parts of 2^32.
+/// Steered probability of a drop on arrival, in units of 2^-32.
 const STEERED_DROP: usize = 28;
-/// Where the gauges begin, which begin with the version.
+/// Offset of the gauges, the first of which is the version.
 const GAUGES: usize = 64;
-/// Then the device's number, and when they were written.
+/// Offsets of the interface index, and of the time at which the gauges were written.
 const DEVICE: usize = GAUGES + 4;
 const UPDATED: usize = GAUGES + 8;
-/// The map's name.
+/// Name of the map.
 pub const PAGE: &str = "page";
-/// Queues that a page has room for, a power of 2: `QUELL_SLOTS`.
+/// Most queues of a page, a power of 2: `QUELL_SLOTS`.
 pub const SLOTS: u32 = 16;
 
-/// How a number lies in memory.
+/// Encoding of a number in memory.
 #[derive(Clone, Copy)]
 enum Form {
     /// 64 bits.
     Long,
-    /// 64 bits, all ones: none.
+    /// 64 bits; all ones: no value.
     Some,
-    /// 64 bits, 0: none.
+    /// 64 bits; 0: no value.
     Set,
     /// 32 bits.
     Short,
-    /// 32 bits, 0: none.
+    /// 32 bits; 0: no value.
     ShortSet,
-    /// A share of 2 to this power, 32 bits.
+    /// 32 bits, in units of 1 / 2 to this power.
     Share(i32),
 }
 use Form::{Long, Set, Share, Short, ShortSet};
 
-/// The disciplines that have a gauge; none: all.
+/// Disciplines that have a gauge; empty: all.
 type Of = &'static [&'static str];
 const ALL: Of = &[];
 const HUSH: Of = &["hush"];
@@ -68,7 +68,7 @@ const MARKING: Of = &["codel", "fq_codel", "hush"];
 const LEARNED: Of = &["hush", "rlaqm"];
 const RLAQM: Of = &["rlaqm"];
 
-/// What is shown: names, where they are, in which form, and which disciplines have them.
+/// Gauges and knobs that are shown: name, offset, encoding, and the disciplines that have them.
 #[rustfmt::skip]
 const TABLE: [(&str, usize, Form, Of); 26] = [
     ("knob_rate_bytes", RATE, Set, ALL),
@@ -99,12 +99,13 @@ const TABLE: [(&str, usize, Form, Of); 26] = [
     ("age_ns", UPDATED, Long, ALL),
 ];
 
-/// What the page says of a queue at one moment.
+/// A queue's gauges and knobs at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gauges([Option<Value>; TABLE.len()]);
 
 impl Gauges {
-    /// Those that there are, by name; a time's name ends in its unit.
+    /// Calls `each` with the name and value of each that the queue has. The name of a time ends in
+    /// its unit.
     pub fn each(&self, each: &mut dyn FnMut(&'static str, Value)) {
         for (value, (name, ..)) in self.0.iter().zip(&TABLE) {
             if let Some(value) = value {
@@ -113,7 +114,7 @@ impl Gauges {
         }
     }
 
-    /// The one of this name.
+    /// The value of this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         let at = TABLE.iter().position(|(known, ..)| *known == name)?;
         self.0[at].map(|value| match value {
@@ -123,7 +124,7 @@ impl Gauges {
         })
     }
 
-    /// What its law reads and sets, for people: times in milliseconds.
+    /// The values that the law reads and sets, as text; times are in ms.
     pub fn describe(&self) -> String {
         let mut parts = Vec::new();
         let mut part = |name: &str, of: &str, scale: f64, decimals: usize, unit: &str| {
@@ -152,17 +153,17 @@ impl Gauges {
     }
 }
 
-/// What is set; what is not given stays, and is the discipline's own choice at first.
+/// Knobs to set. Others stay as they are; initially they have the discipline's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// Shapes to so many bytes per second.
+    /// Rate of the shaper, bytes/s.
     pub rate: Option<u64>,
-    /// Packets at most.
+    /// Limit, packets.
     pub limit: Option<u32>,
 }
 
 impl Knobs {
-    /// The part of a queue that is not there yet.
+    /// A new queue's part of the page.
     pub fn bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[RATE..RATE + 8].copy_from_slice(&self.rate.unwrap_or(0).to_ne_bytes());
@@ -171,37 +172,37 @@ impl Knobs {
     }
 }
 
-/// The memory of all queues of a device.
+/// The page of a device: the memory of all its queues.
 pub struct Page {
     memory: Map,
     slots: u32,
-    /// The discipline's name.
+    /// Name of the discipline, without `quell_`.
     name: String,
 }
 
-/// Identifies a page: the map's number, and the device and discipline that it must belong to.
+/// Identifies a page: the map's ID, and the device and discipline to which it must belong.
 #[derive(Clone, Copy, Debug)]
 pub struct PageId<'a> {
-    /// The map's number.
+    /// ID of the map.
     pub map: u32,
-    /// The device.
+    /// Interface index.
     pub device: u32,
-    /// Its queues.
+    /// Number of queues.
     pub slots: u32,
-    /// The discipline.
+    /// Name of the discipline, without `quell_`.
     pub name: &'a str,
 }
 
 impl Page {
-    /// Opens it to change knobs.
+    /// Opens a page to change knobs.
     ///
     /// # Errors
-    /// If it is gone, a right is missing, or it is not a page of this device.
+    /// If it no longer exists, a privilege is missing, or it is not a page of this device.
     pub fn open(place: &PageId) -> Result<Self, Error> {
         Self::mapped(place, |fd| Map::new(BYTES, Some((fd, 0))))
     }
 
-    /// Opens it to read gauges.
+    /// Opens a page to read gauges.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -212,7 +213,7 @@ impl Page {
     fn mapped(place: &PageId, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
         let fd = bpf::existing(place.map).map_err(|e| refused(&e))?;
         let is = bpf::map_info(&fd).map_err(|e| refused(&e))?;
-        // The kernel may have given the number in the state file to another map.
+        // The kernel may have given the ID in the state file to another map.
         let other = || {
             let dev = host::name(place.device).unwrap_or_default();
             let what = format!("the BPF map {} is not a page of this device", place.map);
@@ -236,7 +237,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Memory of its own, with the first queue of a device, for tests.
+    /// For tests: a page in private memory, with the first queue of a device.
     #[cfg(test)]
     pub fn made(name: &str, device: u32) -> Self {
         let page = Self {
@@ -251,16 +252,17 @@ impl Page {
         page
     }
 
-    /// The parts of its queues.
+    /// The queues' parts of the page.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
-        // A page of memory at least is mapped, and no device has more queues than it holds.
+        // At least a page of memory is mapped, which holds the parts of as many queues as a device
+        // can have.
         (0..self.slots as usize).map(|slot| Slot {
             page: self,
             at: slot * BYTES,
         })
     }
 
-    /// The gauges of a device's discipline of this kind and handle, if that is here.
+    /// The gauges of a device's discipline of this kind and handle, if this page has them.
     pub fn gauges(&self, device: u32, kind: &str, handle: u32, now: u64) -> Option<Gauges> {
         let slot = handle >> 16 & (SLOTS - 1);
         let slot = self.slots().nth(slot as usize)?;
@@ -273,7 +275,7 @@ impl Page {
 /// Turns a refusal of the kernel into an error for the user.
 fn refused(error: &io::Error) -> Error {
     match error.raw_os_error() {
-        // BPF_MAP_GET_FD_BY_ID wants it.
+        // BPF_MAP_GET_FD_BY_ID requires it.
         Some(libc::EPERM) => {
             Error::new("gauges and knobs of attached queues need root (CAP_SYS_ADMIN)")
                 .remedy("write sudo before it")
@@ -285,7 +287,7 @@ fn refused(error: &io::Error) -> Error {
     }
 }
 
-/// The part of one queue.
+/// A queue's part of the page.
 pub struct Slot<'a> {
     page: &'a Page,
     at: usize,
@@ -303,7 +305,7 @@ impl Slot<'_> {
         unsafe { AtomicU32::from_ptr(self.page.memory.at.add(self.at + at).cast()) }
     }
 
-    /// Sets what is given.
+    /// Sets the given knobs.
     pub fn set(&self, knobs: &Knobs) {
         if let Some(rate) = knobs.rate {
             self.long(RATE).store(rate, Ordering::Relaxed);
@@ -313,40 +315,40 @@ impl Slot<'_> {
         }
     }
 
-    /// Drops packets on arrival with this probability, in parts of 2^32, as long as what is steered
-    /// is valid.
+    /// Drops packets on arrival with this probability, in units of 2^-32, as long as steering is
+    /// valid.
     pub fn steer(&self, drop: u64) {
         let drop = num::low_u32(drop.min(u32::MAX.into()));
         self.short(STEERED_DROP).store(drop, Ordering::Relaxed);
     }
 
-    /// What is steered is valid until then (CLOCK_MONOTONIC), and the law rests; then it decides
-    /// again.
+    /// Makes steering valid until `time` (CLOCK_MONOTONIC, ns). Until then the queue's own law does
+    /// not decide.
     pub fn valid_until(&self, time: u64) {
         self.long(VALID_UNTIL).store(time, Ordering::Relaxed);
     }
 
-    /// The rate that it is shaped to, bytes per second; 0 for none.
+    /// Rate to which the queue is shaped, bytes/s; 0: not shaped.
     pub fn rate(&self) -> u64 {
         self.long(RATE).load(Ordering::Relaxed)
     }
 
-    /// Packets that its law dropped, or that were dropped as [`Self::steer`] has it.
+    /// Packets that the queue's law or [`Self::steer`] dropped.
     pub fn drops(&self) -> u64 {
         self.long(GAUGES + 56).load(Ordering::Relaxed)
     }
 
-    /// Has the law mark packets; the program at clsact must be there.
+    /// Makes the law mark packets; the program at clsact must be attached.
     pub fn mark(&self) {
         self.short(FLAGS).fetch_or(MARK_NEXT, Ordering::Relaxed);
     }
 
-    /// Whether a queue uses it.
+    /// Whether a queue uses this part.
     pub fn is_present(&self) -> bool {
         self.short(GAUGES).load(Ordering::Relaxed) == VERSION
     }
 
-    /// What it says at `now`, nanoseconds of CLOCK_MONOTONIC.
+    /// The gauges at `now` (CLOCK_MONOTONIC, ns).
     pub fn gauges(&self, now: u64) -> Gauges {
         let long = |at| self.long(at).load(Ordering::Relaxed);
         let short = |at| self.short(at).load(Ordering::Relaxed);
@@ -373,7 +375,7 @@ impl Slot<'_> {
         }))
     }
 
-    /// The gauges, by name.
+    /// The gauges as a JSON object.
     pub fn json(&self, now: u64) -> Json {
         let mut line = Object::new();
         line.insert("present".into(), self.is_present().into());

@@ -1,5 +1,5 @@
-//! Where quell's program is attached: a filter at the egress of clsact, before all queues of a
-//! device. Filters of others stay as they are.
+//! Attaches quell's program as a filter at the egress of clsact, before all queues of a device.
+//! Other programs' filters are not changed.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,14 +17,14 @@ use crate::rtnetlink::request::{
 };
 use crate::system::host;
 
-/// The handle of clsact; there is no other.
+/// Handle of clsact, the only possible one.
 const HANDLE: u32 = 0xFFFF_0000;
-/// Of all protocols, in the byte order of the network (linux/if_ether.h).
+/// ETH_P_ALL in network byte order (linux/if_ether.h).
 const ALL: u32 = 3u16.to_be() as u32;
-/// The number of our filter among those of its priority.
+/// Handle of quell's filter among those of its priority.
 const OURS: u32 = 1;
-/// Its priority where there are no others: what the kernel takes then (`tcf_auto_prio`), so that
-/// others can go before it.
+/// Its priority if there are no other filters: the kernel's default (`tcf_auto_prio`), so that
+/// others can be placed before it.
 const PRIORITY: u16 = 0xC000;
 // linux/netlink.h: NLM_F_CREATE | NLM_F_EXCL.
 const MAKE: u16 = 0x400 | 0x200;
@@ -34,37 +34,37 @@ const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const BPF_ID: u16 = 11;
 const DIRECT_ACTION: u32 = 1;
-/// The name of the filter's program.
+/// Name of the filter's program.
 const NAME: &[u8] = b"quell\0";
 
-/// A place for the program.
+/// A filter with the program: planned or attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
     device: u32,
     priority: u16,
-    /// The program's number.
+    /// ID of the program.
     program: u32,
-    /// There is no clsact: it is made.
+    /// Whether clsact does not exist and will be made.
     makes: bool,
-    /// It was made by us, and is ours to remove.
+    /// Whether quell has made clsact and may remove it.
     removes: bool,
 }
 
 /// The filters at clsact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClsactState {
-    /// Our filter.
+    /// Whether quell's filter is there.
     pub ours: bool,
-    /// Filters of others, in either direction.
+    /// Whether other programs have filters, in either direction.
     pub others: bool,
-    /// Of these, some that decide on a packet before ours.
+    /// Whether any of these decides on a packet before quell's.
     pub before: bool,
 }
 
 impl Hook {
-    /// Where a program would be attached to a device with these disciplines: before the filters of
-    /// others where there is room.
+    /// Plans the filter for a device with these disciplines, before other programs' filters if
+    /// there is a free priority.
     ///
     /// # Errors
     /// If the device cannot have clsact.
@@ -103,20 +103,21 @@ impl Hook {
         })
     }
 
-    /// The device.
+    /// Interface index.
     pub fn device(&self) -> u32 {
         self.device
     }
 
-    /// The filter before was taken away: clsact is still ours to remove if it was.
+    /// Tells that this filter replaces the filter `before`: if quell may remove clsact after that
+    /// one, it still may.
     pub fn continues(&mut self, before: Option<&Self>) {
         self.removes |= before.is_some_and(|before| before.removes);
     }
 
-    /// Attaches the program, and makes clsact where it is missing.
+    /// Attaches the program, and makes clsact if it is missing.
     ///
     /// # Errors
-    /// If the kernel lacks something or refuses.
+    /// If the kernel lacks a module or refuses.
     pub fn attach(&self, rtnl: &mut RtnlWriter, program: &OwnedFd) -> Result<(), Error> {
         if self.makes {
             let made = Request {
@@ -139,7 +140,7 @@ impl Hook {
         send(rtnl, &filter)?.map_err(|refusal| lacking(&refusal, "a filter", "cls_bpf"))
     }
 
-    /// What is there now.
+    /// The present state of clsact.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
@@ -147,15 +148,15 @@ impl Hook {
         dump::whole(|| self.look_once(dump))
     }
 
-    /// The same without a second try.
+    /// The same without retries.
     ///
     /// # Errors
-    /// If the kernel cannot be asked; [`dump::is_partial`] if filters may be missing.
+    /// If the kernel refuses the request; [`dump::is_partial`] if filters may be missing.
     pub fn look_once(&self, dump: &mut Dump) -> io::Result<ClsactState> {
         let mut seen = ClsactState::default();
         for parent in [CLSACT_EGRESS, CLSACT_INGRESS] {
             let each = |filter: Filter<'_>| match filter {
-                // What holds the filters of one priority.
+                // The container of the filters of one priority.
                 Filter { handle: 0, .. } => {}
                 filter if self.is_ours(parent, &filter) => seen.ours = true,
                 filter => {
@@ -177,7 +178,8 @@ impl Hook {
             let mut options = attributes(filter.options);
             options.any(|(kind, has)| kind == wanted && has == value)
         };
-        // The name too: the kernel may have given the number in a state file to another program.
+        // The name is compared, too, since the kernel may have given the ID in a state file to
+        // another program.
         let same = is(BPF_ID, &self.program.to_ne_bytes()) && is(BPF_NAME, NAME);
         parent == CLSACT_EGRESS && filter.priority == self.priority && same
     }
@@ -186,7 +188,7 @@ impl Hook {
     /// whether anything was removed.
     ///
     /// # Errors
-    /// If the kernel cannot be asked, or refuses.
+    /// If the kernel refuses a request.
     pub fn remove(&self, dump: &mut Dump, rtnl: &mut RtnlWriter) -> Result<bool, Error> {
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let seen = self.look(dump).map_err(no)?;
@@ -201,7 +203,8 @@ impl Hook {
         Ok(removed)
     }
 
-    /// What takes our filter away, unanswered, and clsact with it unless others have filters there.
+    /// Messages without acknowledgement that remove quell's filter, and clsact unless other
+    /// programs have filters there.
     pub fn removal(&self, others: bool) -> Vec<u8> {
         unanswered(self.removing(ClsactState {
             ours: true,
@@ -256,7 +259,7 @@ fn send(rtnl: &mut RtnlWriter, request: &Request<'_>) -> Result<Result<(), Refus
     Ok(outcomes.pop().unwrap_or(Ok(())))
 }
 
-/// Why something cannot be made. What the kernel has no module for it calls ENOENT.
+/// The message about something that cannot be made. ENOENT means that the kernel lacks the module.
 fn lacking(refusal: &Refusal, what: &str, module: &str) -> Error {
     match refusal.errno {
         libc::ENOENT => Error::new(format!("this kernel has no {module}")).remedy(format!(

@@ -1,7 +1,8 @@
-//! Numbers and short texts, written faster than `fmt` does.
+//! Writes numbers and short texts faster than `fmt`.
 
-/// `value` in at least `least` digits, at most 20.
 use quell_qdisc::num;
+
+/// Appends `value` with at least `least` digits, at most 20.
 pub fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize) {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();
@@ -14,8 +15,8 @@ pub fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize)
     short(out, &digits[at..]);
 }
 
-/// Appends a few bytes, one by one: musl's `memcpy` takes as long for three bytes as for a hundred,
-/// which was half of a sample.
+/// Appends a few bytes one by one, since musl's `memcpy` takes as long for three bytes as for a
+/// hundred, which was half of a sample's time.
 pub fn short(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len());
     for byte in bytes {

@@ -1,5 +1,5 @@
-//! Lists of disciplines and classes from the kernel: one socket, one buffer, no allocation per
-//! sample.
+//! Lists the kernel's disciplines, classes and filters with one socket and one buffer, without
+//! allocations per sample.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,25 +16,25 @@ const GET_CLASS: u16 = 42;
 const GET_FILTER: u16 = 46;
 /// NLM_F_REQUEST | NLM_F_DUMP (linux/netlink.h).
 const FLAGS: u16 = 1 | 0x300;
-/// struct nlmsghdr and struct tcmsg.
+/// Size of struct nlmsghdr and struct tcmsg, bytes.
 const REQUEST: usize = 36;
 /// The kernel fills at most 32 KiB at once (`netlink_dump`).
 const BUFFER: usize = 64 << 10;
-/// The time that an answer may take.
+/// Timeout for the kernel's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a list is read again that is not whole, and the time in between.
+/// Attempts to read a list completely, and the time between them.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Asks the kernel for lists.
+/// Requests lists from the kernel.
 #[derive(Debug)]
 pub struct Dump {
     fd: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
-    /// The kernel continues a list behind as many entries as it has given. If one of these is
-    /// deleted in between, it leaves another one out, and does not report that (`tc_dump_qdisc`
-    /// in sch_api.c).
+    /// Notifications of deletions. The kernel continues a list by the number of entries that it has
+    /// delivered. If one of these is deleted meanwhile, another one is left out without a report
+    /// (`tc_dump_qdisc` in sch_api.c).
     removals: Notices,
 }
 
@@ -42,7 +42,7 @@ impl Dump {
     /// Opens the socket; needs no privileges.
     ///
     /// # Errors
-    /// If the system refuses one.
+    /// If the system refuses the socket.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             fd: sys::rtnetlink()?,
@@ -69,7 +69,7 @@ impl Dump {
         self.list(GET_CLASS, device, 0, queues(each))
     }
 
-    /// All filters at a place of a device.
+    /// All filters of a device with this parent.
     ///
     /// # Errors
     /// As [`Self::disciplines`].
@@ -94,7 +94,7 @@ impl Dump {
         parent: u32,
         each: impl FnMut(Message<'_>),
     ) -> io::Result<()> {
-        // What is left of a list that was given up has another number.
+        // The rest of an abandoned list has another sequence number.
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = [0; REQUEST];
         request[..4].copy_from_slice(&num::count(REQUEST).to_ne_bytes());
@@ -131,7 +131,7 @@ impl Dump {
         }
     }
 
-    /// Whether nothing was deleted while the list was read.
+    /// Checks that nothing was deleted while the list was read.
     fn check(&self) -> io::Result<()> {
         match self.removals.came_one(message::is_removal) {
             true => Err(io::Error::new(
@@ -156,8 +156,8 @@ impl Dump {
         }
     }
 
-    /// Gives up the rest of a list: a new socket, since the kernel makes one list at a time for
-    /// each.
+    /// Abandons the rest of a list by opening a new socket, since the kernel makes only one list at
+    /// a time per socket.
     fn renew(&mut self) {
         if let Ok(fd) = sys::rtnetlink() {
             self.fd = fd;
@@ -165,16 +165,16 @@ impl Dump {
     }
 }
 
-/// Whether entries of a list may be missing: others were deleted meanwhile, or the kernel had no
-/// memory for the answer.
+/// Whether entries of a list may be missing, because others were deleted meanwhile or the kernel
+/// had no memory for the answer.
 pub fn is_partial(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Reads lists until they are whole.
+/// Repeats reading lists until they are complete.
 ///
 /// # Errors
-/// As `read`; [`is_partial`] if they are not whole in the end.
+/// As `read`; [`is_partial`] if they are not complete at the last attempt.
 pub fn whole<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match read() {

@@ -1,12 +1,12 @@
-//! rtnetlink messages about disciplines and classes, read from bytes: pure functions. What is cut
-//! short ends; what is unknown is skipped.
+//! Parses rtnetlink messages about disciplines, classes and filters, in pure functions. Parsing
+//! ends at truncated data; unknown data are skipped.
 
 use std::fmt;
 
 use super::digits::{in_base, short};
 
-/// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct
-/// tcmsg).
+/// Bytes of a message's header (struct nlmsghdr) and of the part that disciplines and classes share
+/// (struct tcmsg).
 const HEADER: usize = 16;
 const TCMSG: usize = 20;
 
@@ -36,79 +36,79 @@ const TYPE: u16 = 0x3FFF;
 pub const ROOT: u32 = 0xFFFF_FFFF;
 /// The parent of `ingress` and `clsact`.
 pub const INGRESS: u32 = 0xFFFF_FFF1;
-/// The parent of filters on what arrives, where there is `clsact`.
+/// The parent of ingress filters at `clsact`.
 pub const CLSACT_INGRESS: u32 = 0xFFFF_FFF2;
-/// The parent of filters on what leaves.
+/// The parent of egress filters at `clsact`.
 pub const CLSACT_EGRESS: u32 = 0xFFFF_FFF3;
 
-/// What a message says.
+/// A parsed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// A discipline or class.
     Queue(Queue<'a>),
     /// A filter.
     Filter(Filter<'a>),
-    /// The end of the list. A negative number is an error's.
+    /// The end of a list; a negative number is that of an error.
     Done(i32),
-    /// An error's number, 0 for none.
+    /// An answer: the error's number, 0 for none.
     Error(i32),
-    /// Another message, or one that is cut short.
+    /// Another message, or a truncated one.
     Other,
 }
 
-/// A discipline or a class as one message describes it.
+/// A message about a discipline or a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue<'a> {
-    /// Where it is.
+    /// Identity: device, handle and parent.
     pub key: Key,
-    /// The discipline's kind; a class has its discipline's.
+    /// Kind of the discipline, or of the class's discipline.
     pub kind: &'a str,
-    /// Its settings, in the kind's own form.
+    /// Settings in the kind's own format.
     pub options: &'a [u8],
-    /// What every kind counts.
+    /// Counters that every kind has.
     pub counters: Counters,
-    /// What the kind reports besides, for [`super::xstats::each`].
+    /// Kind-specific statistics, for [`super::xstats::each`].
     pub xstats: &'a [u8],
-    /// It has a size table (`stab`).
+    /// Whether it has a size table (`stab`).
     pub stab: bool,
 }
 
-/// A filter as one message describes it.
+/// A message about a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter<'a> {
-    /// The number of its device.
+    /// Interface index.
     pub device: u32,
-    /// What it is attached to.
+    /// Handle of its parent.
     pub parent: u32,
-    /// Its number among those of the same priority; 0 for what holds these.
+    /// Handle among the filters of the same priority; 0 for their container.
     pub handle: u32,
-    /// Lower ones go first.
+    /// Priority; filters with lower numbers come first.
     pub priority: u16,
-    /// Its kind.
+    /// Kind of the filter.
     pub kind: &'a str,
-    /// Its settings, in the kind's own form.
+    /// Settings in the kind's own format.
     pub options: &'a [u8],
 }
 
-/// Where a discipline or class is.
+/// Identity of a discipline or class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The number of its device.
+    /// Interface index.
     pub device: u32,
-    /// A class, not a discipline.
+    /// Whether it is a class, not a discipline.
     pub class: bool,
-    /// Its handle, or a class's number; 0 for a default discipline.
+    /// Handle of the discipline or class; 0 for a default discipline.
     pub handle: u32,
-    /// Its parent's.
+    /// Handle of its parent.
     pub parent: u32,
 }
 
-/// What the kernel counts for each (struct gnet_stats_basic, gnet_stats_queue).
+/// Counters of a discipline or class (struct gnet_stats_basic, gnet_stats_queue).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// That left, as this discipline counts them.
+    /// Bytes that left, as this discipline counts them.
     pub bytes: u64,
-    /// That left; of large packets their segments.
+    /// Packets that left; large packets count as their segments.
     pub packets: u64,
     /// Packets that wait.
     pub backlog_packets: u32,
@@ -118,7 +118,7 @@ pub struct Counters {
     pub drops: u32,
     /// Packets that the device gave back. Wraps.
     pub requeues: u32,
-    /// How often a limit was met; its meaning is the kind's. Wraps.
+    /// Times that a limit was reached; the meaning depends on the kind. Wraps.
     pub overlimits: u32,
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Handle {
     }
 }
 
-/// As `tc` writes it.
+/// Writes a handle as `tc` does.
 pub fn handle(out: &mut Vec<u8>, handle: Handle) {
     let (major, minor) = (handle.0 >> 16, handle.0 & 0xFFFF);
     match handle.0 {
@@ -152,7 +152,7 @@ pub fn handle(out: &mut Vec<u8>, handle: Handle) {
     }
 }
 
-/// Reads the messages that answer request `sequence`, until `each` returns false.
+/// Parses the messages that answer request `sequence`, until `each` returns false.
 pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message<'a>) -> bool) {
     for message in split(bytes) {
         if u32_at(message, 8) == sequence && !each(read(message)) {
@@ -161,8 +161,8 @@ pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message
     }
 }
 
-/// Reads notifications of disciplines, classes and filters that were made, changed or deleted:
-/// which.
+/// Parses notifications; returns the disciplines, classes and filters that were made, changed or
+/// deleted.
 pub fn notices(bytes: &[u8]) -> impl Iterator<Item = Key> {
     split(bytes).filter_map(|message| {
         let kind = u16_at(message, 4);
@@ -173,15 +173,15 @@ pub fn notices(bytes: &[u8]) -> impl Iterator<Item = Key> {
     })
 }
 
-/// Whether notifications name an interface, discipline, class or filter that was deleted.
+/// Whether a notification is about a deleted interface, discipline, class or filter.
 pub fn is_removal(bytes: &[u8]) -> bool {
     let deleted = [DEL_LINK, DEL_QDISC, DEL_CLASS, DEL_FILTER];
-    // One that was cut short counts, too.
+    // A truncated notification counts, too.
     bytes.len() >= HEADER && deleted.contains(&u16_at(bytes, 4))
 }
 
-/// The answers to requests: each one's number and error (0 for none), with the kernel's explanation
-/// if there is one.
+/// The answers to requests: sequence number, error (0 for none), and the kernel's explanation if
+/// there is one.
 pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     split(bytes).filter_map(|message| {
         let body = &message[HEADER..];
@@ -192,8 +192,8 @@ pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
     })
 }
 
-/// NLMSGERR_ATTR_MSG: it follows the request, which comes back after an error whole, or its header
-/// alone (NLM_F_CAPPED).
+/// NLMSGERR_ATTR_MSG. It follows the request, which after an error is returned as a whole, or only
+/// its header (NLM_F_CAPPED).
 fn explanation(message: &[u8]) -> &str {
     const CAPPED: u16 = 0x100;
     const EXPLAINED: u16 = 0x200;
@@ -212,7 +212,7 @@ fn explanation(message: &[u8]) -> &str {
         .map_or("", |(_, value)| text(value))
 }
 
-/// Single messages, from their headers on. One that is cut short ends them.
+/// Single messages with their headers, up to the first truncated one.
 fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes.get(..HEADER)?, 0) as usize;
@@ -241,7 +241,7 @@ fn filter(body: &[u8]) -> Filter<'_> {
         device: place.device,
         parent: place.parent,
         handle: place.handle,
-        // Beside it is the protocol.
+        // The lower 16 bits are the protocol.
         priority: (u32_at(body, 16) >> 16) as u16,
         ..Filter::default()
     };
@@ -298,7 +298,7 @@ fn statistics<'a>(queue: &mut Queue<'a>, bytes: &'a [u8]) {
                 counters.overlimits = u32_at(value, 16);
             }
             APP => queue.xstats = value,
-            // Present where the 32 bits of BASIC are not enough.
+            // Present if the 32 bits of BASIC are not enough.
             PACKETS64 => packets = Some(u64_at(value, 0)),
             _ => {}
         }
@@ -306,13 +306,13 @@ fn statistics<'a>(queue: &mut Queue<'a>, bytes: &'a [u8]) {
     counters.packets = packets.unwrap_or(counters.packets);
 }
 
-/// A name that the kernel ends with a NUL.
+/// A NUL-terminated name.
 fn text(value: &[u8]) -> &str {
     let end = value.iter().position(|byte| *byte == 0);
     std::str::from_utf8(&value[..end.unwrap_or(value.len())]).unwrap_or("?")
 }
 
-/// Types and values of attributes (struct nlattr). One that is cut short ends them.
+/// Types and values of attributes (struct nlattr), up to the first truncated one.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [a, b, c, d] = *bytes.first_chunk()?;
@@ -332,12 +332,12 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(field(bytes, at))
 }
 
-/// A number at this place; 0 behind the end.
+/// The 32-bit number at an offset; 0 behind the end.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(field(bytes, at))
 }
 
-/// As [`u32_at`].
+/// The 64-bit number at an offset; 0 behind the end.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(field(bytes, at))
 }

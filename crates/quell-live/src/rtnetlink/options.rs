@@ -1,8 +1,8 @@
-//! What of each kind of discipline can be changed while it runs, and how: tables, and bytes of
+//! Options of each kind of discipline that can be changed at run time: tables, and the encoding in
 //! `TCA_OPTIONS` (linux/pkt_sched.h).
 //!
-//! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md
-//! has the measurements).
+//! The tables only have options whose change keeps the discipline's backlog and state
+//! (docs/lab/kernel.md has the measurements).
 
 use quell_qdisc::{MS, Nanos, num};
 use serde::{Deserialize, Serialize};
@@ -14,26 +14,26 @@ mod charge;
 
 pub use charge::Charge;
 
-/// What can be steered.
+/// A setting that can be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// How much may wait.
+    /// Most packets, or bytes, in the queue.
     Limit,
-    /// The delay that the discipline's own law aims at.
+    /// Target delay of the discipline's own law.
     Target,
-    /// The shaper's rate.
+    /// Rate of the shaper.
     Rate,
-    /// With which probability packets are dropped before they reach the queue: no discipline's
-    /// option, but quell's program at clsact.
+    /// Drop probability before the queue: not an option of a discipline, but of quell's program at
+    /// clsact.
     Drop,
 }
 
 impl Knob {
-    /// All of them.
+    /// All knobs.
     pub const ALL: [Self; 4] = [Self::Limit, Self::Target, Self::Rate, Self::Drop];
 
-    /// As users write it.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Knob::Limit => "limit",
@@ -45,12 +45,12 @@ impl Knob {
 }
 
 /// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a
-/// target in microseconds, a rate in bytes per second, a probability in parts of 2^32.
+/// target in microseconds, a rate in bytes per second, a probability in units of 2^-32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Values([Option<u64>; 4]);
 
 impl Values {
-    /// The value of a knob, if there is one.
+    /// The value of a knob, if it has one.
     pub fn get(&self, knob: Knob) -> Option<u64> {
         self.0[knob as usize]
     }
@@ -60,14 +60,14 @@ impl Values {
         self.0[knob as usize] = Some(value);
     }
 
-    /// One knob.
+    /// The value of one knob.
     pub fn of(knob: Knob, value: u64) -> Self {
         let mut values = Self::default();
         values.set(knob, value);
         values
     }
 
-    /// The same without a knob.
+    /// The values without that of one knob.
     pub fn without(mut self, knob: Knob) -> Self {
         self.0[knob as usize] = None;
         self
@@ -80,10 +80,10 @@ impl Values {
     }
 }
 
-/// How a knob lies in a discipline's options.
+/// Encoding of a knob in a discipline's options.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// The only word there is (struct tc_fifo_qopt).
+    /// The only 32-bit word (struct tc_fifo_qopt).
     Word,
     /// An attribute of 32 bits.
     U32(u16),
@@ -93,30 +93,29 @@ enum Form {
     Codel(u16),
     /// A time that the kernel keeps in units of 2^6 ns (PSCHED_SHIFT).
     Ticks(u16),
-    /// The limit of dualpi2, which would bring a memory limit of its own.
+    /// The limit of dualpi2, a change of which would also set the memory limit.
     DualPi2,
-    /// In struct tc_tbf_qopt.
+    /// The limit in struct tc_tbf_qopt.
     TbfLimit,
-    /// As above.
+    /// The rate in struct tc_tbf_qopt.
     TbfRate,
-    /// In struct tc_htb_opt.
+    /// The rate in struct tc_htb_opt.
     HtbRate,
 }
 
 /// A kind of discipline, or of class.
 #[derive(Debug)]
 pub struct Kind {
-    /// As the kernel has it.
+    /// The kernel's name.
     pub name: &'static str,
-    /// A class of it, not the discipline.
+    /// Whether this is a class of the kind, not the discipline.
     pub class: bool,
-    /// The least time between two changes.
+    /// Shortest time between two changes, ns.
     pub least: Nanos,
     knobs: &'static [(Knob, Form)],
 }
 
-/// The shortest interval at which changes were measured to have no other effect than the wanted
-/// one.
+/// Shortest interval at which measured changes had no side effect, ns.
 const MIN_INTERVAL: Nanos = 2 * MS;
 
 const fn row(name: &'static str, knobs: &'static [(Knob, Form)]) -> Kind {
@@ -163,7 +162,8 @@ pub const KINDS: &[Kind] = &[
         least: MIN_INTERVAL,
         knobs: &[(Knob::Rate, Form::HtbRate)],
     },
-    // Each change refills the bucket: 7.5 % more than the rate at 100 ms, 1.5 % at 500 ms.
+    // Each change refills the bucket: 7.5 % more than the rate with changes every 100 ms, 1.5 %
+    // every 500 ms.
     Kind {
         name: "tbf",
         class: false,
@@ -172,10 +172,10 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// A discipline of any kind, none of whose options are changed.
+/// A discipline of any kind, none of whose options is changed.
 pub static ANY: Kind = row("", &[]);
 
-/// Why kinds that users would expect here are not.
+/// The reason why a kind cannot be steered.
 pub fn why_not(kind: &str) -> &'static str {
     match kind {
         "red" => "each change empties the queue",
@@ -188,7 +188,7 @@ pub fn why_not(kind: &str) -> &'static str {
 }
 
 const DUALPI2_MEMORY: u16 = 2;
-/// Of tbf and htb: the attribute of the structure.
+/// The attribute of tbf and htb with the structure.
 const PARMS: u16 = 1;
 // struct tc_tbf_qopt: two struct tc_ratespec, then limit, buffer, mtu.
 const TBF: usize = 36;
@@ -204,27 +204,27 @@ const HTB_LEVEL: usize = 36;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
 const LARGEST_PACKET: u128 = 1 << 16;
-/// Where the rate is in struct tc_ratespec, bytes per second, and the size of that.
+/// Offset of the rate (bytes/s) in struct tc_ratespec, and the size of that structure.
 const RATE: usize = 8;
 const SPEC: usize = 12;
 
-/// The structure of tbf with zeros where knobs are, then rates that do not fit in it: its own and
-/// its peak's, bytes per second.
+/// The structure of tbf with the steered fields zeroed, then the 64-bit rate and peak rate that do
+/// not fit into it, bytes/s.
 type OthersOfTbf = ([u8; TBF], Option<u64>, Option<u64>);
 
 impl Kind {
-    /// The kind of this name.
+    /// The kind of this name, if it can be steered.
     pub fn find(name: &str, class: bool) -> Option<&'static Self> {
         let mut all = KINDS.iter();
         all.find(|kind| kind.name == name && kind.class == class)
     }
 
-    /// The knobs that it has.
+    /// The knobs of the kind.
     pub fn knobs(&self) -> impl Iterator<Item = Knob> {
         self.knobs.iter().map(|(knob, _)| *knob)
     }
 
-    /// Its limit is in bytes.
+    /// Whether the limit is in bytes.
     pub fn limits_bytes(&self) -> bool {
         matches!(self.name, "bfifo" | "tbf")
     }
@@ -248,7 +248,7 @@ impl Kind {
         })
     }
 
-    /// These knobs in these options, as far as the kernel sent them.
+    /// The values of these knobs in these options, as far as the kernel sent them.
     pub fn values(&self, options: &[u8], knobs: &[Knob]) -> Values {
         let mut values = Values::default();
         for knob in knobs {
@@ -259,8 +259,9 @@ impl Kind {
         values
     }
 
-    /// Whether an option of a structure that is sent whole `is` another than changes of these knobs
-    /// have left it, which `was` there before: the next change would overwrite it.
+    /// For kinds whose options are one structure: whether other fields than these knobs differ
+    /// between the options `is` and those that changes of the knobs in `was` would leave. The next
+    /// change would overwrite such a difference.
     pub fn others_differ(&self, was: &[u8], is: &[u8], knobs: &[Knob]) -> bool {
         match self.name {
             "tbf" => Self::others_of_tbf(was, knobs) != Self::others_of_tbf(is, knobs),
@@ -281,7 +282,7 @@ impl Kind {
         }
         if knobs.contains(&Knob::Rate) {
             write_u32(&mut parms, RATE, 0);
-            // A time, which depends on the rate.
+            // The bucket is a time, which depends on the rate.
             write_u32(&mut parms, TBF_BUFFER, 0);
             rate = None;
         }
@@ -289,7 +290,7 @@ impl Kind {
         Some((parms, rate.map(long), attribute(options, peak).map(long)))
     }
 
-    /// What the kernel will report of a value that is set.
+    /// The value that the kernel reports after this one was set.
     pub fn stored(&self, knob: Knob, value: u64) -> u64 {
         let kept = |shift: u32| (value.saturating_mul(1000) >> shift << shift) / 1000;
         match self.form(knob) {
@@ -299,7 +300,7 @@ impl Kind {
         }
     }
 
-    /// What to set so that the kernel reports this value.
+    /// The value to set so that the kernel reports this one.
     fn reported(&self, knob: Knob, value: u64) -> u64 {
         match self.stored(knob, value) {
             stored if stored == value => value,
@@ -307,9 +308,9 @@ impl Kind {
         }
     }
 
-    /// Whether these options do not tell how many bytes may pass at once: tbf reports the time that
-    /// its bucket takes at its rate, modulo 2^32 ticks of 64 ns. Below about 2 kbit/s a packet of
-    /// the largest size takes longer.
+    /// Whether the size of the bucket cannot be read from these options: tbf reports it as the time
+    /// to fill it at the rate, modulo 2^32 ticks of 64 ns. Below about 2 kbit/s the time of a
+    /// largest packet exceeds that.
     pub fn hides_bucket(&self, options: &[u8]) -> bool {
         let longest = u64::from(u32::MAX) << 6;
         let held = |rate: u64| u128::from(rate) * u128::from(longest) / 1_000_000_000;
@@ -317,8 +318,9 @@ impl Kind {
         self.name == "tbf" && rate.is_some_and(|rate| held(rate) < LARGEST_PACKET)
     }
 
-    /// The options that set these values in a discipline whose options were `was` before anything
-    /// was changed. What is not named stays as it is, or as it was then.
+    /// Writes the options that set these values in a discipline whose options were `was` before
+    /// anything was changed. Other options stay as they are or, in structures, become those of
+    /// `was`.
     pub fn write(&self, out: &mut Vec<u8>, was: &[u8], values: &Values) {
         match self.name {
             "tbf" => self.tbf(out, was, values),
@@ -331,7 +333,7 @@ impl Kind {
         }
     }
 
-    /// The options that bring these knobs back to what they were.
+    /// Writes the options that restore these knobs.
     pub fn restore(&self, out: &mut Vec<u8>, was: &[u8], knobs: &[Knob]) {
         let mut values = Values::default();
         for (knob, value) in self.values(was, knobs).each() {
@@ -372,7 +374,7 @@ impl Kind {
             put(out, TBF_PEAK64, peak);
         }
         if now != before {
-            // The bucket is a time in the structure: in bytes it stays what it was.
+            // The bucket is a time in the structure; its size in bytes is kept.
             let ns = u128::from(u32_at(&parms, TBF_BUFFER)) << 6;
             let bytes = ns * u128::from(before) / 1_000_000_000;
             let bytes = num::low_u32(num::low_u64(bytes.min(u32::MAX.into())));
@@ -388,8 +390,8 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     let before = rate(was, &parms, 0, HTB_RATE64);
     let now = values.get(Knob::Rate).unwrap_or(before).max(1);
     let ceil_before = rate(was, &parms, SPEC, HTB_CEIL64);
-    // A class that may not borrow still may not; another one keeps its ceil, which may be below the
-    // rate, but not below a rate that is set.
+    // A class that cannot borrow (ceil = rate) still cannot. Another one keeps its ceil, which is
+    // raised to a newly set rate if it is below that.
     let ceil = if ceil_before == before {
         now
     } else if now == before {
@@ -401,7 +403,8 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
         (HTB_BUFFER, before, now),
         (HTB_BUFFER + 4, ceil_before, ceil),
     ] {
-        // Both fields are times. Neither they nor the corresponding numbers of bytes may decrease.
+        // Both fields are times. Neither the times nor the corresponding numbers of bytes may
+        // decrease.
         let time = u128::from(u32_at(&parms, at));
         let same_bytes = time * u128::from(before) / u128::from(now.max(1));
         write_u32(
@@ -417,21 +420,20 @@ fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
     long(out, HTB_CEIL64, ceil);
 }
 
-/// The rate above which a class of htb passes nothing, bytes per second.
+/// The ceil of an htb class, bytes/s.
 pub fn ceil_of_htb(options: &[u8]) -> Option<u64> {
     let parms = attribute(options, PARMS).filter(|parms| parms.len() >= HTB)?;
     Some(rate(options, parms, SPEC, HTB_CEIL64))
 }
 
-/// The largest rate that the kernel takes for a tbf, bytes per second: below its peak rate, if it
-/// has one.
+/// The largest rate that the kernel accepts for a tbf, bytes/s: below its peak rate, if it has one.
 pub fn most_of_tbf(options: &[u8]) -> Option<u64> {
     let parms = attribute(options, PARMS).filter(|parms| parms.len() >= TBF)?;
     rate(options, parms, SPEC, TBF_PEAK64).checked_sub(1)
 }
 
-/// The structure of a class without its level, which depends on the classes below it, and its
-/// rates, bytes per second.
+/// The structure of an htb class without its level, which depends on the classes below it, and its
+/// rate and ceil, bytes/s.
 fn class_of_htb(options: &[u8]) -> Option<([u8; HTB], u64, u64)> {
     let mut parms = structure::<HTB>(options)?;
     let rates = [(0, HTB_RATE64), (SPEC, HTB_CEIL64)];
@@ -451,7 +453,7 @@ fn word(options: &[u8], at: u16) -> Option<u64> {
     Some(u32::from_ne_bytes(*value).into())
 }
 
-/// A rate in a structure, or beside it where 32 bits are not enough.
+/// A rate in a structure, or in its own attribute if 32 bits are not enough.
 fn rate(options: &[u8], parms: &[u8], spec: usize, long: u16) -> u64 {
     let beside = attribute(options, long).map(|value| u64_at(value, 0));
     beside.unwrap_or(u32_at(parms, spec + RATE).into())

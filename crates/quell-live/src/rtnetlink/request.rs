@@ -1,5 +1,5 @@
-//! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its
-//! answer.
+//! Sends changes of disciplines, classes and filters to the kernel: several at once, each with its
+//! own answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,50 +12,50 @@ use crate::rtnetlink::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answer
 use crate::system::{host, sys};
 
 // linux/netlink.h.
-/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of
+/// Longest options of a discipline, bytes: the kernel's message about one is shorter than a page of
 /// memory.
 pub const MAX_OPTIONS: usize = 4096;
 
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 pub const NESTED: u16 = 0x8000;
-/// NLM_F_CREATE | NLM_F_REPLACE: made, in place of what is there.
+/// NLM_F_CREATE | NLM_F_REPLACE: make, or replace what is there.
 pub const REPLACE: u16 = 0x400 | 0x100;
-/// struct nlmsghdr and struct tcmsg.
+/// Size of struct nlmsghdr and struct tcmsg, bytes.
 const HEADER: usize = 36;
-/// The time that the kernel may take to answer.
+/// Timeout for the kernel's answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A discipline or class as it was found.
+/// The state of a discipline or class when it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscState {
-    /// Where it is.
+    /// Identity: device, handle and parent.
     pub key: Key,
-    /// Its kind; a class has its discipline's.
+    /// Kind of the discipline, or of the class's discipline.
     pub kind: String,
-    /// Its options.
+    /// Options in the kernel's format.
     pub options: Vec<u8>,
-    /// It has a size table (`stab`), which every change without one takes away (`qdisc_change` in
-    /// sch_api.c).
+    /// Whether it has a size table (`stab`), which every change without one removes (`qdisc_change`
+    /// in sch_api.c).
     pub stab: bool,
 }
 
 /// Why the kernel refuses a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The number of the error.
+    /// Number of the error.
     pub errno: i32,
-    /// What the kernel says beside it.
+    /// The kernel's explanation; empty if there is none.
     said: String,
 }
 
 impl Refusal {
-    /// The device, discipline or class is not there any more.
+    /// Whether the device, discipline or class no longer exists.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno, libc::ENODEV | libc::ENOENT)
     }
 
-    /// In one line.
+    /// The error message; `what` is the name of the queue.
     pub fn explain(&self, what: &str) -> Error {
         let reason = host::reason(&io::Error::from_raw_os_error(self.errno));
         let said = match self.said.as_str() {
@@ -79,17 +79,17 @@ pub struct RtnlWriter {
     fd: OwnedFd,
     port: u32,
     sequence: u32,
-    /// Messages that are not sent yet, and how many.
+    /// Messages that have not been sent, and their number.
     batch: Vec<u8>,
     count: u32,
     buffer: Vec<u8>,
 }
 
 impl RtnlWriter {
-    /// Opens it.
+    /// Opens the socket.
     ///
     /// # Errors
-    /// If the system refuses a socket.
+    /// If the system refuses the socket.
     pub fn new() -> io::Result<Self> {
         let fd = sys::rtnetlink()?;
         let port = sys::netlink_port(fd.as_fd())?;
@@ -103,7 +103,7 @@ impl RtnlWriter {
         })
     }
 
-    /// What notifications of these changes name.
+    /// Netlink port, which notifications of these changes carry.
     pub fn port(&self) -> u32 {
         self.port
     }
@@ -120,10 +120,10 @@ impl RtnlWriter {
         message(&mut self.batch, request, ACK, self.sequence);
     }
 
-    /// Sends the batch; what became of each change, in their order.
+    /// Sends the batch; returns the outcome of each change, in order.
     ///
     /// # Errors
-    /// If the kernel cannot be asked or does not answer.
+    /// If the messages cannot be sent, or the kernel does not answer.
     pub fn send(&mut self) -> io::Result<Vec<Result<(), Refusal>>> {
         let count = std::mem::take(&mut self.count);
         if count == 0 {
@@ -191,19 +191,19 @@ impl AsFd for RtnlWriter {
 /// A message about a discipline, a class or a filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is to be done (RTM_*).
+    /// Type of message (RTM_*).
     pub what: u16,
-    /// Flags beside those that every request has.
+    /// Further flags (NLM_F_*).
     pub flags: u16,
-    /// Device, handle, parent and what struct tcmsg has behind it.
+    /// Device, handle, parent and the last field of struct tcmsg.
     pub place: [u32; 4],
-    /// The kind of discipline or filter.
+    /// Kind of the discipline or filter.
     pub kind: &'a str,
-    /// The type of the attribute with its options, and these.
+    /// Type of the attribute with the options, and the options.
     pub options: Option<(u16, &'a [u8])>,
 }
 
-/// The change of a discipline or class: without NLM_F_CREATE it never makes anything.
+/// A request that changes a discipline or class. Without NLM_F_CREATE it never makes one.
 pub fn change<'a>(found: &'a QdiscState, options: &'a [u8]) -> Request<'a> {
     let Key {
         device,
@@ -211,7 +211,7 @@ pub fn change<'a>(found: &'a QdiscState, options: &'a [u8]) -> Request<'a> {
         handle,
         parent,
     } = found.key;
-    // FIFOs have a structure there, all others attributes.
+    // The options of FIFOs are a structure, those of all others are attributes.
     let nested = match found.kind.as_str() {
         "pfifo" | "bfifo" => 0,
         _ => NESTED,
@@ -225,7 +225,7 @@ pub fn change<'a>(found: &'a QdiscState, options: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// Messages that need no acknowledgement.
+/// Messages that the kernel does not acknowledge.
 pub fn unanswered<'a>(requests: impl IntoIterator<Item = Request<'a>>) -> Vec<u8> {
     let mut out = Vec::new();
     for request in requests {

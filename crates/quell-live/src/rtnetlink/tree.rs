@@ -1,4 +1,5 @@
-//! Which disciplines or classes of a device are steered.
+//! Selects the disciplines or classes of a device that are steered, and evaluates their positions
+//! in the tree.
 
 use std::io;
 
@@ -11,24 +12,23 @@ use crate::rtnetlink::request::QdiscState;
 use crate::system::host;
 use crate::system::watchdog::MAX_LOOPS;
 
-/// A place on a device, as `tc` writes it.
+/// A place in a device's tree: a handle, or root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub u32);
 
 impl Place {
-    /// The handle of the discipline that a class belongs to; None for the root and for a
-    /// discipline.
+    /// Handle of the discipline to which a class belongs; `None` for the root and for a discipline.
     pub fn discipline(self) -> Option<u32> {
         let class = self.0 & 0xffff != 0 && self != Self(u32::MAX);
         class.then_some(self.0 & 0xffff_0000)
     }
 
-    /// Whether a word is a place rather than the beginning of a controller's words.
+    /// Whether a word is a place and not the first of a controller's words.
     pub fn is(word: &str) -> bool {
         word == "root" || word.contains(':')
     }
 
-    /// Reads `root`, `1:10` or `1:`.
+    /// Parses `root`, `1:10` or `1:`.
     ///
     /// # Errors
     /// If it is none of them.
@@ -54,7 +54,7 @@ impl Place {
 /// All disciplines and classes of a device.
 ///
 /// # Errors
-/// If the kernel cannot be asked.
+/// If the kernel refuses the request.
 pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<QdiscState>> {
     dump::whole(|| listed(dump, device))
 }
@@ -77,10 +77,10 @@ fn listed(dump: &mut Dump, device: u32) -> io::Result<Vec<QdiscState>> {
     Ok(rows)
 }
 
-/// What is at this place and has these knobs; of `mq`, all its children.
+/// The queue at this place, with its kind; for `mq` all its children.
 ///
 /// # Errors
-/// If there is nothing, or it cannot be changed.
+/// If there is none, or these knobs of it cannot be changed.
 pub fn choose(
     rows: &[QdiscState],
     dev: &str,
@@ -131,13 +131,13 @@ pub fn choose(
     checked.collect()
 }
 
-/// What holds no packets.
+/// Kinds that hold no packets.
 const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
 /// Kinds whose classes are queues, or have queues below them.
 const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
 
-/// Whether all packets of a device pass through this queue: clsact does not know to which queue a
-/// packet will go.
+/// Checks that all packets of a device pass through this queue, since at clsact it is unknown to
+/// which queue a packet will go.
 fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error> {
     let is_leaf = |row: &&QdiscState| {
         let (key, class) = (row.key, row.key.class);
@@ -164,7 +164,7 @@ fn alone(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Result<(), Error
     Err(error.remedy("leave the place out: all queues of the interface are then one"))
 }
 
-/// As in `pfifo 10: at 1:10`.
+/// Name for messages, as in `pfifo 10: at 1:10`.
 pub fn describe(row: &QdiscState) -> String {
     let Key { handle, parent, .. } = row.key;
     match row.key.class {
@@ -224,18 +224,18 @@ fn check(
     Ok(kind)
 }
 
-/// Disciplines whose limit the kernel sets with each change of a tbf above them (`fifo_set_limit`
-/// in sch_fifo.c).
+/// Disciplines whose limit the kernel sets at each change of a tbf above them (`fifo_set_limit` in
+/// sch_fifo.c).
 const FIFOS: [&str; 3] = ["pfifo", "bfifo", "pfifo_head_drop"];
 
-/// The limit of a discipline, if each change of this one sets it, too.
+/// The limit of the discipline `key`, if each change of `found` sets it, too.
 pub fn limit_below(found: &QdiscState, key: Key, kind: &str, options: &[u8]) -> Option<u64> {
     let is_below = key.parent != ROOT && key.parent >> 16 == found.key.handle >> 16;
     let follows = found.kind == "tbf" && FIFOS.contains(&kind);
     (follows && is_below && !key.class).then(|| u32_at(options, 0).into())
 }
 
-/// A discipline that would lose its limit with each change of this one.
+/// A discipline whose own limit each change of `found` would overwrite.
 pub fn overwritten<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<&'a QdiscState> {
     let limit = Kind::find(&found.kind, false)?.read(&found.options, Knob::Limit)?;
     let has_other = |row: &&QdiscState| {
@@ -245,7 +245,7 @@ pub fn overwritten<'a>(rows: &'a [QdiscState], found: &QdiscState) -> Option<&'a
     rows.iter().find(has_other)
 }
 
-/// The command that puts something there that can be steered.
+/// The remedy: a command that puts a discipline there that can be steered.
 fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     let at = match row.key.parent {
         ROOT => "root".to_owned(),
@@ -259,8 +259,7 @@ fn replace(row: &QdiscState, dev: &str, knobs: &[Knob]) -> String {
     format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
 }
 
-/// What is directly above a discipline or a class: a tbf, a class, or the discipline that it is one
-/// of or below.
+/// The discipline or class directly above a discipline or a class.
 fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState> {
     let Key { handle, parent, .. } = row.key;
     if !row.key.class && parent == ROOT {
@@ -271,14 +270,14 @@ fn above<'a>(rows: &'a [QdiscState], row: &QdiscState) -> Option<&'a QdiscState>
     let discipline =
         |other: &&QdiscState| !other.key.class && other.key.handle >> 16 == major >> 16;
     let others = || rows.iter().filter(|other| other.key != row.key);
-    // Not the class of a tbf, which has no options.
+    // The tbf itself and not its class, which has no options.
     let tbf = others().find(|other| discipline(other) && other.kind == "tbf");
     tbf.or_else(|| others().find(class))
         .or_else(|| others().find(discipline))
 }
 
-/// The most that a queue, or what is above it, lets through, bit/s, and which that is: a `ceil` of
-/// htb, the rate of a tbf, the peak rate of a tbf that is steered.
+/// The lowest limit of a queue's rate, bit/s, and the discipline or class that sets it: an htb
+/// `ceil` or the rate of a tbf above the queue, or the queue's own peak rate if it is a tbf.
 pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'a QdiscState)> {
     let passes = |row: &QdiscState| match (row.kind.as_str(), row.key.class) {
         ("htb", true) => ceil_of_htb(&row.options),
@@ -286,7 +285,8 @@ pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'
         _ => None,
     };
     let all = std::iter::successors(above(rows, found), |row| above(rows, row));
-    // What the kernel lists is a tree, but not all of it need be of one instant.
+    // The kernel lists a tree, but its entries may be of different instants, so that a cycle is
+    // possible.
     let each = all
         .take(rows.len())
         .filter_map(|row| Some((passes(row)?, row)));
@@ -297,7 +297,7 @@ pub fn cap<'a>(rows: &'a [QdiscState], found: &'a QdiscState) -> Option<(u64, &'
         .min_by_key(|(bits, _)| *bits)
 }
 
-/// A class and all classes below it, by their handles; none of a discipline.
+/// Handles of a class and all classes below it; empty for a discipline.
 pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
     let mut handles = Vec::new();
     if found.key.class {
@@ -318,8 +318,8 @@ pub fn classes(rows: &[QdiscState], found: &QdiscState) -> Vec<u32> {
     handles
 }
 
-/// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it,
-/// its device's; bit/s.
+/// The rate of a queue, bit/s, if one is known: its own, else that of the discipline or class above
+/// it, else the device's speed.
 pub fn rate(rows: &[QdiscState], found: &QdiscState, dev: &str) -> Option<u64> {
     let own = |row: &QdiscState| {
         let kind = Kind::find(&row.kind, row.key.class)?;

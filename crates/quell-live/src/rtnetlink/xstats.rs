@@ -1,30 +1,30 @@
-//! What each kind of discipline reports of itself (`TCA_STATS_APP`): tables of fields, read from
-//! bytes. Names are the kernel's (linux/pkt_sched.h); a time's name ends in its unit. A kernel that
-//! knows fewer fields sends fewer; further ones are skipped.
+//! Kind-specific statistics of disciplines (`TCA_STATS_APP`), parsed by tables of fields. Names are
+//! the kernel's (linux/pkt_sched.h); the name of a time ends in its unit. Older kernels send fewer
+//! fields; unknown ones are skipped.
 
 use super::message::attributes;
 
-/// A field's number.
+/// Value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// A count, bytes, nanoseconds ...
+    /// An unsigned number: a count, bytes, a time.
     Count(u64),
-    /// One that may be negative.
+    /// A signed number.
     Signed(i64),
     /// A probability, 0 to 1.
     Share(f64),
 }
 
-/// How a field lies in memory.
+/// Encoding of a field.
 #[derive(Clone, Copy)]
 enum Form {
     U32,
     I32,
     U64,
     I64,
-    /// A probability, 1 being the largest number of 32 bits.
+    /// A probability; 1 is the largest 32-bit number.
     Share32,
-    /// A probability, 1 being the largest number of 64 bits.
+    /// A probability; 1 is the largest 64-bit number.
     Share64,
 }
 use Form::{I32, I64, Share32, Share64, U32, U64};
@@ -61,7 +61,8 @@ const FQ_CODEL_FLOW: &Fields = &[
     ("dropping", U32),
     ("drop_next_us", I32),
 ];
-/// The type that precedes the fields of fq_codel: 0 of the discipline, 1 of a flow.
+/// Size of the type that precedes the fields of fq_codel, bytes; the type is 0 for the discipline,
+/// 1 for a flow.
 const FQ_CODEL_TYPE: usize = 4;
 const PIE: &Fields = &[
     ("prob", Share64),
@@ -171,8 +172,8 @@ const DRR_CLASS: &Fields = &[("deficit", U32)];
 const QFQ_CLASS: &Fields = &[("weight", U32), ("lmax", U32)];
 const SFQ_FLOW: &Fields = &[("allot", I32)];
 
-/// Attributes of cake (TCA_CAKE_STATS_*): number, name, form. 10 are the tins; 11 and further are a
-/// flow's.
+/// Attributes of cake (TCA_CAKE_STATS_*): number, name, encoding. 10 has the tins; from 11 on they
+/// are a flow's.
 const CAKE: &[(u16, &str, Form)] = &[
     (2, "capacity_estimate_bytes_per_s", U64),
     (3, "memory_limit", U32),
@@ -217,14 +218,14 @@ const CAKE_TIN: &[(u16, &str, Form)] = &[
     (24, "max_skblen", U32),
     (25, "flow_quantum", U32),
 ];
-/// TC_CAKE_MAX_TINS: the most that a kernel sends.
+/// TC_CAKE_MAX_TINS: most tins that a kernel sends.
 const TINS: u16 = 8;
 
-/// Receives fields: the tin (of cake, from 0), a name, a number.
+/// Receives fields: tin (only of cake, from 0), name and value.
 pub type Each<'a> = &'a mut dyn FnMut(Option<u16>, &'static str, Value);
 
-/// Reads what a discipline (or, with `class`, one of its classes) of this kind reports of itself.
-/// Of a kind without a table here: nothing.
+/// Parses the statistics of a discipline (or, with `class`, of one of its classes) of this kind.
+/// For a kind without a table it does nothing.
 pub fn each(kind: &str, class: bool, bytes: &[u8], each: Each<'_>) {
     let fields = match (kind, class) {
         ("codel", false) => CODEL,
@@ -253,7 +254,7 @@ pub fn each(kind: &str, class: bool, bytes: &[u8], each: Each<'_>) {
     structure(fields, bytes, each);
 }
 
-/// The fields of a structure, one after the other, as far as it goes.
+/// Parses the consecutive fields of a structure, as far as it extends.
 fn structure(fields: &Fields, mut bytes: &[u8], each: Each<'_>) {
     for (name, form) in fields {
         let Some((value, size)) = number(*form, bytes) else {
@@ -293,7 +294,7 @@ fn entry(
     value: &[u8],
     each: Each<'_>,
 ) {
-    // In the order of their numbers.
+    // The table is sorted by number.
     if let Ok(at) = known.binary_search_by_key(&kind, |(number, _, _)| *number) {
         let (_, name, form) = known[at];
         if let Some((value, _)) = number(form, value) {
@@ -302,7 +303,7 @@ fn entry(
     }
 }
 
-/// A number at the beginning of bytes, and its size.
+/// The number at the beginning of `bytes`, and its size.
 fn number(form: Form, bytes: &[u8]) -> Option<(Value, usize)> {
     let four = || bytes.first_chunk().copied();
     let eight = || bytes.first_chunk().copied();

@@ -11,7 +11,7 @@ use super::{frame, host, sys};
 /// Checks that this thread has a capability that a command needs.
 ///
 /// # Errors
-/// If it has not.
+/// If the capability is missing.
 pub fn need(command: &str, bit: u32) -> Result<(), Error> {
     if sys::capable(&[bit]) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! The few system calls that the standard library lacks, each behind a safe function.
 //!
-//! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no
+//! Those that `init` calls between `clone` and `exec` only make system calls: no allocation, no
 //! locks.
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use quell_qdisc::num;
 
-/// The number of the last system call's error.
+/// The errno of the last system call.
 pub fn errno() -> c_int {
     // SAFETY: the address of this thread's errno is always valid.
     unsafe { *libc::__errno_location() }
@@ -26,19 +26,19 @@ fn check(result: c_int) -> io::Result<c_int> {
     Ok(result)
 }
 
-/// Owns what a system call just opened.
+/// Takes ownership of a descriptor that a system call has just returned.
 fn owned(fd: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: a descriptor that the kernel gave out a moment ago has no other owner.
+    // SAFETY: a descriptor that the kernel has just returned has no other owner.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens a file; closed on exec.
+/// Opens a file, with O_CLOEXEC.
 pub fn open(path: &CStr, flags: c_int) -> io::Result<OwnedFd> {
     // SAFETY: `path` ends in a NUL.
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
 }
 
-/// Opens a file in a folder; closed on exec. `mode` is that of a file that it creates.
+/// Opens a file in a folder, with O_CLOEXEC. `mode` is that of a newly created file.
 pub fn open_at(
     folder: BorrowedFd<'_>,
     name: &CStr,
@@ -50,7 +50,7 @@ pub fn open_at(
     owned(unsafe { libc::openat(fd, name.as_ptr(), flags, mode) })
 }
 
-/// Runs `make` with this file mode creation mask, which all threads share meanwhile.
+/// Runs `make` with this umask, which applies to all threads meanwhile.
 pub fn with_umask<T>(mask: u32, make: impl FnOnce() -> T) -> T {
     // SAFETY: no pointers, no errors.
     let before = unsafe { libc::umask(mask as libc::mode_t) };
@@ -79,14 +79,15 @@ pub fn socket(family: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
 }
 
-/// An `ioctl` that reads from or writes to `argument`. C libraries differ in the type of a request.
+/// An `ioctl` that reads from or writes to `argument`. The type of a request differs between C
+/// libraries.
 ///
 /// # Safety
 /// `argument` must be the type that `request` is defined with.
 pub unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<()> {
     #[allow(clippy::cast_possible_truncation, reason = "requests have 32 bits")]
     let request = request as libc::Ioctl;
-    // SAFETY: the caller vouches for the type; the pointer is valid for the call.
+    // SAFETY: the caller ensures the type; the pointer is valid for the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) })?;
     Ok(())
 }
@@ -98,7 +99,7 @@ pub fn ioctl_number(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u32) -> 
     Ok(())
 }
 
-/// Sends one message to the kernel's routing netlink, without waiting for an answer.
+/// Sends a message to the kernel by rtnetlink, without waiting for an answer.
 pub fn netlink(message: &[u32]) {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers; then a buffer that is valid for its length.
@@ -110,15 +111,15 @@ pub fn netlink(message: &[u32]) {
     }
 }
 
-/// A socket for requests to the kernel's routing netlink, without blocking.
+/// A nonblocking rtnetlink socket for requests.
 pub fn rtnetlink() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
     owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
 }
 
-/// Gives a socket of netlink its port, which its requests and what they notify others of carry, and
-/// has errors explained (NETLINK_EXT_ACK) where the kernel can.
+/// Binds a netlink socket and returns its port, which its requests and the notifications about them
+/// carry. Enables explanations of errors (NETLINK_EXT_ACK), if the kernel has them.
 pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures
     // outlive the calls.
@@ -137,7 +138,7 @@ pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Columns and rows of a terminal; None for anything else.
+/// Columns and rows of a terminal; `None` for other files.
 pub fn terminal_size(fd: BorrowedFd<'_>) -> Option<(usize, usize)> {
     let mut size = libc::winsize {
         ws_row: 0,
@@ -150,7 +151,7 @@ pub fn terminal_size(fd: BorrowedFd<'_>) -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Has the kernel list all IPv4 routes, of all its tables: each a message.
+/// Lists the IPv4 routes of all tables; `each` gets a message for each.
 pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
@@ -186,24 +187,24 @@ pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// A netlink socket to netfilter that does not block and keeps `room` bytes for us; what finds no
-/// room there is told to the kernel only, not to us.
+/// A nonblocking netlink socket to netfilter with a receive buffer of `room` bytes. If the buffer
+/// is full, only the kernel is notified, not this process (NETLINK_NO_ENOBUFS).
 pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
     let fd = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
     let forced = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room);
-    // In a user namespace the force is missing, and the system's own limit holds.
+    // SO_RCVBUFFORCE is not allowed in a user namespace; then the system's limit applies.
     forced.or_else(|_| set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, room))?;
     set_option(&fd, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
     Ok(fd)
 }
 
-/// A netlink socket that gets the notifications of groups, without blocking.
+/// A nonblocking netlink socket that gets the notifications of these groups.
 pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call.
-    // Without an address of its own a socket gets nothing.
+    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. An
+    // unbound socket gets no notifications.
     let fd = unsafe {
         let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
@@ -223,8 +224,7 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Has the kernel keep those messages from a netlink socket that came of requests of the socket
-/// with this port.
+/// Filters notifications about requests of the socket with this port out of a netlink socket.
 pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     let step = |code: u32, no: u8, value: u32| libc::sock_filter {
         code: num::low_u16(code.into()),
@@ -232,8 +232,8 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
         jf: no,
         k: value,
     };
-    // struct nlmsghdr has the port at byte 12, in the byte order of this machine; the filter reads
-    // that of the network.
+    // struct nlmsghdr has the port at byte 12, in this machine's byte order; the filter reads in
+    // network byte order.
     let mut program = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
         step(
@@ -288,16 +288,16 @@ fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Resu
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
-/// 32 random bits from the operating system; None if it has none.
+/// 32 random bits from the operating system; `None` if it gives none.
 pub fn random() -> Option<u32> {
     let mut bytes = [0; 4];
-    // SAFETY: the kernel writes so many bytes at most.
+    // SAFETY: the kernel writes at most `bytes.len()` bytes.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     (got == bytes.len().cast_signed()).then(|| u32::from_ne_bytes(bytes))
 }
 
-/// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its
-/// packets leave by `device` if there is one, with this priority.
+/// A nonblocking raw ICMP socket that only gets answers to echo and timestamp requests. Its packets
+/// leave by `device`, if given, with this priority (SO_PRIORITY).
 pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedFd> {
     let (family, protocol) = match six {
         true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
@@ -306,8 +306,8 @@ pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedF
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers.
     let fd = owned(unsafe { libc::socket(family, kind, protocol) })?;
-    // ICMP_FILTER (linux/icmp.h) and ICMP6_FILTER (RFC 3542): the types whose bits are set do not
-    // come.
+    // ICMP_FILTER (linux/icmp.h) and ICMP6_FILTER (RFC 3542): types whose bits are set are filtered
+    // out.
     const FILTER: c_int = 1;
     let mut blocked = [u32::MAX; 8];
     let (level, words) = match six {
@@ -352,8 +352,8 @@ pub fn receive_bytes(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize>
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// A packet of a tap: how long it is (its beginning is in `buffer`), its kind (`PACKET_OUTGOING`
-/// and so on), its protocol.
+/// Receives a packet from a [`tap`]; `buffer` gets its beginning. Returns its length, its type
+/// (`PACKET_OUTGOING` and so on) and its protocol.
 pub fn receive_copy(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, u8, u16)> {
     // SAFETY: zero is a valid sockaddr_ll; the kernel fills buffers that are valid for their
     // lengths.
@@ -382,21 +382,21 @@ pub fn send_bytes(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes what a descriptor takes at once.
+/// Writes as much as a descriptor accepts at once.
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the bytes are valid for their length.
     let n = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads what a descriptor has; 0 at its end.
+/// Reads from a descriptor; 0 at the end.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let n = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Deletes a file; makes a system call only.
+/// Deletes a file; only makes a system call.
 pub fn unlink(path: &CStr) {
     // SAFETY: `path` ends in a NUL.
     unsafe { libc::unlinkat(libc::AT_FDCWD, path.as_ptr(), 0) };
@@ -412,7 +412,8 @@ pub fn write_file(path: &CStr, text: &[u8]) -> bool {
     n == text.len().cast_signed()
 }
 
-/// Reads the beginning of the file at `path` into `buffer`; how much, 0 if it cannot be read.
+/// Reads the beginning of the file at `path` into `buffer`; returns how many bytes, 0 if it cannot
+/// be read.
 pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
     let Ok(file) = open(path, libc::O_RDONLY) else {
         return 0;
@@ -430,7 +431,7 @@ pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
     filled
 }
 
-/// A pair of connected sockets that keep messages apart.
+/// A pair of connected sockets that preserve message boundaries.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut pair = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -445,7 +446,7 @@ struct Control([u8; CONTROL as usize]);
 
 const CONTROL: u8 = 64;
 
-/// Sends a message, and with it a descriptor.
+/// Sends a message, optionally with a descriptor.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Result<()> {
     let mut part = libc::iovec {
         iov_base: message.as_ptr().cast_mut().cast(),
@@ -474,7 +475,8 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Re
     }
 }
 
-/// Receives a message (0 bytes: the other end is closed) and the descriptor that came with it.
+/// Receives a message (0 bytes: the other end is closed), and the descriptor in it, if there is
+/// one.
 pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut part = libc::iovec {
         iov_base: message.as_mut_ptr().cast(),
@@ -482,7 +484,7 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
     };
     let mut control = Control([0; CONTROL as usize]);
     // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a
-    // descriptor that it hands over has no other owner.
+    // received descriptor has no other owner.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -516,7 +518,7 @@ pub fn any_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration)
     poll(&mut fds.map(|fd| polled(fd, false)), timeout)
 }
 
-/// Waits until one of them can be read or `timeout` is over; which can.
+/// Waits until one of them can be read or `timeout` is over; returns which can.
 pub fn which_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     timeout: Duration,
@@ -531,7 +533,8 @@ pub fn which_readable<const N: usize>(
     polls.map(|polled| polled.revents != 0)
 }
 
-/// Waits until one of them can be read, or written to where it says so, or `timeout` is over.
+/// Waits until one of them can be read (or written, if its flag is true) or `timeout` is over; true
+/// if one can.
 pub fn any_ready(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) -> bool {
     let mut polls: Vec<_> = fds.iter().map(|(fd, write)| polled(*fd, *write)).collect();
     poll(&mut polls, timeout)
@@ -555,7 +558,7 @@ fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> bool {
     unsafe { libc::ppoll(polls.as_mut_ptr(), count, &time, std::ptr::null()) > 0 }
 }
 
-/// Accepts a connection to a listening socket, without blocking now or later.
+/// Accepts a connection at a listening socket; the new socket is nonblocking.
 pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let null = std::ptr::null_mut();
@@ -563,8 +566,8 @@ pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     owned(unsafe { libc::accept4(fd.as_raw_fd(), null, null.cast(), flags) })
 }
 
-/// Writes to a connection what it takes without blocking; how much. One that is closed is an error,
-/// not a signal.
+/// Writes to a connection without blocking; returns how many bytes. A closed connection is an error
+/// and causes no signal.
 pub fn write_socket(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the buffer is valid for its length.
@@ -572,7 +575,7 @@ pub fn write_socket(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether this thread may do what `bits` say: capabilities in effect.
+/// Whether this thread has these capabilities (effective set).
 pub fn capable(bits: &[u32]) -> bool {
     let mut data = [0u32; 6];
     capget(&mut data);
@@ -580,18 +583,18 @@ pub fn capable(bits: &[u32]) -> bool {
         .all(|bit| data[3 * (*bit as usize / 32)] >> (bit % 32) & 1 == 1)
 }
 
-/// `_LINUX_CAPABILITY_VERSION_3`, the calling thread.
+/// `_LINUX_CAPABILITY_VERSION_3`, and 0 for the calling thread.
 const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
 
-/// Capabilities in the kernel's layout: effective, permitted, inheritable of bits 0 to 31, then of
-/// 32 to 63.
+/// Reads the capabilities in the kernel's layout: effective, permitted and inheritable of bits 0 to
+/// 31, then of 32 to 63.
 fn capget(data: &mut [u32; 6]) {
     let mut header = CAPABILITY_HEADER;
     // SAFETY: version 3 has a header of two words and data of six.
     unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()) };
 }
 
-/// Takes all capabilities but these from this thread.
+/// Drops all capabilities of this thread except these.
 pub fn limit_capabilities(bits: &[u32]) {
     let mut data = [0u32; 6];
     capget(&mut data);
@@ -603,21 +606,22 @@ pub fn limit_capabilities(bits: &[u32]) {
         *word &= keep[k / 3];
     }
     let mut header = CAPABILITY_HEADER;
-    // SAFETY: as in `capget`. What is taken from the permitted set leaves the ambient one, too.
+    // SAFETY: as in `capget`. Capabilities dropped from the permitted set leave the ambient set,
+    // too.
     unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()) };
 }
 
-/// Programs that this thread starts from now on have no capabilities but these, whoever's they are.
+/// Limits the capabilities of programs that this thread starts to these, also for setuid programs
+/// (bounding set).
 pub fn bound_capabilities(bits: &[u32]) {
     for bit in (0..64).filter(|bit| !bits.contains(bit)) {
-        // SAFETY: prctl takes numbers here; it fails where there is no such capability, or no right
-        // to drop it.
+        // SAFETY: prctl takes numbers here; it fails if there is no such capability, or it may not
+        // be dropped.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(bit), 0, 0, 0) };
     }
 }
 
-/// Has a filter decide on every system call of this thread from now on. Where the kernel has no
-/// such filters there is none.
+/// Installs a seccomp filter for this thread; no effect if the kernel does not support it.
 pub fn seccomp(program: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
         len: num::index_u16(program.len()),
@@ -632,7 +636,7 @@ pub fn seccomp(program: &mut [libc::sock_filter]) {
     }
 }
 
-/// Lets what is executed next keep these capabilities (capabilities(7): ambient).
+/// Makes the next executed program keep these capabilities (ambient set, capabilities(7)).
 pub fn keep_capabilities(bits: &[u32]) -> bool {
     let mut data = [0u32; 6];
     capget(&mut data);
@@ -650,17 +654,17 @@ pub fn keep_capabilities(bits: &[u32]) -> bool {
     }
 }
 
-/// The user and group that this process acts as.
+/// The effective user and group of this process.
 pub fn identity() -> (u32, u32) {
     // SAFETY: no arguments, no errors.
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is
-/// real-time.
+/// Gives this thread real-time priority and exact timers, as far as allowed; returns whether it has
+/// real-time priority.
 pub fn be_punctual(priority: c_int) -> bool {
     // SAFETY: zero is a valid sched_param, which outlives the call; prctl takes numbers here. The
-    // system call itself: the function of musl's C library fails always.
+    // system call is made directly, since musl's function always fails.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0);
         let mut param: libc::sched_param = std::mem::zeroed();
@@ -670,7 +674,7 @@ pub fn be_punctual(priority: c_int) -> bool {
     }
 }
 
-/// The processors that this process may use, by their numbers.
+/// Numbers of the CPUs that this process may use.
 pub fn processors() -> Vec<usize> {
     // SAFETY: zero is a valid set, filled by the kernel for its size; numbers below CPU_SETSIZE lie
     // within it.
@@ -682,7 +686,7 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
-/// Pins this thread to one processor. No effect if that is offline by now.
+/// Pins this thread to a CPU. No effect if that is offline by now.
 pub fn pin(cpu: usize) {
     // SAFETY: zero is a valid set, which outlives the call; the number comes from `processors`.
     unsafe {
@@ -710,7 +714,7 @@ pub fn kill(pid: c_int, signal: c_int) -> bool {
     unsafe { libc::kill(pid, signal) == 0 }
 }
 
-/// Has the kernel kill the program when the thread that starts it ends.
+/// Makes the kernel kill the program when the thread that starts it ends.
 pub fn end_with_parent(command: &mut Command) {
     let parent = std::process::id().cast_signed();
     let prepare = move || {
@@ -728,7 +732,7 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Waits for the end of a child; None if there is none.
+/// Waits for the end of a child; `None` if there is none.
 pub fn reap(pid: c_int) -> Option<c_int> {
     let mut status = 0;
     // SAFETY: `status` outlives the call.
@@ -738,8 +742,7 @@ pub fn reap(pid: c_int) -> Option<c_int> {
     }
 }
 
-/// Makes this process' group the terminal's foreground one again, where standard input is a
-/// terminal.
+/// Makes this process group the terminal's foreground group again, if standard input is a terminal.
 pub fn take_terminal_back() {
     // SAFETY: signal dispositions are restored to what they were; no pointers besides.
     unsafe {
@@ -755,7 +758,7 @@ pub fn take_terminal_back() {
 pub fn interfaces() -> io::Result<Vec<(String, u32, u32)>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs; addresses are
-    // read as what their family says.
+    // read according to their family.
     unsafe {
         check(libc::getifaddrs(&mut list))?;
         let mut found = Vec::new();
@@ -776,7 +779,7 @@ pub fn interfaces() -> io::Result<Vec<(String, u32, u32)>> {
     }
 }
 
-/// Copies memory into a fixed-size field, cut to what fits with a NUL behind it.
+/// Copies a name into a fixed-size field, truncated to fit with its NUL.
 pub fn copy_name(field: &mut [libc::c_char], name: &CStr) {
     let bytes = name.to_bytes();
     let fits = bytes.len().min(field.len() - 1);
@@ -786,7 +789,7 @@ pub fn copy_name(field: &mut [libc::c_char], name: &CStr) {
     field[fits] = 0;
 }
 
-/// A pointer for an `ioctl`'s structure.
+/// A mutable pointer to a string for an `ioctl`'s structure.
 pub fn pointer(name: &CStr) -> *mut c_void {
     name.as_ptr().cast_mut().cast()
 }

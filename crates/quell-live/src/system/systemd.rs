@@ -1,13 +1,14 @@
-//! What systemd is told (sd_notify(3)): that all runs, and again and again that it still does.
+//! Notifications to systemd (sd_notify(3)): that the service is ready, and repeatedly that it still
+//! runs.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// systemd's socket, where it started us.
+/// systemd's notification socket, if systemd started this process.
 pub struct Systemd(Option<(UnixDatagram, SocketAddr)>);
 
 impl Systemd {
-    /// Connected, where NOTIFY_SOCKET says where.
+    /// The socket in NOTIFY_SOCKET, if that is set.
     pub fn new() -> Self {
         let path = std::env::var("NOTIFY_SOCKET").unwrap_or_default();
         let address = match path.strip_prefix('@') {
@@ -19,7 +20,7 @@ impl Systemd {
         Self(both.map(|(address, socket)| (socket, address)))
     }
 
-    /// Says it; where systemd is not there or does not take it, nothing happens.
+    /// Sends a notification; errors are ignored.
     pub fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.0 {
             let _ = socket.set_nonblocking(true);

@@ -1,13 +1,14 @@
-//! Lets packets pass when a loop stalls: stopped (SIGSTOP, a debugger), hung, or without a
-//! processor.
+//! Lets packets pass when a loop stalls: it is stopped (SIGSTOP, a debugger), hangs, or gets no CPU
+//! time.
 //!
-//! It is a process of its own, forked before there are threads: nothing that stops `quell live`
-//! stops it. Each loop counts its turns in memory that both see. Where a count stays the same for
-//! [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that case to a
-//! copy of the backend's socket. Of `quell live` it dies with the process that it watches, however
-//! that ends, so that its copies of sockets keep no packet queue open. Of `quell steer` it outlives
-//! it, and writes what is prepared then, too: what restores the knobs. What it has written for a
-//! stalled loop is not written again at the end: an administrator may have changed the knob since.
+//! It is a separate process, forked before there are threads, so that nothing that stops
+//! `quell live` stops it. Each loop counts its turns in shared memory. If a count stays the same
+//! for [`STUCK_TIMEOUT`], the watchdog writes the message that the loop's backend has prepared to a
+//! copy of the backend's socket. The watchdog of `quell live` dies with the watched process, so
+//! that its copies of sockets keep no packet queue open. That of `quell steer` outlives the watched
+//! process and then writes the prepared messages, too, which restore the knobs. A message that was
+//! written for a stalled loop is not written again at the end, since an administrator may have
+//! changed the knob since.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -24,18 +25,18 @@ use quell_qdisc::num;
 
 use super::{host, sandbox, sys};
 
-/// How often the watchdog looks.
+/// Interval of the watchdog's checks.
 const TICK: Duration = Duration::from_millis(50);
-/// Looks without a turn of the loop after which packets are let through.
+/// Checks without a turn of the loop after which packets are let through.
 const TICKS: u32 = 5;
-/// How long a loop may make no turn before its packets are let through.
+/// Time without a turn of the loop after which its packets are let through.
 pub const STUCK_TIMEOUT: Duration = TICK.saturating_mul(TICKS);
 /// Most loops.
 pub const MAX_LOOPS: usize = 64;
-/// Most bytes that are prepared for a loop.
+/// Longest message of a loop, bytes.
 const BYTES: usize = 128;
 
-// What becomes of a loop's packets; only the watchdog leaves RUNS, only the loop goes back to it.
+// States of a loop. Only the watchdog leaves RUNS, only the loop returns to it.
 const RUNS: u32 = 0;
 const OPENING: u32 = 1;
 const OPEN: u32 = 2;
@@ -45,11 +46,11 @@ const OPEN: u32 = 2;
 struct LoopState {
     turns: AtomicU32,
     state: AtomicU32,
-    /// Takes the place of the last four bytes of what is written.
+    /// Replaces the last four bytes of the message.
     tail: AtomicU32,
 }
 
-/// Memory that both processes see.
+/// The shared memory of both processes.
 struct Shared(*mut LoopState);
 
 // SAFETY: it holds atomics only.
@@ -64,7 +65,7 @@ impl Shared {
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
         let length = MAX_LOOPS * size_of::<LoopState>();
-        // SAFETY: a new mapping, wherever the kernel likes; it begins as zeros, which are valid.
+        // SAFETY: a new mapping, wherever the kernel likes; it is zeroed, which is valid.
         match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             at => Ok(Self(at.cast())),
@@ -84,7 +85,7 @@ impl Drop for Shared {
     }
 }
 
-/// Tells the watchdog that a loop runs.
+/// A loop's handle with which it tells the watchdog that it runs.
 #[derive(Clone)]
 pub struct Heartbeat {
     shared: Arc<Shared>,
@@ -92,25 +93,25 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reports one more turn of the loop. Returns whether its packets were let through meanwhile,
-    /// so that it has to start again. `tail` replaces the last four bytes of what is written when
-    /// the loop stalls.
+    /// Reports a turn of the loop. Returns whether its packets were let through since the last
+    /// turn, so that it must start again. `tail` replaces the last four bytes of the message that
+    /// is written when the loop stalls.
     pub fn turn(&self, tail: u32) -> bool {
         let seen = self.shared.seen(self.place);
         seen.tail.store(tail, Ordering::Relaxed);
         seen.turns.fetch_add(1, Ordering::Relaxed);
-        // While the watchdog is at it, its last message may still come.
+        // In the state OPENING the watchdog's message may still arrive.
         seen.state
             .compare_exchange(OPEN, RUNS, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether the watchdog has written since the last turn, or does so now.
+    /// Whether the watchdog has written since the last turn, or is writing now.
     pub fn acted(&self) -> bool {
         self.shared.seen(self.place).state.load(Ordering::Acquire) != RUNS
     }
 
-    /// How often the loop has come round.
+    /// Turns that the loop has made.
     pub fn turns(&self) -> u32 {
         self.shared.seen(self.place).turns.load(Ordering::Relaxed)
     }
@@ -126,33 +127,33 @@ struct PreparedMessage {
     bytes: Vec<u8>,
 }
 
-/// What is done when the watched process has ended.
+/// What the watchdog does when the watched process has ended.
 enum ExitAction {
-    /// Nothing: the watchdog ends with it.
+    /// Nothing: the watchdog ends, too.
     End,
-    /// What is prepared for all loops is written, then this file deleted.
+    /// It writes the messages of all loops, then deletes this file.
     Restore(CString),
 }
 
-/// The watchdog's process.
+/// Handle of the watchdog's process.
 pub struct Watchdog {
     shared: Arc<Shared>,
     at_exit: ExitAction,
     socket: OwnedFd,
-    /// None once it has ended: the kernel may give its number to another process.
+    /// `None` once it has ended, since the kernel may reuse the process ID.
     pid: Option<c_int>,
     messages: Vec<PreparedMessage>,
     heartbeats: usize,
 }
 
 impl Watchdog {
-    /// Starts it.
+    /// Starts a watchdog that ends with this process.
     pub fn start() -> Result<Self, Error> {
         Self::with(ExitAction::End)
     }
 
-    /// Starts one that also writes what is prepared if this process ends without [`Self::dismiss`],
-    /// and then deletes a file.
+    /// Starts a watchdog that also writes the messages if this process ends without
+    /// [`Self::dismiss`], and then deletes the file `state`.
     pub fn restoring(state: &Path) -> Result<Self, Error> {
         let path = CString::new(state.as_os_str().as_bytes());
         Self::with(ExitAction::Restore(path.unwrap_or_default()))
@@ -181,7 +182,7 @@ impl Watchdog {
         }
     }
 
-    /// Writes `bytes` to a copy of `fd` when the loop of this heartbeat stalls.
+    /// Makes the watchdog write `bytes` to a copy of `fd` when the loop of this heartbeat stalls.
     pub fn guard(
         &mut self,
         heartbeat: &Heartbeat,
@@ -191,7 +192,8 @@ impl Watchdog {
         self.prepare(num::low_u8(heartbeat.place as u64), fd, bytes)
     }
 
-    /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stalls.
+    /// Makes the watchdog write `bytes` to a copy of `fd` when this process has ended, but not when
+    /// the loop stalls.
     pub fn guard_at_end(
         &mut self,
         heartbeat: &Heartbeat,
@@ -214,7 +216,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Lets go of all sockets: their loops end.
+    /// Makes the watchdog forget all loops and close their sockets.
     pub fn dismiss(&mut self) {
         self.heartbeats = 0;
         for message in self.messages.drain(..) {
@@ -222,8 +224,8 @@ impl Watchdog {
         }
     }
 
-    /// Starts it again where it was killed; whether it was started. Where the system refuses that,
-    /// the next call tries again.
+    /// Starts the watchdog again if it was killed; returns whether it was started. If the system
+    /// refuses, the next call tries again.
     pub fn revive(&mut self) -> bool {
         if self.pid.is_some_and(runs) {
             return false;
@@ -242,7 +244,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // It ends when its socket has no other end any more; a signal makes sure of it.
+        // It ends when its socket is closed at this end; the signal ensures that.
         if let Some(pid) = self.pid {
             sys::kill(pid, libc::SIGKILL);
             sys::reap(pid);
@@ -250,7 +252,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Whether a child runs. One that has ended is reaped: its number is free from then on.
+/// Whether a child runs. One that has ended is reaped, which frees its process ID.
 fn runs(pid: c_int) -> bool {
     let mut status = 0;
     // SAFETY: `status` outlives the call.
@@ -265,7 +267,7 @@ impl PreparedMessage {
     }
 }
 
-/// Forks: the other end of its socket, and its number.
+/// Forks the watchdog; returns this process's end of the socket, and the process ID.
 fn fork(shared: &Shared, at_exit: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
     let (ours, theirs) = sys::socket_pair()?;
     // SAFETY: no pointers.
@@ -279,7 +281,7 @@ fn fork(shared: &Shared, at_exit: &ExitAction) -> io::Result<(OwnedFd, c_int)> {
     }
 }
 
-/// What the process does.
+/// The watchdog's main loop.
 fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: c_int) -> ! {
     alone(socket.as_raw_fd(), at_exit, parent);
     let mut loops: [Option<WatchedLoop>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
@@ -322,17 +324,17 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, at_exit: &ExitAction, parent: 
     }
 }
 
-/// What was written at the end of the watched process.
+/// Result of writing at the end of the watched process.
 enum End {
-    /// All, now or when the loop stalled.
+    /// Everything was written, now or when the loop stalled.
     Written,
-    /// The first message alone.
+    /// Only the first message was written.
     InPart,
-    /// Nothing: an error.
+    /// Nothing was written because of an error.
     Refused,
 }
 
-/// A loop in the watchdog's process.
+/// A loop's state in the watchdog's process.
 struct WatchedLoop {
     fd: OwnedFd,
     bytes: [u8; BYTES],
@@ -356,7 +358,8 @@ impl WatchedLoop {
         }
     }
 
-    /// Counts looks, not seconds: a loop on a machine that was suspended has not stalled.
+    /// Checks for a turn. It counts checks, not seconds, since a loop has not stalled if the
+    /// machine was suspended.
     fn look(&mut self, seen: &LoopState) {
         let turns = seen.turns.load(Ordering::Relaxed);
         if turns != self.turns {
@@ -376,9 +379,9 @@ impl WatchedLoop {
         }
     }
 
-    /// Writes what is not yet written. Of several messages that a loop has prepared for the end,
-    /// the first alone if the loop had stalled: the others are right only where the loop has seen
-    /// what others changed.
+    /// Writes what has not been written. If the loop had stalled, only the first of its messages
+    /// for the end is written: the others are right only if the loop has noticed the changes of
+    /// other programs.
     fn end(&self, seen: &LoopState) -> End {
         if !self.at_end && seen.state.load(Ordering::Acquire) == OPEN {
             return End::Written;
@@ -399,10 +402,9 @@ impl WatchedLoop {
     }
 }
 
-/// Leaves all behind that the fork has brought along.
+/// Detaches from what the fork has inherited: terminal, descriptors, privileges.
 fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
-    // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any
-    // more.
+    // SAFETY: numbers and one string with a NUL; no closed descriptor is used afterwards.
     unsafe {
         if matches!(at_exit, ExitAction::End) {
             let kill = libc::SIGKILL as libc::c_ulong;
@@ -412,7 +414,7 @@ fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
             }
         }
         libc::prctl(libc::PR_SET_NAME, c"quell-watchdog".as_ptr());
-        // Ctrl-Z and Ctrl-C at the terminal are not for it.
+        // A new session, so that Ctrl-Z and Ctrl-C at the terminal do not reach it.
         libc::setsid();
         let (below, above) = (socket.cast_unsigned(), socket.cast_unsigned() + 1);
         if below > 0 {
@@ -420,7 +422,7 @@ fn alone(socket: RawFd, at_exit: &ExitAction, parent: c_int) {
         }
         libc::syscall(libc::SYS_close_range, above, libc::c_uint::MAX, 0);
     }
-    // Before the loops: one that hangs may have a processor of its own.
+    // A higher priority than the loops', since a hanging loop may keep a CPU to itself.
     sys::be_punctual(2);
     sandbox::watchdog();
 }

@@ -1,41 +1,42 @@
-//! What shapers charge for packets beside the bytes that their counters have.
+//! What shapers charge for packets in addition to the bytes in their counters.
 
 use super::{Kind, SPEC, attribute, structure, word};
 use crate::rtnetlink::message::u32_at;
 
-// Of cake: how it charges packets.
+// Attributes of cake for charging packets.
 const CAKE_CELLS: u16 = 4;
 const CAKE_OVERHEAD: u16 = 6;
 const CAKE_RAW: u16 = 12;
 const CAKE_MPU: u16 = 14;
-// In struct tc_ratespec: the low half of the byte is the line's kind, 2 for ATM.
+// Offsets in struct tc_ratespec. The low half of the byte LINK_LAYER is the line's kind, 2 for ATM.
 const LINK_LAYER: usize = 1;
 const OVERHEAD: usize = 2;
 const MPU: usize = 6;
 
-/// What a shaper charges for packets: bytes of the line, of which the counters know nothing.
+/// A shaper's charging of packets: bytes on the line, which the counters do not include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     /// Bytes added to each packet.
     overhead: i64,
-    /// The least of a packet.
+    /// Smallest charge for a packet, bytes.
     mpu: u64,
     cells: Cells,
 }
 
-/// How a line packs bytes.
+/// A line's packing of bytes into cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Cells {
     #[default]
     None,
-    /// 48 bytes in a cell of 53; a packet fills its last one.
+    /// 48 bytes in a cell of 53; the last cell of a packet is padded.
     Atm,
     /// 64 bytes in 65.
     Ptm,
 }
 
 impl Charge {
-    /// What is charged for packets of this many bytes together, as if all were of their mean size.
+    /// Bytes charged for `packets` packets of `bytes` bytes in total, as if all had their mean
+    /// size.
     pub fn of(&self, bytes: u64, packets: u64) -> u64 {
         let Some(packets) = std::num::NonZero::new(packets) else {
             return bytes;
@@ -59,11 +60,10 @@ impl Charge {
 }
 
 impl Kind {
-    /// How it charges packets whose counted bytes have a header of `header` bytes, on a device that
-    /// has one.
+    /// How the kind charges packets whose counted bytes include a link header of `header` bytes.
     pub fn charge(&self, options: &[u8], header: u64) -> Charge {
         match self.name {
-            // `cake_calc_overhead` in sch_cake.c: the overhead is that over the IP packet, unless
+            // `cake_calc_overhead` in sch_cake.c: the overhead is relative to the IP packet, unless
             // it is raw.
             "cake" => {
                 let raw = attribute(options, CAKE_RAW).is_some();
