@@ -29,7 +29,7 @@ pub struct PreviousQdiscs {
     pub rows: Vec<Row>,
 }
 
-/// A discipline.
+/// A configured discipline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {

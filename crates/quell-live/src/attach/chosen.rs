@@ -101,7 +101,7 @@ mod tests {
             let queue = |words: String| Queue::parse(&words).expect("a queue").to_string();
             let other = if ecn { "noecn" } else { "ecn" };
             let said = if ecn { "ecn" } else { "noecn" };
-            // A word that says the default changes nothing.
+            // A word for the default changes nothing.
             assert_eq!(queue(format!("{name} {said}")), queue(name.to_owned()));
             assert_ne!(queue(format!("{name} {other}")), queue(name.to_owned()));
         }

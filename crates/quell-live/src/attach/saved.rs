@@ -112,7 +112,7 @@ impl Saved {
     /// Whether packets are marked (or not) as `said`; always true if nothing is said.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel refuses the request.
     pub fn marks_as(&self, said: Option<bool>) -> io::Result<bool> {
         let Some(said) = said else { return Ok(true) };
         let mut dump = Dump::new()?;

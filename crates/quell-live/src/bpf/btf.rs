@@ -31,13 +31,13 @@ const HEAD: usize = 12;
 /// `BTF_FUNC_EXTERN`: the function is declared, not defined.
 const EXTERN: u32 = 2;
 
-/// A type.
+/// A type, with what all kinds have.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
     at: usize,
     /// Kind of the type (linux/btf.h).
     pub kind: u32,
-    /// Number of members, variables or parameters; a function's linkage.
+    /// Number of members, variables or parameters; for a function its linkage.
     count: u32,
     /// Size in bytes, or ID of the type to which it refers.
     pub size: u32,
@@ -218,7 +218,7 @@ pub fn word(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Types from the words of their section; the strings are one empty string.
+    /// BTF with these words in the type section; the string section has one empty string.
     fn btf(types: &[u32]) -> Vec<u8> {
         let length = 4 * num::count(types.len());
         let header = [MAGIC | 1 << 16, 24, 0, length, length, 1];

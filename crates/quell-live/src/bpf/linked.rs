@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// A reference from a place in a section.
+/// A relocation at a position in a section.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
     at: u64,
@@ -209,7 +209,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A program that is being linked.
+/// The state of linking a program.
 struct Linker<'a> {
     object: &'a Object<'a>,
     outside: &'a HashMap<String, u32>,
@@ -348,10 +348,10 @@ mod tests {
         "quell_destroy",
         "mark",
     ];
-    /// A call, without regard to what of.
+    /// A call of any kind.
     const CALLS: u8 = 0x85;
 
-    /// All that programs refer to has the number 7.
+    /// All external symbols have the number 7.
     fn numbers(object: &Object<'_>) -> HashMap<String, u32> {
         let maps = ["page", "queues", "slots", "buffers"].map(str::to_owned);
         let functions = object.undefined().map(str::to_owned);
@@ -445,7 +445,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(names, ["page", "queues", "slots", "buffers"]);
-            // Declarations are gone, what is defined is there.
+            // Declarations were replaced, definitions stay.
             assert_eq!(types.find(SECTION, ".ksyms"), None);
             assert_eq!(types.find(FUNC, "bpf_kfree_skb"), None);
             assert!(types.find(FUNC, "quell_enqueue").is_some());
@@ -457,7 +457,7 @@ mod tests {
         assert!(Object::new(b"no object").is_none());
         let whole = DISCIPLINES[0].object;
         for length in (0..whole.len()).step_by(997) {
-            // Without its end it may lack sections only; nothing panics.
+            // A truncated object may merely lack sections; nothing panics.
             let _ = Object::new(&whole[..length]);
         }
     }

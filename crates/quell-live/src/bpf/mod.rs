@@ -355,11 +355,11 @@ pub fn id(of: &OwnedFd) -> io::Result<u32> {
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
     let size = num::count(size_of_val(&info));
     bpf(INFO_BY_FD, &[number(of), size, i0, i1])?;
-    // SAFETY: the kernel has written it behind the compiler's back.
+    // SAFETY: the kernel has written it, which the compiler does not know.
     Ok(unsafe { (&raw const info[1]).read_volatile() })
 }
 
-/// The start of the kernel's `bpf_map_info`.
+/// The first words of the kernel's `bpf_map_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInfo([u32; 10]);
 
@@ -379,7 +379,7 @@ pub fn map_info(map: &OwnedFd) -> io::Result<MapInfo> {
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
     let size = num::count(size_of_val(&info));
     bpf(INFO_BY_FD, &[number(map), size, i0, i1])?;
-    // SAFETY: the kernel has written it behind the compiler's back.
+    // SAFETY: the kernel has written it, which the compiler does not know.
     Ok(MapInfo(unsafe { (&raw const info).read_volatile() }))
 }
 
@@ -533,7 +533,7 @@ mod tests {
         program.exit();
         let error = load_explained(3, &program.finish()).expect_err("nothing is in register 0");
         let text = error.to_string();
-        // Where the kernel has no BPF, that is said.
+        // Without BPF in the kernel, the message says so.
         assert!(
             text.contains("R0 !read_ok") || text.contains("no BPF"),
             "{text}"

@@ -399,7 +399,7 @@ mod tests {
 
     const LAYOUT: &str = include_str!("../../../quell-qdisc/bpf/page.h");
 
-    /// The fields of a structure of page.h, where they are and how many bytes they have.
+    /// The fields of a structure of page.h, with offsets and sizes.
     fn fields(of: &str) -> BTreeMap<&'static str, (usize, usize)> {
         let begins = format!("struct {of} {{\n");
         let body = LAYOUT.split(&begins).nth(1).expect("the structure");
@@ -511,7 +511,7 @@ mod tests {
             (after.get("steered"), after.get("steered_drop")),
             (Some(0.0), None)
         );
-        // No cap, no limit of its own; and no probability, which another discipline has.
+        // There is no cap and no limit; the probability is another discipline's.
         for name in ["cap_ns", "knob_limit_packets", "probability", "nonsense"] {
             assert_eq!(gauges.get(name), None, "{name}");
         }

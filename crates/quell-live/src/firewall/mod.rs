@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::firewall::nftables::Table;
 use crate::system::command;
 
-/// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
+/// Mark (`SO_MARK`) of packets of quell's own sockets, which are not queued.
 pub const MARK: u32 = 0x7175_656c;
 /// Attempts to remove rules; rules that are still listed after them are an error.
 const MAX_PASSES: usize = 3;
-/// Chains of the mangle table, and the option that names a rule's interface in each.
+/// Chains of the mangle table, with the option for a rule's interface in each.
 const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
 
 /// Numbers of the packet queues of a direction's loops. The kernel sends all packets between two
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(at(&[&foreign, &mine, &other]), Place::Last);
         assert_eq!(at(&[&mine, &foreign]), Place::Followed);
         assert_eq!(at(&[&mine, &other, &foreign, &other]), Place::Followed);
-        // A process that was killed while it moved the rule leaves two.
+        // A process that is killed while it moves the rule leaves two.
         assert_eq!(at(&[&mine, &foreign, &mine]), Place::Last);
         assert_eq!(at(&[&mine, &Vec::new()]), Place::Followed);
     }

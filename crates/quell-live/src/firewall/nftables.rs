@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn rules_of_others_are_read_in_every_form_and_each_queue_once() {
-        // As nft 1.0.6 writes them; the last two are not by number.
+        // Output of nft 1.0.6; the last two rules do not name a queue by number.
         let text = "\
 table ip filter {
 \tchain FORWARD {
@@ -241,7 +241,7 @@ table ip filter {
             "oifname \"eth0.5\" meta mark != 0x7175656c counter queue flags bypass to 7"
         ));
         assert!(table.text.contains("queue flags bypass to 8-9\n"));
-        // Characters exchanged, or written as another name's code.
+        // Exchanged characters, and characters that look like another name's code.
         for (dev, other) in [("eth0.5", "eth0_5"), ("a.--.b", "a-..-b"), ("a.b", "a_2eb")] {
             assert_ne!(name(dev), name(other));
         }

@@ -196,7 +196,7 @@ mod tests {
         let text = serde_json::to_string(&state).expect("text");
         assert_eq!(text, r#"{"pid":7,"firewall":"nftables"}"#);
         assert_eq!(read(&text).expect("as written"), nft);
-        // As 0.2.0 wrote it, and as an attacker would.
+        // State files of 0.2.0, and of an attacker.
         let table =
             r#"{"pid":1,"rules":[],"table":{"name":"x; flush ruleset","text":"","rules":[]}}"#;
         assert_eq!(read(table).expect("a table"), nft);

@@ -308,7 +308,7 @@ impl Running {
         undone.map(|_| self.held.clear())
     }
 
-    /// Opens the interfaces again in their present state.
+    /// Opens the interfaces again, with their present names and properties.
     fn again(&mut self, plan: &Plan) -> Result<(), Error> {
         let mut plan = plan.clone();
         let mut names = self.interfaces.iter().map(|i| i.name.clone());

@@ -19,7 +19,7 @@ use crate::system::sys;
 
 /// Largest configuration file, bytes.
 const MAX_BYTES: u64 = 1 << 20;
-/// Most loops of a direction.
+/// Most CPUs in `--cpu`, hence most loops of a direction.
 const MAX_LOOPS: usize = 32;
 /// Rate of a line whose shaper's rate a control loop sets, bit/s: high enough to be no limit
 /// itself.
@@ -66,7 +66,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads the file, puts the options over it, and checks all of it.
+    /// Reads the file, overrides it by the options, and checks the result.
     pub fn new(given: &Options) -> Result<Self, Error> {
         let config = given.config.as_deref();
         let options = with_file(given)?;
@@ -119,7 +119,7 @@ impl Plan {
         Ok(Self { directions, ..plan })
     }
 
-    /// The interface.
+    /// Name of the interface.
     pub fn dev(&self) -> &str {
         self.options.dev.as_deref().unwrap_or_default()
     }
@@ -239,7 +239,7 @@ impl Plan {
     /// A note if CAKE needs what its packets lack here: addresses on the inner side of NAT, or
     /// firewall marks.
     fn note_on_cake(&self, direction: &Direction) -> Option<String> {
-        // Any rate will do.
+        // The rate does not matter here.
         let queue = direction.params.queue.build(1_000_000).queue;
         let (nat, fwmark) = (queue.is_nat(), queue.reads_fwmark());
         if self.options.to.is_some() {
@@ -253,7 +253,7 @@ impl Plan {
                 "cake {word}: the kernel has no connections and no marks of what passes between two interfaces; without effect"
             ));
         }
-        // Outgoing packets are classified before address translation.
+        // Outgoing packets are classified before NAT.
         let lacks = nat && direction.name == "ingress" && !backend::tells_connections();
         lacks.then(|| {
             "cake nat: this kernel does not tell the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT); of what arrives, hosts are the addresses in the packets".to_owned()

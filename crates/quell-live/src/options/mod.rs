@@ -20,7 +20,7 @@ pub enum Scope {
     Command,
     /// On the command line or as a key of the configuration file, which is read again on SIGHUP.
     File,
-    /// As `File`, but it cannot change at run time.
+    /// As `File`, but the option cannot change at run time.
     Start,
 }
 

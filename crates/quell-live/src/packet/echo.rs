@@ -385,7 +385,7 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
     const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
-    /// Half a second before midnight: timestamps begin again soon.
+    /// Half a second before midnight, when timestamps start again at 0.
     const LATE_IN_THE_DAY: u64 = 86_399_500;
 
     /// The same words for each test.
@@ -400,8 +400,8 @@ mod tests {
         (to, out[..length].to_vec())
     }
 
-    /// What Linux answers `up` after the request was sent, by a clock that is `ahead` by so many
-    /// ms.
+    /// Linux's answer to a request that arrives `up` after it was sent, by a clock that is `ahead`
+    /// ms ahead.
     fn answered(request: &[u8], sent: Nanos, up: Nanos, ahead: i64) -> Vec<u8> {
         let mut answer = request.to_vec();
         answer[0] = match request[0] {
@@ -460,7 +460,7 @@ mod tests {
         assert!(prober.take(MS, TWO, &answer).is_none(), "of another");
         assert!(prober.take(MS, SIX, &answer).is_none(), "of no reflector");
         for k in 0..answer.len() {
-            // All but the checksum, which the kernel looks at, and the times.
+            // All bytes except the checksum, which the kernel checks, and the times.
             if matches!(k, 0 | 1 | 4..=11) {
                 let mut wrong = answer.clone();
                 wrong[k] ^= 1;
@@ -475,7 +475,7 @@ mod tests {
         assert!(seen.refused > 20);
     }
 
-    /// Whether an answer counts that is forged from the state of `words` before the request,
+    /// Whether an answer is accepted that is forged from the state of `words` before the request,
     /// without seeing the request.
     fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
         let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
@@ -537,7 +537,7 @@ mod tests {
             let all = ((45 * SEC - late) / REST) as usize;
             assert_eq!(counted.len(), all, "{late}");
             assert!(counted.iter().all(|answer| answer.round_trip == late));
-            // At first echo requests were sent, since nothing came.
+            // At first echo requests were sent, since no answers arrived.
             let ways = counted.iter().filter(|answer| answer.ways.is_some());
             assert!(ways.count() >= all - (late / REST) as usize, "{late}");
             let (_, seen) = prober.seen().next().unwrap();
@@ -566,8 +566,8 @@ mod tests {
         }
     }
 
-    /// Answers to a request each 200 ms, 10 ms up and 20 ms down, by a clock that is `ahead` by so
-    /// many ms; what each says.
+    /// Answers to a request every 200 ms with delays of 10 ms up and 20 ms down, by a clock that is
+    /// `ahead` ms ahead.
     fn answers(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let answers = (0..count).map(|k| {
@@ -587,7 +587,7 @@ mod tests {
         assert!(!dated);
         let answers: Vec<_> = answers.iter().flatten().collect();
         assert!(answers.iter().all(|answer| answer.round_trip == 30 * MS));
-        // At first, and when its clock counts as set.
+        // At first, and when its clock is considered set.
         let ways = answers.iter().filter(|answer| answer.ways.is_some());
         assert!(ways.count() <= 3);
         assert!(answers.len() > 25, "{}", answers.len());
@@ -620,7 +620,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_anew_is_no_delay_and_tells_the_directions_on() {
         for by in [-3_600_000, 1000, -1000, 40_000_000] {
-            // A minute later once more.
+            // The clock is set again a minute later.
             let (answers, dated) =
                 answers(|k| by * (i64::from(k >= 20) + i64::from(k >= 400)), 800);
             assert!(dated, "{by}");

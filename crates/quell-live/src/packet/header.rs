@@ -111,7 +111,7 @@ impl Tuple {
     }
 }
 
-/// As `tcp 10.0.0.2:443 → 10.0.0.3:51234`.
+/// Text such as `tcp 10.0.0.2:443 → 10.0.0.3:51234`.
 impl fmt::Display for Tuple {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some([Host(from), Host(to)]) = self.hosts() else {
@@ -171,7 +171,8 @@ const MAX_TUNNELS: usize = 4;
 /// Most bytes between two IP headers of a tunnel: UDP's 8, Geneve's 260 (RFC 8926, section 3.4),
 /// Ethernet's 22 with two tags.
 const TUNNEL_HEADERS: usize = 8 + 260 + 22;
-/// Ports behind longer chains of extension headers are ignored, which bounds the work per packet.
+/// Most extension headers that are parsed, which bounds the work per packet; ports behind more of
+/// them are ignored.
 const MAX_EXTENSIONS: usize = 8;
 
 /// A parsed IP header.

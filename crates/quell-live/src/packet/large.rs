@@ -207,8 +207,8 @@ mod tests {
     const MTU: u32 = 1500;
     const ACK: u8 = 0x10;
 
-    /// A frame of the kernel: one TCP packet of this flow, from `sequence` on, to be taken apart
-    /// into pieces of `size` bytes.
+    /// A kernel frame: a TCP packet of this flow, from `sequence` on, to be split into segments of
+    /// `size` bytes.
     fn frame(six: bool, port: u8, sequence: u32, payload: &[u8], size: u16, flags: u8) -> Vec<u8> {
         let transport: u16 = if six { 40 } else { 20 };
         let mut p = vec![0; usize::from(transport) + 32];
@@ -235,7 +235,7 @@ mod tests {
         f
     }
 
-    /// The packets of a frame, as they are in its headers.
+    /// The packets of a frame, split by its headers.
     fn apart(frame: &[u8]) -> Vec<Vec<u8>> {
         let frame = Frame::parse(frame).unwrap();
         let piece = |k| {
@@ -250,7 +250,7 @@ mod tests {
         classify(&frame[HEADER..], (1, 2)).hash
     }
 
-    /// Keeps a frame; the places of its packets with its hash.
+    /// Keeps a frame; returns the places of its packets, with its hash.
     fn keep(large: &mut Large, frame: &[u8]) -> Vec<(u32, u32)> {
         large.room().unwrap()[..frame.len()].copy_from_slice(frame);
         let first = large.keep(frame.len(), MTU).unwrap();
@@ -258,7 +258,7 @@ mod tests {
         (0..count).map(|k| (first + k, hash(frame))).collect()
     }
 
-    /// What leaves when these packets are pushed, and which are marked.
+    /// Frames that leave when these packets are pushed; the flag says which are marked.
     fn pushed(large: &mut Large, packets: &[((u32, u32), bool)]) -> Vec<Vec<u8>> {
         let mut gone = Vec::new();
         let mut out = |parts: &[IoSlice<'_>], _: u64| {
@@ -331,7 +331,7 @@ mod tests {
         let good = frame(false, 1, 0, &[1; 5000], 1000, ACK);
         let places = [keep(&mut large, &good), keep(&mut large, &good)].concat();
         assert!(large.room().is_none());
-        // What is given up in the queue makes room, too.
+        // Packets dropped in the queue make room, too.
         places.iter().for_each(|(place, _)| large.give(*place));
         assert!(large.room().is_some());
     }
@@ -353,8 +353,8 @@ mod tests {
                 let packets = apart(&f);
                 flows.push((keep(&mut large, &f), packets));
             }
-            // Mixed as a fair queue does: frames of one flow do not overtake each other; some
-            // packets are dropped.
+            // The order is that of a fair queue: frames of one flow do not overtake each other, and
+            // some packets are dropped.
             let (mut rng, mut left) = (shuffle | 1, flows.len());
             let mut next = vec![0; flows.len()];
             let (mut order, mut expected) = (Vec::new(), Vec::new());

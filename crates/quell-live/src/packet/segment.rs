@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame of a device: a packet over IPv4 or IPv6 with this payload.
+    /// A device's frame: a packet over IPv4 or IPv6 with this payload.
     fn frame(six: bool, tcp: bool, payload: &[u8], size: u16, flags: u8) -> Vec<u8> {
         let (ip, transport) = (if six { 40 } else { 20 }, if tcp { 32 } else { 8 });
         let mut p = vec![0; ip + transport];
@@ -370,7 +370,7 @@ mod tests {
             f.extend(word.to_ne_bytes());
         }
         if size == 0 {
-            // As the kernel leaves it: the pseudo-header's sum in the field.
+            // The kernel leaves the pseudo-header's sum in the field.
             let at = ip + if tcp { 16 } else { 6 };
             let sum = pseudo(&p, ip) as u16;
             p[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(sequence(&all[1]), 0xffff_fff0u32.wrapping_add(1000));
     }
 
-    /// The frame within one of [`TUNNELS`] over IPv4 or IPv6; and the bytes of the tunnel's
+    /// The frame within one of [`TUNNELS`] over IPv4 or IPv6, and the length of the tunnel's
     /// headers.
     fn within_tunnel(f: &[u8], six: bool, tunnel: usize) -> (Vec<u8>, usize) {
         let four = f[HEADER] >> 4 == 4;
@@ -476,8 +476,8 @@ mod tests {
         (all, headers.len())
     }
 
-    /// IP in IP, GRE, that with a key, with key and checksum, VXLAN, that on another port with a
-    /// tag and a checksum, Geneve, FOU.
+    /// Number of tunnels: IP in IP; GRE, plain, with a key, with key and checksum; VXLAN, also on
+    /// another port with a VLAN tag and a checksum; Geneve; FOU.
     const TUNNELS: usize = 8;
 
     #[test]
@@ -520,12 +520,12 @@ mod tests {
                     assert_eq!(header::sum(&p[ip..], pseudo(p, ip)), 0xffff);
                 }
             }
-            // A number of its own for each packet is not made.
+            // GRE with sequence numbers is refused: they would have to be made for each packet.
             let (mut f, _) = within_tunnel(&plain, six, 2);
             f[HEADER + if six { 40 } else { 20 }] = 0x10;
             assert!(Frame::parse(&f).is_none());
         }
-        // A jumbogram has its length elsewhere.
+        // A jumbogram's length is in an option.
         let mut f = frame(true, true, &[5; 3210], 1000, 0);
         f[HEADER + 4..HEADER + 6].fill(0);
         assert!(Frame::parse(&f).is_none());
@@ -559,7 +559,7 @@ mod tests {
             bad[at] = value;
             assert!(Frame::parse(&bad).is_none(), "byte {at}");
         }
-        // An extension header that ends behind the packet, in front of a tunnel.
+        // An extension header before a tunnel that extends beyond the packet.
         let mut bad = within_tunnel(&good, true, 0).0;
         (bad[HEADER + 6], bad[HEADER + 40], bad[HEADER + 41]) = (60, 4, 120);
         assert!(Frame::parse(&bad).is_none());
@@ -591,7 +591,7 @@ mod tests {
                     prop_assert_eq!(header::sum(&p[..20], 0), 0xffff);
                     prop_assert_eq!(usize::from(u16::from_be_bytes([p[2], p[3]])), p.len());
                 }
-                // A right checksum makes the whole sum up to ones.
+                // With a correct checksum the whole sums up to all ones.
                 prop_assert_eq!(header::sum(&p[ip..], pseudo(p, ip)), 0xffff);
             }
             prop_assert_eq!(joined, payload);

@@ -55,9 +55,9 @@ pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowle
 /// The timestamps of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamps {
-    /// TSval.
+    /// TSval, the sender's clock.
     pub value: u32,
-    /// TSecr.
+    /// TSecr, the echoed clock of the receiver; 0 without ACK.
     pub echo: u32,
     /// Whether it demands an answer, since it carries data, SYN or FIN.
     pub asks: bool,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A segment of these flags with these options.
+    /// A segment with these flags and options.
     fn segment(flags: u8, options: &[u8], data: usize) -> Vec<u8> {
         let mut s = vec![0; 20];
         s[8..12].copy_from_slice(&7u32.to_be_bytes());

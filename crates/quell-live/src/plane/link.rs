@@ -54,7 +54,7 @@ pub struct Params {
     /// Size of a token bucket as in Linux's HTB, bytes, in place of a line: a packet leaves at once
     /// if the bucket is not in debt, and its bytes are then taken from the bucket. `None`: a line.
     pub burst: Option<u32>,
-    /// Seed of the discipline's and the loss's random numbers.
+    /// Seed of the random numbers for the discipline and for losses.
     pub seed: u64,
     /// Width of the series' bins, ns.
     pub bin: NonZeroU64,
@@ -546,7 +546,7 @@ impl LiveLink {
         }
     }
 
-    /// The last full bin and the totals.
+    /// The present [`View`].
     pub fn view(&self) -> View {
         let s = &self.series;
         let queue = &self.bottleneck.queue;

@@ -1,5 +1,5 @@
-//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as
-//! bytes. No message is trusted: a truncated or inconsistent one is ignored.
+//! Parses and writes messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h). No
+//! message is trusted: truncated or inconsistent ones are ignored.
 
 use quell_qdisc::num;
 /// NFNL_SUBSYS_QUEUE.
@@ -59,7 +59,7 @@ pub struct QueuedPacket<'a> {
     pub bytes: &'a [u8],
     /// Length of the whole packet, bytes.
     pub length: u32,
-    /// The firewall's mark.
+    /// Firewall mark (fwmark).
     pub mark: u32,
     /// Source and destination on the inner side of NAT, if the message has the packet's connection.
     pub within: Option<(Address, Address)>,
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet as the kernel sends it.
+    /// A packet message from the kernel.
     fn packet(out: &mut Vec<u8>, id: u32, bytes: &[u8]) {
         let message = begin(out, PACKET, 0, 7, 0);
         let id = id.to_be_bytes();
@@ -316,8 +316,8 @@ mod tests {
         );
     }
 
-    /// A connection from 192.168.1.7 to 8.8.8.8 that leaves under 1.2.3.4, as the kernel describes
-    /// it.
+    /// The kernel's description of a connection from 192.168.1.7 to 8.8.8.8 whose source NAT
+    /// changes to 1.2.3.4.
     fn translated(info: u32) -> Option<(Address, Address)> {
         let tuple = |out: &mut Vec<u8>, kind, source: [u8; 4], destination: [u8; 4]| {
             let (mut ip, mut inner) = (Vec::new(), Vec::new());
@@ -356,8 +356,8 @@ mod tests {
         // IP_CT_ESTABLISHED_REPLY: the header has 1.2.3.4.
         let answer = Some((ip([8; 4]), ip([192, 168, 1, 7])));
         assert_eq!(translated(IS_REPLY), answer);
-        // IP_CT_ESTABLISHED, as of a port that is forwarded: what the answers come from is what
-        // this goes to.
+        // IP_CT_ESTABLISHED, as with a forwarded port: the packet's destination is the source of
+        // the answers.
         assert_eq!(translated(0), Some((ip([1, 2, 3, 4]), ip([8; 4]))));
     }
 

@@ -188,7 +188,7 @@ impl Reflectors {
         }
     }
 
-    /// How many answers came so far.
+    /// Answers so far.
     pub fn answered(&self) -> u64 {
         self.prober.seen().map(|(_, seen)| seen.answered).sum()
     }
@@ -220,14 +220,14 @@ impl ReflectorTable {
         known.iter().map(row).collect()
     }
 
-    /// How many answers came so far.
+    /// Answers so far.
     pub fn answered(&self) -> u64 {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(_, seen)| seen.answered).sum()
     }
 }
 
-/// Reachability of the reflectors; reports only transitions.
+/// Reachability of the reflectors, of which only changes are reported.
 #[derive(Debug)]
 pub struct Reachability {
     answered: u64,

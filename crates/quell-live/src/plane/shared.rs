@@ -145,7 +145,7 @@ pub struct Shared {
     pub learned: Mutex<Vec<Learned>>,
 }
 
-/// What LearnQueue has learned.
+/// A table that LearnQueue has learned, with its queue words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
     /// Queue words.
@@ -249,7 +249,7 @@ impl Watch {
     }
 }
 
-/// Snapshots of all loops of a direction.
+/// Access to all loops of a direction.
 #[derive(Clone, Default)]
 pub struct Watches(pub Vec<Watch>);
 
@@ -334,7 +334,7 @@ mod tests {
         let untrained = untrained.learned().expect("a table");
         assert_eq!(shared.exchange(of(other, &untrained), "pfifo"), None);
         assert_eq!(shared.exchange(None, words), Some(learned.clone()));
-        // A file does not replace what a loop has learned since.
+        // A table from a file does not replace what a loop has learned since.
         let watch = Watch(Arc::new(shared));
         watch.start_from(&of(words, &untrained).expect("it"));
         assert_eq!(watch.0.exchange(None, words), Some(learned));

@@ -214,7 +214,7 @@ mod tests {
         let top = talkers.top(SEC);
         let (first, bytes) = top.flows.iter().next().unwrap();
         assert_eq!(first, flow(1));
-        // Of 2 MB it has sent, the certain part.
+        // It has sent 2 MB; the shown count is the certain part.
         assert!((1_900_000..=2_000_000).contains(&bytes), "{bytes}");
         // Every packet has this host.
         let names: Vec<_> = top.hosts.iter().map(|(h, _)| h.to_string()).collect();
@@ -250,8 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bounds of Space-Saving: no key is shown with more than it sent, and each that sent
-        /// more than a 64th is counted.
+        /// The bounds of Space-Saving: no key's count exceeds what it sent, and each key that sent
+        /// more than 1/64 has a counter.
         #[test]
         fn no_count_is_too_high_and_no_heavy_key_is_missed(
             sent in prop::collection::vec((0_u32..200, 1_u64..1500), 1..2000)

@@ -393,7 +393,7 @@ mod tests {
     use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
-    /// Packets that come from a test, and where they went.
+    /// A backend with a test's packets, which records what became of them.
     struct Fake {
         fd: OwnedFd,
         traffic: Arc<Mutex<(Vec<u32>, Vec<u32>)>>,
@@ -422,7 +422,7 @@ mod tests {
         fn flush(&mut self) {}
     }
 
-    /// A loop that gets these packets and manages them with this queue.
+    /// Starts a loop that gets these packets and manages them with this queue.
     fn started(traffic: &Arc<Mutex<(Vec<u32>, Vec<u32>)>>, queue: Queue) -> (Worker, Watches) {
         let backend = Fake {
             fd: sys::socket(libc::AF_INET).unwrap(),
@@ -452,7 +452,7 @@ mod tests {
         let (worker, watches) = started(&traffic, Queue::parse("pfifo").unwrap());
         let watch = watches.of(0);
         let kept = lock(&watch.0.snapshot);
-        // Several looks are due meanwhile.
+        // Several snapshots are due meanwhile.
         for place in 0..500 {
             lock(&traffic).0.push(place);
             std::thread::sleep(Duration::from_millis(1));
@@ -477,7 +477,7 @@ mod tests {
         let named = [("egress", watches.clone())];
         let mut progress = Progress::default();
         assert!(progress.failures("eth0", &named).is_empty());
-        // Until the fault is seen, then packets that pass.
+        // Packets until the failure is noticed, then packets that pass.
         let mut place = 0;
         while watches.snapshot().failure.is_none() || lock(&traffic).1.len() < 100 {
             lock(&traffic).0.push(place);

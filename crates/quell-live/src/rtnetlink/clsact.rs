@@ -51,7 +51,7 @@ pub struct Hook {
     removes: bool,
 }
 
-/// The filters at clsact.
+/// What is at clsact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClsactState {
     /// Whether quell's filter is there.
@@ -143,7 +143,7 @@ impl Hook {
     /// The present state of clsact.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel refuses the request.
     pub fn look(&self, dump: &mut Dump) -> io::Result<ClsactState> {
         dump::whole(|| self.look_once(dump))
     }

@@ -110,13 +110,13 @@ pub struct Counters {
     pub bytes: u64,
     /// Packets that left; large packets count as their segments.
     pub packets: u64,
-    /// Packets that wait.
+    /// Packets in the queue.
     pub backlog_packets: u32,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub backlog_bytes: u32,
     /// Packets dropped. Wraps.
     pub drops: u32,
-    /// Packets that the device gave back. Wraps.
+    /// Packets that the device returned to the queue. Wraps.
     pub requeues: u32,
     /// Times that a limit was reached; the meaning depends on the kind. Wraps.
     pub overlimits: u32,

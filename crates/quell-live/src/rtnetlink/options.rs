@@ -73,7 +73,7 @@ impl Values {
         self
     }
 
-    /// The knobs that have a value.
+    /// The knobs that have a value, with it.
     pub fn each(&self) -> impl Iterator<Item = (Knob, u64)> {
         let all = Knob::ALL.into_iter();
         all.filter_map(|knob| Some((knob, self.get(knob)?)))
@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(word(&changed, 2), Some(77));
     }
 
-    /// A rate of 1 MB/s and a bucket of 10 kB: 10 ms, in ticks of 64 ns.
+    /// A tbf with a rate of 1 MB/s and a bucket of 10 kB, which is 10 ms, in ticks of 64 ns.
     pub(super) fn tbf() -> Vec<u8> {
         let mut parms = [0; TBF];
         write_u32(&mut parms, RATE, 1_000_000);
@@ -599,7 +599,7 @@ mod tests {
         let faster = written("htb", &was, &rated(2_000_000));
         let new = structure::<HTB>(&faster).expect("parameters");
         assert_eq!(u32_at(&new, HTB_BUFFER), 25_000, "the same time");
-        // One that may borrow keeps its ceil.
+        // A class that may borrow keeps its ceil.
         write_u32(&mut parms, SPEC + RATE, 4_000_000);
         let was = attrs(&[(PARMS, &parms)]);
         let new = structure::<HTB>(&written("htb", &was, &rated(2_000_000))).expect("parameters");
@@ -640,7 +640,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the kernel reports of a target is what it reports after that was restored.
+        /// The kernel reports the same target before a change and after its restoration.
         #[test]
         fn a_target_is_restored_to_what_was_reported(us in 1u64..10_000_000) {
             for name in ["codel", "pie", "fq_pie", "dualpi2"] {

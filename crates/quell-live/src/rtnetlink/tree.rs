@@ -359,8 +359,8 @@ mod tests {
         }
     }
 
-    /// A tbf of 8 Mbit/s, below it an htb: 1:1 of 16, in it 1:2 of 4 Mbit/s with 1:10, 1:20 beside
-    /// it.
+    /// A tbf of 8 Mbit/s with an htb below it. Its class 1:1 has 16 Mbit/s; in it are 1:2 of 4
+    /// Mbit/s, with 1:10, and 1:20.
     fn tree() -> Vec<QdiscState> {
         vec![
             row(false, 0x70000, ROOT, "tbf", 1_000_000),

@@ -86,7 +86,7 @@ const FQ_PIE: &Fields = &[
     ("old_flows_len", U32),
     ("memory_usage", U32),
 ];
-/// Up to `horizon_caps` since 5.8, further ones since 6.7.
+/// Fields up to `horizon_caps` since Linux 5.8, further ones since 6.7.
 const FQ: &Fields = &[
     ("gc_flows", U64),
     ("highprio_packets", U64),

@@ -202,9 +202,9 @@ enum Endpoint {
 pub struct Endpoints<'a> {
     /// Path of a Unix socket for the state.
     pub status: Option<&'a str>,
-    /// A loopback port for Prometheus.
+    /// Loopback port for Prometheus.
     pub metrics: Option<u16>,
-    /// A loopback port for the dashboard; 0: any that is free.
+    /// Loopback port for the dashboard; 0: any that is free.
     pub dashboard: Option<u16>,
 }
 

@@ -18,7 +18,7 @@ const STEP: u8 = 3;
 /// fd71:7565:6c6c::, the letters of "quell" in a unique local prefix (RFC 4193).
 const SIX: [u16; 6] = [0xfd71, 0x7565, 0x6c6c, 0, 0, 0];
 
-/// A route of this namespace.
+/// An IPv4 route of this namespace; gateway 0: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     to: u32,
@@ -26,7 +26,7 @@ pub struct Route {
     gateway: u32,
 }
 
-// linux/rtnetlink.h: a message's kind, a route's kind, attributes.
+// linux/rtnetlink.h: type of a message, type of a route, attributes.
 const NEW_ROUTE: u16 = 24;
 const BROADCAST: u8 = 3;
 const DESTINATION: u16 = 1;
@@ -277,7 +277,7 @@ mod tests {
             route(0, 0, Some(POOL + (2 << 14) + 1), &[]),
             route(POOL + (3 << 14) + 9, 32, None, &[]),
             route(POOL + (5 << 14), 18, None, &[]),
-            // The carrier's network, larger than a block: no reason to leave all of it.
+            // The carrier's network is larger than a block; that does not exclude all blocks in it.
             route(POOL, 10, None, &[]),
             route(0, 0, None, &[POOL + (6 << 14) + 1, POOL + (7 << 14) + 1]),
         ]

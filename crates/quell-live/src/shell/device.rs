@@ -25,9 +25,9 @@ const TUN_F_USO6: u32 = 0x40;
 /// One end of the link.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// IPv4 address and prefix.
+    /// IPv4 address and prefix length.
     pub four: (Ipv4Addr, u8),
-    /// IPv6 address and prefix; None without IPv6.
+    /// IPv6 address and prefix length; `None` without IPv6.
     pub six: Option<(Ipv6Addr, u8)>,
     /// MTU, bytes.
     pub mtu: u32,

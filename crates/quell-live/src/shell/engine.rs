@@ -118,7 +118,7 @@ impl Drop for Engine {
     }
 }
 
-/// Counters of the packets sent.
+/// Packets sent and unsent, and frames written.
 #[derive(Default)]
 struct SendCounts {
     sent: u64,
@@ -213,7 +213,7 @@ impl Loop {
         let now = self.now();
         if let Some(first) = kept.then(|| self.large.keep(length, self.mtu)).flatten() {
             let frame = self.large.packets(first);
-            // All packets of a frame are of one flow.
+            // All packets of a frame belong to one flow.
             let class = self.parser.classify(frame.packet());
             for k in 0..frame.count() {
                 let (bytes, payload) = frame.length(k);

@@ -19,7 +19,7 @@ use crate::rtnetlink::message::{attributes, u32_at, u64_at};
 use crate::system::{host, sys};
 
 // linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h.
-const BY_FAMILY: u16 = 20; // notices
+const BY_FAMILY: u16 = 20; // notifications
 /// The list of both families at once (`inet_diag_dump_compat`): the kernel walks its whole table of
 /// connections, which takes 2 ms.
 const GET_TCP: u16 = 18;
@@ -174,7 +174,7 @@ struct Sender {
     windows: (u64, u32),
 }
 
-/// Connections of the command's address, in the order in which they were seen.
+/// Connections of the command's address, in the order in which they were first seen.
 struct Seen {
     command: (Ipv4Addr, Ipv6Addr),
     numbers: BTreeMap<(Side, u64), usize>,
@@ -318,7 +318,7 @@ mod tests {
         Ipv6Addr::new(0xfd71, 0, 0, 0, 0, 0, 0, 2),
     );
 
-    /// A message about a socket of IPv6 with these addresses of IPv4 in it.
+    /// A message about an IPv6 socket with these IPv4-mapped addresses.
     fn message(here: ([u8; 4], u16), there: ([u8; 4], u16), cookie: u8, info: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; MESSAGE];
         bytes[HEADER] = libc::AF_INET6.to_le_bytes()[0];

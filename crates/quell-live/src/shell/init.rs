@@ -77,7 +77,7 @@ pub struct Plan {
     pub user: Option<(CString, CString)>,
     /// Whether to make a process namespace, so that no process outlives the shell.
     pub processes: bool,
-    /// Name of the devices.
+    /// Name of the device at both ends.
     pub device: CString,
     /// Whether the devices hand over large packets (GSO).
     pub offload: bool,
@@ -403,7 +403,7 @@ impl Init<'_> {
             let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
             libc::dup2(nothing, 0);
             libc::dup2(2, 1);
-            // A signal to the command's group is not for the server.
+            // Its own process group: signals to the command's group must not reach the server.
             libc::setpgid(0, 0);
         }
         default_signals(false);

@@ -70,7 +70,7 @@ impl DropPoint {
         Ok(Self::Queue(page, before))
     }
 
-    /// Drops with this probability, in parts of [`CERTAIN`].
+    /// Sets the drop probability, in units of 1/[`CERTAIN`].
     pub fn set(&self, probability: u64) {
         match self {
             Self::Program(dropper) => dropper.set(probability),
@@ -78,7 +78,7 @@ impl DropPoint {
         }
     }
 
-    /// What is set is valid until then (CLOCK_MONOTONIC).
+    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC, ns).
     pub fn valid_until(&self, time: Nanos) {
         match self {
             Self::Program(dropper) => dropper.valid_until(time),
@@ -86,7 +86,7 @@ impl DropPoint {
         }
     }
 
-    /// What it did so far.
+    /// Packets dropped and marked so far.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Program(dropper) => dropper.counts(),
@@ -143,18 +143,18 @@ impl Dropper {
         Ok(loaded)
     }
 
-    /// Drops with this probability, in parts of [`CERTAIN`].
+    /// Sets the drop probability, in units of 1/[`CERTAIN`].
     pub fn set(&self, probability: u64) {
         let number = self.number(PROBABILITY);
         number.store(probability.min(CERTAIN), Ordering::Relaxed);
     }
 
-    /// What is set is valid until then (CLOCK_MONOTONIC).
+    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC, ns).
     pub fn valid_until(&self, time: Nanos) {
         self.number(UNTIL).store(time, Ordering::Relaxed);
     }
 
-    /// What it did so far.
+    /// Packets dropped and marked so far.
     pub fn counts(&self) -> Counts {
         Counts {
             dropped: self.number(DROPPED).load(Ordering::Relaxed),
@@ -215,17 +215,17 @@ mod tests {
     };
     use super::*;
 
-    /// Where the shared memory begins for the machine below.
+    /// Address of the shared memory in the machine below.
     const MEMORY: u64 = 1 << 40;
 
-    /// The instructions of [`program`], carried out on shared memory and packets as the kernel
-    /// would (RFC 9669).
+    /// Executes the instructions of [`program`] on shared memory and packets as the kernel would
+    /// (RFC 9669).
     struct Machine {
         code: Vec<u64>,
         memory: [u64; BYTES / 8],
         now: Nanos,
         rng: Rng,
-        /// The ECN field of the packet.
+        /// ECN field of the packet.
         ecn: u8,
     }
 
@@ -263,7 +263,7 @@ mod tests {
             }
         }
 
-        /// What becomes of a packet.
+        /// The program's result for a packet.
         fn run(&mut self) -> i32 {
             let mut r = [0u64; 11];
             let (mut at, mut steps) = (0i64, 0);
@@ -288,7 +288,7 @@ mod tests {
                     ADD_LOCKED => *self.at(place(r[to])) += r[from],
                     CALL => {
                         r[0] = self.call(value);
-                        // What a call leaves in these is unknown.
+                        // A call leaves these undefined.
                         r[1..6].fill(0xdead);
                     }
                     EXIT => return r[0] as i32,
@@ -301,7 +301,7 @@ mod tests {
             }
         }
 
-        /// How many of 100,000 packets with this ECN field are dropped, and marked.
+        /// Numbers of dropped and marked packets among 100,000 with this ECN field.
         fn fates(&mut self, ecn: u8) -> (u32, u32) {
             let (mut dropped, mut marked) = (0, 0);
             for _ in 0..100_000 {

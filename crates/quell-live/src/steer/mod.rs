@@ -131,7 +131,7 @@ fn actuator(knob: Knob) -> &'static str {
     }
 }
 
-/// `--with` for the drop probability of an attached queue.
+/// Value of `--with` for the drop probability of an attached queue.
 const PAGE: &str = "bpf";
 
 fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {

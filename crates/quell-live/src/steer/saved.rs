@@ -38,7 +38,7 @@ pub struct Saved {
     pub hook: Option<Hook>,
 }
 
-/// A discipline or class.
+/// A steered discipline or class.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -197,7 +197,7 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
     let mut dump = Dump::new().map_err(no)?;
     let there = match tree::rows(&mut dump, saved.device) {
-        // The device is gone.
+        // The device no longer exists.
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
         rows => rows.map_err(no)?,
     };

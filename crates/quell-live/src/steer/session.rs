@@ -40,10 +40,9 @@ const HEADER: u64 = 14;
 enum ScanResult {
     /// All queues are there.
     All,
-    /// The device no longer exists, or another program removed what is steered on it: a
-    /// description.
+    /// The device no longer exists, or another program removed a steered queue: with a description.
     Gone(String),
-    /// Another program changed what is steered: a description.
+    /// Another program changed a steered queue: with a description.
     Changed(String),
 }
 
@@ -51,7 +50,7 @@ enum ScanResult {
 pub struct Session {
     plan: Plan,
     dump: Dump,
-    /// None in a dry run.
+    /// `None` in a dry run.
     actuator: Option<Actuator>,
     signals: Signals,
     /// Reflectors that measure how long packets wait on the line.
@@ -67,7 +66,7 @@ pub struct Session {
     valid_until: Option<Nanos>,
     changes: u64,
     left_out: u64,
-    /// Samples that the reader of standard output did not take.
+    /// Samples that the reader of standard output did not accept.
     unread: u64,
     fallbacks: u64,
     /// Whether another program has changed a steered queue or a filter, so that the queues must be
@@ -114,7 +113,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Finds the queues.
+    /// Finds the queues and records their settings.
     fn take(&mut self) -> Result<(), Error> {
         let Plan {
             dev,
@@ -699,7 +698,7 @@ impl Session {
         }
     }
 
-    /// Takes the device again if it is back.
+    /// Steers the device again if it is back.
     fn find_again(&mut self) {
         if host::index(&self.plan.dev).is_none() {
             return;

@@ -147,7 +147,7 @@ impl Source {
         let Self::Words(queue) = self else {
             return false;
         };
-        // Any rate will do.
+        // The rate does not matter here.
         queue.build(1_000_000).queue.is_behind()
     }
 
@@ -274,7 +274,7 @@ pub struct Lines {
 /// Longest line, bytes.
 const LINE: usize = 4096;
 
-/// The result of reading standard input.
+/// Result of reading standard input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Input {
     /// Settings of the last line, and of earlier ones for knobs that it does not mention.
@@ -395,7 +395,7 @@ mod tests {
         assert!(wrong(&mut lines, b"rate\n").contains("needs a value"));
         assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
         assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
-        // Said once, and its end is no line.
+        // The error is reported once, and the end of the line is not a line.
         assert_eq!(lines.take(&[b'x'; 5000], &[Knob::Rate]), Input::default());
         let end = lines.take(b" rate 5mbit\n", &[Knob::Rate]);
         assert_eq!(end, Input::default());
@@ -414,7 +414,7 @@ mod tests {
         ] {
             assert!(source(words).goes_on(), "{words}");
         }
-        // Also where that is the default.
+        // Even if that is the default.
         for words in ["pace start 8mbit", "pace ingress start 10mbit"] {
             assert!(!source(words).goes_on(), "{words}");
         }

@@ -37,8 +37,7 @@ pub struct Steered {
     pub kind: &'static Kind,
     /// Name in messages.
     pub name: String,
-    /// Whether its present options were set by quell. Only those are restored, not what another
-    /// program has set since.
+    /// Whether quell has set the present options. Only then are they restored.
     pub ours: bool,
     /// Whether it was listed in the last sample.
     pub seen: bool,
@@ -521,7 +520,7 @@ mod tests {
         let begin = u32::MAX - 1;
         assert_eq!(look(0, 0, begin), 0, "what was before does not count");
         assert_eq!(look(0, 0, begin + 1), 0, "nothing was sent");
-        // Three of 1000 bytes; the counter wraps.
+        // Three drops of 1000 bytes; the counter wraps.
         assert_eq!(look(10_000, 10, 2), 3000);
         assert_eq!(look(10_600, 12, 6), 4200, "of 300 bytes");
         assert_eq!(look(10_600, 12, 8), 4200 + 2 * 883, "of all that was sent");
@@ -575,9 +574,9 @@ mod tests {
             queue.read(queue.gauges.now + 1, &counters, &Rates::default());
             (queue.gauges.drops_overflow, queue.gauges.dropped_bytes)
         };
-        // 20: is below another class.
+        // Queue 20: is below another class.
         assert_eq!(look(1000, 0, &[(1, u32::MAX - 1), (2, 70)]), (0, 0));
-        // Five, two of which it refused; the counter wraps.
+        // Five drops, two of which were refused packets; the counter wraps.
         assert_eq!(look(11_000, 2, &[(1, 3), (2, 90)]), (5, 5000));
         assert_eq!(look(21_000, 2, &[(1, 3)]), (5, 5000));
         assert_eq!(
@@ -585,7 +584,7 @@ mod tests {
             (5, 5000),
             "another one is in its place"
         );
-        // The kernel does not list the FIFO that a class has at first.
+        // The kernel does not list a class's default FIFO.
         assert_eq!(look(41_000, 4, &[]), (7, 7000));
         assert_eq!(
             look(51_000, 9, &[(1, 500)]),
@@ -598,7 +597,7 @@ mod tests {
     #[test]
     fn bytes_count_as_the_shaper_charges_them() {
         let mut options = Vec::new();
-        // ATM, an overhead of 40 over IP.
+        // ATM, with an overhead of 40 bytes relative to IP.
         for (attribute, value) in [(4, 1u32), (6, 40)] {
             put(&mut options, attribute, &value.to_ne_bytes());
         }
@@ -613,7 +612,7 @@ mod tests {
             let queue = Steered::new(found.clone(), kind, "cake".to_owned(), &[knob], 1514);
             let mut queue = queue.with_header(14);
             for k in 1..3 {
-                // ACKs of 66 bytes: 92 with the overhead, two cells.
+                // ACKs of 66 bytes are 92 bytes with the overhead, which takes two cells.
                 let counters = Counters {
                     bytes: 660 * k,
                     packets: 10 * k,

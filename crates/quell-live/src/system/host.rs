@@ -200,7 +200,7 @@ pub fn names() -> Vec<String> {
     found
 }
 
-/// The MTU of an interface. It comes from an ioctl, because /sys may be that of another namespace.
+/// The MTU of an interface, by an ioctl, since /sys may be that of another namespace.
 pub fn mtu(dev: &str) -> io::Result<u32> {
     let answer = asked(dev, libc::SIOCGIFMTU)?;
     // SAFETY: SIOCGIFMTU fills ifru_mtu.
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn a_signal_that_was_not_read_does_not_kill_at_the_end() {
         let signals = Signals::hold(true).expect("signalfd");
-        // SAFETY: no pointers; to this thread, which holds it back.
+        // SAFETY: no pointers; the signal goes to this thread, which blocks it.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
         drop(signals);
     }

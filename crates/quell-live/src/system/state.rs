@@ -225,10 +225,10 @@ impl Command {
         }))
     }
 
-    /// The state files of this network namespace, and the interface of each.
+    /// The state files of this network namespace, each with its subject.
     ///
     /// # Errors
-    /// If others can write to their folder.
+    /// If other users can write to their folder.
     pub fn left(self) -> Result<Vec<(PathBuf, String)>, Error> {
         let Some(folder) = self.folder()? else {
             return Ok(Vec::new());
@@ -805,7 +805,7 @@ mod tests {
         location: CHANGES,
     };
 
-    /// A temporary folder, and a state file in it.
+    /// Makes a temporary folder with a state file.
     fn made(name: &str) -> (PathBuf, StateFile) {
         let path = std::env::temp_dir().join(format!("quell-state-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -852,7 +852,7 @@ mod tests {
         for name in ["file", "eth0", "eth1@1:10", "eth2"] {
             fs::write(path.join(format!("{name}.part")), "[").expect("written");
         }
-        // Names of other commands, links and folders.
+        // Names that are not of this command's state files, links and folders.
         fs::write(path.join("a b.part"), "[").expect("written");
         symlink("a b.part", path.join("eth3.part")).expect("a link");
         fs::create_dir(path.join("eth4.part")).expect("a folder");
@@ -913,7 +913,7 @@ mod tests {
         fs::write(path.join("secret"), "secret").expect("written");
         symlink("secret", file.path()).expect("a link");
         assert!(said().contains("is a link"), "{}", said());
-        // It takes the place of a link, and leaves alone what that leads to.
+        // It replaces a link, and does not change the link's target.
         symlink("secret", path.join("file.part")).expect("a link");
         file.write(&[1]).expect("written");
         let secret = fs::read_to_string(path.join("secret")).expect("it");
@@ -992,7 +992,7 @@ pub(crate) mod hostile {
             for value in values() {
                 let mut other = state.clone();
                 let at = other.pointer_mut(&place).expect("a place");
-                // Another number or truth value of the same type is as good as the first.
+                // Another number or boolean of the same type is valid, too.
                 if at.is_number() && value.is_u64() || at.is_boolean() && value.is_boolean() {
                     continue;
                 }
@@ -1036,7 +1036,7 @@ pub(crate) mod hostile {
         values
     }
 
-    /// A pointer to each value within.
+    /// JSON pointers to all values in it.
     fn places(of: &Value) -> Vec<String> {
         let below: Vec<(String, &Value)> = match of {
             Value::Object(all) => all

@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 const TICKS: u32 = 5;
 /// Time without a turn of the loop after which its packets are let through.
 pub const STUCK_TIMEOUT: Duration = TICK.saturating_mul(TICKS);
-/// Most loops.
+/// Most loops that a watchdog watches.
 pub const MAX_LOOPS: usize = 64;
 /// Longest message of a loop, bytes.
 const BYTES: usize = 128;
@@ -117,10 +117,10 @@ impl Heartbeat {
     }
 }
 
-/// Flag in `place`: the message is written at the end of the process only.
+/// Flag in `place`: the message is only written at the end of the process.
 const AT_END: u8 = 0x80;
 
-/// A message to write when a loop stalls.
+/// A message that the watchdog writes when a loop stalls, or at the end of the process.
 struct PreparedMessage {
     place: u8,
     fd: OwnedFd,
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn one_that_cannot_be_started_again_keeps_no_number_of_a_process() {
-        // A thread of its own: a filter of system calls stays.
+        // In its own thread, since a seccomp filter is permanent.
         let test = std::thread::spawn(|| {
             let mut watchdog = Watchdog::start().expect("a watchdog");
             let pid = watchdog.pid.expect("its number");

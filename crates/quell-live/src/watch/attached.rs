@@ -97,7 +97,7 @@ mod tests {
         static OPENED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Devices 1 and 2 have `hush`, later `codel`; of others there is nothing to be found.
+    /// Devices 1 and 2 have `hush`, later `codel`; other devices have no page.
     fn open(device: u32) -> Result<Page, Error> {
         let opened = OPENED.replace(OPENED.get() + 1);
         match device {

@@ -52,7 +52,7 @@ impl Format {
         }
     }
 
-    /// Appends a sample that was taken at `time`, nanoseconds since 1970.
+    /// Appends a sample that was taken at `time`, ns since 1970.
     pub fn write(self, out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
         match self {
             Format::Csv => csv(out, time, sample),
@@ -273,7 +273,7 @@ fn digits(out: &mut Vec<u8>, value: u64, least: usize) {
     in_base::<10>(out, value, least);
 }
 
-/// Names of devices may have any characters but `/`, `:` and white space.
+/// Names of devices may have any characters except `/`, `:` and white space.
 fn csv_text(out: &mut Vec<u8>, text: &str) {
     if text.bytes().all(plain) {
         return short(out, text.as_bytes());
@@ -363,7 +363,7 @@ mod tests {
             "{csv}"
         );
         assert_eq!(csv.split(',').count(), COLUMNS.len());
-        // The kernel lets names have control characters.
+        // The kernel allows control characters in names.
         let (mut odd, sample) = (
             Vec::new(),
             Sample {

@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(rates.bps, Some(8e6));
         assert_eq!(rates.packets, Some(1000.0));
         assert_eq!(rates.sojourn_ms, Some(25.0));
-        // An idle interval says nothing of the rate.
+        // An idle interval does not change the rate.
         let rates = meter.sample(1010 * MS, &counters(10_000, 0));
         assert_eq!((rates.bps, rates.sojourn_ms), (Some(0.0), Some(0.0)));
         let rates = meter.sample(1020 * MS, &counters(10_500, 25_000));

@@ -117,7 +117,7 @@ impl Screen {
             HISTORY as u64 * STEP / 1_000_000_000
         );
         let _ = writeln!(text, "{}", fit(title));
-        // A line for the title, one for the count of the rest, one for the cursor.
+        // One line is for the title, one for the count of the rest, one for the cursor.
         let room = rows.saturating_sub(3).max(1);
         let mut lines = 0;
         let mut rest = self.order.iter().map(|key| &self.queues[key]).peekable();

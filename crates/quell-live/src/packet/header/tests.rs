@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 const KEY: Key = (1, 2);
 
-/// An IPv4 packet with a right checksum.
+/// An IPv4 packet with a correct checksum.
 fn v4(protocol: u8, tos: u8, fragment: u16, rest: &[u8]) -> Vec<u8> {
     let mut p = vec![0; 20];
     p[0] = 0x45;
@@ -71,7 +71,7 @@ fn all_fragments_of_a_datagram_are_one_flow() {
         classify(&v6(FRAGMENT, 0, &f), KEY)
     };
     assert_eq!(six(1, &tcp(1, 2, 4)).hash, six(8, &[5; 30]).hash);
-    // An atomic fragment is whole: its ports count.
+    // An atomic fragment is a whole datagram, so its ports count.
     assert_eq!(
         six(0, &tcp(1, 2, 0)).hash,
         classify(&v6(UDP, 0, &tcp(1, 2, 0)), KEY).hash
@@ -106,7 +106,7 @@ fn tunnels(inner: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let ethernet = [&[0; 12][..], &kind, inner].concat();
     let tagged = [&[0; 12][..], &[0x81, 0, 0, 5], &kind, inner].concat();
     let gre = [&[0, 0][..], &kind, inner].concat();
-    // Checksum, key and number.
+    // Checksum, key and sequence number.
     let full = [&[0xb0, 0][..], &kind, &[9; 12], inner].concat();
     let bridged = [&[0, 0, 0x65, 0x58][..], &ethernet].concat();
     let mut vxlan = vec![0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0];
@@ -143,7 +143,7 @@ fn flows_in_tunnels_are_distinguished_on_request_and_the_ecn_field_is_the_outer_
             for (outer, packet) in tunnels(&packet) {
                 assert_eq!(deep.classify(&packet).hash, plain.hash, "{name} in {outer}");
             }
-            // Cut short within the inner header, it is the outer flow.
+            // If it is truncated within the inner header, it is the outer flow.
             let cut = &packet[..packet.len() - inner.len() + 12];
             assert_eq!(deep.classify(cut).hash, classify(cut, KEY).hash, "{name}");
         }
@@ -170,7 +170,7 @@ fn what_is_no_tunnel_after_all_is_the_outer_flow() {
     ] {
         assert_eq!(deep.classify(&packet), classify(&packet, KEY));
     }
-    // An endless tunnel ends.
+    // The parser stops at deeply nested tunnels.
     let mut packet = v4(IP_IN_IP, 0, 0, &[]);
     for _ in 0..50 {
         packet = v4(IP_IN_IP, 0, 0, &packet);
@@ -265,7 +265,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Headers with this byte of DSCP and ECN, and a checksum that holds.
+/// Headers with this byte of DSCP and ECN, and a correct checksum.
 fn with_traffic_class(six: bool, byte: u8) -> Vec<u8> {
     let mut p = vec![0; 60];
     if six {

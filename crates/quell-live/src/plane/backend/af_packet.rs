@@ -572,7 +572,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixDatagram;
 
-    /// A frame of TCP that is to be taken apart into segments of `size` bytes.
+    /// A TCP frame to be split into segments of `size` bytes.
     fn large(size: u16, payload: usize) -> Vec<u8> {
         let mut f = vec![1, 1, 0, 0];
         for word in [size, 34, 16] {
@@ -614,7 +614,7 @@ mod tests {
                 socket.give_up(packet.place);
             }
         }
-        // One is 18,000 packets.
+        // One of the frames is 18,000 packets.
         assert_eq!((all, socket.refused), (5 * 600 + 3, 1));
         assert!(inseparable());
         assert_eq!(socket.pool.taken(), socket.waiting.len());

@@ -51,13 +51,13 @@ pub trait InterfaceBackend: Send + 'static {
     fn fd(&self) -> BorrowedFd<'_>;
     /// Reads waiting packets, about a batch; true if there may be more.
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
-    /// Sends a packet with these changes. Returns whether a mark was written.
+    /// Sends a packet with these changes; returns whether a mark was written.
     fn accept(&mut self, place: u32, change: Change) -> bool;
     /// Drops a packet.
     fn give_up(&mut self, place: u32);
     /// Sends the decisions to the kernel.
     fn flush(&mut self);
-    /// Largest number of packets that it can hold for a discipline.
+    /// Most packets that the backend can hold for a discipline.
     fn capacity(&self) -> u32 {
         u32::MAX
     }
@@ -152,12 +152,13 @@ impl PacketQueue {
         Err(Error::new(what).remedy("see /proc/net/netfilter/nfnetlink_queue"))
     }
 
-    /// Opens the queue with this number; None if another program has bound it.
+    /// Opens the queue with this number; `None` if another program has bound it.
     fn open(number: u16, length: u32, mtu: u32) -> Result<Option<Self>, Error> {
         let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
         match bind(&fd, number, length) {
             Ok(()) => {}
-            // A number that another socket has bound gives EPERM, with any capabilities.
+            // A number that another socket has bound gives EPERM, whatever this process's
+            // capabilities.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
                 return Ok(None);
             }

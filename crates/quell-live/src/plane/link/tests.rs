@@ -88,7 +88,7 @@ fn packets_pass_a_queue_from_outside_that_has_failed() {
         link.arrive(10, live(place, 986, 0, Ecn::NotEct));
     }
     link.advance(100 * MS, |_, p| out.push(p.place));
-    // The first was on the line; the queue fails with the third.
+    // The first packet was on the line; the queue fails with the third.
     assert_eq!(
         link.failure().map(|why| &why[..16]),
         Some("leaky says that ")
@@ -148,8 +148,8 @@ fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
         link.advance(100 * MS, |_, _| ());
         *link.guard().unwrap()
     };
-    // RL-AQM decides every 20 ms; these are asked for 100 ms ahead of the clock, then 10 s behind
-    // it.
+    // RL-AQM decides every 20 ms. The clock is up to 100 ms behind the decisions' times, then 10 s
+    // ahead of them.
     let calm = decide(0);
     assert_eq!((calm.decisions, calm.learned, calm.fallbacks), (5, 5, 0));
     let late = decide(10 * SEC);
@@ -184,7 +184,7 @@ fn a_record_that_begins_again_knows_nothing_of_before() {
     let mut link = LiveLink::new(params("pfifo limit 5", 8_000_000));
     let run = |link: &mut LiveLink, from: Nanos| {
         for k in 0..200 {
-            // One more than fits now and then.
+            // Every 50th time 10 packets arrive at once, more than fit.
             for _ in 0..1 + u32::from(k % 50 == 0) * 9 {
                 link.arrive(from + k * MS, live(0, 986, 0, Ecn::NotEct));
             }
@@ -238,8 +238,8 @@ fn an_ack_filter_drops_what_later_acks_repeat_and_notes_are_used_again() {
     assert!(notes.acknowledgments.len() < 10);
 }
 
-/// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then
-/// sleeps, µs.
+/// A packet's distance from the one before, µs; its size, flow and ECN field; the loop's sleep
+/// afterwards, µs.
 type Step = (u64, u32, u32, u8, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -254,7 +254,7 @@ fn kinds() -> Vec<String> {
         .collect()
 }
 
-/// What leaves (when, place), and what was given up.
+/// Packets that leave, with their times; places of dropped ones; packets that stay inside.
 fn drive(
     words: &str,
     steps: &[Step],

@@ -16,7 +16,7 @@ const MPU: usize = 6;
 /// A shaper's charging of packets: bytes on the line, which the counters do not include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// Bytes added to each packet.
+    /// Bytes added to each packet; may be negative.
     overhead: i64,
     /// Smallest charge for a packet, bytes.
     mpu: u64,
@@ -30,7 +30,7 @@ enum Cells {
     None,
     /// 48 bytes in a cell of 53; the last cell of a packet is padded.
     Atm,
-    /// 64 bytes in 65.
+    /// 64 bytes in a codeword of 65.
     Ptm,
 }
 
