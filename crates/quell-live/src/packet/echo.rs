@@ -231,8 +231,8 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     }
 
     /// Evaluates a packet from the ICMP header on; `None` if it is from no reflector, answers no
-    /// request, or is not to be used: its timestamps are wrong, or it has none and [`MIN_AGREEING`]
-    /// reflectors have.
+    /// request, or is not to be used: its timestamps are wrong, or it has none while enough other
+    /// reflectors measure both directions.
     pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
