@@ -559,7 +559,7 @@ mod tests {
             bad[at] = value;
             assert!(Frame::parse(&bad).is_none(), "byte {at}");
         }
-        // An extension header before a tunnel that extends beyond the packet.
+        // An extension header that extends beyond the packet, before a tunnel.
         let mut bad = within_tunnel(&good, true, 0).0;
         (bad[HEADER + 6], bad[HEADER + 40], bad[HEADER + 41]) = (60, 4, 120);
         assert!(Frame::parse(&bad).is_none());

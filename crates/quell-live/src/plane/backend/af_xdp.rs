@@ -242,7 +242,7 @@ pub struct XdpSocket {
     passed: u64,
 }
 
-/// An interface.
+/// An interface and its receive queues.
 #[derive(Clone, Copy)]
 pub struct Device {
     /// Interface index.
