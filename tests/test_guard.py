@@ -34,3 +34,18 @@ def test_a_saturated_network_is_not_followed(quell: Quell, tmp_path: Path) -> No
     # Five seconds into the flood; without the guard the queue of 5,000 packets fills.
     assert p95_ms("rlaqm model saturated") > 5000
     assert p95_ms("rlaqm model saturated guard") < 1000
+
+
+def test_many_flows_do_not_wait_for_seconds_under_the_guard_of_lfq(quell: Quell, tmp_path: Path) -> None:
+    scenario = Scenario.from_keys(
+        duration="20s",
+        warmup="5s",
+        link={"rate": "20mbit"},
+        flow=[{"kind": "cbr", "rate": "8kbit", "size": 200, "count": 5000}],
+    )
+    (tmp_path / "flood.toml").write_text(scenario.toml())
+    done = quell("run", "flood.toml", "--aqm", "lfq guard", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    sojourn = json.loads(done.stdout)["sojourn_ms"]
+    # The fallback gave each flow what the link sends in 50 ms, and the mean wait was 5 s.
+    assert sojourn["mean"] < 1000, sojourn

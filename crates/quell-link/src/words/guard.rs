@@ -1,12 +1,11 @@
 //! `guard` and `dry_run`, which any kind with a learned controller takes: `rlaqm guard`.
 
-use quell_qdisc::MTU;
 use quell_qdisc::control::Control;
-use quell_qdisc::control::fixed::{self, Fixed};
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
-use quell_qdisc::control::wqm::Wqm;
+use quell_qdisc::control::wqm::{self, Wqm};
+use quell_qdisc::{MS, MTU, SEC};
 
 use super::{OptionInfo, note};
 use crate::error::Error;
@@ -30,17 +29,14 @@ impl Words {
     }
 
     /// The controller under guard. The fallback is a classic controller that sets the same knob:
-    /// [`classic`] for a whole queue's drop probability or limit, a constant for limits of single
-    /// flows, the queue's own law for a base probability.
+    /// [`classic`] for a whole queue's drop probability or limit, [`flow_limits`] for limits of
+    /// single flows, the queue's own law for a base probability.
     pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
         let (whole, sub) = learned.knobs();
         let classic: Box<dyn Control> = if whole.drop || whole.limit {
             classic(whole.drop, rate_bps)
         } else if sub.limit {
-            Box::new(Fixed::new(fixed::Params {
-                limit: Some(flow_limit(rate_bps)),
-                drop: None,
-            }))
+            Box::new(flow_limits(rate_bps))
         } else {
             Box::new(Law)
         };
@@ -61,6 +57,23 @@ pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
     } else {
         Box::new(Wqm::new(Default::default(), rate_bps))
     }
+}
+
+/// Sets the limit of each flow: at most [`flow_limit`], less while all flows together hold more
+/// than that of one.
+fn flow_limits(rate_bps: u64) -> Wqm {
+    let most = flow_limit(rate_bps);
+    let lasts = u64::from(most) * 8 * u64::from(MTU) * SEC / rate_bps.max(1);
+    let params = wqm::Params {
+        interval: 15 * MS,
+        target: lasts,
+        arrt: lasts,
+        no_aggregation: true,
+        max: most,
+        step: Some(most.div_ceil(8)),
+        ..wqm::Params::default()
+    };
+    Wqm::new(params, rate_bps)
 }
 
 /// A flow's limit where no network sets it: what the link sends in 50 ms, 10 to 1000 packets.
