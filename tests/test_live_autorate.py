@@ -96,6 +96,41 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
     assert look["directions"]["ingress"]["capacity_mbps"] < 20
 
 
+STRANGER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+s.bind(("10.9.3.2", 0))
+for number in range(1000):
+    s.sendto(bytes(4) + number.to_bytes(2) + bytes(6), ("10.9.2.1", 0))
+"""
+
+
+@pytest.mark.real_time
+def test_answers_to_no_request_do_not_reach_the_process(net: Modem, tmp_path: Path) -> None:
+    socket = tmp_path / "status"
+
+    def icmp_messages() -> int:
+        names, values = (
+            line.split()
+            for line in net.run(net.r, "cat", "/proc/net/snmp").stdout.splitlines()
+            if line.startswith("Icmp:")
+        )
+        return int(dict(zip(names, values, strict=True))["InMsgs"])
+
+    command = live(net, "--autorate", *ASK, "--status", str(socket))
+    before = icmp_messages()
+    done = net.run(net.b, sys.executable, "-c", STRANGER)
+    assert done.returncode == 0, done.stderr
+    time.sleep(1)
+    came, look = icmp_messages() - before, status(socket)
+    code, said = stop(command)
+    assert code == 0, said
+    assert came >= 1000
+    for row in look["reflectors"]:
+        # One of 65,536 identifiers is that of the requests.
+        assert row["answered"] > 0 and row["refused"] <= 1
+
+
 def refused(net: Modem, command: subprocess.Popen[str]) -> None:
     """Check that the start was refused in one line and that nothing was changed."""
     try:

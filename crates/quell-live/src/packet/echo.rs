@@ -159,6 +159,11 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
         }
     }
 
+    /// The identifier of all requests and answers.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Time at which the next request is due.
     pub fn due(&self) -> Nanos {
         self.due

@@ -82,20 +82,21 @@ impl Reflectors {
         let no = |e: std::io::Error| {
             Error::new(format!("no socket for ICMP: {}", host::reason(&e))).key("--reflector")
         };
+        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
+        let prober = Prober::new(addresses, sys::random as fn() -> _, day_ms);
         let socket = |six: bool| {
             let any = |address: &IpAddr| address.is_ipv6() == six;
             if !addresses.iter().any(any) {
                 return Ok(None);
             }
-            let socket = sys::icmp(six, device, htb.unwrap_or(0))?;
+            let socket = sys::icmp(six, prober.number(), device, htb.unwrap_or(0))?;
             host::mark(socket.as_fd(), firewall::MARK)?;
             Ok(Some(UdpSocket::from(socket)))
         };
         let sockets = [socket(false).map_err(no)?, socket(true).map_err(no)?];
-        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
         let mut all = Self {
-            prober: Prober::new(addresses, sys::random, day_ms),
+            prober,
             sockets,
             began: sys::monotonic(),
             woken: 0,

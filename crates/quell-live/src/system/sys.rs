@@ -226,24 +226,30 @@ pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
 
 /// Filters notifications about requests of the socket with this port out of a netlink socket.
 pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
-    let step = |code: u32, no: u8, value: u32| libc::sock_filter {
+    // struct nlmsghdr has the port at byte 12, in this machine's byte order; the filter reads in
+    // network byte order.
+    let port = u32::from_be_bytes(port.to_ne_bytes());
+    let [load, drop, keep] = [
+        filter_step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    let is_own = filter_step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, port);
+    attach_filter(fd, &mut [load, is_own, drop, keep])
+}
+
+/// A step of a socket's filter; a comparison skips `no` steps where it fails.
+fn filter_step(code: u32, no: u8, value: u32) -> libc::sock_filter {
+    libc::sock_filter {
         code: num::low_u16(code.into()),
         jt: 0,
         jf: no,
         k: value,
-    };
-    // struct nlmsghdr has the port at byte 12, in this machine's byte order; the filter reads in
-    // network byte order.
-    let mut program = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
-        step(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            1,
-            u32::from_be_bytes(port.to_ne_bytes()),
-        ),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
-    ];
+    }
+}
+
+/// Attaches a filter to a socket: the kernel drops what the program drops.
+fn attach_filter(fd: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: num::index_u16(program.len()),
         filter: program.as_mut_ptr(),
@@ -296,9 +302,14 @@ pub fn random() -> Option<u32> {
     (got == bytes.len().cast_signed()).then(|| u32::from_ne_bytes(bytes))
 }
 
-/// A nonblocking raw ICMP socket that only gets answers to echo and timestamp requests. Its packets
-/// leave by `device`, if given, with this priority (SO_PRIORITY).
-pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedFd> {
+/// A nonblocking raw ICMP socket that only gets answers to echo and timestamp requests with this
+/// identifier. Its packets leave by `device`, if given, with this priority (SO_PRIORITY).
+pub fn icmp(
+    six: bool,
+    identifier: u16,
+    device: Option<&str>,
+    priority: u32,
+) -> io::Result<OwnedFd> {
     let (family, protocol) = match six {
         true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
         false => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -325,6 +336,21 @@ pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedF
         .flat_map(|word| word.to_ne_bytes())
         .collect();
     set_bytes(&fd, level, FILTER, &bytes)?;
+    // Answers to requests of other programs, of which a stranger may send many, would fill the
+    // buffer. An IPv4 raw socket delivers the IP header, too.
+    let header = match six {
+        true => libc::BPF_LDX | libc::BPF_IMM,
+        false => libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH,
+    };
+    let own = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut program = [
+        filter_step(header, 0, 0),
+        filter_step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 4),
+        filter_step(own, 1, identifier.into()),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0),
+    ];
+    attach_filter(fd.as_fd(), &mut program)?;
     let level = libc::SOL_SOCKET;
     set_bytes(&fd, level, libc::SO_PRIORITY, &priority.to_ne_bytes())?;
     if let Some(name) = device {
