@@ -4,7 +4,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
-use quell_qdisc::control::wqm::{self, Wqm};
+use quell_qdisc::control::wqm::{Params as Limits, Wqm};
 use quell_qdisc::{MS, MTU, SEC};
 
 use super::{OptionInfo, note};
@@ -64,14 +64,14 @@ pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
 fn flow_limits(rate_bps: u64) -> Wqm {
     let most = flow_limit(rate_bps);
     let lasts = u64::from(most) * 8 * u64::from(MTU) * SEC / rate_bps.max(1);
-    let params = wqm::Params {
+    let params = Limits {
         interval: 15 * MS,
         target: lasts,
         arrt: lasts,
         no_aggregation: true,
         max: most,
         step: Some(most.div_ceil(8)),
-        ..wqm::Params::default()
+        ..Limits::default()
     };
     Wqm::new(params, rate_bps)
 }
