@@ -49,20 +49,29 @@ impl Line {
 
     /// A scenario without flows but probes; what counts begins with the lie or the flood.
     fn text(&self, queue: &str, end: Nanos, reflectors: u32) -> String {
+        self.with(queue, end, &probed(reflectors, reflectors, ""))
+    }
+
+    /// The same with these probes.
+    fn with(&self, queue: &str, end: Nanos, probes: &str) -> String {
         let [down, up] = &self.keys;
-        let mut text = format!(
+        format!(
             "name = \"liars\"\nduration = \"{}s\"\nwarmup = \"{}s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\n{down}\n\
-             [link.up]\nqueue = \"pace\"\n{up}\n",
+             [link.up]\nqueue = \"pace\"\n{up}\n{probes}",
             end / SEC,
             BEGIN / SEC
-        );
-        if reflectors > 0 {
-            let interval = 50 * reflectors.max(4);
-            text += &format!(
-                "[[flow]]\nkind = \"ping\"\ncount = {reflectors}\nrtt = \"30ms\"\ninterval = \"{interval}ms\"\n"
-            );
-        }
-        text
+        )
+    }
+}
+
+/// So many reflectors of `all`, with more keys.
+fn probed(count: u32, all: u32, more: &str) -> String {
+    let interval = 50 * all.max(4);
+    match count {
+        0 => String::new(),
+        _ => format!(
+            "[[flow]]\nkind = \"ping\"\ncount = {count}\nrtt = \"30ms\"\ninterval = \"{interval}ms\"\n{more}"
+        ),
     }
 }
 
@@ -98,7 +107,7 @@ struct Case {
     /// than a packet's time.
     near: bool,
     /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a
-    /// second.
+    /// second. Reflectors that do not lie answer one request in ten.
     seldom: bool,
     /// Hosts that lie leave at the end of the lie; from then on there are datagrams alone, which
     /// fill both ways.
@@ -140,6 +149,10 @@ const fn peers(name: &'static str, hosts: u32, lying: u32, connections: u32) -> 
 const CASES: &[Case] = &[
     reflectors("1 of 6 reflectors", 6, 1),
     reflectors("1 of 3 reflectors", 3, 1),
+    Case {
+        seldom: true,
+        ..reflectors("1 of 3 reflectors, the others seldom", 3, 1)
+    },
     reflectors("1 of 2 reflectors", 2, 1),
     reflectors("2 of 6 reflectors", 6, 2),
     reflectors("2 of 3 reflectors", 3, 2),
@@ -185,7 +198,12 @@ impl Case {
     }
 
     fn scenario(&self, line: &Line) -> Scenario {
-        let mut text = line.text("pace ingress", self.end(), self.reflectors);
+        let (all, honest) = (self.reflectors, self.reflectors - self.liars);
+        let probes = match self.seldom {
+            true => probed(self.liars, all, "") + &probed(honest, all, "loss = 0.9\n"),
+            false => probed(all, all, ""),
+        };
+        let mut text = line.with("pace ingress", self.end(), &probes);
         let (rtt, near) = (if self.near { 1 } else { 30 }, self.near);
         let mut flows = |host: String, downloads: u32, uploads: u32, more: &str| {
             let uploads = if near { 0 } else { uploads };
@@ -201,7 +219,7 @@ impl Case {
         };
         for host in 0..self.hosts {
             let name = format!("honest {host}");
-            match self.seldom {
+            match self.seldom && self.reflectors == 0 {
                 true => flows(name, 0, 1, "rate = \"24kbit\""),
                 false => flows(name, if near { 5 } else { 2 }, 1, ""),
             }
@@ -225,7 +243,7 @@ impl Case {
                 );
             }
         }
-        if self.seldom {
+        if self.seldom && self.reflectors == 0 {
             let rate = line.mean[0] / 2.0;
             text += &format!("[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\n");
         }

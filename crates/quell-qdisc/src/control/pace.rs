@@ -5,7 +5,7 @@
 //!   less the smallest recent one of its reflector; at most as much as its round trip exceeds the
 //!   smallest, since clocks drift. The delay of the line is the smallest of three
 //!   values: the smaller of the last two answers, the last answer of another reflector, and the
-//!   largest delay that at least a third of the reflectors heard within a second reach. So a single
+//!   largest delay that at least a third of the reflectors heard within 3 s reach. So a single
 //!   late answer has no effect, and neither has one lying reflector among several.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
 //!   behind the modem measures it as the arriving rate, including what it drops itself. Without the
@@ -30,8 +30,8 @@
 //! - **Start**: the line may already be full. From the first answer on, the rate is the minimum
 //!   until delays have stopped falling, so that the smallest delay is that of an empty line.
 //! - **Traffic**: after a second without answers, or without reflectors, the delay is read from the
-//!   TCP traffic's own timestamps, and remote hosts replace reflectors. The operator did not choose
-//!   these hosts, so the rate stays above a tenth of the highest capacity of the last minutes.
+//!   TCP traffic's own timestamps, and remote hosts (heard within a second) replace reflectors. The
+//!   operator did not choose these hosts, so the rate stays above a tenth of the highest capacity of the last minutes.
 //! - **Silence**: if probes are not answered for a moment, the line is stalled, so a shaper before
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
@@ -48,7 +48,7 @@ mod lasting;
 mod overload;
 
 pub use delays::Base;
-use delays::{BASE, Beginning, Delays, Evidence, Path};
+use delays::{AGREE, AGREE_TRAFFIC, BASE, Beginning, Delays, Evidence, Path};
 use jitter::Jitter;
 use lasting::{Before, Lasting};
 use overload::Overload;
@@ -350,7 +350,10 @@ impl Pace {
     }
 
     fn delay(&self) -> Nanos {
-        self.delays.delay()
+        self.delays.delay(match self.by_traffic {
+            true => AGREE_TRAFFIC,
+            false => AGREE,
+        })
     }
 
     /// Relative mean deviation of the capacity, 0 to 1.

@@ -9,8 +9,11 @@ pub(super) const BASE: Nanos = 10 * SEC;
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
-/// Age up to which a source's last delay counts, and number of sources whose last delay is kept.
-const AGREE: Nanos = SEC;
+/// Age up to which the last delay of a reflector counts, and of a remote host of the traffic. Some
+/// reflectors answer seldom: one that lies must not be the only one that was heard.
+pub(super) const AGREE: Nanos = 3 * SEC;
+pub(super) const AGREE_TRAFFIC: Nanos = SEC;
+/// Number of sources whose last delay is kept.
 const SOURCES: usize = 16;
 
 /// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
@@ -135,7 +138,7 @@ impl Beginning {
             Some(_) => (own.fell, own.calm) = (now, 0),
             None => {}
         }
-        self.sources.retain(|of| now <= of.last + AGREE);
+        self.sources.retain(|of| now <= of.last + AGREE_TRAFFIC);
         let calm = |of: &&Falling| of.calm >= 1 && now >= of.fell + CALM;
         let calm = self.sources.iter().filter(calm);
         calm.clone().count() >= 2
@@ -223,10 +226,10 @@ impl Delays {
 
     /// Delay of the line: the smallest of the last two delays, the last delay of another source,
     /// and the largest delay that at least a third of the sources reach. Of the sources, those
-    /// heard within [`AGREE`] count.
-    pub(super) fn delay(&self) -> Nanos {
+    /// heard within `agree` count.
+    pub(super) fn delay(&self, agree: Nanos) -> Nanos {
         let two = self.last.excess.min(self.before.excess);
-        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
+        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + agree;
         let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
         for of in self.sources.iter().map(|of| &of.last).filter(lately) {
             shown[count] = of.excess;

@@ -246,6 +246,22 @@ fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_lin
 }
 
 #[test]
+fn a_reflector_that_lies_beside_two_that_seldom_answer_does_not_choke_the_line() {
+    let two =
+        "[[flow]]\nkind = \"ping\"\ncount = 2\nloss = 0.9\nrtt = \"30ms\"\ninterval = \"250ms\"\n";
+    let one = two.replace("count = 2\nloss = 0.9", "count = 1\nloss = 0.0");
+    let ping = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
+    let text = line("pace ingress", "pace").replace(ping, &format!("{one}{two}"));
+    // A fifth was used down while the last delay of a reflector counted for 1 s.
+    let [down, up] = lied_to(&text, "absent");
+    let all = [20e6, 5e6].map(|rate| rate / 8.0 * 25.0);
+    assert!(
+        down > 0.45 * all[0] && up > 0.45 * all[1],
+        "{down} {up} of {all:?}"
+    );
+}
+
+#[test]
 fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
     use quell_sim::scenario::{Overrides, Scenario};
     let error = |text: &str| {
