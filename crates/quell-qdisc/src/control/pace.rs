@@ -31,7 +31,8 @@
 //!   until delays have stopped falling, so that the smallest delay is that of an empty line.
 //! - **Traffic**: after a second without answers, or without reflectors, the delay is read from the
 //!   TCP traffic's own timestamps, and remote hosts (heard within a second) replace reflectors. The
-//!   operator did not choose these hosts, so the rate stays above a tenth of the highest capacity of the last minutes.
+//!   operator did not choose these hosts, so the rate stays above a tenth of the highest capacity
+//!   of the last minutes.
 //! - **Silence**: if probes are not answered for a moment, the line is stalled, so a shaper before
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
