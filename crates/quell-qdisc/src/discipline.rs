@@ -7,26 +7,25 @@ use crate::{
     SubGauges, TinGauges,
 };
 
-/// What a queue holds.
+/// Packets and bytes in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Packets.
+    /// Packets queued.
     pub packets: usize,
-    /// Bytes.
+    /// Bytes queued.
     pub bytes: u64,
 }
 
-/// What a discipline asks of its packets' owner ([`Drops`]), and what it has done to those that
-/// leave.
+/// What a discipline needs from the owner of its packets ([`Drops`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// [`Drops::labels`].
     pub labels: bool,
     /// [`Drops::acknowledgment`].
     pub acknowledgments: bool,
-    /// Addresses are to be those before address translation (NAT).
+    /// The labels are of the addresses before address translation (NAT).
     pub translated: bool,
-    /// The owner clears the DSCP of what leaves.
+    /// The owner clears the DSCP of departing packets.
     pub washed: bool,
 }
 
@@ -43,17 +42,18 @@ impl Wants {
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call;
 /// state changes only in calls.
 pub trait Discipline<P: Packet> {
-    /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.
+    /// Queues `packet`, or drops it or other packets into `drops`. Sets the packet's time of
+    /// arrival.
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
-    /// Hands the next packet on.
+    /// Removes and returns the next packet.
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P>;
-    /// When `on_timer` is due; `NEVER` without timers.
+    /// Time at which `on_timer` is due; `NEVER` without timers.
     #[inline]
     fn next_timer(&self) -> Nanos {
         NEVER
     }
-    /// Periodic work (PIE's update of its probability, say), called with the time `next_timer`
-    /// gave.
+    /// Does periodic work (such as PIE's update of its probability); `now` is the time that
+    /// `next_timer` gave.
     #[inline]
     fn on_timer(&mut self, _now: Nanos) {}
     /// Packets queued.
@@ -69,46 +69,47 @@ pub trait Discipline<P: Packet> {
     fn marks(&self) -> u64 {
         0
     }
-    /// Why the queue can work no more, in one line; it is empty then and stays so. Only a
-    /// discipline from outside fails ([`crate::outside`]): whoever drives it ends the run, or lets
-    /// the traffic pass by.
+    /// The reason why the queue has failed, in one line; a failed queue is empty and stays empty.
+    /// Only an outside discipline ([`crate::outside`]) fails; its driver then ends the run, or lets
+    /// the traffic bypass the queue.
     fn failure(&self) -> Option<&str> {
         None
     }
-    /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from
-    /// `now`), `marks`. Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
+    /// Fills in the gauges that the discipline itself knows: `limit_packets`, `probability`,
+    /// `head_age` (from `now`), `marks`. Its owner counts the rest (arrivals, departures, drops,
+    /// sojourn, rate).
     fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
-    /// The knobs that the queue as a whole has.
+    /// Knobs of the queue as a whole.
     fn knobs(&self) -> KnobSet {
         KnobSet::NONE
     }
-    /// Sets knobs; those that it does not have are ignored.
+    /// Sets knobs; ignores knobs that the queue does not have.
     fn set_knobs(&mut self, _knobs: &Knobs) {}
 
     /// The flows of a fair queue, which are its sub-queues.
     fn flows(&self) -> Option<&Flows<P>> {
         None
     }
-    /// How many sub-queues there are: flows that were ever used, or halves of coupled pairs. They
-    /// are numbered from 0, and a number never changes.
+    /// Number of sub-queues: flows ever used, or halves of coupled pairs. They are numbered from 0,
+    /// and a number never changes.
     #[inline]
     fn sub_queues(&self) -> usize {
         self.flows().map_or(0, Flows::count)
     }
-    /// The knobs that each sub-queue has.
+    /// Knobs of each sub-queue.
     fn sub_knobs(&self) -> KnobSet {
         KnobSet::NONE
     }
-    /// The sub-queue of a packet that was taken in. A discipline with flows whose buckets are not
-    /// the scaled hash says which.
+    /// The sub-queue of a queued packet. A discipline whose buckets are not the scaled flow hash
+    /// overrides this.
     #[inline]
     fn sub_queue_of(&self, packet: &P) -> Option<usize> {
         let flows = self.flows()?;
         let flow = flows.used(flows.scale(packet.flow_hash()))?;
         Some(flow as usize)
     }
-    /// The sub-queue that an arriving packet will join. Called before `enqueue` where a controller
-    /// watches packets; doing it twice at the same time is doing it once.
+    /// The sub-queue that an arriving packet will join. Called before `enqueue` if a controller
+    /// watches packets; a second call at the same time changes nothing.
     fn admit(&mut self, _now: Nanos, _packet: &P) -> Option<Admission> {
         None
     }
@@ -121,28 +122,28 @@ pub trait Discipline<P: Packet> {
     fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
         self.flows()?.gauges(now, sub_queue)
     }
-    /// Sets knobs of a sub-queue; those that it does not have are ignored.
+    /// Sets knobs of a sub-queue; ignores knobs that it does not have.
     fn set_sub_knobs(&mut self, _sub_queue: usize, _knobs: &Knobs) {}
 
-    /// The priorities that it sorts packets into, where it does: CAKE's tins, the bands of `prio`
-    /// and its kin.
+    /// Its priorities, if it has any: CAKE's tins, the bands of `prio` and similar, or classes.
     fn tins(&self) -> Vec<TinGauges> {
         Vec::new()
     }
-    /// What its policy reads and sets, where there is one inside the discipline and it had a turn.
+    /// Readings and settings of the policy inside the discipline, if there is one and it has
+    /// decided at least once.
     fn policy(&self) -> Option<PolicyGauges> {
         None
     }
-    /// What the guard of that policy did.
+    /// Statistics of that policy's guard.
     fn guard(&self) -> Option<&Stats> {
         None
     }
-    /// What it asks of its packets' owner.
+    /// What it needs from the owner of its packets.
     fn wants(&self) -> Wants {
         Wants::default()
     }
 
-    /// What a queue holds.
+    /// Packets and bytes queued.
     #[inline]
     fn backlog(&self) -> Backlog {
         Backlog {
@@ -161,8 +162,9 @@ pub trait Discipline<P: Packet> {
             self.on_timer(due);
         }
     }
-    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet only where it will
-    /// lie saves a copy of what was just written in small pieces, which would stall the processor.
+    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet directly in its
+    /// slot saves a copy; to copy fields that were just written one by one would stall the
+    /// processor.
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
@@ -174,8 +176,7 @@ pub trait Discipline<P: Packet> {
     ) {
         self.enqueue(now, make(), rng, drops);
     }
-    /// `dequeue` of a packet that goes to `line`. A discipline that puts it there itself saves a
-    /// copy.
+    /// `dequeue` into `line`. A discipline that writes the packet there itself saves a copy.
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
@@ -187,8 +188,8 @@ pub trait Discipline<P: Packet> {
         let got = self.dequeue(now, rng, drops);
         got.map(|packet| *line = Some(packet))
     }
-    /// All that a driver does with an arriving packet: due timers, `enqueue_with`, and a look at
-    /// what is queued then.
+    /// Everything that a driver does with an arriving packet: runs due timers, calls `enqueue_with`
+    /// and returns the backlog.
     #[inline(always)]
     fn offer_with<D: Drops<P>>(
         &mut self,
@@ -213,9 +214,9 @@ pub trait Discipline<P: Packet> {
     ) -> Backlog {
         self.offer_with(now, packet.len(), || packet, rng, drops)
     }
-    /// `offer_with` of `count` packets of `len` bytes, made by their number, one after the other:
-    /// what is queued then. `None`, and nothing happens, where they have to come one by one,
-    /// because what is queued might shrink in between.
+    /// `offer_with` of `count` packets of `len` bytes in sequence, each made from its number;
+    /// returns the backlog after the last. Does nothing and returns `None` if the packets must be
+    /// offered one by one, because the backlog might shrink in between.
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
@@ -228,7 +229,8 @@ pub trait Discipline<P: Packet> {
     ) -> Option<Backlog> {
         None
     }
-    /// All that a driver does to send: due timers, `dequeue`, and a look at what is queued then.
+    /// Everything that a driver does to send a packet: runs due timers, calls `dequeue` and returns
+    /// the packet and the backlog.
     #[inline(always)]
     fn take<D: Drops<P>>(
         &mut self,
@@ -240,7 +242,7 @@ pub trait Discipline<P: Packet> {
         let got = self.dequeue(now, rng, drops);
         (got, self.backlog())
     }
-    /// `take` of a packet that goes to `line`.
+    /// `take` into `line`.
     #[inline(always)]
     fn take_to<D: Drops<P>>(
         &mut self,
@@ -255,7 +257,7 @@ pub trait Discipline<P: Packet> {
     }
 }
 
-/// [`Discipline::offer_run`] of a discipline in which arrivals take nothing out.
+/// [`Discipline::offer_run`] for a discipline in which arrivals remove no queued packets.
 #[inline(always)]
 pub(crate) fn offer_each<P: Packet, D: Drops<P>>(
     queue: &mut impl Discipline<P>,

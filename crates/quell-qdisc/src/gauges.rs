@@ -3,11 +3,11 @@
 
 use crate::Nanos;
 
-/// Readings of one queue. Counters run from the queue's creation; a controller that wants a
-/// period's share keeps the last reading.
+/// Readings of one queue. Counters start at the queue's creation; a controller that needs a
+/// period's count keeps its last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// When it was read.
+    /// Time of the reading.
     pub now: Nanos,
     /// Packets queued.
     pub backlog_packets: u32,
@@ -15,7 +15,7 @@ pub struct Gauges {
     pub backlog_bytes: u64,
     /// The limit in force, packets.
     pub limit_packets: u32,
-    /// Sojourn of the packet that left last; 0 before the first.
+    /// Sojourn time of the packet that left last; 0 before the first.
     pub sojourn: Nanos,
     /// How long the head of the queue has waited; 0 if empty.
     pub head_age: Nanos,
@@ -23,8 +23,7 @@ pub struct Gauges {
     pub rate_bps: u64,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
-    /// Where the air is shared: bits that arrive per second of the air that the queue's frames
-    /// take; 0 on a wire.
+    /// Bits delivered per second of the airtime that the queue's frames take; 0 on a wire.
     pub achieved_bps: u64,
     /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0
     /// on a wire.
@@ -35,9 +34,9 @@ pub struct Gauges {
     pub aggregate: f64,
     /// Packets offered to the discipline.
     pub arrivals: u64,
-    /// Packets given on.
+    /// Packets sent.
     pub departures: u64,
-    /// Bytes given on.
+    /// Bytes sent.
     pub departed_bytes: u64,
     /// Packets dropped because a limit was reached.
     pub drops_overflow: u64,
@@ -64,8 +63,8 @@ pub struct Knobs {
     pub limit_packets: Option<u32>,
     /// Drop probability, 0..1.
     pub drop: Option<f64>,
-    /// Base probability p' of coupled queues, 0..1. From then on the discipline's own law leaves it
-    /// alone.
+    /// Base probability p' of coupled queues, 0..1. Once set, the discipline's own law no longer
+    /// changes it.
     pub base_probability: Option<f64>,
     /// Rate of the discipline's own shaper, bit/s.
     pub rate_bps: Option<u64>,
@@ -133,7 +132,7 @@ impl KnobSet {
         ..Self::NONE
     };
 
-    /// The names of the knobs that there are, as users write them.
+    /// Names of the knobs in the set, as users write them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = [
             ("limit", self.limit),
@@ -161,8 +160,8 @@ impl KnobSet {
     }
 }
 
-/// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. What a
-/// discipline does not have is 0.
+/// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. Readings that a
+/// discipline does not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SubGauges {
     /// Packets queued.
@@ -171,24 +170,23 @@ pub struct SubGauges {
     pub backlog_bytes: u64,
     /// How long the head has waited; 0 if empty.
     pub head_age: Nanos,
-    /// The limit in force, packets, where the sub-queue has one of its own.
+    /// The limit in force, packets, if the sub-queue has its own.
     pub limit_packets: u32,
-    /// Time in which a sub-queue with a limit of its own was active, and the integral of its limit
-    /// over that time, packet-nanoseconds.
+    /// Time in which a sub-queue with its own limit was active, ns.
     pub active_ns: u128,
-    /// See `active_ns`.
+    /// The limit, integrated over that time, packet-nanoseconds.
     pub limit_ns: u128,
     /// Packets offered.
     pub arrivals: u64,
     /// Bytes offered.
     pub arrived_bytes: u64,
-    /// Packets dropped, for whatever cause.
+    /// Packets dropped for any cause.
     pub drops: u64,
-    /// The probability of the law that runs in it.
+    /// Drop or mark probability of its law, 0..1.
     pub probability: f64,
     /// It holds packets of low-latency flows (RFC 9331).
     pub low_latency: bool,
-    /// State of that law.
+    /// State of its law.
     pub law: LawGauges,
 }
 
@@ -196,11 +194,11 @@ pub struct SubGauges {
 /// similar, or a class. Counters run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
-    /// Its name as `tc` prints it; a class has a number.
+    /// Its name as `tc` prints it; empty for a class, which has a number.
     pub name: &'static str,
     /// The class's number in `tc`, its major number in the upper 16 bits; 0 if this is no class.
     pub class: u32,
-    /// Below this rate it has its priority; 0 without a limit. bit/s.
+    /// Rate up to which it has its priority, bit/s; 0 without a limit.
     pub threshold_bps: u64,
     /// COBALT's target.
     pub target: Nanos,
@@ -222,19 +220,19 @@ pub struct TinGauges {
     pub sent_packets: u64,
     /// Bytes that left for the link.
     pub sent_bytes: u64,
-    /// Packets that found their flow's queue beside the one that its hash names.
+    /// Packets whose flow has another queue than the one that its hash names.
     pub indirect_hits: u64,
-    /// Times that a flow was given a resting queue.
+    /// Times that a flow was assigned an idle queue.
     pub misses: u64,
     /// Times that a flow had to share a queue.
     pub collisions: u64,
-    /// Packets dropped by COBALT or a full memory.
+    /// Packets dropped by COBALT or at the memory limit.
     pub drops: u64,
     /// Packets marked.
     pub marks: u64,
-    /// ACKs that later ones made superfluous.
+    /// ACKs dropped because a later ACK replaces them.
     pub ack_drops: u64,
-    /// Flows that are sparse.
+    /// Sparse flows.
     pub sparse_flows: u32,
     /// Flows in the rotation.
     pub bulk_flows: u32,
@@ -249,45 +247,45 @@ pub struct TinGauges {
 /// State of a PIE (RFC 8033) that runs in a sub-queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LawGauges {
-    /// Time left without drops.
+    /// Remaining time without drops, ns.
     pub burst_allowance: Nanos,
-    /// Present delay.
+    /// Current queueing delay, ns.
     pub delay: Nanos,
-    /// Delay at the last update.
+    /// Queueing delay at the last update, ns.
     pub delay_old: Nanos,
-    /// Probabilities summed since the last drop.
+    /// Sum of the probabilities since the last drop.
     pub accumulated: f64,
-    /// When the law started.
+    /// Start time of the law, ns.
     pub since: Nanos,
 }
 
 /// What a policy inside a discipline reads and sets ([`crate::hush`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyGauges {
-    /// The time to drain above which the law acts.
+    /// Drain time of the backlog above which the law acts, ns.
     pub target: Nanos,
-    /// How long it must stay above before the first action.
+    /// Time that it must stay above the target before the first action, ns.
     pub wait: Nanos,
-    /// From the first action to the second.
+    /// Time from the first action to the second, ns.
     pub hold: Nanos,
-    /// The time to drain above which packets are dropped at once; [`crate::NEVER`]: none.
+    /// Drain time above which packets are dropped at once, ns; [`crate::NEVER`] without a cap.
     pub cap: Nanos,
     /// Share of the time in which the link had nothing to send, 0..1.
     pub idle: f64,
-    /// The usual base round trip of the flows.
+    /// Geometric mean of the flows' base round trips, ns.
     pub round_trip: Nanos,
-    /// Flows that sent something lately.
+    /// Flows that sent recently.
     pub flows: u32,
-    /// The policy is in charge; else its guard's stand-in.
+    /// True while the policy decides; false while its guard's stand-in does.
     pub trusted: bool,
 }
 
-/// Where an arriving packet will queue.
+/// The sub-queue of an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The sub-queue.
+    /// Number of the sub-queue.
     pub sub_queue: usize,
-    /// It was given to another flow just now: what was known of it is void.
+    /// The sub-queue has just been assigned to another flow, so earlier state for it is void.
     pub fresh: bool,
 }
 

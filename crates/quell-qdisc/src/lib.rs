@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
-// Integers are converted by `From`, `try_from` or a function of `num`, which says what becomes of
-// the rest.
+// Convert integers by `From`, `try_from` or a function of `num`, which documents its result for
+// values that do not fit.
 #![cfg_attr(
     not(test),
     deny(
@@ -33,7 +33,7 @@ pub use rng::Rng;
 
 /// Integer nanoseconds since an epoch that the caller chooses.
 pub type Nanos = u64;
-/// A time that never comes.
+/// The time of an event that never happens.
 pub const NEVER: Nanos = u64::MAX;
 /// One microsecond.
 pub const US: Nanos = 1_000;

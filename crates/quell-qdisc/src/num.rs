@@ -1,48 +1,48 @@
-//! Conversions between numbers that `From` does not have. Each says what becomes of a value that
-//! does not fit.
+//! Conversions between numbers that `From` does not have. Each documents its result for a value
+//! that does not fit.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss
 )]
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_u64(x: f64) -> u64 {
     x as u64
 }
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_u32(x: f64) -> u32 {
     x as u32
 }
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_usize(x: f64) -> usize {
     x as usize
 }
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_i64(x: f64) -> i64 {
     x as i64
 }
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_i32(x: f64) -> i32 {
     x as i32
 }
 
-/// The whole part; the least or greatest integer for what is beyond it, 0 for NaN.
+/// The whole part, clamped to the range of the type; 0 for NaN.
 #[inline]
 pub const fn whole_i16(x: f64) -> i16 {
     x as i16
 }
 
-/// The nearest single-precision number; infinite for what is beyond the greatest.
+/// The nearest single-precision number; infinite beyond the greatest.
 #[inline]
 pub const fn single(x: f64) -> f32 {
     x as f32
@@ -78,7 +78,7 @@ pub const fn low_u16(x: u64) -> u16 {
     x as u16
 }
 
-/// An index or a length that fits, which builds with debug assertions check; the low 16 bits.
+/// An index or a length that fits (checked by a debug assertion); otherwise its low 16 bits.
 #[inline]
 pub const fn index_u16(x: usize) -> u16 {
     debug_assert!(x <= u16::MAX as usize);
@@ -97,7 +97,7 @@ pub const fn low_u8(x: u64) -> u8 {
     x as u8
 }
 
-/// An index in memory; what no memory has room for is the greatest one.
+/// An index in memory; `usize::MAX` if it does not fit.
 #[inline]
 pub const fn index(x: u64) -> usize {
     if x > usize::MAX as u64 {
@@ -107,7 +107,7 @@ pub const fn index(x: u64) -> usize {
     }
 }
 
-/// A number of things in memory, at most `u32::MAX`.
+/// A length in memory, at most `u32::MAX`.
 #[inline]
 pub const fn count(len: usize) -> u32 {
     if len > u32::MAX as usize {

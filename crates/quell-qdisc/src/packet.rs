@@ -1,11 +1,11 @@
-//! What a discipline sees of a packet.
+//! Packets as a discipline sees them.
 
 use crate::Nanos;
 
 /// The ECN field of the IP header (RFC 3168, section 5).
 ///
-/// As wide as its neighbours in a packet: for an odd tail of bytes the compiler emits two moves
-/// that overlap, which stall the processor for about 10 ns. A packet that packs its fields keeps
+/// As wide as its neighbours in a packet: to copy an odd tail of bytes, the compiler emits two
+/// overlapping moves, which stall the processor for about 10 ns. A packet with packed fields stores
 /// [`Ecn::bits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
@@ -15,7 +15,7 @@ pub enum Ecn {
     NotEct = 0,
     /// ECN-capable, scalable congestion control (RFC 9331).
     Ect1 = 1,
-    /// ECN-capable, classic.
+    /// ECN-capable, classic congestion control (RFC 3168).
     Ect0 = 2,
     /// Congestion experienced.
     Ce = 3,
@@ -28,7 +28,7 @@ impl Ecn {
         self as u8
     }
 
-    /// The field of these two bits; others are ignored.
+    /// The ECN field in the low two bits; the others are ignored.
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
@@ -40,7 +40,7 @@ impl Ecn {
     }
 }
 
-/// A small descriptor: what queues move around. The payload stays with its owner.
+/// A small packet descriptor, which queues move; the payload stays with its owner.
 #[allow(clippy::len_without_is_empty)] // no packet is empty
 pub trait Packet: Copy {
     /// Bytes that count at the link's rate (with link-layer overhead).
@@ -51,13 +51,13 @@ pub trait Packet: Copy {
     fn ecn(&self) -> Ecn;
     /// Sets Congestion Experienced; called only on ECN-capable packets.
     fn set_ce(&mut self);
-    /// When the packet entered the discipline.
+    /// Time at which the packet entered the discipline.
     fn enqueued(&self) -> Nanos;
-    /// Notes when the packet entered the discipline.
+    /// Sets the time at which the packet entered the discipline.
     fn set_enqueued(&mut self, now: Nanos);
 
-    /// Marks an ECN-capable packet; false (and untouched) if it is not (`INET_ECN_set_ce` of
-    /// Linux).
+    /// Marks an ECN-capable packet; leaves any other unchanged and returns false (`INET_ECN_set_ce`
+    /// of Linux).
     #[inline]
     fn mark(&mut self) -> bool {
         if self.ecn() == Ecn::NotEct {
@@ -68,7 +68,7 @@ pub trait Packet: Copy {
     }
 }
 
-/// Why a packet was given up.
+/// Cause of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropCause {
@@ -80,12 +80,12 @@ pub enum DropCause {
     Forced = 2,
 }
 
-/// What a packet's headers say beside its flow and its ECN field.
+/// Header fields of a packet other than its flow and its ECN field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// Keyed hash of the address that it comes from.
+    /// Keyed hash of the source address.
     pub source: u32,
-    /// Keyed hash of the address that it goes to.
+    /// Keyed hash of the destination address.
     pub destination: u32,
     /// The firewall's mark.
     pub mark: u32,
@@ -93,10 +93,10 @@ pub struct Labels {
     pub dscp: u8,
 }
 
-/// At most this many SACK blocks fit into a TCP header (RFC 2018, section 3).
+/// The most SACK blocks that fit into a TCP header (RFC 2018, section 3).
 pub const SACK_BLOCKS: usize = 4;
 
-/// What a TCP segment with the ACK flag tells its receiver.
+/// The acknowledgement in a TCP segment with the ACK flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledgment {
     /// A keyed hash of the connection and the direction.
@@ -104,32 +104,33 @@ pub struct Acknowledgment {
     /// Nothing but an acknowledgement: no data, no flags but ACK, ECE and CWR, no options but
     /// timestamps and SACK.
     pub pure: bool,
-    /// The flags ECE and CWR, in bits of their owner's choice.
+    /// The flags ECE and CWR, in bits that the packets' owner chooses.
     pub echo: u32,
-    /// Everything before this arrived; wraps.
+    /// Acknowledgement number: every byte before it has arrived; wraps.
     pub number: u32,
     /// The sender's timestamp; wraps.
     pub tsval: u32,
-    /// The timestamp that it echoes; wraps.
+    /// The echoed timestamp; wraps.
     pub tsecr: u32,
-    /// The first `blocks` are SACK blocks, from the first number to the one behind the last.
+    /// SACK blocks, the first `blocks` of which are valid: the first sequence number, and the one
+    /// after the last.
     pub sack: [(u32, u32); SACK_BLOCKS],
-    /// SACK blocks.
+    /// Number of SACK blocks.
     pub blocks: u8,
 }
 
-/// The owner of a discipline's packets: receives every one that is given up, and knows what their
-/// descriptors leave out.
+/// The owner of a discipline's packets: receives every dropped packet, and knows the header fields
+/// that descriptors omit.
 pub trait Drops<P> {
-    /// `packet` leaves the discipline at `now`.
+    /// Takes a packet that the discipline drops at `now`.
     fn drop(&mut self, now: Nanos, packet: P, cause: DropCause);
-    /// What the packet's headers say beside its flow; asked where a discipline sorts by that.
+    /// Header fields of the packet; called by disciplines that classify packets by them.
     #[inline]
     fn labels(&self, _packet: &P) -> Labels {
         Labels::default()
     }
-    /// What the packet acknowledges; `None` if it is no TCP segment with the ACK flag, or a SYN.
-    /// Asked where a discipline filters ACKs.
+    /// The packet's acknowledgement; `None` if it is a SYN or not a TCP segment with the ACK flag.
+    /// Called by disciplines that filter ACKs.
     #[inline]
     fn acknowledgment(&self, _packet: &P) -> Option<Acknowledgment> {
         None
@@ -156,20 +157,20 @@ impl<P, D: Drops<P> + ?Sized> Drops<P> for &mut D {
     }
 }
 
-/// What `dequeue` gives.
+/// Result of `dequeue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued<P> {
     /// The next packet.
     Packet(P),
     /// Nothing is queued.
     Empty,
-    /// Something is queued, but must not leave before this time.
+    /// Packets are queued, but none may leave before this time.
     NotBefore(Nanos),
 }
 
 impl<P> From<Option<P>> for Dequeued<P> {
-    /// The packet, or that there is none. Not `map_or`, which puts the packet together in memory
-    /// and waits for it: that took CoDel's operation from 7 to 14 ns.
+    /// Not written with `map_or`, which assembles the packet in memory and waits for it: CoDel's
+    /// operation then took 14 ns instead of 7.
     #[inline(always)]
     fn from(packet: Option<P>) -> Self {
         match packet {
@@ -180,7 +181,7 @@ impl<P> From<Option<P>> for Dequeued<P> {
 }
 
 impl Dequeued<()> {
-    /// The answer with the packet that was put on `line`.
+    /// This result with the packet from `line`.
     #[inline(always)]
     pub fn with<P>(self, line: Option<P>) -> Dequeued<P> {
         match (self, line) {
@@ -192,7 +193,7 @@ impl Dequeued<()> {
 }
 
 impl<P> Dequeued<P> {
-    /// What `f` makes of the packet.
+    /// Applies `f` to the packet.
     #[inline(always)]
     pub fn map<R>(self, f: impl FnOnce(P) -> R) -> Dequeued<R> {
         match self {
@@ -202,7 +203,7 @@ impl<P> Dequeued<P> {
         }
     }
 
-    /// Of two that gave no packet, what holds for both together: the earlier time.
+    /// Combines two results without a packet: the earlier time, if there is one.
     #[inline]
     pub fn sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -216,7 +217,7 @@ impl<P> Dequeued<P> {
 /// A plain packet for tests and benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestPacket {
-    /// Bytes.
+    /// Length, bytes.
     pub len: u32,
     /// Flow hash.
     pub hash: u32,
@@ -224,7 +225,7 @@ pub struct TestPacket {
     pub ecn: Ecn,
     /// Time of arrival.
     pub enqueued: Nanos,
-    /// Serial number, for order.
+    /// Serial number, which shows the order.
     pub id: u64,
 }
 

@@ -1,15 +1,15 @@
 //! The seeded generator that disciplines and simulations draw from: xoshiro256++ (Blackman and
-//! Vigna), seeded by SplitMix64. Written here because it is twenty lines and its stream is part of
-//! every result: no version of a library may change it.
+//! Vigna), seeded by SplitMix64. It is implemented here because it has twenty lines and its stream
+//! is part of every result, which no library update may change.
 
-/// A stream of random numbers; plain data, so a clone continues alike.
+/// A stream of random numbers; plain data, so a clone continues with the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng {
     s: [u64; 4],
 }
 
 impl Rng {
-    /// A stream of its own for one component of one run.
+    /// A separate stream for one component of one run.
     pub fn new(seed: u64, component: &str) -> Self {
         // FNV-1a over the name separates the components' streams.
         let mut x = 0xcbf2_9ce4_8422_2325_u64;

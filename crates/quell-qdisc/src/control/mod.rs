@@ -1,10 +1,10 @@
-//! The control plane: a controller reads a queue's gauges on its cadence, follows its packets if it
-//! wants to, and sets knobs.
+//! The control plane: a controller reads a queue's gauges periodically, may watch its packets, and
+//! sets knobs.
 //!
 //! The driver of a queue also drives its controller: `initial` before the first packet; `decide`
 //! every `period`; and, for one that watches packets, `on_arrival` before each packet is offered,
-//! `on_departure` after each that left, `on_drop` for each that was given up; `on_probe` for each
-//! answer to a probe of the path. Time, random numbers and clocks are arguments.
+//! `on_departure` after each departure, `on_drop` for each drop; `on_probe` for each answer to a
+//! probe of the path. Time, random numbers and clocks are arguments.
 
 pub mod a3c;
 pub mod cake_autorate;
@@ -34,73 +34,73 @@ pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
 /// A packet that is about to be offered to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// Time of arrival, ns.
     pub now: Nanos,
     /// The sub-queue that it will join; `None` where the discipline has no sub-queues.
     pub sub_queue: Option<usize>,
-    /// The sub-queue was given to another flow just now: what was known of it is void.
+    /// The sub-queue has just been assigned to another flow, so earlier state for it is void.
     pub fresh: bool,
-    /// Packets queued there, without this one.
+    /// Packets in that sub-queue, without this one.
     pub held: u32,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u32,
 }
 
 /// A packet that has just left for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When.
+    /// Time of departure, ns.
     pub now: Nanos,
     /// The sub-queue that it was in.
     pub sub_queue: Option<usize>,
-    /// Packets queued there, with this one.
+    /// Packets in that sub-queue, with this one.
     pub held: u32,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u32,
     /// Time that it spent in the queue.
     pub sojourn: Nanos,
 }
 
-/// A packet that the queue has just given up.
+/// A packet that the queue has just dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// When.
+    /// Time of the drop, ns.
     pub now: Nanos,
     /// The sub-queue that it was in, or would have joined.
     pub sub_queue: Option<usize>,
 }
 
-/// The answer to a probe (an ICMP echo, say) that went out through a shaper, a modem and the
-/// network to a reflector and came back.
+/// The answer to a probe (such as an ICMP echo) that passed a shaper, a modem and the network to a
+/// reflector and came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// When it came back.
+    /// Time of its return, ns.
     pub now: Nanos,
-    /// Which reflector answered, by number.
+    /// Number of the reflector that answered.
     pub reflector: u32,
-    /// From its departure to its return.
+    /// Time from its departure to its return, ns.
     pub round_trip: Nanos,
-    /// How long it took in the direction of this queue, by clocks that agree; `None` where the
+    /// One-way delay in the direction of this queue, by synchronised clocks, ns; `None` if the
     /// reflector gives no timestamps.
     pub one_way: Option<Nanos>,
 }
 
-/// Delay of the line in each direction beyond its least, as the traffic's own segments show it.
+/// Delay of the line in each direction above its minimum, measured on the traffic's own segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// The far host that it was seen with, by number.
+    /// Number of the far host whose segments show it.
     pub source: u64,
-    /// On the way up.
+    /// Upload delay, ns.
     pub up: Nanos,
-    /// On the way down.
+    /// Download delay, ns.
     pub down: Nanos,
-    /// How far the least round trip of a connection has fallen.
+    /// Decrease of a connection's minimum round trip, ns.
     pub fell: Nanos,
     /// The directions are distinguished; else each has the delay of both.
     pub apart: bool,
 }
 
-/// What a controller answers to an arrival.
+/// A controller's answer to an arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// Set these knobs of the arrival's sub-queue (of the queue, where it has no sub-queues), then
@@ -121,29 +121,29 @@ impl Decision {
 pub struct SubQueue {
     /// Its readings.
     pub gauges: SubGauges,
-    /// What the controller wants set there; comes as [`Knobs::KEEP`].
+    /// Knobs that the controller sets there; initially [`Knobs::KEEP`].
     pub knobs: Knobs,
 }
 
 /// The inputs of a decision, for learners and for explanations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Explanation<'a> {
-    /// What the network read.
+    /// Inputs of the network.
     pub inputs: &'a [f32],
-    /// What it chose: the index of an action, or the value that was set.
+    /// Output: the index of an action, or the value that was set.
     pub action: f32,
 }
 
 /// A controller of one queue.
 pub trait Control: Any + Debug + Send + Sync + CloneControl {
-    /// What records call it where it is no part of the queue: the name of its type.
+    /// Its name in records if it is not part of the queue; by default the name of its type.
     fn name(&self) -> String {
         let path = std::any::type_name::<Self>();
         let (path, _) = path.split_once('<').unwrap_or((path, ""));
         path.rsplit("::").next().unwrap_or(path).to_owned()
     }
 
-    /// Time between decisions; [`crate::NEVER`] for one that decides on packets alone.
+    /// Time between decisions; [`crate::NEVER`] if it decides only on packets.
     fn period(&self) -> Nanos;
 
     /// The knobs to set before the first packet.
@@ -151,16 +151,16 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Knobs::KEEP
     }
 
-    /// Called every `period` with fresh gauges, and with those of all sub-queues if it reads them.
-    /// What it returns is set at once, then what it left in `sub_queues`.
+    /// Called every `period` with current gauges, and with those of all sub-queues if it reads
+    /// them. The returned knobs are set at once, then those in `sub_queues`.
     fn decide(&mut self, gauges: &Gauges, sub_queues: &mut [SubQueue], rng: &mut Rng) -> Knobs;
 
-    /// `decide` wants the readings of sub-queues.
+    /// True if `decide` needs the readings of sub-queues.
     fn reads_sub_queues(&self) -> bool {
         false
     }
 
-    /// It wants to know of every packet.
+    /// True if it needs to know of every packet.
     fn watches_packets(&self) -> bool {
         false
     }
@@ -173,42 +173,42 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// A packet has left.
     fn on_departure(&mut self, _departure: &Departure) {}
 
-    /// A packet was given up.
+    /// A packet was dropped.
     fn on_drop(&mut self, _loss: &Loss) {}
 
-    /// A probe has come back; the gauges are of that moment. What it returns is set at once.
+    /// A probe has come back; the gauges are of that moment. The returned knobs are set at once.
     fn on_probe(&mut self, _probe: &Echo, _gauges: &Gauges) -> Knobs {
         Knobs::KEEP
     }
 
-    /// It wants to know of the delay that the traffic's own segments show.
+    /// True if it uses the delay that the traffic's own segments show.
     fn hears_delay(&self) -> bool {
         false
     }
 
-    /// The traffic's own segments have shown this delay; the gauges are of that moment. What it
-    /// returns is set at once.
+    /// The traffic's own segments have shown this delay; the gauges are of that moment. The
+    /// returned knobs are set at once.
     fn on_delay(&mut self, _delay: &Delay, _gauges: &Gauges) -> Knobs {
         Knobs::KEEP
     }
 
-    /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a
-    /// discipline has.
+    /// The knobs that it may set, of the queue and of its sub-queues; checked against those of the
+    /// discipline.
     fn knobs(&self) -> (KnobSet, KnobSet);
 
-    /// An outside controller decides every `period`: the driver asks it instead of calling
+    /// True if an outside controller decides every `period`: the driver asks it instead of calling
     /// `decide`.
     fn is_outside(&self) -> bool {
         false
     }
 
-    /// From now on `on_arrival` asks outside wherever a network would be asked; false if it asks no
-    /// network then.
+    /// From now on `on_arrival` returns [`Decision::Ask`] instead of evaluating its network; false
+    /// if it has no network to replace.
     fn ask_outside(&mut self) -> bool {
         false
     }
 
-    /// What the network would read, while an answer to an arrival is awaited.
+    /// Inputs of the network while an answer to an arrival is pending.
     fn question(&self) -> &[f32] {
         &[]
     }
@@ -221,42 +221,42 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
     /// Continues from these knobs, which another controller set.
     fn adopt(&mut self, _knobs: &Knobs) {}
 
-    /// The last decision rests on something that is no number.
+    /// True if the last decision used a value that is not a number.
     fn is_broken(&self) -> bool {
         false
     }
 
-    /// What the last decision was made of, where a network made it.
+    /// Inputs and output of the last decision, if a network made it.
     fn explain(&self) -> Option<Explanation<'_>> {
         None
     }
 
-    /// What LearnQueue has learned so far, if this is one, also under a guard.
+    /// LearnQueue's table so far, if this is LearnQueue, also if a guard contains it.
     fn learned(&self) -> Option<learnqueue::Table> {
         None
     }
 
-    /// What learns from its decisions, if anything does; it is given away once.
+    /// The learner that trains on its decisions, if there is one; only the first call returns it.
     fn learner(&mut self) -> Option<Box<rlaqm::learn::Learner>> {
         None
     }
 
-    /// The decisions for its learner, who empties this.
+    /// Decisions for its learner, which empties this.
     fn samples(&mut self) -> Option<&mut learn::Outbox> {
         None
     }
 
-    /// Takes a network that its learner made, and gives back one that it then has no use for.
+    /// Installs a network that its learner made, and returns the network that it no longer needs.
     fn install(&mut self, policy: Policy) -> Option<Policy> {
         Some(policy)
     }
 
-    /// What a guard did, if this is one.
+    /// Statistics of the guard, if this is one.
     fn guard(&self) -> Option<&guard::Stats> {
         None
     }
 
-    /// A guard times decisions on this clock from now on; others have no use for it.
+    /// Sets the clock on which a guard times decisions; other controllers ignore it.
     fn time_decisions(&mut self, _clock: Clock) {}
 }
 

@@ -3,11 +3,12 @@
 //! Source: Linux `net/sched/sch_fq.c`. Deviations:
 //! - no pacing (nor `maxrate`, horizon, timer slack) and no priority bands: a packet is eligible
 //!   when it arrives;
-//! - a flow is a bucket of `flow_hash & (flows - 1)`, what `orphan_mask` does to forwarded packets;
-//!   flows are never collected as garbage, which changes credit only for a flow that returns after
-//!   3 s and another hash found it first;
-//! - without the fast path, a FIFO of up to eight packets before all flows that fills while no flow
-//!   has packets: it saves a kernel's instructions and lets bursts evade the round robin.
+//! - a flow is a bucket of `flow_hash & (flows - 1)`, as `orphan_mask` gives for forwarded packets;
+//!   flows are never garbage-collected, which changes only the credit of a flow that returns after
+//!   3 s and that Linux would have collected in a look-up of another flow;
+//! - no fast path, a FIFO of up to eight packets that is served before all flows and filled while
+//!   no flow has packets: it saves instructions in the kernel, but lets bursts bypass the round
+//!   robin.
 
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::{
@@ -24,8 +25,7 @@ pub struct Params {
     pub flow_limit: u32,
     /// Bytes per flow and round, 1..=2^20 (default 3028, two full-size packets).
     pub quantum: u32,
-    /// Credit of a flow that was never seen, bytes (default 15140, ten full-size packets: an
-    /// initial window).
+    /// Credit of an unknown flow, bytes (default 15140, ten full-size packets: an initial window).
     pub initial_quantum: u32,
     /// A flow that was idle longer than this starts with at least a quantum (default 40 ms).
     pub refill_delay: Nanos,
@@ -71,11 +71,11 @@ impl Params {
     }
 }
 
-/// What a flow remembers besides its packets.
+/// State of a flow besides its packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     known: bool,
-    /// When it left the rotation.
+    /// Time at which it left the rotation, ns.
     idle_since: Nanos,
 }
 
@@ -100,8 +100,8 @@ impl<P: Packet> Fq<P> {
         }
     }
 
-    /// Credit on becoming active: what was left when the flow was last served, but more for a flow
-    /// that is unknown or was idle for long.
+    /// Activates a flow with the credit that it had left when last served; a flow that is unknown
+    /// or was idle for long gets more.
     #[inline]
     fn activate(&mut self, now: Nanos, flow: FlowId) {
         let state = of_flow(&mut self.states, flow);
@@ -115,9 +115,9 @@ impl<P: Packet> Fq<P> {
         self.flows.move_to(flow, FlowList::New);
     }
 
-    /// An emptied new flow always passes through the old ones, even if there are none: sch_fq
-    /// differs from sch_fq_codel here, and a flow without credit so gets its quantum before it
-    /// rests.
+    /// An emptied new flow always moves to the old ones, even if there are none. Here sch_fq
+    /// differs from sch_fq_codel: a flow without credit thus gets its quantum before it leaves the
+    /// rotation.
     #[inline]
     fn found_empty(&mut self, now: Nanos, flow: FlowId) {
         if self.flows.get(flow).turn() == FlowList::New {

@@ -103,13 +103,13 @@ pub enum Qdisc<P> {
     Sfb(Sfb<P>),
     /// `sfq`.
     Sfq(Sfq<P>),
-    /// Flow queues whose limits are set one by one: `lfq`'s.
+    /// Flow queues with a limit each, for `lfq`.
     FqFifo(FqFifo<P>),
-    /// One that another crate brings.
+    /// A discipline of another crate.
     Outside(Outside<P>),
 }
 
-/// The parameters of every discipline: what a [`Qdisc`] is made from, whatever its packets are.
+/// The parameters of every discipline, from which a [`Qdisc`] of any packet type is made.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Params {
@@ -162,20 +162,20 @@ pub enum Params {
 }
 
 impl Params {
-    /// Sets how many bytes of a packet's length are the link's header, for a discipline that looks
-    /// below it.
+    /// Sets how many bytes of a packet's length are the link's header, for a discipline that
+    /// subtracts it.
     pub fn set_link_header(&mut self, bytes: u32) {
         if let Params::Cake(p) = self {
             p.header = bytes;
         }
     }
 
-    /// Whether the discipline stands behind the line that it shapes (`ingress`).
+    /// Whether packets reach the discipline after the line that it shapes (`ingress`).
     pub fn is_behind(&self) -> bool {
         matches!(self, Params::Cake(p) if p.ingress)
     }
 
-    /// Whether hosts are the addresses before address translation (`nat`).
+    /// Whether hosts are identified by their addresses before address translation (`nat`).
     pub fn is_nat(&self) -> bool {
         matches!(self, Params::Cake(p) if p.nat)
     }
@@ -185,8 +185,8 @@ impl Params {
         matches!(self, Params::Cake(p) if p.fwmark != 0)
     }
 
-    /// Has the owner of the packets say by which labels it knows the hosts that filters name: those
-    /// of their packets' source and destination.
+    /// Sets the labels of the hosts that filters name: `known` gives those of the source and the
+    /// destination of a host's packets.
     pub fn name_hosts(&mut self, known: &dyn Fn(&str) -> Option<[u32; 2]>) {
         let (htb, bands): (&mut [htb::Class], &mut [bands::BandClass]) = match self {
             Params::Htb(p) => (&mut p.classes, &mut []),
@@ -378,7 +378,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     fn wants(&self) -> Wants {
         each!(self, q => Discipline::<P>::wants(q))
     }
-    // One dispatch for all of it.
+    // One dispatch for the whole call.
     #[inline]
     fn run_timers(&mut self, now: Nanos) {
         each!(self, q => Discipline::<P>::run_timers(q, now))

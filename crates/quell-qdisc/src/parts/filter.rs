@@ -1,16 +1,15 @@
-//! Filters: what leads packets to a class, as `tc filter` does.
+//! Filters, which assign packets to a class, as `tc filter` does.
 
 use crate::Labels;
 
-/// What leads packets to a class, as `tc filter` does: a packet has to meet every condition that is
-/// there.
+/// A filter of a class: a packet has to meet every condition that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// A bit for each DSCP that meets it; 0: any does.
+    /// A bit for each DSCP that it accepts; 0 accepts any.
     pub dscps: u64,
     /// The firewall's mark.
     pub mark: Option<u32>,
-    /// Where the packet comes from or goes to.
+    /// Source or destination of the packet.
     pub host: Option<Host>,
 }
 
@@ -20,17 +19,17 @@ pub struct Host {
     /// Its name in a scenario, or its address.
     pub name: String,
     /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the
-    /// packets knows; without them none is its.
+    /// packets knows; `None` matches no packet.
     pub labels: Option<[u32; 2]>,
 }
 
 impl Filter {
-    /// Are there no conditions?
+    /// True without conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Does a packet with these labels go to the class?
+    /// True if a packet with these labels meets all conditions.
     #[inline]
     pub fn takes(&self, labels: &Labels) -> bool {
         let dscp = self.dscps == 0 || self.dscps >> (labels.dscp & 63) & 1 == 1;
@@ -39,18 +38,18 @@ impl Filter {
     }
 }
 
-/// Filters in the order in which they are asked, each with the place of the class that it leads to.
+/// Filters in the order in which they are evaluated, each with the index of its class.
 #[derive(Clone, Debug)]
 pub struct Filters(Vec<(Filter, u8)>);
 
 impl Filters {
-    /// Those of them that have conditions.
+    /// Keeps the filters that have conditions.
     pub fn new<'a>(all: impl Iterator<Item = (&'a Filter, u8)>) -> Self {
         let some = all.filter(|(filter, _)| !filter.is_empty());
         Self(some.map(|(filter, at)| (filter.clone(), at)).collect())
     }
 
-    /// Where the first leads that takes a packet with these labels.
+    /// Class index of the first filter that takes a packet with these labels.
     #[inline]
     pub fn find(&self, labels: &Labels) -> Option<u8> {
         let mut filters = self.0.iter();

@@ -1,14 +1,14 @@
-//! What the fair queues share: buckets that a hash picks, one FIFO of packets per flow, and the two
+//! Flows of the fair queues: buckets that a hash picks, one FIFO of packets per flow, and the two
 //! lists of a deficit round robin, new flows first.
 //!
 //! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler
 //! `sch_fq_pie.c` and `sch_fq.c` repeat. The packets of all flows lie in one slab and are linked by
 //! index, so nothing is allocated per packet; a flow exists from the first packet of its bucket on,
 //! so 1024 empty buckets are 4 KB to clone and a walk over the flows (for the longest one, or for a
-//! timer) meets only those ever used.
+//! timer) visits only flows ever used.
 //!
-//! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector
-//! beside, by the flow's index, which never changes: see [`of_flow`].
+//! A discipline keeps its own state per flow (such as CoDel's variables or a limit) in a separate
+//! vector, indexed by the flow, whose index never changes: see [`of_flow`].
 
 use crate::num;
 use crate::{Admission, Nanos, Packet, SubGauges};
@@ -27,10 +27,10 @@ pub const PACKET_MEMORY: u64 = 790;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum FlowList {
-    /// In none: nothing queued, no turn due.
+    /// No list: nothing is queued, and no turn is due.
     #[default]
     Off,
-    /// Flows that became active a moment ago; served first.
+    /// Flows that have just become active; served first.
     New,
     /// Flows in the rotation.
     Old,
@@ -67,7 +67,7 @@ impl Flow {
     }
 }
 
-/// What a discipline keeps of a flow, in a vector that grows as flows appear.
+/// A discipline's state of a flow, in a vector that grows as flows appear.
 #[inline]
 pub fn of_flow<S: Default>(states: &mut Vec<S>, flow: FlowId) -> &mut S {
     #[cold]
@@ -81,7 +81,7 @@ pub fn of_flow<S: Default>(states: &mut Vec<S>, flow: FlowId) -> &mut S {
     &mut states[flow]
 }
 
-/// A packet and the place of the next: of its FIFO, or a free one.
+/// A packet and the index of the next node in its FIFO or in the free list.
 #[derive(Clone, Copy, Debug)]
 struct Node<P> {
     packet: P,
@@ -112,7 +112,7 @@ pub struct Flows<P> {
 }
 
 impl<P: Packet> Flows<P> {
-    /// So many empty buckets (at least one).
+    /// Creates this many empty buckets (at least one).
     pub fn new(buckets: u32) -> Self {
         Self {
             buckets: vec![NONE; buckets.max(1) as usize],
@@ -188,7 +188,7 @@ impl<P: Packet> Flows<P> {
         self.flows.get(flow).map_or(0, Flow::packets)
     }
 
-    /// What is known of a flow without its discipline.
+    /// Readings of a flow that do not depend on the discipline.
     pub fn gauges(&self, now: Nanos, flow: usize) -> Option<SubGauges> {
         let f = self.flows.get(flow)?;
         let head = self.front(num::count(flow));
@@ -200,13 +200,13 @@ impl<P: Packet> Flows<P> {
         })
     }
 
-    /// A flow.
+    /// The flow with this index.
     #[inline]
     pub fn get(&self, flow: FlowId) -> &Flow {
         &self.flows[flow as usize]
     }
 
-    /// A flow, to change.
+    /// The flow with this index, mutable.
     #[inline]
     pub fn get_mut(&mut self, flow: FlowId) -> &mut Flow {
         &mut self.flows[flow as usize]
@@ -223,7 +223,7 @@ impl<P: Packet> Flows<P> {
         self.backlogs[flow as usize]
     }
 
-    /// The same of every flow ever used.
+    /// Bytes queued in every flow ever used.
     pub fn backlogs(&self) -> &[u32] {
         &self.backlogs
     }
@@ -252,15 +252,15 @@ impl<P: Packet> Flows<P> {
         self.bytes + self.packets as u64 * PACKET_MEMORY
     }
 
-    /// The same, with one more packet.
+    /// Memory with one more packet.
     #[inline]
     pub fn memory_with(&self, packet: &P) -> u64 {
         self.memory() + u64::from(packet.len()) + PACKET_MEMORY
     }
 
-    /// Appends a packet to a flow's FIFO. What must still be changed in the packet is changed best
-    /// in its place: a narrow store to a copy that is then moved on with wide loads would stall the
-    /// processor.
+    /// Appends a packet to a flow's FIFO. To change a field of the packet, change it through the
+    /// returned reference: a narrow store to a copy that is then moved with wide loads would stall
+    /// the processor.
     #[inline(always)]
     pub fn push(&mut self, flow: FlowId, packet: P) -> &mut P {
         let len = packet.len();
@@ -358,7 +358,7 @@ impl<P: Packet> Flows<P> {
         (f.packets > 0).then(|| &self.slab[f.head as usize].packet)
     }
 
-    /// The same, to mark it.
+    /// The packet at the head of a flow's FIFO, mutable.
     #[inline]
     pub fn front_mut(&mut self, flow: FlowId) -> Option<&mut P> {
         let f = &self.flows[flow as usize];
@@ -368,14 +368,13 @@ impl<P: Packet> Flows<P> {
     /// The flow with the most bytes queued, the first of equals; `None` before the first packet
     /// ever.
     pub fn fattest(&self) -> Option<FlowId> {
-        // Two passes of a plain kind, which vectorise.
+        // Two simple passes, which vectorise.
         let most = self.backlogs.iter().copied().max()?;
         let flow = self.backlogs.iter().position(|&bytes| bytes == most)?;
         Some(num::count(flow))
     }
 
-    /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is
-    /// queued.
+    /// The longest waiting time among the heads of all flows; 0 if nothing is queued.
     pub fn head_age(&self, now: Nanos) -> Nanos {
         self.flows
             .iter()
@@ -436,8 +435,8 @@ impl<P: Packet> Flows<P> {
         (f.prev, f.next, f.turn) = (prev, next, turn);
     }
 
-    /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC
-    /// 8290, section 4.1).
+    /// Activates a flow at a packet's arrival: a flow in no list becomes a new one with a credit of
+    /// one quantum (RFC 8290, section 4.1).
     #[inline]
     pub fn activate(&mut self, flow: FlowId, quantum: u32) {
         let f = &mut self.flows[flow as usize];
@@ -464,9 +463,9 @@ impl<P: Packet> Flows<P> {
         }
     }
 
-    /// The flow whose turn it is turned out empty. A new one passes through the old ones first, if
-    /// there are any, so that a flow which sends one packet at a time cannot starve them (RFC 8290,
-    /// section 4.2); an old one leaves.
+    /// Handles a flow that is empty at its turn. A new flow first moves to the old ones, if there
+    /// are any, so that a flow which sends one packet at a time cannot starve them (RFC 8290,
+    /// section 4.2); an old flow leaves the lists.
     #[inline]
     pub fn found_empty(&mut self, flow: FlowId) {
         let pass = self.get(flow).turn == FlowList::New && self.first(FlowList::Old).is_some();

@@ -1,36 +1,36 @@
-//! How many bytes a link makes of an IP packet: what it adds, the least that it sends, and cells.
+//! Bytes that an IP packet takes on a link: overhead, minimum packet size, and cells.
 //!
 //! Sources: `tc-cake(8)`, whose keywords these are; ITU-T I.363.5 (ATM's AAL5), IEEE 802.3 clause
 //! 61.3 (PTM's 64b/65b).
 
-/// What carries the bytes.
+/// Cells of the link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cells {
-    /// Frames as they are.
+    /// No cells.
     #[default]
     None,
-    /// ATM: 53 bytes for every 48 that are begun.
+    /// ATM: 53 bytes for each 48 bytes or part of them.
     Atm,
-    /// PTM: a byte more for every 64 that are begun.
+    /// PTM: one more byte for each 64 bytes or part of them.
     Ptm,
 }
 
 /// A link's framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// Bytes that it adds to a packet; may be negative where a packet is counted with a header that
-    /// the link drops.
+    /// Bytes that the link adds to a packet; negative if a packet's length includes a header that
+    /// the link does not carry.
     pub overhead: i32,
-    /// A packet takes at least this many bytes.
+    /// Minimum size of a packet on the link, bytes.
     pub mpu: u32,
-    /// What carries them.
+    /// Cells that carry the packet.
     pub cells: Cells,
 }
 
 /// A keyword, what it adds, the `mpu` that it sets if any, and the cells that it sets if any.
 type Keyword = (&'static str, i32, Option<u32>, Option<Cells>);
 
-/// The keywords that add to what was said before them.
+/// Keywords that add to the overhead of earlier keywords.
 const KEYWORDS: [Keyword; 13] = [
     ("ipoa-vcmux", 8, None, Some(Cells::Atm)),
     ("ipoa-llcsnap", 16, None, Some(Cells::Atm)),
@@ -52,7 +52,7 @@ impl Framing {
     pub const WORDS: &'static str = "docsis|ethernet|ether-vlan|pppoe-ptm|bridged-ptm|pppoa-vcmux|pppoa-llc|pppoe-vcmux|\
                                      pppoe-llcsnap|bridged-vcmux|bridged-llcsnap|ipoa-vcmux|ipoa-llcsnap|conservative";
 
-    /// Takes in a keyword of `tc-cake(8)`; false if there is no such. Overheads add up;
+    /// Applies a keyword of `tc-cake(8)`; false if it is unknown. Overheads add up, except that
     /// `conservative` sets its own.
     pub fn add(&mut self, word: &str) -> bool {
         if word == "conservative" {
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((atm.bytes(1500), atm.bytes(52)), (33 * 53, 106));
         assert_eq!(atm.bytes(56), 2 * 53);
         assert_eq!(atm.bytes(57), 3 * 53);
-        // 1500 + 30 bytes are begun 24 times 64.
+        // 1500 + 30 bytes begin 24 blocks of 64.
         assert_eq!(framing("pppoe-ptm").bytes(1500), 1530 + 24);
     }
 

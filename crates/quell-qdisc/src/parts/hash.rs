@@ -1,4 +1,4 @@
-//! Further hashes of a flow: what Linux gets by hashing its addresses again under another key.
+//! Further hashes of a flow, for which Linux hashes its addresses again with another key.
 
 /// Another hash of the same flow under this key: the finaliser of MurmurHash3 over both.
 #[inline]

@@ -1,4 +1,4 @@
-//! What disciplines are built from.
+//! Building blocks of disciplines.
 
 pub mod filter;
 pub mod flows;

@@ -2,8 +2,8 @@
 //! that grows with it.
 //!
 //! Sources: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993);
-//! Linux `include/net/red.h`; iproute2 `tc/tc_red.c`. What is counted, bytes or packets, is up to
-//! the discipline.
+//! Linux `include/net/red.h`; iproute2 `tc/tc_red.c`. The discipline chooses whether to count bytes
+//! or packets.
 
 use crate::num;
 use crate::{Nanos, Rng};
@@ -24,10 +24,10 @@ pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
     })
 }
 
-/// What the law wants of a packet.
+/// The law's decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// Neither mark nor drop.
     Pass,
     /// Mark or drop, by chance.
     Early,
@@ -52,7 +52,7 @@ pub struct Law {
     pub gentle: bool,
 }
 
-/// What changes.
+/// The law's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Vars {
     /// Average length, shifted left by [`Law::wlog`].
@@ -74,7 +74,7 @@ impl Default for Vars {
 }
 
 impl Vars {
-    /// Moves the average, seen by an arrival (Floyd and Jacobson, figure 2).
+    /// Updates the average at an arrival (Floyd and Jacobson, figure 2).
     #[inline]
     pub fn update(&mut self, law: &Law, backlog: u64) {
         self.qavg = self.qavg + backlog - (self.qavg >> law.wlog);
@@ -115,7 +115,8 @@ impl Law {
     }
 
     /// Decides between the thresholds. Drops are spread evenly (Floyd and Jacobson, section 7): a
-    /// number is drawn once per drop and compared with probability times packets since.
+    /// number is drawn once per drop and compared with the probability times the packets since that
+    /// drop.
     #[inline]
     pub fn by_chance(&self, vars: &mut Vars, rng: &mut Rng) -> bool {
         let (min, max) = (self.min << self.wlog, self.max << self.wlog);
@@ -126,7 +127,8 @@ impl Law {
         }
         let count = vars.qcount.cast_unsigned();
         let hit = if vars.qavg < max || !self.gentle {
-            // As Linux divides: max_p * (avg - min) / (max - min) * count against the number drawn.
+            // Divided as in Linux: max_p * (avg - min) / (max - min) * count against the number
+            // drawn.
             ((vars.qavg - min) >> self.wlog) * count >= u64::from(vars.draw / self.max_p_delta)
         } else {
             let rise = u64::from(!self.max_p) * ((vars.qavg - max) >> self.wlog) / self.max;
@@ -156,8 +158,8 @@ impl Law {
     }
 }
 
-/// How the average falls while nothing is queued. `tc` computes a table in units of 64 ns and the
-/// kernel looks it up in microseconds, so that it falls 15.625 times slower than the paper has it.
+/// Decay of the average while nothing is queued. `tc` computes a table in units of 64 ns and the
+/// kernel looks it up in microseconds, so the average falls 15.625 times slower than in the paper.
 #[derive(Clone, Debug)]
 pub struct Idling {
     /// Halvings per microsecond.
@@ -179,8 +181,8 @@ impl Idling {
         }
     }
 
-    /// An average after this much idleness: as many halvings as the packets that could have been
-    /// sent would have caused.
+    /// The average after an idle time: it falls as if the packets that could have been sent in that
+    /// time had been sent.
     pub fn after(&self, qavg: u64, since: Nanos, now: Nanos) -> u64 {
         let us = ((now - since) / 1_000).min(255 << self.log);
         let cell = us >> self.log;
@@ -192,8 +194,8 @@ impl Idling {
         if shift > 0 {
             return qavg >> shift;
         }
-        // The table is too coarse for the first part of the exponential: a line instead, down to
-        // half.
+        // The table is too coarse for the first part of the exponential, so the average falls
+        // linearly there, at most to half.
         let fall = num::low_u64((u128::from(qavg) * u128::from(us)) >> self.log);
         qavg - fall.min(qavg - qavg / 2)
     }

@@ -1,14 +1,13 @@
-//! A queue of packets in a ring whose size is a power of two and doubles when full: what every
-//! discipline stores packets in. Never shrinks, so a queue that has reached its usual depth
-//! allocates no more.
+//! A queue of packets in a ring whose size is a power of two and doubles when full. It never
+//! shrinks, so a queue that has reached its usual depth allocates no more.
 
-/// First in, first out.
+/// A FIFO of packets.
 #[derive(Clone, Debug)]
 pub struct Ring<P> {
-    /// Used from 0 on up to `mask` + 1 slots, the first time round by pushing; slots outside the
-    /// queue hold stale copies.
+    /// Up to `mask` + 1 slots, appended at their first use; slots outside the queue hold stale
+    /// copies.
     slots: Vec<P>,
-    /// Slots that there will be, less one.
+    /// Capacity less one.
     mask: usize,
     head: usize,
     len: usize,
@@ -43,9 +42,9 @@ impl<P: Copy> Ring<P> {
         self.len == 0
     }
 
-    /// Appends at the tail. What must still be changed in the packet is changed best in its place:
-    /// a narrow store to a copy that is then moved on with wide loads would stall the processor.
-    /// (For the same reason no function that is not inlined gets the packet here.)
+    /// Appends at the tail. To change a field of the packet, change it through the returned
+    /// reference: a narrow store to a copy that is then moved with wide loads would stall the
+    /// processor. (For the same reason the packet is passed only to inlined functions here.)
     #[inline(always)]
     pub fn push(&mut self, packet: P) -> &mut P {
         if self.len > self.mask || self.slots.is_empty() {
@@ -61,7 +60,7 @@ impl<P: Copy> Ring<P> {
         &mut self.slots[slot]
     }
 
-    /// Takes from the head.
+    /// Removes and returns the head.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<P> {
         if self.len == 0 {
@@ -73,7 +72,7 @@ impl<P: Copy> Ring<P> {
         Some(packet)
     }
 
-    /// Takes out the packet that has `i` before it, and moves up those behind it.
+    /// Removes the packet with `i` packets before it, and moves up those behind it.
     pub fn remove(&mut self, i: usize) -> Option<P> {
         if i >= self.len {
             return None;
@@ -86,7 +85,7 @@ impl<P: Copy> Ring<P> {
         Some(packet)
     }
 
-    /// All, from the head on.
+    /// All packets from the head on.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &P> + ExactSizeIterator {
         (0..self.len).map(|k| &self.slots[(self.head + k) & self.mask])
     }
@@ -100,7 +99,7 @@ impl<P: Copy> Ring<P> {
         Some(&self.slots[self.head])
     }
 
-    /// The one that has `i` before it, left in place.
+    /// The packet with `i` packets before it, left in place.
     #[inline]
     pub fn get_mut(&mut self, i: usize) -> Option<&mut P> {
         if i >= self.len {
@@ -170,8 +169,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to it, it holds what a deque holds, in both directions, and so does its
-        /// clone.
+        /// After any operations, the ring and its clone hold what a deque holds, in both
+        /// directions.
         #[test]
         fn nothing_is_lost_made_or_moved(ops in prop::collection::vec(op(), 0..400)) {
             let (mut ring, mut model) = (Ring::new(), VecDeque::new());

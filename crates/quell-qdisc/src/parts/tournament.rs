@@ -1,9 +1,9 @@
-//! The least of many keys, one per flow: a tournament in which four keys meet, then the winners of
-//! four such matches, and so on up to the root.
+//! The least of many keys, one per flow: a tree in which each inner node holds the least key of its
+//! four children.
 //!
-//! A change of one key repeats the matches of its path, half of log2 of the flows at most, and ends
-//! early where the winner stays the same. Nothing is allocated but where a flow appears that is
-//! beyond the leaves; they double then.
+//! A change of one key updates the nodes on its path to the root, at most half of log2 of the
+//! flows, and stops at the first node that stays the same. Memory is allocated only if a flow
+//! appears that is beyond the leaves.
 
 use super::flows::FlowId;
 
@@ -12,10 +12,10 @@ use super::flows::FlowId;
 const FLOW_BITS: u32 = 16;
 /// The largest value.
 pub const MAX_VALUE: u64 = (1 << (u64::BITS - FLOW_BITS)) - 2;
-/// The key of a flow without a value, never least.
+/// The key of a flow without a value.
 const LAST: u64 = u64::MAX;
 
-/// The keys.
+/// The tree of keys.
 #[derive(Clone, Debug, Default)]
 pub struct Tournament {
     /// The root at 0, the children of `i` from `4 i + 1` on; the leaves from `inner` on, one per
@@ -32,7 +32,7 @@ impl Tournament {
         self.set_key(flow, value << FLOW_BITS | u64::from(flow));
     }
 
-    /// Takes a flow's value away.
+    /// Removes a flow's value.
     #[inline]
     pub fn remove(&mut self, flow: FlowId) {
         self.set_key(flow, LAST);
@@ -47,7 +47,7 @@ impl Tournament {
         self.nodes[at] = key;
         while at > 0 {
             at = (at - 1) / 4;
-            // They are always there; one check for the four of them.
+            // The four children always exist; this checks the bounds once for all.
             let Some(children) = self.nodes[at..].get(3 * at + 1..3 * at + 5) else {
                 return;
             };
@@ -62,7 +62,7 @@ impl Tournament {
         }
     }
 
-    /// Makes leaves up to this flow's.
+    /// Extends the leaves to include this flow's.
     #[cold]
     fn grow(&mut self, flow: FlowId) {
         let keys = self.nodes[self.inner..][..self.leaves].to_vec();

@@ -70,8 +70,8 @@ impl Policy {
         })
     }
 
-    /// The same policy, asked without vector instructions: slow where the CPU has no fused
-    /// multiply-add, equal to the last bit.
+    /// The same policy, evaluated without vector instructions: slow on a CPU without fused
+    /// multiply-add, and with the same bits.
     pub fn portable(&self) -> Self {
         Self {
             cpu: Cpu::Portable,
@@ -80,9 +80,9 @@ impl Policy {
     }
 
     /// The same policy with the weights of its wide hidden layers, the first excepted, rounded to
-    /// integers of about 12 bits: about three fifths of the time. The first layer reads inputs of
-    /// many magnitudes, heads are small: both stay f32. What the rounding does to a controller has
-    /// to be measured.
+    /// integers of about 12 bits, which takes about three fifths of the time. The first layer,
+    /// whose inputs have many magnitudes, and the heads, which are small, stay f32. The effect of
+    /// the rounding on a controller has to be measured.
     pub fn to_integers(&self) -> Self {
         let mut net = Net::clone(&self.net);
         for layer in net.hidden.iter_mut().skip(1) {
@@ -104,12 +104,12 @@ impl Policy {
         Arc::ptr_eq(&self.net, &other.net)
     }
 
-    /// How many numbers the policy reads.
+    /// Number of inputs.
     pub fn inputs(&self) -> usize {
         self.card.inputs.len()
     }
 
-    /// How many numbers it gives: those of all heads, one after the other.
+    /// Number of outputs: those of all heads, in sequence.
     pub fn outputs(&self) -> usize {
         self.net.heads.iter().map(|h| h.outputs).sum()
     }
@@ -163,7 +163,7 @@ impl Policy {
         assert_eq!(outputs.len(), rows * wide_out, "outputs do not fit inputs");
         let mut done = 0;
         while done < rows {
-            // 8, 4, 2 or 1 of them.
+            // 8, 4, 2 or 1 rows.
             let n = 1 << (rows - done).min(BATCH).ilog2();
             let x = &inputs[done * wide_in..][..n * wide_in];
             let y = &mut outputs[done * wide_out..][..n * wide_out];
@@ -292,7 +292,7 @@ impl fmt::Display for Error {
             text += "; ";
             text += remedy;
         }
-        // What a file holds is part of the text: it must neither break the line nor speak to the
+        // The text may contain parts of a file, which must neither break the line nor control the
         // terminal.
         text.chars().try_for_each(|c| match c {
             c if c.is_control() => write!(f, "{}", c.escape_default()),
