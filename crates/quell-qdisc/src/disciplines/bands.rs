@@ -126,10 +126,10 @@ impl Params {
         }
     }
 
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let count = self.count();
         if self.drr && count > MAX_CLASSES {
@@ -173,7 +173,7 @@ struct Credit {
     deficit: u32,
 }
 
-/// The queue.
+/// The `bands` queue.
 #[derive(Clone, Debug)]
 pub struct Bands<P> {
     bands: Classes<P>,

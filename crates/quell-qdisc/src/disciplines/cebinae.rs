@@ -98,10 +98,10 @@ impl Params {
         num::low_u64(round.min(longest)).max(Self::SHORTEST)
     }
 
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         if self.limit < 2 {
@@ -253,7 +253,7 @@ enum Event {
     Reconfigure,
 }
 
-/// The queue.
+/// The `cebinae` queue.
 #[derive(Clone, Debug)]
 pub struct Cebinae<P> {
     params: Params,

@@ -55,10 +55,10 @@ impl Params {
         }
     }
 
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.avpkt == 0 || self.bandwidth_bps < 8 {
             return Err("avpkt and bandwidth must be above 0");
@@ -103,7 +103,7 @@ pub struct Stats {
     pub red_drops: u64,
 }
 
-/// The queue.
+/// The `choke` queue.
 #[derive(Clone, Debug)]
 pub struct Choke<P> {
     params: Params,
@@ -119,7 +119,7 @@ pub struct Choke<P> {
 }
 
 impl<P: Packet> Choke<P> {
-    /// An empty queue that came to be at time 0.
+    /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
         let wlog = params.weight().unwrap_or(31);

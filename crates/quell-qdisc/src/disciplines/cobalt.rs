@@ -64,10 +64,10 @@ impl Params {
         }
     }
 
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(US..=4 * SEC).contains(&self.interval) {
             return Err("interval must be between 1us and 4s");

@@ -23,7 +23,7 @@ pub struct Params {
     /// How long the delay must stay above `target` before the first drop: a round trip of the
     /// slowest flows (default 100 ms, 1 us..10 s).
     pub interval: Nanos,
-    /// Packets (default 1000, at least 1). Only [`Codel`] itself uses it.
+    /// Limit in packets (default 1000, at least 1). Only [`Codel`] itself uses it.
     pub limit: u32,
     /// Mark ECN-capable packets instead of dropping them (default off, as `tc`'s codel; fq_codel
     /// turns it on).
@@ -34,9 +34,10 @@ pub struct Params {
     /// `ce_threshold` applies only to packets whose ECN field, under this mask, equals
     /// `ce_selector` (default 0: to all).
     pub ce_mask: u8,
-    /// See `ce_mask` (default 0).
+    /// Value of the masked ECN field to which `ce_threshold` applies (default 0).
     pub ce_selector: u8,
-    /// With no more than this many bytes behind the packet at hand the law rests (default 1514).
+    /// The law does not act while at most this many bytes are queued behind a packet (default
+    /// 1514).
     pub mtu: u32,
 }
 
@@ -56,10 +57,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(US..=10 * SEC).contains(&self.interval) {
             return Err("interval must be between 1us and 10s");
@@ -74,22 +75,22 @@ impl Params {
     }
 }
 
-/// The law's memory; one per queue, or per flow of a fair queue.
+/// The law's state; one per queue, or per flow of a fair queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Drops (or marks) since dropping began; sets the pace.
+    /// Drops (or marks) in the episode; the next follows after interval / sqrt(count).
     pub count: u32,
-    /// `count` with which the present or last dropping episode began.
+    /// `count` at the start of the current or last dropping episode.
     pub lastcount: u32,
-    /// In an episode of dropping.
+    /// True in a dropping episode.
     pub dropping: bool,
     /// 1/sqrt(count) in units of 2^-16.
     pub rec_inv_sqrt: u16,
-    /// When the delay will have been above target for an interval; 0 while it is below.
+    /// Time at which the delay will have been above target for an interval; 0 while it is below.
     pub first_above_time: Nanos,
-    /// When the next drop is due.
+    /// Time at which the next drop is due.
     pub drop_next: Nanos,
-    /// Sojourn of the packet examined last.
+    /// Sojourn time of the packet examined last.
     pub ldelay: Nanos,
 }
 
@@ -102,18 +103,18 @@ pub struct Stats {
     pub ce_marks: u64,
     /// Packets that the law dropped.
     pub drops: u64,
-    /// Bytes of those.
+    /// Bytes of the packets that the law dropped.
     pub dropped_bytes: u64,
 }
 
-/// What the law takes packets from.
+/// A queue from which the law takes packets.
 pub trait Source<P> {
     /// The packet at the head, left in place.
     fn head(&self) -> Option<&P>;
-    /// Takes the packet at the head out.
+    /// Removes and returns the packet at the head.
     fn pop(&mut self) -> Option<P>;
-    /// Bytes still queued, for the law's one-packet floor: of the whole discipline, where this is
-    /// one flow of it (as Linux).
+    /// Bytes still queued, for the law's one-packet floor; for one flow of a fair queue, the bytes
+    /// of the whole queue (as in Linux).
     fn backlog_bytes(&self) -> u64;
 }
 
@@ -123,7 +124,7 @@ impl State {
     fn newton_step(&mut self) {
         let x = u64::from(self.rec_inv_sqrt) << 16;
         let x2 = (x * x) >> 32;
-        // Wraps for a stale x, as in Linux, when count jumps; later steps mend it.
+        // Wraps for a stale x, as in Linux, when count jumps; later steps correct it.
         let v = (3u64 << 32).wrapping_sub(u64::from(self.count) * x2) >> 2;
         self.rec_inv_sqrt = (v.wrapping_mul(x) >> (32 - 2 + 1) >> 16) as u16;
     }
@@ -134,8 +135,8 @@ impl State {
         t + ((interval * u64::from(self.rec_inv_sqrt)) >> 16)
     }
 
-    /// Looks at a packet with `backlog` bytes behind it: has the delay been above target for a
-    /// whole interval (`dodequeue` of the RFC)?
+    /// Examines a packet with `backlog` bytes behind it: true if the delay has been above target
+    /// for a whole interval (`dodequeue` of the RFC).
     #[inline]
     fn should_drop(&mut self, params: &Params, enqueued: Nanos, backlog: u64, now: Nanos) -> bool {
         self.ldelay = now - enqueued;
@@ -150,12 +151,12 @@ impl State {
         now > self.first_above_time
     }
 
-    /// Opens an episode of dropping, at the pace of the last one if that ended a short while ago.
+    /// Begins a dropping episode, at the drop rate of the last one if that ended recently.
     fn begin(&mut self, params: &Params, now: Nanos) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.lastcount);
-        // `drop_next` may lie ahead: then it surely is recent (Linux compares signed). At 0 there
-        // was no episode yet; Linux's clock is never that near its start.
+        // `drop_next` may be in the future, which is recent, too (Linux compares signed). At 0
+        // there was no episode yet; Linux's clock is never that near its start.
         let recent = self.drop_next != 0 && now < self.drop_next + 16 * params.interval;
         if delta > 1 && recent {
             self.count = delta;
@@ -169,13 +170,13 @@ impl State {
     }
 }
 
-/// What the law says of the packet at the head.
+/// The law's decision on the packet at the head.
 pub(super) enum Judged {
-    /// There is none.
+    /// There is no packet.
     Empty,
-    /// It leaves as it is.
+    /// The packet leaves unchanged.
     Sends,
-    /// [`act`] on it; true if a drop (or mark) is due.
+    /// [`act`] handles the packet; true if a drop (or mark) is due.
     Acts(bool),
 }
 
@@ -197,7 +198,7 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     }
 }
 
-/// [`dequeue`] of a packet that goes to `line`.
+/// [`dequeue`] into `line`.
 #[inline(always)]
 fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -219,8 +220,8 @@ fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
     Dequeued::Packet(())
 }
 
-/// Looks at the packet at the head. One in good time, as most are, is judged in its place and then
-/// moved once: moving it costs more than judging it.
+/// Examines the packet at the head. Most packets leave unchanged; such a packet is examined in
+/// place and then moved once, because moving it costs more than examining it.
 #[inline(always)]
 pub(super) fn judge<P: Packet, S: Source<P>>(
     params: &Params,
@@ -229,8 +230,8 @@ pub(super) fn judge<P: Packet, S: Source<P>>(
     source: &S,
 ) -> Judged {
     let Some(head) = source.head() else {
-        // Linux 7.2 forgets when the delay rose, too (older ones did not): a flow that comes back
-        // has an interval again.
+        // Linux 7.2 (unlike older versions) also clears `first_above_time`, so a flow that returns
+        // has a whole interval again.
         state.first_above_time = 0;
         state.dropping = false;
         return Judged::Empty;
@@ -245,8 +246,8 @@ pub(super) fn judge<P: Packet, S: Source<P>>(
     Judged::Sends
 }
 
-/// Drops or marks the packet at the head, and those behind it, as [`judge`] found due; gives the
-/// one that leaves.
+/// Drops or marks the packet at the head, and those behind it, as [`judge`] found due; returns the
+/// packet that leaves.
 #[inline(never)]
 pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -267,7 +268,7 @@ pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
     run.act(due)
 }
 
-/// One [`dequeue`] that has something to do to its first packet.
+/// One [`dequeue`] that acts on its first packet.
 struct Run<'a, S, D> {
     params: &'a Params,
     state: &'a mut State,
@@ -304,7 +305,7 @@ impl<S, D> Run<'_, S, D> {
         Dequeued::Packet(packet)
     }
 
-    /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it
+    /// Marks or drops `packet` and begins an episode. Returns the packet to send, and whether it
     /// was marked.
     fn begin<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
@@ -316,14 +317,14 @@ impl<S, D> Run<'_, S, D> {
         } else {
             self.drop(packet).map(|(next, _over)| (next, false))
         };
-        // Also if that emptied the queue: as in Linux, the next call finds it so and leaves the
-        // episode.
+        // Also if the drop emptied the queue: as in Linux, the next call then ends the episode.
         self.state.begin(self.params, self.now);
         sent
     }
 
-    /// Goes on dropping: none, one or, at a high pace, several (RFC 8289, section 5.5), each due an
-    /// interval's share after the one before, not after now.
+    /// Continues the episode: drops none, one or, at a high drop rate, several packets (RFC 8289,
+    /// section 5.5), each due interval / sqrt(count) after the due time of the previous drop, not
+    /// after now.
     fn go_on<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
         S: Source<P>,
@@ -440,7 +441,7 @@ impl<P: Packet> Codel<P> {
         &self.params
     }
 
-    /// The law's memory.
+    /// The law's state.
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -32,10 +32,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.classes == 0 || self.classes > 65_536 {
             return Err("classes must be 1 to 65536");
@@ -47,7 +47,7 @@ impl Params {
     }
 }
 
-/// The queue.
+/// The `drr` queue.
 #[derive(Clone, Debug)]
 pub struct Drr<P> {
     params: Params,

@@ -106,10 +106,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 {
             return Err("limit must be at least 1 packet");
@@ -195,12 +195,12 @@ pub struct DualPi2<P> {
 }
 
 impl<P: Packet> DualPi2<P> {
-    /// Empty queues that came to be at time 0.
+    /// Empty queues, created at time 0.
     pub fn new(params: Params) -> Self {
         Self::starting_at(params, 0)
     }
 
-    /// Empty queues that came to be at `start`.
+    /// Empty queues, created at `start`.
     pub fn starting_at(params: Params, start: Nanos) -> Self {
         let mut q = Self {
             alpha: scale(params.alpha),

@@ -1,9 +1,9 @@
 //! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, whose two
 //! knobs are `limit` and `drop` (drop each arrival with probability p).
 //!
-//! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and
-//! with `bfifo` while backlog plus packet stay within it. A limit that is lowered takes nothing
-//! out: what is queued leaves by the link.
+//! Source: Linux `net/sched/sch_fifo.c`: an arrival is queued while the queue is below its limit,
+//! with `bfifo` while backlog plus packet do not exceed it. Lowering the limit drops nothing:
+//! queued packets are still sent.
 
 use crate::discipline::Backlog;
 use crate::parts::ring::Ring;
@@ -14,17 +14,16 @@ use crate::{
 /// Parameters of [`Fifo`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Packets (default 1000, Linux's `txqueuelen`).
+    /// Limit in packets (default 1000, Linux's `txqueuelen`).
     pub limit_packets: u32,
-    /// Bytes (default: no limit).
+    /// Limit in bytes (default: none).
     pub limit_bytes: u64,
     /// Probability with which each arrival is dropped, 0..1 (default 0).
     pub drop: f64,
-    /// When it is full, the flow that holds the most bytes loses its newest packet, which need not
-    /// be the one that arrives (default off). A drop then visits every packet.
+    /// A full queue drops the newest packet of the flow with the most bytes, which may be another
+    /// than the arrival (default off). Each drop then visits every packet.
     pub selective: bool,
-    /// An arrival that `drop` hits is marked instead, where its transport is ECN-capable (default
-    /// off).
+    /// Mark, instead of dropping, an ECN-capable arrival that `drop` selects (default off).
     pub ecn: bool,
 }
 
@@ -41,10 +40,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit_packets == 0 {
             return Err("limit must be at least 1 packet");
@@ -59,7 +58,7 @@ impl Params {
     }
 }
 
-/// The queue.
+/// The `fifo` queue.
 #[derive(Clone, Debug)]
 pub struct Fifo<P> {
     params: Params,
@@ -67,12 +66,12 @@ pub struct Fifo<P> {
     bytes: u64,
     /// Packets marked.
     marks: u64,
-    /// Bytes by flow, while one is looked for.
+    /// Bytes of each flow, used by `longest`.
     flows: Vec<(u32, u64)>,
 }
 
 impl<P: Packet> Fifo<P> {
-    /// There is no room for `packet`.
+    /// Handles `packet` when there is no room for it.
     #[cold]
     #[inline(never)]
     fn overflow<D: Drops<P>>(&mut self, now: Nanos, packet: P, drops: &mut D) {
@@ -88,7 +87,7 @@ impl<P: Packet> Fifo<P> {
             self.bytes -= u64::from(victim.len());
             drops.drop(now, victim, DropCause::Overflow);
         }
-        // The packet that went may be the smaller one.
+        // The dropped packet may be smaller than this one.
         if self.bytes + u64::from(packet.len()) > self.params.limit_bytes {
             return drops.drop(now, packet, DropCause::Overflow);
         }
@@ -96,7 +95,7 @@ impl<P: Packet> Fifo<P> {
         self.queue.push(packet).set_enqueued(now);
     }
 
-    /// The flow that would hold the most bytes with `packet` in the queue; of several, that of
+    /// The flow that would hold the most bytes with `packet` in the queue; among equals, that of
     /// `packet`, then the first.
     fn longest(&mut self, packet: &P) -> u32 {
         self.flows.clear();
@@ -126,18 +125,18 @@ impl<P: Packet> Fifo<P> {
         }
     }
 
-    /// The packet that goes next.
+    /// The next packet to leave.
     #[inline]
     pub fn front(&self) -> Option<&P> {
         self.queue.front()
     }
 
-    /// The packets, in the order in which they go.
+    /// The packets, in the order in which they leave.
     pub fn packets(&self) -> impl Iterator<Item = &P> {
         self.queue.iter()
     }
 
-    /// Exchanges what is queued, and its bytes.
+    /// Swaps the queued packets and their bytes with these.
     pub fn exchange(&mut self, queue: &mut Ring<P>, bytes: &mut u64) {
         std::mem::swap(&mut self.queue, queue);
         std::mem::swap(&mut self.bytes, bytes);
@@ -305,8 +304,8 @@ mod tests {
         };
         let (mut q, mut drops) = (Fifo::new(params), Vec::new());
         let mut rng = Rng::new(1, "fifo");
-        // Flows 7, 7, 7, 8 fill it; then 8 comes (7 is longest: its newest goes), then 7 and 8
-        // (both at two: who comes goes).
+        // Flows 7, 7, 7, 8 fill it; then 8 arrives (7 is longest: its newest packet is dropped),
+        // then 7 and 8 (both hold two: the arrival is dropped).
         for (id, flow) in [7, 7, 7, 8, 8, 7, 8].into_iter().enumerate() {
             let packet = TestPacket::new(id as u64, 1000, flow, Ecn::NotEct);
             q.enqueue(id as u64, packet, &mut rng, &mut drops);

@@ -50,10 +50,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.quantum == 0 || self.quantum > 1 << 20 {
             return Err("quantum must be 1 to 1048576 bytes");
@@ -79,7 +79,7 @@ struct State {
     idle_since: Nanos,
 }
 
-/// The queue.
+/// The `fq` queue.
 #[derive(Clone, Debug)]
 pub struct Fq<P> {
     params: Params,

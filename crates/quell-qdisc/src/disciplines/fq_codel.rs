@@ -2,9 +2,10 @@
 //!
 //! Sources: RFC 8290; Linux `net/sched/sch_fq_codel.c`. Deviations:
 //! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
-//! - the fattest of equally fat flows is the one first used, not the one of the lowest bucket;
-//! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then
-//!   drops a batch.
+//! - among flows with equally many bytes, the one used first counts as the longest, not the one
+//!   with the lowest bucket;
+//! - if the limit is lowered below the backlog, Linux drops at once; here each arrival drops a
+//!   batch.
 
 use super::codel::Judged;
 use crate::discipline::{Backlog, offer_each};
@@ -28,7 +29,7 @@ pub struct Params {
     /// At most this many packets are dropped at once when the queue is full (default 64, at least
     /// 1).
     pub drop_batch: u32,
-    /// CoDel's, with ECN on by default; its `limit` is not used.
+    /// CoDel's parameters, with ECN on by default; their `limit` is not used.
     pub codel: codel::Params,
 }
 
@@ -49,10 +50,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 {
             return Err("limit must be at least 1 packet");
@@ -73,7 +74,7 @@ impl Params {
     }
 }
 
-/// The queue.
+/// The `fq_codel` queue.
 #[derive(Clone, Debug)]
 pub struct FqCodel<P> {
     params: Params,
@@ -97,8 +98,8 @@ impl<P: Packet> codel::Source<P> for Source<'_, P> {
     fn pop(&mut self) -> Option<P> {
         self.flows.pop(self.flow)
     }
-    /// Of all flows, as Linux: on a busy link the law acts on a flow's last packet too. RFC 8290
-    /// leaves it open.
+    /// Bytes of all flows, as in Linux: on a busy link the law acts on a flow's last packet too.
+    /// RFC 8290 does not specify this.
     #[inline]
     fn backlog_bytes(&self) -> u64 {
         self.flows.bytes()
@@ -128,9 +129,9 @@ impl<P: Packet> FqCodel<P> {
             || self.flows.memory() > self.params.memory_limit
     }
 
-    /// Drops from the head of the fattest flow, up to half of its bytes or a batch, so that one
-    /// search for it pays for many drops; the flow's CoDel counts them, to drop more often (RFC
-    /// 8290, section 4.1, and Linux).
+    /// Drops from the head of the flow with the most bytes, up to half of them or a batch, so that
+    /// one search serves many drops; the flow's CoDel adds them to its count, to drop more often
+    /// (RFC 8290, section 4.1, and Linux).
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {
@@ -189,7 +190,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
             let mut source = Source { flows, flow };
             match codel::judge(params, law, now, &source) {
                 Judged::Empty => {}
-                // Apart from what the law acts on, so that the packet is moved once.
+                // Separate from `Acts`, so that the packet is moved only once.
                 Judged::Sends => {
                     let packet = self.flows.take(flow);
                     self.flows.get_mut(flow).deficit -= packet.len().cast_signed();

@@ -42,10 +42,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.flows == 0 {
             return Err("flows must be at least 1");
@@ -80,7 +80,7 @@ impl Bucket {
     }
 }
 
-/// The queue.
+/// The `fq_fifo` queue.
 #[derive(Clone, Debug)]
 pub struct FqFifo<P> {
     params: Params,

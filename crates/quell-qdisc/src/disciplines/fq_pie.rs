@@ -41,10 +41,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 {
             return Err("limit must be at least 1 packet");
@@ -62,7 +62,7 @@ impl Params {
     }
 }
 
-/// The queue.
+/// The `fq_pie` queue.
 #[derive(Clone, Debug)]
 pub struct FqPie<P> {
     params: Params,
@@ -73,12 +73,12 @@ pub struct FqPie<P> {
 }
 
 impl<P: Packet> FqPie<P> {
-    /// An empty queue that came to be at time 0.
+    /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
         Self::starting_at(params, 0)
     }
 
-    /// An empty queue that came to be at `start`: its first update is half a second later.
+    /// An empty queue, created at `start`: its first update is half a second later.
     pub fn starting_at(params: Params, start: Nanos) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
         Self {

@@ -52,10 +52,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 || self.quantum == 0 || self.non_hh_weight == 0 {
             return Err("limit, quantum and non_hh_weight must be at least 1");
@@ -75,7 +75,7 @@ struct Known {
     seen: u64,
 }
 
-/// The queue.
+/// The `hhf` queue.
 #[derive(Clone, Debug)]
 pub struct Hhf<P> {
     params: Params,

@@ -83,10 +83,10 @@ pub struct Class {
 }
 
 impl Params {
-    /// What is wrong, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.classes.len() > MAX_CLASSES {
             return Err("there may be at most 128 classes");
@@ -235,7 +235,7 @@ struct Level {
     look: Nanos,
 }
 
-/// The queue.
+/// The `htb` queue.
 #[derive(Clone, Debug)]
 pub struct Htb<P> {
     /// The queues of leaves; those of inner classes stay empty.

@@ -96,10 +96,10 @@ impl Params {
         }
     }
 
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(1..=1024).contains(&self.pairs) {
             return Err("pairs must be 1 to 1024");

@@ -327,7 +327,7 @@ impl<P: Packet, D: Drops<P>> Drops<Handle> for Dropped<'_, P, D> {
     }
 }
 
-/// The queue.
+/// The `outside` queue.
 #[derive(Clone, Debug)]
 pub struct Outside<P>(Box<Inner<P>>);
 

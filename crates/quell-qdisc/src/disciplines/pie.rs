@@ -74,10 +74,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.target > 10 * SEC {
             return Err("target must be at most 10s");
@@ -323,12 +323,12 @@ pub struct Pie<P> {
 }
 
 impl<P: Packet> Pie<P> {
-    /// An empty queue that came to be at time 0.
+    /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
         Self::starting_at(params, 0)
     }
 
-    /// An empty queue that came to be at `start`: its first update is half a second later.
+    /// An empty queue, created at `start`: its first update is half a second later.
     pub fn starting_at(params: Params, start: Nanos) -> Self {
         Self {
             params,

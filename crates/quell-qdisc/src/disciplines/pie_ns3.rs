@@ -58,10 +58,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.target > 10 * SEC || !(MS..=10 * SEC).contains(&self.tupdate) {
             return Err("target must be at most 10s, tupdate between 1ms and 10s");

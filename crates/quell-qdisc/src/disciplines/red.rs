@@ -79,10 +79,10 @@ impl Params {
         }
     }
 
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.avpkt == 0 || self.bandwidth_bps < 8 {
             return Err("avpkt and bandwidth must be above 0");
@@ -124,7 +124,7 @@ pub struct Stats {
     pub forced_drops: u64,
 }
 
-/// The queue.
+/// The `red` queue.
 #[derive(Clone, Debug)]
 pub struct Red<P> {
     params: Params,
@@ -140,12 +140,12 @@ pub struct Red<P> {
 }
 
 impl<P: Packet> Red<P> {
-    /// An empty queue that came to be at time 0.
+    /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
         Self::starting_at(params, 0)
     }
 
-    /// An empty queue that came to be at `start`.
+    /// An empty queue, created at `start`.
     pub fn starting_at(params: Params, start: Nanos) -> Self {
         // Parameters that `check` refuses get the slowest average.
         let wlog = weight(params.min, params.burst, params.avpkt).unwrap_or(31);

@@ -59,10 +59,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 || self.max == 0 || self.target == 0 {
             return Err("limit, max and target must be at least 1 packet");
@@ -130,7 +130,7 @@ pub struct Stats {
     pub marked: u64,
 }
 
-/// The queue.
+/// The `sfb` queue.
 #[derive(Clone, Debug)]
 pub struct Sfb<P> {
     params: Params,

@@ -81,10 +81,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if !self.divisor.is_power_of_two() || self.divisor > 65_536 {
             return Err("divisor must be a power of two, at most 65536");
@@ -140,7 +140,7 @@ struct State {
     changed: u64,
 }
 
-/// The queue.
+/// The `sfq` queue.
 #[derive(Clone, Debug)]
 pub struct Sfq<P> {
     params: Params,

@@ -45,7 +45,7 @@ struct Arrivals {
     peak: u64,
 }
 
-/// The queue.
+/// The `cake` queue.
 #[derive(Clone, Debug)]
 pub struct Cake<P> {
     params: Params,

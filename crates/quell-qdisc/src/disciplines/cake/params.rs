@@ -156,10 +156,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is out of range, if anything.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if matches!(self.bandwidth, Bandwidth::Shaped(bps) if bps < 512) {
             return Err("bandwidth must be at least 512 bit/s");

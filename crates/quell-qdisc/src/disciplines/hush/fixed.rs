@@ -1,26 +1,26 @@
 //! Natural logarithm and exponential in integers, so that every machine and a kernel compute the
 //! same bits.
 //!
-//! Both work in base 2: leading bits by shifts, the rest by a table of 64 steps with straight lines
-//! between them. The tables are computed by integer square roots and squarings when the crate is
-//! compiled. Errors are below 4e-5.
+//! Both work in base 2: leading bits by shifts, the rest by linear interpolation in a table of 64
+//! steps. The tables are computed by integer square roots and squarings at compile time. Errors are
+//! below 4e-5.
 
 use crate::num;
 
-/// Bits behind the binary point of logarithms, features and weights.
+/// Fractional bits of logarithms, features and weights.
 pub const Q: u32 = 16;
 /// 1 as a fixed-point number.
 pub const ONE: i64 = 1 << Q;
 
 /// Steps of the tables.
 pub const STEPS: usize = 64;
-/// ln 2 and 1 / ln 2 with 32 bits behind the point.
+/// ln 2 and 1 / ln 2 with 32 fractional bits.
 const LN2: i128 = 0xb172_17f8;
 const LOG2_E: i128 = 0x1_7154_7653;
 
-/// 2^(i/64) with 30 bits behind the point.
+/// 2^(i/64) with 30 fractional bits.
 pub const POWERS: [u64; STEPS + 1] = powers();
-/// log2(1 + i/64) with 30 bits behind the point.
+/// log2(1 + i/64) with 30 fractional bits.
 pub const LOGS: [u64; STEPS + 1] = logs();
 
 const fn root(x: u128) -> u128 {
@@ -37,7 +37,7 @@ const fn root(x: u128) -> u128 {
 }
 
 const fn powers() -> [u64; STEPS + 1] {
-    // 2^(1/64), with 62 bits behind the point: the sixth square root of 2.
+    // 2^(1/64), with 62 fractional bits: the square root of 2, taken six times.
     let (mut step, mut i): (u128, usize) = (2 << 62, 0);
     while i < 6 {
         step = root(step << 62);
@@ -77,34 +77,34 @@ const fn logs() -> [u64; STEPS + 1] {
     table
 }
 
-/// Between two entries of a table: `part` of 2^`bits`.
+/// Interpolates between two entries of a table, at `part` of 2^`bits`.
 #[inline]
 const fn between(table: &[u64; STEPS + 1], i: usize, part: u64, bits: u32) -> u64 {
     table[i] + (((table[i + 1] - table[i]) * part) >> bits)
 }
 
-/// ln x with [`Q`] bits behind the point; that of 1 for 0.
+/// ln x with [`Q`] fractional bits; 0 for x = 0.
 #[inline]
 pub const fn ln(x: u64) -> i64 {
     let x = if x == 0 { 1 } else { x };
     let whole = 63 - x.leading_zeros();
-    // The bits behind the leading one, 32 of them.
+    // The 32 bits after the leading one.
     let rest = ((x << (63 - whole)) << 1) >> 32;
     let log = between(&LOGS, (rest >> 26) as usize, rest & ((1 << 26) - 1), 26);
     let log2 = ((whole as i128) << 30) + log as i128;
     num::low_i64((log2 * LN2) >> (62 - Q))
 }
 
-/// e^x rounded down, for x with [`Q`] bits behind the point; at most 2^62.
+/// e^x rounded down, for x with [`Q`] fractional bits; at most 2^62.
 #[inline]
 pub fn exp(x: i64) -> u64 {
     power(x, 0)
 }
 
-/// e^x with so many bits behind the point.
+/// e^x with `bits` fractional bits, for x with [`Q`]; at most 2^62.
 #[inline]
 pub fn power(x: i64, bits: i64) -> u64 {
-    let log2 = (i128::from(x) * LOG2_E) >> Q; // 32 bits behind the point
+    let log2 = (i128::from(x) * LOG2_E) >> Q; // 32 fractional bits
     let whole = num::low_i64(log2 >> 32) + bits;
     if whole < -30 {
         return 0;
@@ -127,17 +127,18 @@ pub fn scaled(x: u64, y: i64) -> u64 {
     ((u128::from(x) * u128::from(power(y, 32))) >> 32).min(1 << 62) as u64
 }
 
-/// ln 2.
+/// ln 2 with [`Q`] fractional bits.
 pub const LN2_Q: i64 = 45_426;
 
-/// A decay over `span` of a time constant: 1 - e^(-span / constant), with 30 bits behind the point.
+/// Weight of a new value that covers `span` in an exponential average: 1 - e^(-span / constant),
+/// with 30 fractional bits.
 #[inline]
 pub fn share(span: u64, constant: u64) -> i64 {
     let ratio = ((u128::from(span) << Q) / u128::from(constant.max(1))).min(32 << Q) as i64;
     (1 << 30) - (power(-ratio, 30).min(1 << 30)).cast_signed()
 }
 
-/// Moves `mean` towards `x` by a share that [`share`] gave.
+/// Moves `mean` towards `x` by a weight from [`share`].
 #[inline]
 pub fn approach(mean: &mut i64, x: i64, share: i64) {
     *mean += num::low_i64((i128::from(x - *mean) * i128::from(share)) >> 30);

@@ -1,41 +1,40 @@
-//! The guard of the policy: fq_codel's law, on the same queues, replaces law and policy while these
-//! cannot be trusted.
+//! The guard of the policy: fq_codel's law, on the same queues, replaces law and policy while the
+//! policy is not trusted.
 //!
 //! [`crate::control::guard`] supervises controllers that turn a queue's knobs. This policy sets a
-//! law inside the queue, so it is supervised here, at each of its turns, by those of the same rules
-//! that apply:
-//! - a reading that cannot be true is `OutOfRange`;
-//! - a backlog that would take more than 250 ms (two round trips, where these are longer) to drain,
-//!   all through a second (ten round trips), is `Stuck`; the quiet time after that doubles each
-//!   time, up to 64 times.
+//! law inside the queue, so this guard supervises it, at each decision, by the applicable rules of
+//! that module:
+//! - an impossible reading is `OutOfRange`;
+//! - a backlog that throughout a second (or ten round trips, if longer) would take more than 250 ms
+//!   (or two round trips, if longer) to drain is `Stuck`; the quiet time after that doubles each
+//!   time, up to 64 times its length.
 //!
-//! The other rules have no case here. A model's file is checked when it is read; from then on all
-//! is computed in integers, each setting is brought into a range, and the driver's time only grows:
-//! nothing is infinite, late or stale. A policy that gives goodput away is not found, since a queue
-//! cannot distinguish that from traffic that has nothing to send.
+//! The other rules do not apply here. A model file is checked when it is read; after that, all
+//! values are integers, each setting is clamped to a range, and the driver's time never decreases:
+//! nothing is infinite, late or stale. The guard does not detect a policy that loses goodput,
+//! because a queue cannot distinguish this from traffic that has nothing to send.
 
 use super::law::Settings;
 use crate::control::guard::{DOUBLINGS, Fault, LONGEST, Params, Stats};
 use crate::{MS, Nanos};
 
-/// What the guard looks at.
+/// The readings that the guard checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// The measured rate, bytes per second.
     pub rate: u64,
-    /// The usual round trip.
+    /// Geometric mean of the flows' base round trips, ns.
     pub round_trip: Nanos,
-    /// How long the packet has waited whose turn it is.
+    /// Time that the next packet to leave has waited, ns.
     pub head_age: Nanos,
     /// Bytes queued.
     pub queued: u64,
-    /// Bytes that left since the queue was made.
+    /// Bytes sent since the queue's creation.
     pub sent: u64,
 }
 
 impl Reading {
-    /// A rate at either end of the measured range is no measurement, and no packet waits for ten
-    /// minutes.
+    /// A rate at either end of the range is not a measurement, and no packet waits for ten minutes.
     fn is_impossible(&self) -> bool {
         self.rate <= super::link::SLOWEST
             || self.rate >= super::link::FASTEST
@@ -43,7 +42,8 @@ impl Reading {
     }
 }
 
-/// One stretch of time, as long as the quiet time: the least backlog in it, against what left.
+/// A period as long as the quiet time, with the least backlog in it and the bytes sent up to its
+/// start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     began: Nanos,
@@ -57,7 +57,7 @@ struct Stretch {
 pub struct Guard {
     dry_run: bool,
     trusted: bool,
-    /// The policy decides again from then on.
+    /// Time from which the policy decides again.
     until: Nanos,
     doublings: u64,
     stretch: Option<Stretch>,
@@ -65,7 +65,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// With `dry_run` the policy is never followed, and what it would have set is counted.
+    /// With `dry_run` the policy never decides; its proposals are only counted.
     pub fn new(dry_run: bool) -> Self {
         Self {
             dry_run,
@@ -77,19 +77,19 @@ impl Guard {
         }
     }
 
-    /// The policy decides.
+    /// True while the policy decides.
     #[inline]
     pub fn trusts(&self) -> bool {
         self.trusted
     }
 
-    /// What it did so far; the knob of its means is the target, milliseconds.
+    /// Statistics so far; their means of the knob are of the target, milliseconds.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The policy proposes these settings on this reading; `stand_in` is the target in force where
-    /// they are not taken. True if the policy is in charge again from now on.
+    /// Checks the settings that the policy proposes on this reading; `stand_in` is the target in
+    /// force while they are not applied. True if the policy decides again from now on.
     pub fn turn(
         &mut self,
         now: Nanos,
@@ -130,8 +130,8 @@ impl Guard {
         back
     }
 
-    /// Returns `Stuck` if the backlog was too long all through a stretch. While nothing leaves, no
-    /// law shortens it.
+    /// Returns `Stuck` if the backlog was too long throughout a stretch in which packets left;
+    /// while none leave, no law can shorten it.
     fn without_effect(&mut self, now: Nanos, r: &Reading, quiet: Nanos) -> Option<Fault> {
         let here = Stretch {
             began: now,
@@ -171,7 +171,7 @@ mod tests {
         power: 0,
     };
 
-    /// A link of a megabyte per second that is busy since time 0, with so many bytes queued.
+    /// A link of a megabyte per second that is busy since time 0, with this many bytes queued.
     fn reading(now: Nanos, queued: u64) -> Reading {
         Reading {
             rate: 1_000_000,

@@ -1,56 +1,56 @@
-//! The law: CoDel's shape (RFC 8289) on the time that the whole backlog takes to drain, with a hard
+//! The law: shaped like CoDel's (RFC 8289), but on the drain time of the whole backlog, with a hard
 //! cap above it.
 
 use super::fixed;
 use crate::num;
 use crate::{MTU, Nanos};
 
-/// What the policy sets.
+/// Settings that the policy computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The time to drain above which the law acts.
+    /// Drain time of the backlog above which the law acts, ns.
     pub target: Nanos,
-    /// How long it must stay above before the first action.
+    /// Time that it must stay above the target before the first action, ns.
     pub wait: Nanos,
-    /// From the first action to the second; later ones come sooner.
+    /// Time from the first action to the second, ns; later intervals are shorter.
     pub hold: Nanos,
-    /// The time to drain above which packets are dropped at once; [`crate::NEVER`]: none.
+    /// Drain time above which packets are dropped at once, ns; [`crate::NEVER`] without a cap.
     pub cap: Nanos,
-    /// Sojourn above which ECT(1) packets are marked.
+    /// Sojourn time above which ECT(1) packets are marked, ns.
     pub step: Nanos,
-    /// The actions' distances fall with this power of their count, with [`fixed::Q`] bits behind
-    /// the point.
+    /// The interval between actions falls with this power of their count; [`fixed::Q`] fractional
+    /// bits.
     pub power: i64,
 }
 
-/// What is to be done now.
+/// The law's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing.
+    /// No action.
     Pass,
-    /// One packet is to be marked or dropped.
+    /// Mark or drop one packet.
     Act,
-    /// The backlog is above the cap: drop, and ask again.
+    /// The backlog is above the cap: drop a packet, and judge again.
     Drop,
 }
 
 /// The law's state.
 #[derive(Clone, Debug)]
 pub struct Law {
-    /// `target` and `cap` in bytes at the link's rate: a packet costs two comparisons.
+    /// `target` and `cap` in bytes at the link's rate, so that a packet costs two comparisons.
     target_bytes: u64,
     cap_bytes: u64,
-    /// When the backlog may have been above target for long enough; 0 while it is below.
+    /// Time at which the backlog will have been above target for the wait; 0 while it is below.
     ripe: Nanos,
     next: Nanos,
     acting: bool,
     count: u64,
     ended: Nanos,
-    /// Actions since the policy's last turn.
+    /// Actions since the policy's last decision.
     pub actions: u32,
-    /// Least and most bytes seen since.
+    /// Fewest bytes queued since then.
     pub trough: u64,
-    /// See `trough`.
+    /// Most bytes queued since then.
     pub peak: u64,
 }
 
@@ -76,8 +76,8 @@ impl Default for Law {
 }
 
 impl Law {
-    /// Takes the settings for a link of this rate, bytes per second. The last packet is never asked
-    /// for, nor the last two at the cap.
+    /// Applies the settings at this link rate, bytes per second. The law never acts on the last
+    /// packet, nor the cap on the last two.
     pub fn tune(&mut self, s: &Settings, rate: u64) {
         let bytes = |time: Nanos| num::low_u64(u128::from(time) * u128::from(rate) / 1_000_000_000);
         self.target_bytes = bytes(s.target).max(u64::from(MTU) + 1);
@@ -87,7 +87,7 @@ impl Law {
         };
     }
 
-    /// Looks at the bytes queued before a packet leaves.
+    /// Judges the bytes queued before a packet leaves.
     #[inline(always)]
     pub fn judge(&mut self, now: Nanos, bytes: u64, s: &Settings) -> Verdict {
         self.trough = self.trough.min(bytes);

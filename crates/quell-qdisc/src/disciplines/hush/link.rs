@@ -1,39 +1,39 @@
-//! What the queue learns of its link and its flows: rate, idle share, active flows, their round
-//! trips and recent service.
+//! Gauges of the link and its flows: rate, idle share, active flows, their round trips and recent
+//! service.
 
 use super::fixed;
 use crate::num;
 use crate::parts::flows::{FlowId, of_flow};
 use crate::{MS, MTU, NEVER, Nanos, SEC};
 
-/// Gauges are brought up to date this often.
+/// Time between updates of the gauges.
 const PERIOD: Nanos = 50 * MS;
-/// A flow's bytes served count for six periods: each takes a sixth away.
+/// Memory of a flow's recent service: six periods, each of which removes a sixth.
 pub const MEMORY: Nanos = 6 * PERIOD;
-/// The round trip before any is known.
+/// The round trip before the first measurement.
 const PRIOR: Nanos = 50 * MS;
-/// Packets up to this size may be the first half of a handshake, larger ones are data, bytes.
+/// Largest packet that may begin a handshake, bytes; larger ones are data.
 const SMALL: u32 = 100;
-/// Ends of what is measured as a rate, bytes per second.
+/// Lowest rate, bytes per second.
 pub const SLOWEST: u64 = 100;
-/// See [`SLOWEST`].
+/// Highest rate, bytes per second.
 pub const FASTEST: u64 = 1 << 40;
-/// A flow that was silent for longer may be a new connection.
+/// Silence after which a flow may be a new connection.
 const SILENCE: Nanos = SEC;
 
-/// What is known of a flow.
+/// Gauges of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
-    /// Its last arrival; 0 before the first.
+    /// Time of its last arrival; 0 before the first.
     seen: Nanos,
-    /// When its handshake left; [`QUEUED`] while that is queued, 0 without one.
+    /// Time at which its handshake left; [`QUEUED`] while that is queued, 0 without one.
     handshake: Nanos,
     /// ln of its round trip; 0 while unknown.
     round_trip: i32,
-    /// Bytes that it was served lately.
+    /// Recent service, bytes.
     served: u32,
-    /// Bytes per [`MEMORY`] that it was served over many round trips, and its excess
-    /// ([`Link::excess`]), when the clock [`Link::folds`] stood at `at`.
+    /// Service over many round trips, bytes per [`MEMORY`], and excess ([`Link::excess`]), both as
+    /// of `at` on the clock [`Link::folds`].
     steady: u32,
     excess: i32,
     at: u32,
@@ -45,37 +45,36 @@ const QUEUED: Nanos = 1;
 #[derive(Clone, Debug)]
 pub struct Link {
     flows: Vec<Flow>,
-    /// When the period ends.
+    /// End of the period.
     pub due: Nanos,
-    /// When the last one ended, and when the last that measured the rate did.
+    /// End of the last period, and of the last one that measured the rate.
     last: Nanos,
     since: Nanos,
-    /// Since when the link has nothing to send; [`NEVER`] while it has.
+    /// Time from which the link has nothing to send; [`NEVER`] while it has.
     idle_since: Nanos,
-    /// The link asked for a packet and got none.
+    /// A dequeue has found the queue empty since the last arrival.
     asked: bool,
-    /// In this period, and since the rate was measured.
+    /// Idle time in this period, and since the rate was measured, ns.
     idle_ns: Nanos,
     idle_ns_of_rate: Nanos,
-    /// Bytes that ever left, and how many when the rate was measured.
+    /// Bytes sent in total, and up to the last measurement of the rate.
     sent: u64,
     sent_before: u64,
-    /// Bytes per second; 0 while unknown.
+    /// Rate, bytes per second; 0 while unknown.
     rate: u64,
-    /// Nanoseconds per byte, 16 bits behind the point.
+    /// Nanoseconds per byte, with 16 fractional bits.
     per_byte: u64,
-    /// 30 bits behind the point.
+    /// Idle share, with 30 fractional bits.
     idle: i64,
     active: u32,
-    /// ln of how many flows with equal shares would share the link as unequally as the active ones
-    /// do.
+    /// ln of the effective number of flows; see [`Link::ln_equals`].
     ln_equals: i64,
     round_trip: Nanos,
-    /// The clock by which steady service decays, e-folds with [`fixed::Q`] bits behind the point.
-    /// It wraps after 65,536 of them, five hours at least; a flow that returns just then has its
-    /// old service for one memory.
+    /// The clock of the decay of steady service: e-folds with [`fixed::Q`] fractional bits. It
+    /// wraps after 65,536 e-folds, at least five hours; a flow that returns just then keeps its old
+    /// service for one memory.
     folds: u32,
-    /// What a byte adds to steady service, with [`fixed::Q`] bits behind the point.
+    /// Steady service that a byte adds, with [`fixed::Q`] fractional bits.
     weight: u32,
     /// The steady service of all flows, a twentieth of the mean of the active ones, and ln of 1.05
     /// times that mean.
@@ -113,12 +112,12 @@ impl Default for Link {
     }
 }
 
-/// How long steady service counts: ten round trips, each at least 30 ms.
+/// Memory of steady service: ten round trips, each counted as at least 30 ms.
 fn memory(round_trip: Nanos) -> Nanos {
     10 * round_trip.max(30 * MS)
 }
 
-/// What a byte adds to steady service at this round trip.
+/// Steady service that a byte adds at this round trip.
 fn weight(round_trip: Nanos) -> u32 {
     num::low_u32((MEMORY << fixed::Q) / memory(round_trip))
 }
@@ -135,7 +134,7 @@ impl Flow {
 }
 
 impl Link {
-    /// Bytes per second; 0 before it was measured.
+    /// Rate, bytes per second; 0 before the first measurement.
     pub fn rate(&self) -> u64 {
         self.rate
     }
@@ -143,36 +142,36 @@ impl Link {
     pub fn round_trip(&self) -> Nanos {
         self.round_trip
     }
-    /// Flows that sent something in the last four round trips (at least 200 ms); at least 1.
+    /// Flows with an arrival in the last four round trips (at least 200 ms); at least 1.
     pub fn flows(&self) -> u32 {
         self.active
     }
     /// ln of the number of flows, each counted by its share of the service: (sum of service)^2 /
-    /// (sum of squares), 1 to [`Link::flows`]. Beside a download ten thin flows hardly count.
-    /// [`fixed::Q`] bits behind the point.
+    /// (sum of squares), 1 to [`Link::flows`]. Beside a download, ten flows with little traffic
+    /// hardly count. [`fixed::Q`] fractional bits.
     pub fn ln_equals(&self) -> i64 {
         self.ln_equals
     }
-    /// Share of the time in which the link had nothing to send, with 30 bits behind the point.
+    /// Share of the time in which the link had nothing to send, with 30 fractional bits.
     pub fn idle(&self) -> i64 {
         self.idle
     }
-    /// Bytes that left since the beginning.
+    /// Bytes sent since the queue's creation.
     pub fn sent(&self) -> u64 {
         self.sent
     }
-    /// How long so many bytes take on the link.
+    /// Time that this many bytes take on the link.
     #[inline]
     pub fn drain(&self, bytes: u64) -> Nanos {
         ((u128::from(bytes) * u128::from(self.per_byte)) >> 16).min(1 << 40) as Nanos
     }
-    /// Bytes that a flow was served lately.
+    /// Recent service of a flow, bytes.
     #[inline]
     pub fn served(&self, flow: FlowId) -> u32 {
         self.flows.get(flow as usize).map_or(0, |f| f.served)
     }
 
-    /// Bytes per [`MEMORY`] that a flow was served over ten round trips.
+    /// Steady service of a flow, over ten round trips: bytes per [`MEMORY`].
     #[inline]
     pub fn steady(&self, flow: FlowId) -> u32 {
         (self.flows.get(flow as usize)).map_or(0, |f| f.steady(self.folds))
@@ -180,7 +179,7 @@ impl Link {
 
     /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that
     /// of all flows divided by the number of active ones, as of the flow's first arrival or
-    /// departure since the clock moved; with [`fixed::Q`] bits behind the point.
+    /// departure since the clock moved; with [`fixed::Q`] fractional bits.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()
@@ -201,7 +200,7 @@ impl Link {
         self.per_byte = (SEC << 16) / self.rate;
     }
 
-    /// A flow's window in bytes: what it has queued and what it was served per round trip.
+    /// A flow's window in bytes: its queued bytes plus its service per round trip.
     pub fn window(&self, flow: FlowId, queued: u32) -> u64 {
         let per_trip =
             u128::from(self.served(flow)) * u128::from(self.round_trip) / u128::from(MEMORY);
@@ -235,7 +234,7 @@ impl Link {
 
     fn busy_again(&mut self, now: Nanos) {
         if self.due == NEVER {
-            // The first packet: what was before is unknown.
+            // The first packet: the time before it is unknown.
             (self.last, self.since, self.due) = (now, now, now + PERIOD);
         }
         let idle = now.saturating_sub(self.idle_since.max(self.last));
@@ -266,8 +265,8 @@ impl Link {
         }
     }
 
-    /// The link asked and nothing was queued. The first time, the last packet is on its way for
-    /// certain.
+    /// A dequeue found the queue empty. The first such call shows that the last packet has been
+    /// transmitted.
     #[inline]
     pub fn found_empty(&mut self, now: Nanos) {
         if !self.asked {
@@ -279,7 +278,7 @@ impl Link {
         }
     }
 
-    /// A period ended, and something is queued.
+    /// Updates the gauges at the end of a period; called while packets are queued.
     #[cold]
     pub fn update(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.last);
@@ -298,8 +297,8 @@ impl Link {
         self.due = now + PERIOD;
     }
 
-    /// The rate is what left over the time in which the link was busy. Slow links take more than a
-    /// period for enough bytes.
+    /// The rate is the bytes sent over the time in which the link was busy. A slow link takes more
+    /// than a period to send enough bytes.
     fn measure_rate(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.since);
         let busy = span.saturating_sub(self.idle_ns_of_rate);

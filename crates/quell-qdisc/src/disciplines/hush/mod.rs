@@ -132,7 +132,7 @@ impl Params {
 /// fq_codel.
 const BATCH: u32 = 64;
 
-/// The queue.
+/// The `hush` queue.
 #[derive(Clone, Debug)]
 pub struct Hush<P> {
     params: Params,

@@ -1,7 +1,7 @@
-//! The numbers that training finds, and the text file that holds them.
+//! The model: the numbers that training finds, and their text file.
 //!
-//! A file has a line `hush 2` first, then a line per part (its word and its numbers), then a line
-//! `end`. Lines that begin with `#` are the model card.
+//! A file begins with the line `hush 2`; a line for each part (its word and its numbers) and the
+//! line `end` follow. Lines that begin with `#` are the model card.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ pub const FEATURES: usize = 9;
 /// Weights of one output.
 pub type Row = [i32; FEATURES];
 
-/// A policy: every number with [`fixed::Q`] bits behind the point.
+/// The numbers of a policy, each with [`fixed::Q`] fractional bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// ln of the target, seconds.
@@ -23,48 +23,50 @@ pub struct Model {
     pub wait: Row,
     /// ln of the hold, round trips.
     pub hold: Row,
-    /// ln of the cap above the target, in targets and two packets.
+    /// ln of the distance from the target plus two packets up to the cap, in units of that sum.
     pub cap: Row,
     /// ln of the step for ECT(1), seconds.
     pub step: Row,
     /// The law's power; see [`super::law::Settings::power`].
     pub power: i32,
-    /// The target is at most this, seconds.
+    /// Largest target, seconds.
     pub longest: i32,
-    /// A flow with a smaller window, packets, is dropped from where others are marked.
+    /// Smallest window of a flow that is marked, packets; packets of flows with smaller windows are
+    /// dropped instead.
     pub window: i32,
-    /// What a flow that took the whole link lately counts as if it had queued, targets, where a
-    /// flow is chosen that pays; see `scores.rs`.
+    /// Weight of recent service in a flow's score: targets that a flow which recently used the
+    /// whole link counts as if it had queued; see `scores.rs`.
     pub service: i32,
-    /// The same of what it was served over ten round trips.
+    /// Weight of the service over ten round trips, in the same unit.
     pub steady: i32,
-    /// How far a flow's steady service moves its packets in the order of arrival, targets.
+    /// Delay of a flow's deadlines, targets per e-fold by which its steady service exceeds the
+    /// mean; see `order.rs`.
     pub kappa: i32,
-    /// How much earlier lone packets of a flow leave, targets per e-fold by which its service is
-    /// below half of the mean.
+    /// Lead of a packet that arrives while its flow has none queued, targets per e-fold by which
+    /// the flow's service is below half of the mean.
     pub lead: i32,
-    /// ECT(1) is marked only if its own flow's queue, times the flows, takes this many steps to
-    /// drain; 0: always.
+    /// The step marks ECT(1) packets only if their flow's backlog times the number of active flows
+    /// takes more than this many steps to drain; 0: always.
     pub own: i32,
-    /// ln of the idle share at which the target stays: of 1, R, n and packets per flow; see
-    /// [`super::policy`].
+    /// Weights for ln of the idle share at which the target does not change: of 1, R, n and packets
+    /// per flow; see [`super::policy`].
     pub idle: [i32; IDLE_FEATURES],
-    /// How fast ln of the target follows the idle share, per round trip; 0: not at all.
+    /// Rate at which ln of the target follows the idle share, per round trip; 0: not at all.
     pub gain: i32,
-    /// What that may add to ln of the target, at least and at most.
+    /// Smallest value that this adds to ln of the target, at most 0.
     pub falls: i32,
-    /// See `falls`.
+    /// Largest value that this adds to ln of the target, at least 0.
     pub rises: i32,
 }
 
-/// Features that the idle share to keep depends on.
+/// Features of the idle share at which the target does not change.
 pub const IDLE_FEATURES: usize = 4;
 
 /// The text of the model that quell ships.
 pub const TEXT: &str = include_str!("shipped.txt");
 
 const ROWS: [&str; 5] = ["target", "wait", "hold", "cap", "step"];
-/// Word, least and most.
+/// Word, minimum and maximum.
 const NUMBERS: [(&str, f64, f64); 11] = [
     ("power", 0.0, 2.0),
     ("longest", 0.0001, 1.0),
@@ -79,11 +81,11 @@ const NUMBERS: [(&str, f64, f64); 11] = [
     ("rises", 0.0, 10.0),
 ];
 const IDLE: &str = "idle";
-/// The largest weight.
+/// The largest magnitude of a weight.
 const MAX_WEIGHT: f64 = 100.0;
 
 impl Model {
-    /// The one that quell ships.
+    /// The model that quell ships.
     pub fn shipped() -> Arc<Self> {
         static SHIPPED: OnceLock<Arc<Model>> = OnceLock::new();
         let shipped = SHIPPED.get_or_init(|| {
@@ -96,7 +98,7 @@ impl Model {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The fault, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
         let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
@@ -192,7 +194,7 @@ impl Model {
     }
 }
 
-/// `N` numbers in a range.
+/// Reads `N` numbers in a range.
 fn read<const N: usize>(
     line: usize,
     word: &str,

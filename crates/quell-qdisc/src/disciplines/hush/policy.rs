@@ -1,11 +1,11 @@
-//! The policy: from gauges of the link to the law's settings, log-linear, in integers.
+//! The policy: computes the law's settings from gauges of the link, log-linearly and in integers.
 //!
 //! A setting is e to the sum of weights times features, most of which are logarithms of gauges
 //! without a dimension, so a setting is a product of powers of gauges. The features, in the order
 //! of a model's rows:
 //!
 //! 1. 1
-//! 2. ln (R / 30 ms), R being the flows' usual base round trip
+//! 2. ln (R / 30 ms), R being the geometric mean of the flows' base round trips
 //! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
 //! 4. ln n, n being the active flows, each counted by its share of the service
 //!    ([`Link::ln_equals`])
@@ -15,9 +15,9 @@
 //! 8. ln (greatest time to drain / R + 0.01) + 2
 //! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
 //!
-//! The target is also multiplied by a factor that follows the idle share: where that is below what
-//! the model's row `idle` gives for the link, with the features 1, 2, 4 and 9, the factor falls;
-//! above, it rises, within bounds. So it is an integral control.
+//! The target is also multiplied by a factor that follows the idle share: while that is below the
+//! value that the model's row `idle` gives for the link, with the features 1, 2, 4 and 9, the
+//! factor falls; above it, the factor rises, within bounds. This is integral control.
 
 use super::fixed::{self, ONE, Q, approach, ln};
 use super::law::{Law, Settings};
@@ -30,29 +30,29 @@ const LN_30_MS: i64 = ln(30 * MS);
 const LN_1_MS: i64 = ln(MS);
 const LN_SEC: i64 = ln(SEC);
 const LN_20: i64 = ln(20);
-/// Fractions are kept with this many bits behind the point.
+/// Fractional bits of ratios to the round trip.
 const FINE: u32 = 24;
 
-/// What the policy remembers between its turns.
+/// The policy's state between its decisions.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The next turn.
+    /// Time of the next decision, ns.
     pub due: Nanos,
     last: Nanos,
-    /// Running means: the law's actions per round trip ([`FINE`] bits behind the point), trough and
-    /// peak (nanoseconds).
+    /// Running means: the law's actions per round trip ([`FINE`] fractional bits), trough and peak
+    /// (nanoseconds).
     actions: i64,
     trough: i64,
     peak: i64,
-    /// ln of the factor of the target, [`BIAS`] bits behind the point.
+    /// ln of the factor of the target, with [`BIAS`] fractional bits.
     bias: i64,
 }
 
-/// See [`Policy::bias`].
+/// Fractional bits of [`Policy::bias`].
 const BIAS: u32 = 2 * Q;
 
 impl Default for Policy {
-    /// One that has seen nothing.
+    /// A policy before its first decision.
     fn default() -> Self {
         Self {
             due: 0,
@@ -66,7 +66,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Takes its turn: reads what the law did and what the link is, and says when to ask again.
+    /// Computes the settings from the law's actions and the link's gauges, and sets the time of the
+    /// next decision.
     #[cold]
     pub fn decide(&mut self, now: Nanos, model: &Model, link: &Link, law: &mut Law) -> Settings {
         let round_trip = link.round_trip();
@@ -82,8 +83,8 @@ impl Policy {
         settings(model, &features, link, self.bias >> (BIAS - Q))
     }
 
-    /// Moves the target's factor after the idle share: per round trip of at least 20 ms by at most
-    /// `gain` down and twice that up.
+    /// Lets the target's factor follow the idle share: per round trip (at least 20 ms), its ln
+    /// falls by at most `gain` and rises by at most twice that.
     fn follow(&mut self, span: Nanos, model: &Model, link: &Link, x: &[i64; FEATURES]) {
         let weighed = (model.idle.iter().zip([x[0], x[1], x[3], x[8]]))
             .map(|(w, x)| i64::from(*w) * x)
@@ -98,11 +99,11 @@ impl Policy {
         self.bias = bias.clamp(bound(model.falls), bound(model.rises));
     }
 
-    /// Brings the running means up to date; `span`: since the last turn, 0 at the first.
+    /// Updates the running means; `span` is the time since the last decision, 0 at the first.
     fn remember(&mut self, span: Nanos, round_trip: Nanos, link: &Link, law: &mut Law) {
         if span != 0 {
             let per_trip = (u128::from(law.actions) * u128::from(round_trip)) << FINE;
-            // At most 1000 per thousandth of a round trip.
+            // A span counts as at least a thousandth of a round trip.
             let per_trip =
                 num::low_u64(per_trip / u128::from(span.max(round_trip / 1000))).cast_signed();
             approach(
@@ -123,7 +124,7 @@ impl Policy {
         let round_trip = ln(link.round_trip());
         let packet = ln(link.drain(u64::from(MTU)));
         let flows = link.ln_equals();
-        // ln of a fraction with so many bits behind the point, and what is added to it first.
+        // ln of `x`, which has `bits` fractional bits, plus `plus`.
         let fraction = |x: i64, bits: u32, plus: f64| {
             let plus = num::whole_i64(plus * (1u64 << bits) as f64);
             ln(((x + plus).max(1)).cast_unsigned()) - i64::from(bits) * fixed::LN2_Q

@@ -1,16 +1,16 @@
-//! Which flow pays: the one with the highest score, found without a look at every flow.
+//! Choice of the victim: the flow with the highest score, found without visiting every flow.
 //!
-//! A flow's score is its bytes queued plus shares of what it was served lately and over many round
-//! trips. The shares follow the target: a flow that had the whole link for that long counts as if
-//! it had `service` and `steady` targets queued, on every link. A burst that fills the queue by
-//! itself thus pays for it, and of flows with a packet each the one pays that takes most.
+//! A flow's score is its bytes queued plus shares of its recent and its steady service. The shares
+//! follow the target: on every link, a flow that used the whole link for that long counts as if it
+//! had `service` and `steady` targets queued. So a flow whose burst fills the queue by itself is
+//! the victim, and among flows with one packet each it is the one with the most service.
 //!
-//! A tournament holds for each flow an upper bound of its score. A score rises when a packet
-//! arrives: its flow is noted then, and the next search begins with the bounds of those that were.
-//! It then brings the highest bound down to its flow's score until that is the highest still. A
-//! search costs one change for each flow that had an arrival since the last one, and one for each
-//! bound that turns out too high: at most all flows, after a period of the gauges. When the shares
-//! grow, every flow counts as risen. Of equal scores the flow with the lowest number is found.
+//! A tournament holds an upper bound of each flow's score. A score rises when a packet arrives; its
+//! flow is then noted, and the next search first updates the bounds of the noted flows. It then
+//! lowers the highest bound to its flow's score until the highest bound is exact. A search costs
+//! one update for each flow with an arrival since the last search, and one for each bound that is
+//! too high: at most all flows, after a period of the gauges. When the shares grow, every flow is
+//! noted. Among equal scores the flow with the lowest number is found.
 
 use super::fixed::{self, Q};
 use super::link::{Link, MEMORY};
@@ -19,22 +19,22 @@ use crate::parts::flows::{FlowId, Flows, of_flow};
 use crate::parts::tournament::Tournament;
 use crate::{Nanos, Packet};
 
-/// How much of a flow's bytes served counts as if it were queued, with [`Q`] bits behind the point.
+/// Shares of a flow's service that count as if they were queued, with [`Q`] fractional bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
     service: u32,
     steady: u32,
 }
 
-/// Each is at most this, so that a packet of 40 bytes or more that leaves raises no score. `steady`
-/// 2 counts in full up to a target of 70 ms.
+/// The largest share: with it, the departure of a packet of 40 bytes or more raises no score. A
+/// `steady` of 2 reaches it at a target of 70 ms.
 const LARGEST: u64 = 47 * fixed::ONE as u64 / 100;
-/// The shares follow the target, rounded down to steps of this factor's ln, so that they seldom
+/// The shares follow ln of the target, rounded down to a multiple of this, so that they seldom
 /// grow.
 const STEP: i64 = fixed::ONE / 4;
 
 impl Shares {
-    /// Follows the target; whether a share grew.
+    /// Sets the shares for a target; true if one grew.
     pub fn follow(&mut self, model: &Model, target: Nanos) -> bool {
         let target = fixed::exp(fixed::ln(target.max(1)) / STEP * STEP);
         let of =
@@ -60,22 +60,22 @@ impl Shares {
     }
 }
 
-/// The bounds.
+/// Upper bounds of the scores.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     bounds: Tournament,
-    /// Flows to which packets came since the last search, and which those are.
+    /// Flows with an arrival since the last search, as a list and as flags.
     risen: Vec<FlowId>,
     is_risen: Vec<bool>,
 }
 
-/// A score as a value of the tournament: the highest is least.
+/// A score as a value of the tournament: the highest score is the least value.
 fn rank(score: u32) -> u64 {
     u64::from(!score)
 }
 
 impl Scores {
-    /// A packet came to a flow.
+    /// Notes that a flow's score may have risen.
     #[inline]
     pub fn raise(&mut self, flow: FlowId) {
         let is_risen = of_flow(&mut self.is_risen, flow);

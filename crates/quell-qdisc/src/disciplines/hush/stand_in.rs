@@ -1,5 +1,5 @@
-//! What serves the queues while the policy cannot be trusted: fq_codel's law and deficit round
-//! robin with its defaults.
+//! The stand-in: fq_codel's law with its default parameters, and deficit round robin, which serve
+//! the queues while the policy is not trusted.
 
 use crate::disciplines::fq_codel::Source;
 use crate::parts::flows::{FlowId, Flows, of_flow};
@@ -26,7 +26,7 @@ impl StandIn {
         }
     }
 
-    /// The delay that it aims at.
+    /// CoDel's target, ns.
     pub fn target(&self) -> Nanos {
         self.codel.target
     }
@@ -36,7 +36,7 @@ impl StandIn {
         self.stats.marks
     }
 
-    /// Begins afresh: what the laws remember is of the last time.
+    /// Clears the laws' state, which is from the last use of the stand-in.
     pub fn forget(&mut self) {
         self.laws.clear();
     }
