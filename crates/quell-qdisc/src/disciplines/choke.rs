@@ -1,5 +1,5 @@
-//! CHOKe: RED in packets, where an arrival that meets a packet of its own flow is dropped together
-//! with that.
+//! CHOKe: RED in packets, where an arrival and a queued packet drawn at random are both dropped if
+//! they are of the same flow.
 //!
 //! Sources: Pan, Prabhakar and Psounis, "CHOKe, a stateless active queue management scheme for
 //! approximating fair bandwidth allocation" (INFOCOM 2000); Linux 7.x `net/sched/sch_choke.c`,
@@ -12,9 +12,9 @@ use crate::parts::red::{Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Nanos, Packet, Rng};
 
-/// The longest queue that there may be, packets.
+/// Largest limit, packets.
 pub const LONGEST: u32 = 128 * 1024 - 1;
-/// How often a packet is drawn at random before the head is taken, where holes are drawn.
+/// Number of random draws; if all hit holes, the head is taken.
 const DRAWS: u32 = 3;
 
 /// Parameters, named as in tc-choke(8).
@@ -40,7 +40,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// `tc`'s defaults for a queue of so many packets on a link of this rate.
+    /// `tc`'s defaults for a queue of this many packets on a link of this rate.
     pub fn of_limit(limit: u32, bandwidth_bps: u64) -> Self {
         let max = limit / 4;
         Self {
@@ -87,7 +87,7 @@ impl Params {
     }
 }
 
-/// The burst that `tc` takes without one.
+/// The default burst of `tc`.
 pub fn default_burst(min: u32, max: u32) -> u32 {
     num::low_u32((2 * u64::from(min) + u64::from(max)) / 3)
 }
@@ -143,7 +143,7 @@ impl<P: Packet> Choke<P> {
         &self.stats
     }
 
-    /// Moves the average, seen by an arrival.
+    /// Updates the average at an arrival.
     #[inline]
     fn update_average(&mut self, now: Nanos) {
         match self.idle_since.take() {
@@ -152,7 +152,7 @@ impl<P: Packet> Choke<P> {
         }
     }
 
-    /// Takes the packet at a place out, and holes that are at the head then.
+    /// Removes the packet at a place, and holes that are then at the head.
     #[inline]
     fn take(&mut self, place: usize) -> Option<P> {
         let packet = self.table.get_mut(place)?.take()?;
@@ -164,7 +164,7 @@ impl<P: Packet> Choke<P> {
         Some(packet)
     }
 
-    /// Draws a queued packet; its place, if it is of the same flow as this one.
+    /// Draws a queued packet; returns its place if it is of the same flow as this one.
     #[inline]
     fn meet(&mut self, packet: &P, rng: &mut Rng) -> Option<usize> {
         if self.packets == 0 {
@@ -183,7 +183,8 @@ impl<P: Packet> Choke<P> {
         (met.flow_hash() == packet.flow_hash()).then_some(place)
     }
 
-    /// Does RED want to mark or drop a packet? Other than `red`, only above `min` and above `max`.
+    /// True if RED marks or drops a packet. Unlike in `red`, the average must be above `min` or
+    /// `max`, not at it.
     #[inline]
     fn hit(&mut self, rng: &mut Rng) -> bool {
         if self.vars.qavg > self.law.max << self.law.wlog {

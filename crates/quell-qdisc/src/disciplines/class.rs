@@ -1,8 +1,7 @@
-//! A class of a discipline with classes: the queue in it, what leads packets to it, what it has
-//! counted.
+//! A class of a discipline with classes: its queue and its counters.
 //!
 //! Source: Linux `net/sched/sch_generic.c`, `include/net/sch_generic.h` (`qdisc_peek_dequeued`).
-//! Deviation: a packet that was taken out of a queue to look at its length no longer counts in that
+//! Deviation: a packet that was taken out of a queue to read its length no longer counts in that
 //! queue's limit.
 
 use crate::discipline::{Backlog, Wants};
@@ -14,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Class<P> {
     queue: Qdisc<P>,
-    /// The packet that goes next, taken out of the queue to look at its length.
+    /// The next packet to leave, taken out of the queue to read its length.
     head: Option<P>,
     seen: TinGauges,
 }
@@ -29,19 +28,19 @@ impl<P: Packet> Class<P> {
         }
     }
 
-    /// Packets in it.
+    /// Packets queued.
     #[inline]
     pub fn len(&self) -> usize {
         self.queue.len() + usize::from(self.head.is_some())
     }
 
-    /// Is nothing in it?
+    /// True if nothing is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it holds.
+    /// Packets and bytes queued.
     #[inline]
     pub fn backlog(&self) -> Backlog {
         let head = self.head.map_or(0, |p| p.len().into());
@@ -51,7 +50,7 @@ impl<P: Packet> Class<P> {
         }
     }
 
-    /// A packet arrives.
+    /// Queues an arriving packet.
     #[inline]
     pub fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         self.seen.packets += 1;
@@ -61,7 +60,7 @@ impl<P: Packet> Class<P> {
         self.seen.drops += (before - self.queue.len()) as u64;
     }
 
-    /// Takes what its queue gives, and counts what that drops.
+    /// Dequeues from its queue, and counts the drops.
     #[inline]
     fn pull<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let before = self.queue.len();
@@ -71,11 +70,11 @@ impl<P: Packet> Class<P> {
         got
     }
 
-    /// Bytes of the packet that goes next.
+    /// Length of the next packet to leave, bytes.
     #[inline]
     pub fn peek<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<u32> {
         if self.head.is_none() {
-            // A FIFO shows its head without giving it away: it still counts in the limit.
+            // The head of a FIFO can be read in place, so it still counts in the limit.
             if let Qdisc::Fifo(fifo) = &self.queue {
                 return fifo
                     .front()
@@ -91,7 +90,7 @@ impl<P: Packet> Class<P> {
             .map_or(Dequeued::Empty, |p| Dequeued::Packet(p.len()))
     }
 
-    /// The next packet.
+    /// Removes and returns the next packet.
     #[inline]
     pub fn dequeue<D: Drops<P>>(
         &mut self,
@@ -104,7 +103,7 @@ impl<P: Packet> Class<P> {
             None => self.pull(now, rng, drops),
         };
         if let Dequeued::Packet(packet) = &got {
-            // As slow as that of CAKE's tins.
+            // With the time constant of CAKE's tins.
             let average = &mut self.seen.average_delay;
             *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
             self.seen.sent_packets += 1;
@@ -113,7 +112,7 @@ impl<P: Packet> Class<P> {
         got
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn seen(&self) -> TinGauges {
         TinGauges {
             backlog_bytes: self.backlog().bytes,
@@ -132,7 +131,7 @@ impl<P: Packet> Class<P> {
     }
 }
 
-/// The classes of a discipline, and what they hold together.
+/// The classes of a discipline, and their total backlog.
 #[derive(Clone, Debug)]
 pub struct Classes<P> {
     all: Vec<Class<P>>,
@@ -140,7 +139,7 @@ pub struct Classes<P> {
 }
 
 impl<P: Packet> Classes<P> {
-    /// Empty ones.
+    /// These classes, which are empty.
     pub fn new(classes: impl Iterator<Item = Class<P>>) -> Self {
         Self {
             all: classes.collect(),
@@ -148,19 +147,19 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    /// One of them.
+    /// The class with this index.
     #[inline]
     pub fn get(&self, at: usize) -> &Class<P> {
         &self.all[at]
     }
 
-    /// What they hold.
+    /// Packets and bytes in all classes.
     #[inline]
     pub fn held(&self) -> Backlog {
         self.held
     }
 
-    /// Does something with one of them and keeps the sum.
+    /// Runs `act` on a class and updates the total backlog.
     #[inline]
     pub fn with<R>(&mut self, at: usize, act: impl FnOnce(&mut Class<P>) -> R) -> R {
         let class = &mut self.all[at];
@@ -192,12 +191,12 @@ impl<P: Packet> Classes<P> {
         self.all.iter().map(|class| class.queue.marks()).sum()
     }
 
-    /// Why one of the queues can work no more.
+    /// The reason why one of the queues has failed.
     pub fn failure(&self) -> Option<&str> {
         self.all.iter().find_map(|class| class.queue.failure())
     }
 
-    /// When the first timer of a queue is due.
+    /// Time of the queues' next timer.
     #[inline]
     pub fn next_timer(&self) -> Nanos {
         let timers = self.all.iter().map(|class| class.queue.next_timer());
@@ -212,7 +211,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    /// Labels, and what the queues want.
+    /// Labels, and what the queues need.
     pub fn wants(&self) -> Wants {
         let mut wants = Wants {
             labels: true,

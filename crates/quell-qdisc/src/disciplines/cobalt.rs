@@ -2,9 +2,9 @@
 //! respond (Linux `net/sched/sch_cake.c`; Palmei et al., "Design and Evaluation of COBALT Queue
 //! Discipline", LANMAN 2019).
 //!
-//! The law ([`State`]) is apart from the queue, so that CAKE runs it once per flow. [`Cobalt`] is
-//! the law on one FIFO, which Linux has only inside CAKE: its limit, its tail drop and its switch
-//! for ECN are this module's own.
+//! The law ([`State`]) is separate from the queue, so that CAKE runs it once per flow. [`Cobalt`]
+//! is the law on one FIFO, which Linux has only inside CAKE: its limit, its tail drop and its
+//! switch for ECN are this module's own.
 
 use crate::num;
 use crate::parts::ring::Ring;
@@ -20,17 +20,17 @@ pub struct Params {
     pub target: Nanos,
     /// CoDel's interval (default 100 ms, 1 us..4 s).
     pub interval: Nanos,
-    /// Time that the largest packet takes on the link; below four of them the law rests (default 0:
-    /// an unknown, fast link).
+    /// Time that the largest packet takes on the link; below four of them the law does not act
+    /// (default 0: an unknown, fast link).
     pub mtu_time: Nanos,
     /// BLUE's step up, in units of 2^-32 (default 1/256).
     pub p_inc: u32,
     /// BLUE's step down, in units of 2^-32 (default 1/4096).
     pub p_dec: u32,
-    /// Packets (default 1000, at least 1). Only [`Cobalt`] itself uses it.
+    /// Limit in packets (default 1000, at least 1). Only [`Cobalt`] itself uses it.
     pub limit: u32,
     /// CoDel marks ECN-capable packets instead of dropping them (default on, as always in CAKE);
-    /// BLUE drops them all the same.
+    /// BLUE drops them in any case.
     pub ecn: bool,
 }
 
@@ -82,16 +82,16 @@ impl Params {
     }
 }
 
-/// The law's memory; one per queue, or per flow of a fair queue.
+/// The law's state; one per queue, or per flow of a fair queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Signals in the present episode; falls step by step after it.
+    /// Signals in the current episode; falls step by step after it.
     pub count: u32,
-    /// 1/sqrt(count) in units of 2^-32. 0 at first, as in Linux, where therefore a queue's very
-    /// first signal needs no wait.
+    /// 1/sqrt(count) in units of 2^-32. Initially 0, as in Linux, so the very first signal of a
+    /// queue needs no wait.
     pub rec_inv_sqrt: u32,
-    /// When the next signal, or the next step down, is due; at rest, until when the state is of
-    /// interest.
+    /// Time of the next signal or of the next step down; at rest, the time until which the state
+    /// matters.
     pub drop_next: Nanos,
     /// BLUE's last step.
     pub blue_timer: Nanos,
@@ -137,8 +137,8 @@ impl State {
         self.rec_inv_sqrt = (v.wrapping_mul(x) >> (32 - 2 + 1)) as u32;
     }
 
-    /// `t` plus interval / sqrt(count). Of an interval of more than 4.3 s the lower 32 bits count,
-    /// as in Linux.
+    /// `t` plus interval / sqrt(count). Only the low 32 bits of the interval (4.3 s) count, as in
+    /// Linux.
     #[inline]
     fn control(&self, t: Nanos, interval: Nanos) -> Nanos {
         t + ((u64::from(num::low_u32(interval)) * u64::from(self.rec_inv_sqrt)) >> 32)
@@ -148,7 +148,7 @@ impl State {
         now - self.blue_timer > params.target
     }
 
-    /// Call when a packet had to go because a limit was reached. True if BLUE wakes by it.
+    /// Call when a packet was dropped because a limit was reached. True if this activates BLUE.
     pub fn queue_full(&mut self, params: &Params, now: Nanos) -> bool {
         let mut up = false;
         if self.blue_may_step(params, now) {
@@ -162,7 +162,7 @@ impl State {
         up
     }
 
-    /// Call when the queue was asked for a packet and had none. True if BLUE goes to sleep by it.
+    /// Call when a dequeue found the queue empty. True if this deactivates BLUE.
     pub fn queue_empty(&mut self, params: &Params, now: Nanos) -> bool {
         let mut down = false;
         if self.p_drop != 0 && self.blue_may_step(params, now) {
@@ -183,9 +183,9 @@ impl State {
         self.drop_next = self.control(self.drop_next, params.interval);
     }
 
-    /// Call with each packet taken out: whether to drop it and why. May mark it instead (see
-    /// `ecn_marked`). `bulk_flows` raises the floor below which the law rests, for a shaper at the
-    /// receiving end; else 0.
+    /// Call with each dequeued packet; returns a cause if it must be dropped. May mark it instead
+    /// (see `ecn_marked`). `bulk_flows` raises the floor below which the law does not act, for a
+    /// shaper after the bottleneck; otherwise 0.
     #[inline]
     pub fn should_drop<P: Packet>(
         &mut self,
@@ -233,7 +233,7 @@ impl State {
                 next_due = self.count != 0 && now >= self.drop_next;
             }
         }
-        // BLUE drops ECN-capable packets too: it is there for those who ignore signals.
+        // BLUE drops ECN-capable packets too: it is for flows that ignore signals.
         if self.p_drop != 0 && cause.is_none() && rng.u32() < self.p_drop {
             cause = Some(DropCause::Early);
         }
@@ -273,7 +273,7 @@ impl<P: Packet> Cobalt<P> {
         &self.params
     }
 
-    /// The law's memory.
+    /// The law's state.
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -299,7 +299,7 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
                 .should_drop(&self.params, now, &mut packet, 0, rng);
             self.marks += u64::from(self.state.ecn_marked);
             match cause {
-                // The last packet goes out whatever the law says, as in CAKE.
+                // The last packet is sent whatever the law decides, as in CAKE.
                 Some(cause) if !self.ring.is_empty() => drops.drop(now, packet, cause),
                 _ => return Dequeued::Packet(packet),
             }

@@ -2,9 +2,9 @@
 //!
 //! Sources: Shreedhar and Varghese, "Efficient fair queuing using deficit round robin" (1995);
 //! Linux 7.x `net/sched/sch_drr.c`, tc-drr(8). Deviations:
-//! - in Linux filters put packets into classes; here a hash of the flow does, as
-//!   `tc filter ... flow hash keys src,dst,proto,proto-src,proto-dst divisor N` would: of few flows
-//!   each has a class of its own;
+//! - in Linux, filters assign packets to classes; here a hash of the flow does, as
+//!   `tc filter ... flow hash keys src,dst,proto,proto-src,proto-dst divisor N` would: with few
+//!   flows, each has its own class;
 //! - all classes have the same quantum and the FIFO that `tc` makes for them.
 
 use crate::parts::flows::{FlowList, Flows};
@@ -80,7 +80,8 @@ impl<P: Packet> Discipline<P> for Drr<P> {
         classes.push(class, packet).set_enqueued(now);
     }
 
-    /// A class sends while its head fits its credit; then it gets a quantum and goes to the end.
+    /// A class sends while its head fits its credit; then it gets a quantum and moves to the end of
+    /// the round.
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
         let classes = &mut self.classes;

@@ -1,8 +1,8 @@
-//! DualPI2: RFC 9332 as Linux 7.2 has it (`net/sched/sch_dualpi2.c`): a queue for scalable (L4S)
+//! DualPI2: RFC 9332 as in Linux 7.2 (`net/sched/sch_dualpi2.c`): a queue for scalable (L4S)
 //! traffic with a shallow step threshold, a queue for classic traffic, one PI controller for both
 //! and a weighted round robin between them.
 //!
-//! Where Linux and the RFC's example differ, this is Linux: a step instead of a ramp, credits
+//! Where Linux and the RFC's example differ, this follows Linux: a step instead of a ramp, credits
 //! instead of a time-shifted FIFO, and an overload that begins when k * p' passes 1. Deviations
 //! from Linux: a change of the probability saturates (Linux keeps its lower 32 bits); a packet that
 //! the coupling and the step both mark counts once; memory is length plus a fixed overhead (Linux:
@@ -46,7 +46,7 @@ impl Classifier {
 pub enum Step {
     /// Above this sojourn.
     Time(Nanos),
-    /// With more than this many packets behind.
+    /// With more than this many packets queued behind the packet.
     Packets(u32),
 }
 
@@ -57,7 +57,7 @@ pub struct Params {
     pub limit: u32,
     /// Bytes of memory for both queues (default 2 * 1514 * limit).
     pub memlimit: Option<u64>,
-    /// Delay of the classic queue to hold (default 15 ms).
+    /// Delay to hold, of the older head of the two queues (default 15 ms).
     pub target: Nanos,
     /// Time between updates (default 16 ms, at least 1 us).
     pub tupdate: Nanos,
@@ -67,16 +67,16 @@ pub struct Params {
     pub beta: f64,
     /// k: the L queue's probability is k times p' (default 2, at least 1).
     pub coupling_factor: u32,
-    /// Default 1 ms.
+    /// Where marking of the L queue begins (default 1 ms).
     pub step_thresh: Step,
     /// The step acts only on packets that found at least this many in the L queue (default 0).
     pub min_qlen_step: u32,
     /// Share of the link that the classic queue keeps, percent (default 10).
     pub classic_protection: u32,
-    /// Default L4sEct.
+    /// Which packets go to the L queue (default L4sEct).
     pub classifier: Classifier,
-    /// On overload drop from both queues (default); else let them overflow, marking what can be
-    /// marked.
+    /// On overload drop from both queues (default); otherwise let them overflow and mark
+    /// ECN-capable packets.
     pub drop_on_overload: bool,
     /// Apply the law to arrivals instead of departures (default off).
     pub drop_enqueue: bool,
@@ -135,8 +135,8 @@ impl Params {
         Ok(())
     }
 
-    /// The parameters for these round trip times, as `tc`'s `max_rtt` and `typical_rtt` have them
-    /// (RFC 9332, appendix A.1).
+    /// The parameters for these round trip times, as `tc` derives them from `max_rtt` and
+    /// `typical_rtt` (RFC 9332, appendix A.1).
     pub fn for_rtt(max: Nanos, typical: Nanos) -> Self {
         let seconds = |t: Nanos| t as f64 / SEC as f64;
         let tupdate = typical.min(max / 3).max(1_000);
@@ -179,7 +179,7 @@ pub struct DualPi2<P> {
     beta: i64,
     stats: Stats,
     classic: Ring<P>,
-    /// With each packet whether the step may act on it.
+    /// Each packet, and whether the step may act on it.
     low: Ring<(P, bool)>,
     bytes: u64,
     memory: u64,
@@ -189,7 +189,7 @@ pub struct DualPi2<P> {
     /// p' is set from outside.
     held: bool,
     last_qdelay: Nanos,
-    /// Up to 0 the L queue is next, above it the classic queue.
+    /// At most 0: the L queue is next; above 0: the classic queue.
     credit: i64,
     next_update: Nanos,
 }
@@ -249,7 +249,7 @@ impl<P: Packet> DualPi2<P> {
         self.classic.len()
     }
 
-    /// The L queue begins unless the classic queue has the greater weight.
+    /// Starts with the L queue unless the classic queue has the greater weight.
     fn reset_credit(&mut self) {
         self.credit =
             i64::from(self.params.mtu) * (2 * i64::from(self.params.classic_protection) - 100);
@@ -271,7 +271,7 @@ impl<P: Packet> DualPi2<P> {
         let overload = coupled > u64::from(u32::MAX);
         if low {
             if overload {
-                // RFC 9332, section 4.2.3: classic drop first, marking for what passes.
+                // RFC 9332, section 4.2.3: first drop as in the classic queue, then mark the rest.
                 if self.params.drop_on_overload && roll_twice(self.prob, rng) {
                     return true;
                 }
@@ -288,7 +288,7 @@ impl<P: Packet> DualPi2<P> {
         false
     }
 
-    /// The law at enqueue: what it does not drop is taken in.
+    /// Applies the law at enqueue: queues a packet that it does not drop.
     #[inline(never)]
     fn judge<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let (low, mut marked) = (self.is_low(&packet), false);
@@ -299,7 +299,7 @@ impl<P: Packet> DualPi2<P> {
         self.push(now, packet, low);
     }
 
-    /// Takes a packet in.
+    /// Queues a packet.
     #[inline(always)]
     fn push(&mut self, now: Nanos, packet: P, low: bool) {
         let len = u64::from(packet.len());
@@ -349,7 +349,7 @@ impl<P: Packet> DualPi2<P> {
         }
     }
 
-    /// Age of the older head (RFC 9332, appendix A.1: one delay rules both queues).
+    /// Age of the older head (RFC 9332, appendix A.1: one delay controls both queues).
     fn delay(&self, now: Nanos) -> Nanos {
         let c = self.classic.front().map(Packet::enqueued);
         let l = self.low.front().map(|(p, _)| p.enqueued());
@@ -364,8 +364,8 @@ fn roll(prob: u32, rng: &mut Rng) -> bool {
     rng.u32() <= prob
 }
 
-/// True with the square of that: two independent comparisons instead of a multiplication (RFC 9332,
-/// section 4.1).
+/// True with the square of that probability: two independent comparisons instead of a
+/// multiplication (RFC 9332, section 4.1).
 #[inline]
 fn roll_twice(prob: u32, rng: &mut Rng) -> bool {
     roll(prob, rng) && roll(prob, rng)
@@ -484,7 +484,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
         }
     }
 
-    /// Setting `base_probability` hands the control of p' over: the PI law rests until `release`.
+    /// Setting `base_probability` stops the PI law until `release`.
     fn set_knobs(&mut self, knobs: &Knobs) {
         if let Some(limit) = knobs.limit_packets {
             self.params.limit = limit;

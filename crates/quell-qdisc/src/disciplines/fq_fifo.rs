@@ -3,11 +3,11 @@
 //!
 //! Source: the LFQ paper's §III and its authors' `rl-queue-disc.cc`, which follows ns-3's FqCoDel.
 //! Deviations:
-//! - a flow that empties is handled as RFC 8290, section 4.1.2 has it (the code treats it as new if
-//!   any other flow is);
-//! - more than one flow: the paper's experiments had one. Flows that meet in a bucket share its
-//!   limit, as they share its FIFO. A bucket that was empty and silent for `idle` is given to the
-//!   next other flow that comes to it. Its own flow finds it as it was, however late.
+//! - a flow that empties is handled as in RFC 8290, section 4.1.2 (the authors' code treats it as
+//!   new if any other flow is);
+//! - more than one flow (the paper's experiments had one). Flows in the same bucket share its limit
+//!   and its FIFO. A bucket that was empty and without arrivals for `idle` is assigned to the next
+//!   other flow that arrives. Its own flow finds it unchanged, however late.
 
 use crate::num;
 use crate::parts::flows::{Flows, of_flow};
@@ -25,8 +25,8 @@ pub struct Params {
     pub quantum: u32,
     /// Limit of every flow, packets, until a knob sets another (default 100, at least 1).
     pub limit: u32,
-    /// A bucket that was silent for so long may go to another flow (default 3 s, as sch_fq's
-    /// garbage collection).
+    /// Time without arrivals after which a bucket may be assigned to another flow (default 3 s, as
+    /// sch_fq's garbage collection).
     pub idle: Nanos,
 }
 
@@ -60,20 +60,20 @@ impl Params {
     }
 }
 
-/// A bucket's flow.
+/// State of a bucket.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    /// Hash of the flow that it was given to; None before the first.
+    /// Hash of the flow that it is assigned to; None before the first.
     owner: Option<u32>,
     last_arrival: Nanos,
     limit: u32,
-    /// Up to the last arrival: time in which it was active, and the integral of its limit over it.
+    /// Active time up to the last arrival, ns, and the integral of the limit over it.
     active_ns: u128,
     limit_ns: u128,
 }
 
 impl Bucket {
-    /// Time since the last arrival, as far as it counts as activity.
+    /// Time since the last arrival that counts as active: at most `idle`.
     #[inline]
     fn active(&self, now: Nanos, idle: Nanos) -> Nanos {
         now.saturating_sub(self.last_arrival).min(idle)
@@ -104,8 +104,8 @@ impl<P: Packet> FqFifo<P> {
         &self.params
     }
 
-    /// The bucket of an arriving packet, brought up to date; true if it has just been given to the
-    /// packet's flow.
+    /// The bucket of an arriving packet, updated; true if it has just been assigned to the packet's
+    /// flow.
     #[inline]
     fn claim(&mut self, now: Nanos, packet: &P) -> (u32, bool) {
         let hash = packet.flow_hash();
@@ -189,7 +189,7 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
         KnobSet::LIMIT
     }
 
-    /// The limit of every flow, also of those to come.
+    /// Sets the limit of every flow, also of future ones.
     fn set_knobs(&mut self, knobs: &Knobs) {
         if let Some(limit) = knobs.limit_packets {
             self.params.limit = limit;

@@ -4,8 +4,8 @@
 //! - `memory_limit` is enforced, as tc-fq_pie(8) promises; Linux only counts the arrivals beyond
 //!   it. Memory is each packet's length plus [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY),
 //!   instead of `truesize`;
-//! - the timer updates only flows that were ever used: an update leaves an unused one as it was
-//!   created. It does them all at once, where Linux takes 2048 at a time with no time in between.
+//! - the timer updates only flows that were ever used: an update does not change an unused flow. It
+//!   updates all at once; Linux updates 2048 at a time, with no time in between.
 
 use crate::parts::flows::{FlowList, Flows, of_flow};
 use crate::{
@@ -24,7 +24,7 @@ pub struct Params {
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
-    /// PIE's, as by default (ECN off, `ecn_prob` 10 %); its `limit` is not used.
+    /// PIE's parameters (default: ECN off, `ecn_prob` 10 %); their `limit` is not used.
     pub pie: pie::Params,
 }
 

@@ -8,7 +8,7 @@
 use crate::parts::flows::{FlowId, FlowList, Flows};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, MTU, Nanos, Packet, Rng, SEC};
 
-/// Bits of the hash for a place in a table.
+/// Bits of the hash that index a table.
 const BITS: u32 = 10;
 const PLACES: usize = 1 << BITS;
 /// Arrays of counters.
@@ -31,7 +31,7 @@ pub struct Params {
     pub reset_timeout: Nanos,
     /// Bytes within that time that make a flow a heavy hitter (default 128 KiB).
     pub admit_bytes: u32,
-    /// A heavy hitter that was idle for longer is none (default 1 s).
+    /// Idle time after which a flow is no longer a heavy hitter (default 1 s).
     pub evict_timeout: Nanos,
     /// Quanta of the other flows per quantum of the heavy hitters (default 2).
     pub non_hh_weight: u32,
@@ -71,7 +71,7 @@ impl Params {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     hash: u32,
-    /// When its last packet came, ms.
+    /// Time of its last arrival, ms.
     seen: u64,
 }
 
@@ -79,7 +79,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub struct Hhf<P> {
     params: Params,
-    /// In whole milliseconds, rounded up.
+    /// The two timeouts in whole milliseconds, rounded up.
     reset_ms: u64,
     evict_ms: u64,
     /// Bytes of flows that hash to a place, in each array.
@@ -160,7 +160,7 @@ impl<P: Packet> Hhf<P> {
 
     /// The queue of a packet: that of the heavy hitters if its flow is known as one, or if each of
     /// its counters is above `admit_bytes`. The bytes of heavy hitters are not counted, and no
-    /// counter rises more than it must.
+    /// counter rises more than necessary.
     #[inline]
     fn classify(&mut self, now_ms: u64, packet: &P) -> FlowId {
         if self.cleared + self.reset_ms < now_ms {
@@ -171,8 +171,7 @@ impl<P: Packet> Hhf<P> {
         if self.knows(now_ms, hash) {
             return HEAVY;
         }
-        // Three parts of ten bits; the fourth is their sum without carry with what is left of the
-        // hash.
+        // Three parts of ten bits; the fourth is the XOR of these and the rest of the hash.
         let part = |i: u32| (hash >> (BITS * i)) as usize % PLACES;
         let left = (hash >> (3 * BITS)) as usize;
         let places = [
@@ -272,7 +271,7 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
         Some(&self.flows)
     }
 
-    /// A packet's queue depends on what came before it.
+    /// The queue of a packet depends on earlier packets.
     fn sub_queue_of(&self, _packet: &P) -> Option<usize> {
         None
     }

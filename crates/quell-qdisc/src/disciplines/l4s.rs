@@ -43,7 +43,7 @@ pub struct Params {
     pub alpha: f64,
     /// Weight of the delay's change, 1/s (default 1.25, 0..7).
     pub beta: f64,
-    /// k (default 2, 1..255).
+    /// Coupling factor k (default 2, 1..255).
     pub coupling_factor: u32,
     /// Which packets go to the L4S sub-queues (default ECT(1) and CE, RFC 9331).
     pub classifier: Classifier,

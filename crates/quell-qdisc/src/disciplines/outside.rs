@@ -1,4 +1,4 @@
-//! A discipline that another crate brings: any [`Discipline`] of [`Handle`]s that can be cloned.
+//! A discipline from another crate: any [`Discipline`] of [`Handle`]s that can be cloned.
 //!
 //! The owner's packets stay here; the discipline queues handles to them, so it does not depend on
 //! the owner's type of packet. Each call is checked: a packet that the discipline loses, invents or
@@ -327,7 +327,7 @@ impl<P: Packet, D: Drops<P>> Drops<Handle> for Dropped<'_, P, D> {
     }
 }
 
-/// The `outside` queue.
+/// A queue whose discipline comes from another crate.
 #[derive(Clone, Debug)]
 pub struct Outside<P>(Box<Inner<P>>);
 
@@ -339,7 +339,7 @@ struct Inner<P> {
     failure: Option<String>,
     /// Packets marked until it failed.
     marks: u64,
-    /// Last time that it named, and how many such times have come since a packet left or arrived.
+    /// Last time that it named, and how many such times have passed since a packet left or arrived.
     named: Nanos,
     waits: u32,
 }
@@ -374,7 +374,7 @@ impl<P: Packet> Inner<P> {
         self.failure.is_none().then_some(&*self.discipline)
     }
 
-    /// See `working`.
+    /// The discipline, mutable, unless it has failed.
     #[inline]
     fn working_mut(&mut self) -> Option<&mut dyn AnyDiscipline> {
         match self.failure {

@@ -1,14 +1,15 @@
-//! PIE: RFC 8033 as Linux 7.2 has it (`net/sched/sch_pie.c`, `include/net/pie.h`).
+//! PIE: RFC 8033 as in Linux 7.2 (`net/sched/sch_pie.c`, `include/net/pie.h`).
 //!
-//! The law ([`Vars`]) is apart from the queue, so that FQ-PIE runs it once per flow.
+//! The law ([`Vars`]) is separate from the queue, so that FQ-PIE runs it once per flow.
 //!
-//! Where Linux and the RFC differ, this is Linux: the delay is the sojourn of the packet that left
-//! last (0 if that emptied the queue) and not length over rate, the early exits use the present
-//! delay and not the old one, the burst allowance runs down with the time between departures, a
-//! delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and pauses while
-//! anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit,
-//! 256. Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate
-//! estimator, whose integers need them).
+//! Where Linux and the RFC differ, this follows Linux: the delay is the sojourn of the packet that
+//! left last (0 if that emptied the queue) and not length over rate, the early exits use the
+//! current delay and not the old one, the burst allowance runs down with the time between
+//! departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
+//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the
+//! 64-bit limit,
+//! 256. Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in the rate
+//!      estimator, whose integers need them).
 
 use crate::discipline::{Backlog, offer_each};
 use crate::num;
@@ -20,9 +21,9 @@ use crate::{
 
 /// Probability 1: 2^56, so that sums of probabilities have room above it.
 pub const MAX_PROB: u64 = u64::MAX >> 8;
-/// The time without drops that a queue starts, and restarts, with (RFC 8033, section 4.4).
+/// Burst allowance at the start and after a restart: time without drops (RFC 8033, section 4.4).
 pub const MAX_BURST: Nanos = 150 * MS;
-/// From creation to the first update (`HZ / 2` in `pie_init` and `fq_pie_init`).
+/// Time from creation to the first update (`HZ / 2` in `pie_init` and `fq_pie_init`).
 pub const FIRST_UPDATE: Nanos = 500 * MS;
 /// Above this delay the probability grows by another 2 % per update.
 const HIGH_DELAY: Nanos = 250 * MS;
@@ -36,7 +37,7 @@ pub struct Params {
     pub target: Nanos,
     /// Time between updates of the probability (default 15 ms, 1 ms..10 s).
     pub tupdate: Nanos,
-    /// Packets (default 1000, at least 1). Only [`Pie`] itself uses it.
+    /// Limit in packets (default 1000, at least 1). Only [`Pie`] itself uses it.
     pub limit: u32,
     /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2:
     /// 0.125; 0..32).
@@ -45,14 +46,14 @@ pub struct Params {
     pub beta: u32,
     /// Mark ECN-capable packets while the probability is at most `ecn_prob` (default off).
     pub ecn: bool,
-    /// Percent (default 10, 0..100).
+    /// Highest probability at which `ecn` marks, percent (default 10, 0..100).
     pub ecn_prob: u32,
     /// Scale the probability by packet size (default off).
     pub bytemode: bool,
     /// Delay from queue length and an estimated rate, as in RFC 8033, instead of from the last
     /// sojourn (default off).
     pub dq_rate_estimator: bool,
-    /// Bytes of the largest packet: nothing is dropped below two of them (default 1514).
+    /// Bytes of the largest packet: the law drops nothing below twice this backlog (default 1514).
     pub mtu: u32,
 }
 
@@ -101,20 +102,20 @@ impl Params {
     }
 }
 
-/// The law's memory; one per queue, or per flow of a fair queue.
+/// The law's state; one per queue, or per flow of a fair queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vars {
-    /// Present delay.
+    /// Current delay.
     pub qdelay: Nanos,
     /// Delay at the last update.
     pub qdelay_old: Nanos,
-    /// What is left of the burst allowance.
+    /// Remaining burst allowance.
     pub burst_time: Nanos,
-    /// The last departure (rate estimator: the start of the measurement), if any.
+    /// Time of the last departure (rate estimator: the start of the measurement), if any.
     pub dq_tstamp: Option<Nanos>,
     /// Drop probability, in units of 1/[`MAX_PROB`]; may exceed it.
     pub prob: u64,
-    /// Probabilities summed since the last drop.
+    /// Sum of the probabilities since the last drop.
     pub accu_prob: u64,
     /// Rate estimator: bytes since `dq_tstamp`, while measuring.
     pub dq_count: Option<u64>,
@@ -142,7 +143,7 @@ impl Vars {
     /// Whether to drop (or mark) an arrival of `len` bytes that finds `backlog` bytes queued.
     #[inline]
     pub fn drop_early(&mut self, params: &Params, backlog: u64, len: u32, rng: &mut Rng) -> bool {
-        // RFC 8033, sections 4.4 and 5.1; Linux uses the present delay where the RFC has the old
+        // RFC 8033, sections 4.4 and 5.1; Linux uses the current delay where the RFC has the old
         // one.
         if self.burst_time > 0
             || (self.qdelay < params.target / 2 && self.prob < MAX_PROB / 5)
@@ -201,8 +202,8 @@ impl Vars {
         self.burst_time = self.burst_time.saturating_sub(elapsed);
     }
 
-    /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Gives the time that took when
-    /// a measurement ends here.
+    /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Returns the duration of a
+    /// measurement that ends here, otherwise 0.
     fn estimate_rate(&mut self, now: Nanos, len: u32, backlog: u64) -> Nanos {
         if backlog >= QUEUE_THRESHOLD && self.dq_count.is_none() {
             self.dq_tstamp = Some(now);
@@ -242,7 +243,7 @@ impl Vars {
         } else {
             (self.qdelay, self.qdelay_old)
         };
-        // A delay of 0 with something queued only says that the queue is very short: no decay then.
+        // A delay of 0 with packets queued only means that the queue is very short: no decay then.
         let mut may_decay = qdelay != 0 || backlog == 0;
 
         let shift = self.tuning();
@@ -280,7 +281,7 @@ impl Vars {
         }
     }
 
-    /// By how many bits the weights shrink while the probability is small (RFC 8033, section 4.2:
+    /// Right shift of the weights, bits, while the probability is small (RFC 8033, section 4.2:
     /// seven steps).
     fn tuning(&self) -> u32 {
         if self.prob >= MAX_PROB / 10 {
@@ -345,7 +346,7 @@ impl<P: Packet> Pie<P> {
         &self.params
     }
 
-    /// The law's memory.
+    /// The law's state.
     pub fn vars(&self) -> &Vars {
         &self.vars
     }

@@ -1,29 +1,29 @@
-//! PIE as ns-3 had it from 2016 to 2019 (`src/traffic-control/model/pie-queue-disc.cc`, releases
-//! 3.26 to 3.30): the one that papers of those years compared with, RL-AQM's among them.
+//! PIE as in ns-3 from 2016 to 2019 (`src/traffic-control/model/pie-queue-disc.cc`, releases 3.26
+//! to 3.30): papers of those years, among them RL-AQM's, compared with this version.
 //!
-//! It comes from ns-2 and the drafts before RFC 8033. Other than [`Pie`](crate::pie::Pie) it
-//! - drops by independent random draws: nothing spaces drops out (RFC 8033, section 5.4);
-//! - takes the delay from the backlog and a rate measured over 10,000 bytes, of which old and new
-//!   count half each;
-//! - uses the delay of the last update but one tick before it drops, and spares arrivals that find
-//!   two packets or fewer;
+//! It comes from ns-2 and the drafts before RFC 8033. Unlike [`Pie`](crate::pie::Pie) it
+//! - drops by independent random draws, without the de-randomisation of RFC 8033, section 5.4;
+//! - computes the delay from the backlog and a rate measured over 10,000 bytes, where the old and
+//!   the new value count half each;
+//! - reads the delay of the last update in its early exit, and does not drop arrivals that find two
+//!   packets or fewer;
 //! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up
 //!   to the cap of 2 %;
 //! - adds 2 % per update above 200 ms;
-//! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without
-//!   congestion, during which updates hold the probability at 0 (except for the 2 % of a high
-//!   delay).
+//! - gives a burst allowance of 100 ms at the first packet, and again after 1.5 s without
+//!   congestion; during the allowance, updates hold the probability at 0 (except for the 2 % of a
+//!   high delay).
 //!
-//! Deviation: the byte counter of a measurement that is thrown away restarts at 0, not at -1.
+//! Deviation: the byte counter of a discarded measurement restarts at 0, not at -1.
 
 use crate::parts::ring::Ring;
 use crate::{
     Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
 };
 
-/// The time without drops that a queue starts, and restarts, with.
+/// Burst allowance: time without drops.
 const MAX_BURST: Nanos = 100 * MS;
-/// How long delay and probability stay low before the allowance is given again.
+/// Time of low delay and probability 0 after which the allowance is given again.
 const BURST_RESET: Nanos = 1500 * MS;
 /// Bytes over which the rate is measured.
 const QUEUE_THRESHOLD: u64 = 10_000;
@@ -37,7 +37,7 @@ pub struct Params {
     pub target: Nanos,
     /// Time between updates of the probability (default 30 ms, 1 ms..10 s).
     pub tupdate: Nanos,
-    /// Packets (default 1000, as Linux's PIE; there 25; at least 1).
+    /// Limit in packets (default 1000, as in Linux's PIE; 25 in ns-3; at least 1).
     pub limit: u32,
     /// Weight of the delay's distance from target, in sixteenths of 1/s (default 2: 0.125; 0..32).
     pub alpha: u32,
@@ -76,27 +76,27 @@ impl Params {
     }
 }
 
-/// Where a queue is with its burst allowance.
+/// State of the burst allowance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Burst {
-    /// The next arrival is given the allowance.
+    /// The next arrival starts the allowance.
     None,
-    /// The allowance was given, and congestion may have come.
+    /// The allowance was given; no update without congestion has followed.
     Protecting,
-    /// So many updates have passed without congestion since.
+    /// This many updates without congestion have followed.
     Quiet(u64),
 }
 
-/// The law's memory; delays in seconds.
+/// The law's state; delays in seconds.
 #[derive(Clone, Debug)]
 struct Vars {
     prob: f64,
     qdelay_old: f64,
     burst_allowance: Nanos,
     burst: Burst,
-    /// Start of the measurement that runs, and bytes since.
+    /// Start of the running measurement, and bytes since.
     measuring: Option<(Nanos, u64)>,
-    /// Bytes per second; 0: not known.
+    /// Rate, bytes per second; 0 while unknown.
     rate: f64,
 }
 
@@ -188,7 +188,7 @@ impl Vars {
         self.qdelay_old = qdelay;
     }
 
-    /// What an update adds, with the delay's distance from target and its change.
+    /// Step of the probability in an update, from the delay's distance from target and its change.
     fn step(&self, params: &Params, distance: f64, change: f64) -> f64 {
         let sixteenths = |weight: u32| f64::from(weight) / 16.0;
         let step = sixteenths(params.alpha) * distance + sixteenths(params.beta) * change;
@@ -212,8 +212,7 @@ fn seconds(time: Nanos) -> f64 {
     time as f64 / SEC as f64
 }
 
-/// One FIFO with that law at its tail: `pie ns3-2018`. Of the parameters it reads `target`,
-/// `tupdate`, `limit`, `alpha`, `beta`.
+/// One FIFO with that law at its tail: `pie ns3-2018`.
 #[derive(Clone, Debug)]
 pub struct PieNs3<P> {
     params: Params,

@@ -1,12 +1,12 @@
 //! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as
 //! in Linux (`net/sched/sch_red.c`, `include/net/red.h`; the defaults of tc-red(8)).
 //!
-//! As in Linux, an idle period begins when a dequeue finds the queue empty (so never below a shaper
-//! that does not ask an empty queue, as HTB does not), and in it the average decays 15.625 times
-//! slower than in the paper, since `tc` computes the table in units of 64 ns and the kernel looks
-//! it up in microseconds. Deviations from Linux: the table is computed when needed, not stored.
-//! `gentle` (Floyd 2000, "Recommendation on using the gentle variant of RED") is an option that
-//! Linux lacks.
+//! As in Linux, an idle period begins when a dequeue finds the queue empty (so never under a shaper
+//! that does not dequeue from an empty queue, such as HTB), and during it the average decays 15.625
+//! times slower than in the paper, because `tc` computes the table in units of 64 ns and the kernel
+//! looks it up in microseconds. Deviations from Linux: the table is computed when needed, not
+//! stored. `gentle` (Floyd 2000, "Recommendation on using the gentle variant of RED") is an option
+//! that Linux lacks.
 
 use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, weight};
@@ -106,8 +106,7 @@ impl Params {
     }
 }
 
-/// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it
-/// out.
+/// The default burst, which tc-red(8) recommends; long enough for `min`.
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
     let least = min / u64::from(avpkt) + 1;
     num::low_u32(((2 * min + max) / (3 * u64::from(avpkt))).max(least))
@@ -129,7 +128,7 @@ pub struct Stats {
 pub struct Red<P> {
     params: Params,
     stats: Stats,
-    /// Its probability moves when adaptive.
+    /// Its probability changes in the adaptive variant.
     law: Law,
     vars: Vars,
     idling: Idling,
@@ -169,7 +168,7 @@ impl<P: Packet> Red<P> {
         }
     }
 
-    /// The parameters as given; the adaptive variant's present probability is in the gauges.
+    /// The parameters as given; the adaptive variant's current probability is in the gauges.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -184,7 +183,7 @@ impl<P: Packet> Red<P> {
         self.vars.qavg >> self.law.wlog
     }
 
-    /// Moves the average, seen by an arrival.
+    /// Updates the average at an arrival.
     #[inline]
     fn update_average(&mut self, now: Nanos) {
         match self.idle_since.take() {
@@ -273,7 +272,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
         self.stats.marks
     }
 
-    /// The limit is shown in full packets; as it is one in bytes, it is no knob.
+    /// The limit is given in full packets; it is in bytes and therefore not a knob.
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         gauges.limit_packets = num::low_u32(self.params.limit / u64::from(MTU));
         gauges.probability = self.law.probability(&self.vars);

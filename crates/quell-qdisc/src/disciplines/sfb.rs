@@ -1,12 +1,12 @@
-//! SFB: BLUE in bins that flows share at random, so that a flow which does not respond is found
-//! without state per flow.
+//! SFB: BLUE in bins that flows share at random, which finds unresponsive flows without state per
+//! flow.
 //!
 //! Sources: Feng, Kandlur, Saha and Shin, "Stochastic Fair Blue" (INFOCOM 2001); Linux 7.x
 //! `net/sched/sch_sfb.c`, tc-sfb(8). As in Linux, the second set of bins learns only from arrivals
-//! of flows whose probability is 1, and keeps what it holds when the sets change roles; and an
-//! arrival that finds no token restarts their count, so that a flow which sends faster than
+//! of flows whose probability is 1, and keeps its contents when the sets change roles; and an
+//! arrival that finds no token restarts the count of tokens, so that a flow which sends faster than
 //! `penalty_rate` gets nothing after its burst. Deviations:
-//! - the queue inside is the `pfifo` that `tc` makes; another cannot be put there;
+//! - the inner queue is always the `pfifo` that `tc` makes;
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
 use crate::num;
@@ -16,7 +16,7 @@ use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, Nanos, Packet, R
 
 const LEVELS: usize = 8;
 const BINS: usize = 16;
-/// Probability 1, in units of 2^-16 less one.
+/// Probability 1 in the units of the bins.
 pub const ONE: u32 = 0xffff;
 
 /// Parameters, named as in tc-sfb(8).
@@ -24,21 +24,21 @@ pub const ONE: u32 = 0xffff;
 pub struct Params {
     /// Time after which the hash of flows changes, ms; 0 for never (default 600000).
     pub rehash: u32,
-    /// The second set of bins learns for this time before that, ms (default 60000).
+    /// Time before a rehash during which the second set of bins learns, ms (default 60000).
     pub db: u32,
     /// Packets in the whole queue (default 1000, a device's `txqueuelen`).
     pub limit: u32,
-    /// Packets of a flow's emptiest bin at which it is dropped (default 25).
+    /// Packets in a flow's emptiest bin at which its arrivals are dropped (default 25).
     pub max: u32,
-    /// Packets of a bin at which its probability rises (default 20).
+    /// Packets in a bin at which its probability rises (default 20).
     pub target: u32,
     /// Step up of a probability, 0..1 (default 0.0005).
     pub increment: f64,
     /// Step down of a probability, 0..1 (default 0.00005).
     pub decrement: f64,
-    /// Packets per second of all flows that do not respond (default 10).
+    /// Packets per second of all unresponsive flows together (default 10).
     pub penalty_rate: u32,
-    /// Packets that these may send at once (default 20).
+    /// Packets that unresponsive flows may send at once (default 20).
     pub penalty_burst: u32,
 }
 
@@ -81,7 +81,7 @@ fn step(probability: f64) -> u32 {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
-    /// Packets queued of the flows that share it.
+    /// Packets queued of the flows that share the bin.
     packets: u16,
     probability: u16,
 }
@@ -120,7 +120,7 @@ impl Bins {
 pub struct Stats {
     /// Packets dropped by chance.
     pub earlydrop: u64,
-    /// Packets dropped of flows that do not respond.
+    /// Packets of unresponsive flows that were dropped.
     pub penaltydrop: u64,
     /// Packets dropped because each of their bins was full.
     pub bucketdrop: u64,
@@ -138,13 +138,13 @@ pub struct Sfb<P> {
     decrement: u16,
     stats: Stats,
     sets: Box<[Bins; 2]>,
-    /// The set that decides.
+    /// Index of the set that decides.
     slot: usize,
     double_buffering: bool,
-    /// When the sets changed roles, ms.
+    /// Time at which the sets last changed roles, ms.
     rehashed: u64,
     tokens: u32,
-    /// When tokens were counted, ms.
+    /// Time at which the tokens were last counted, ms.
     token_time: u64,
     /// Packets, with the bins that count them in each set.
     ring: Ring<(P, [u32; 2])>,
@@ -176,7 +176,7 @@ impl<P: Packet> Sfb<P> {
         &self.stats
     }
 
-    /// Changes the sets' roles when it is time, or lets the second one learn.
+    /// Changes the sets' roles when due, or lets the second set learn.
     #[inline]
     fn keep_time(&mut self, now_ms: u64, rng: &mut Rng) {
         let interval = u64::from(self.params.rehash);
@@ -194,8 +194,8 @@ impl<P: Packet> Sfb<P> {
         }
     }
 
-    /// Moves the probabilities of a flow's bins in a set; the least probability and the fewest
-    /// packets of them.
+    /// Updates the probabilities of a flow's bins in a set; returns their least probability and
+    /// fewest packets.
     #[inline]
     fn learn(&mut self, slot: usize, hash: u32) -> (u16, u16) {
         let (mut probability, mut packets) = (u16::MAX, u16::MAX);
@@ -211,7 +211,7 @@ impl<P: Packet> Sfb<P> {
         (probability, packets)
     }
 
-    /// May no packet of a flow that does not respond pass now?
+    /// True if packets of unresponsive flows must be dropped now.
     #[inline]
     fn penalised(&mut self, now_ms: u64) -> bool {
         let (rate, burst) = (self.params.penalty_rate, self.params.penalty_burst);
@@ -230,7 +230,7 @@ impl<P: Packet> Sfb<P> {
         false
     }
 
-    /// Why a packet must go, if it must; it may be marked.
+    /// The cause if a packet must be dropped; may mark it instead.
     #[inline]
     fn judge(
         &mut self,
@@ -263,7 +263,7 @@ impl<P: Packet> Sfb<P> {
         if draw >= probability {
             return None;
         }
-        // Where more than half would be marked, drops begin.
+        // Above a probability of one half, drops begin.
         if probability > ONE / 2 && draw < (probability - ONE / 2) * 2 {
             self.stats.earlydrop += 1;
             return Some(DropCause::Early);
@@ -276,7 +276,7 @@ impl<P: Packet> Sfb<P> {
         Some(DropCause::Early)
     }
 
-    /// Counts a packet in its bins, or no longer.
+    /// Changes the packet counts of a packet's bins.
     #[inline]
     fn count(&mut self, hashes: [u32; 2], change: fn(u16) -> u16) {
         for (set, hash) in self.sets.iter_mut().zip(hashes) {

@@ -7,8 +7,8 @@
 //!   length;
 //! - `perturb` acts at the first call after its time, not at its time, which makes no observable
 //!   difference;
-//! - after that, flows are in the round in the order of their first packets ever, not in the order
-//!   of the kernel's slots.
+//! - after a perturbation, flows are in the round in the order of their first packets ever, not in
+//!   the order of the kernel's slots.
 
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
@@ -16,9 +16,9 @@ use crate::parts::hash::rehash;
 use crate::parts::red::{Action, Law, Vars, weight};
 use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, NEVER, Nanos, Packet, Rng, SEC};
 
-/// Packets that a flow may have at most, whatever the options say.
+/// Maximum number of packets of a flow, whatever the options.
 pub const MAX_DEPTH: u32 = 127;
-/// Flows that there may be at once at most.
+/// Maximum number of flows at once.
 pub const MAX_FLOWS: u32 = 65_408;
 
 /// Packets for which room is reserved before a perturbation, at most.
@@ -50,8 +50,8 @@ pub struct Params {
     pub limit: Option<u32>,
     /// Time after which the hash of flows changes; 0 for never (default).
     pub perturb: Nanos,
-    /// Bytes per flow and round, up to 2^20; at least 256 hold (default 1514, one full-size
-    /// packet).
+    /// Bytes per flow and round, up to 2^20; less than 256 counts as 256 (default 1514, one
+    /// full-size packet).
     pub quantum: u32,
     /// Buckets of the hash, a power of two up to 65536 (default 1024).
     pub divisor: u32,
@@ -116,8 +116,8 @@ impl Params {
         }
     }
 
-    /// Packets, flows and packets of one flow that hold in the end: a `limit` that is given is
-    /// bounded by the others and bounds the flows (`sfq_change`).
+    /// Effective limits: packets, flows, and packets of one flow. A given `limit` is bounded by the
+    /// others and bounds the flows (`sfq_change`).
     fn effective(&self) -> (u32, u32, u32) {
         let depth = self.depth.min(MAX_DEPTH);
         let flows = self.flows.min(MAX_FLOWS).min(self.divisor);
@@ -131,12 +131,12 @@ impl Params {
     }
 }
 
-/// What a flow has besides its packets.
+/// State of a flow besides its packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     red: Vars,
-    /// When its length changed last, in changes of all: of equally long flows the last counts as
-    /// the longest.
+    /// Number of its last change of length among those of all flows: of equally long flows, the one
+    /// changed last counts as the longest.
     changed: u64,
 }
 
@@ -157,7 +157,7 @@ pub struct Sfq<P> {
     /// Key of the hash.
     key: u32,
     next_perturb: Nanos,
-    /// Packets between two hashes.
+    /// Packets during a change of the hash.
     moving: Vec<P>,
     marks: u64,
 }
@@ -202,14 +202,14 @@ impl<P: Packet> Sfq<P> {
         rehash(packet.flow_hash(), self.key) & (self.params.divisor - 1)
     }
 
-    /// The flow's length has changed.
+    /// Notes a change of the flow's length.
     #[inline]
     fn note_change(&mut self, flow: FlowId) {
         self.changes += 1;
         of_flow(&mut self.states, flow).changed = self.changes;
     }
 
-    /// Appends a packet to its flow, which joins the round at its end if it had none.
+    /// Appends a packet to its flow; an empty flow joins the end of the round.
     #[inline]
     fn append(&mut self, flow: FlowId, packet: P) -> &mut P {
         self.note_change(flow);
@@ -221,7 +221,7 @@ impl<P: Packet> Sfq<P> {
         self.flows.push(flow, packet)
     }
 
-    /// Takes a packet from its flow, which leaves the round with its last.
+    /// Takes a packet from its flow, which leaves the round when it is empty.
     #[inline]
     fn take(&mut self, flow: FlowId, head: bool) -> Option<P> {
         let packet = match head {
@@ -239,7 +239,7 @@ impl<P: Packet> Sfq<P> {
         Some(packet)
     }
 
-    /// Drops from the longest flow; where all have one packet, that of the flow whose turn it is.
+    /// Drops from the longest flow; if all have one packet, from the flow whose turn it is.
     #[cold]
     fn drop_one<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let flows = self.flows.iter().zip(&self.states).enumerate();
@@ -254,7 +254,7 @@ impl<P: Packet> Sfq<P> {
         }
     }
 
-    /// Changes the hash of all flows when it is time; packets that find no place then are dropped.
+    /// Changes the hash of all flows when due; packets that then find no room are dropped.
     #[inline]
     fn perturb<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
         if now >= self.next_perturb {
@@ -294,7 +294,7 @@ impl<P: Packet> Sfq<P> {
         self.moving = moving;
     }
 
-    /// What RED wants of a packet for a flow that has others: a drop's cause, or nothing more.
+    /// RED's decision on a packet for a flow that is not empty: the cause of a drop, or `None`.
     #[inline]
     fn red(&mut self, flow: FlowId, packet: &mut P, rng: &mut Rng) -> Option<DropCause> {
         let (law, red) = (self.law.as_ref()?, self.params.red.as_ref()?);

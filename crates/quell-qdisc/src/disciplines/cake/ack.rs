@@ -1,4 +1,4 @@
-//! CAKE's ACK filter: which queued ACK a later one makes superfluous.
+//! CAKE's ACK filter: finds the queued ACK that a later one supersedes.
 //!
 //! Source: Linux `net/sched/sch_cake.c` (`cake_ack_filter`).
 
@@ -6,19 +6,19 @@ use super::params::AckFilter;
 use crate::parts::flows::{FlowId, Flows, Place};
 use crate::{Acknowledgment, Drops, Packet};
 
-/// Is `a` later than `b`, both wrapping?
+/// True if `a` is later than `b`, both wrapping.
 fn after(a: u32, b: u32) -> bool {
     b.wrapping_sub(a).cast_signed() < 0
 }
 
-/// What the SACK blocks of an older ACK are to those of a newer one.
+/// The SACK blocks of an older ACK compared with those of a newer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sack {
-    /// The older one says something that the newer one does not.
+    /// The older ACK reports something that the newer one does not.
     Needed,
-    /// Both say the same.
+    /// Both report the same.
     Same,
-    /// The newer one says more.
+    /// The newer one reports more.
     Exceeded,
 }
 
@@ -32,7 +32,7 @@ fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     }
     let covered = |(start, end): (u32, u32)| {
         let within = |(from, to): (u32, u32)| !after(from, start) && !after(end, to);
-        // A duplicate that is reported (RFC 2883) is told only once.
+        // A duplicate (RFC 2883) is reported only once.
         !after(old.number, start) && of(new).any(within)
     };
     if !of(old).all(covered) {
@@ -49,7 +49,7 @@ fn compare(old: &Acknowledgment, new: &Acknowledgment) -> Sack {
     }
 }
 
-/// Does the newer ACK of the same connection say all that the older one does?
+/// True if the newer ACK of the same connection reports all that the older one does.
 fn supersedes(new: &Acknowledgment, old: &Acknowledgment) -> bool {
     if !old.pure
         || after(old.number, new.number)
@@ -65,7 +65,7 @@ fn supersedes(new: &Acknowledgment, old: &Acknowledgment) -> bool {
     }
 }
 
-/// The queued ACK that the flow's last packet makes superfluous, if there is one.
+/// The queued ACK that the flow's last packet supersedes, if there is one.
 pub(super) fn superfluous<P: Packet, D: Drops<P>>(
     flows: &Flows<P>,
     flow: FlowId,
@@ -78,7 +78,8 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         return None;
     }
     let new = owner.acknowledgment(last)?;
-    // The first found and how many packets lie between it and the last, which tells neighbours.
+    // The first ACK found, and the number of packets between it and the last packet (0 for
+    // neighbours).
     let mut found: Option<(Place, Acknowledgment, usize)> = None;
     let mut seen = 0;
     for (i, (place, packet)) in flows.packets_in(flow).take(queued - 1).enumerate() {
@@ -88,7 +89,7 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
         if old.connection != new.connection {
             continue;
         }
-        // A change of the flags is news: the one before it is kept.
+        // A change of the flags is information: the ACK before it is kept.
         if found.as_ref().is_some_and(|(_, f, _)| f.echo != old.echo) {
             found = None;
             seen -= 1;
@@ -140,7 +141,7 @@ mod tests {
         }
     }
 
-    /// The number of the ACK that goes when the last of these comes.
+    /// The number of the ACK that is dropped when the last of these arrives.
     fn dropped(filter: AckFilter, acks: &[Acknowledgment]) -> Option<u64> {
         let mut flows = Flows::new(1);
         let flow = flows.flow_of(0);
@@ -167,8 +168,8 @@ mod tests {
     fn the_aggressive_filter_keeps_one_ack_alone() {
         let filter = AckFilter::Aggressive;
         assert_eq!(dropped(filter, &[ack(1), ack(2)]), Some(0));
-        // Unless something of another connection lies between them: only neighbours are sure to say
-        // the same of ECN.
+        // Unless a packet of another connection is between them: only neighbours certainly report
+        // the same about ECN.
         let other = Acknowledgment {
             connection: 7,
             ..ack(9)
@@ -203,7 +204,7 @@ mod tests {
             ..ack(1)
         };
         assert_eq!(dropped(FILTER, &[data, data, ack(3)]), None);
-        // It makes older ACKs superfluous all the same.
+        // It still supersedes older ACKs.
         let data = Acknowledgment {
             pure: false,
             ..ack(3)

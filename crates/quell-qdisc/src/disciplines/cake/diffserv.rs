@@ -1,4 +1,4 @@
-//! Which tin a packet belongs to, and what each tin gets.
+//! The tin of a packet, and the share of each tin.
 //!
 //! Source: Linux `net/sched/sch_cake.c`, whose tables follow RFC 4594 and RFC 8622.
 
@@ -6,7 +6,7 @@ use super::params::{Params, Tins};
 use crate::Labels;
 use crate::num;
 
-/// DSCPs that do not go to the tin of the rest, with their tins.
+/// DSCPs outside the default tin, with their tins.
 type Table = &'static [(&'static [u8], u8)];
 
 // LE is 1, CSn 8n, AFxy 8x + 2y, VA 44, EF 46 (IANA's registry); 2 and 4 are the old TOS bits for
@@ -27,18 +27,18 @@ const DIFFSERV8: Table = &[
     (&[48, 56], 7),
 ];
 
-/// A tin's part.
+/// The share of a tin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Its threshold is rate * 7^power / 8^power, or rate / divisor.
+    /// Its threshold, bytes per second: rate * 7^power / 8^power, or rate / divisor.
     pub rate: u64,
-    /// Bytes per round where nothing shapes.
+    /// Bytes per round while nothing shapes.
     pub quantum: i32,
     pub name: &'static str,
 }
 
 impl Tins {
-    /// How many there are.
+    /// Number of tins.
     pub(super) fn count(self) -> usize {
         match self {
             Tins::BestEffort => 1,
@@ -75,7 +75,7 @@ impl Tins {
         std::array::from_fn(|dscp| num::low_u8(self.of_dscp(num::low_u8(dscp as u64)) as u64))
     }
 
-    /// What each of them gets of this rate (bytes per second).
+    /// The share of a tin at this rate (bytes per second).
     pub(super) fn part(self, tin: usize, rate: u64) -> Part {
         let halved = |names: [&'static str; 4], shifts: [u32; 4]| Part {
             rate: rate >> shifts[tin],

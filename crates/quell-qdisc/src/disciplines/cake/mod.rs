@@ -3,13 +3,12 @@
 //!
 //! Sources: Linux 7.2 `net/sched/sch_cake.c`; T. Høiland-Jørgensen, D. Täht, J. Morton, "Piece of
 //! CAKE" (LANMAN 2018); `tc-cake(8)`. Deviations:
-//! - without `bandwidth` the link behind is the shaper, and its rate tunes what `bandwidth` would
-//!   ([`Bandwidth::Link`]);
+//! - without `bandwidth` the link after the queue is the shaper, and its rate sets what `bandwidth`
+//!   would ([`Bandwidth::Link`]);
 //! - the longest flow is found by a walk over the flows ever used, not by a heap;
 //! - memory is each packet's length plus [`PACKET_MEMORY`], instead of `truesize`;
 //! - the kernel's filters and priorities cannot override the classification; a mark can (`fwmark`);
-//! - `split-gso` and `wash` are up to the packets' owner, who also clears the DSCP behind the
-//!   queue.
+//! - the packets' owner does `split-gso` and `wash`; it clears the DSCP after the queue.
 
 mod ack;
 mod diffserv;
@@ -27,13 +26,13 @@ use crate::{
 pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use tin::{ByteTime, Config, Set, Tin, ewma};
 
-/// Memory by default is at least this, and at most what so many full-size packets take.
+/// Smallest default of the memory, bytes; the largest is that of `MAX_PACKETS` full-size packets.
 const MIN_MEMORY: u64 = 4 << 20;
 const MAX_PACKETS: u64 = 10_240;
-/// Time between two estimates of what arrives.
+/// Time before which an estimate of the arrival rate does not set the shaper.
 const RECONFIGURE: Nanos = 250 * MS;
 
-/// The estimate of what arrives, for `autorate-ingress`.
+/// Estimate of the arrival rate, for `autorate-ingress`.
 #[derive(Clone, Debug, Default)]
 struct Arrivals {
     last: Nanos,
@@ -41,7 +40,7 @@ struct Arrivals {
     window_bytes: u64,
     /// Mean time between packets.
     gap: Nanos,
-    /// Bytes per second.
+    /// Peak rate, bytes per second.
     peak: u64,
 }
 
@@ -58,11 +57,11 @@ pub struct Cake<P> {
     memory: u64,
     packets: usize,
     bytes: u64,
-    /// When the shaper lets the next packet go.
+    /// Time at which the shaper releases the next packet.
     next: Nanos,
-    /// When it does at the latest, whatever was dropped.
+    /// Latest such time, whatever was dropped.
     failsafe: Nanos,
-    /// The tin in turn where nothing shapes.
+    /// The tin whose turn it is while nothing shapes.
     current: usize,
     arrivals: Arrivals,
     marks: u64,
@@ -96,13 +95,13 @@ impl<P: Packet> Cake<P> {
         cake
     }
 
-    /// Sets another bandwidth, as `tc qdisc change` does; what is queued stays.
+    /// Sets another bandwidth, as `tc qdisc change` does; queued packets stay.
     pub fn set_bandwidth(&mut self, bandwidth: Bandwidth) {
         self.params.bandwidth = bandwidth;
         self.configure(bandwidth.bytes_per_s());
     }
 
-    /// What follows from a rate in bytes per second (`cake_reconfigure`).
+    /// Sets what depends on the rate, bytes per second (`cake_reconfigure`).
     fn configure(&mut self, rate: u64) {
         for (i, tin) in self.tins.iter_mut().enumerate() {
             tin.config = config(&self.params, i, rate);
@@ -130,7 +129,7 @@ impl<P: Packet> Cake<P> {
         self.byte_time.limits() && self.params.shapes()
     }
 
-    /// Charges a packet to its tin and the shaper; what that counts.
+    /// Charges a packet to its tin and the shaper; returns its bytes on the link.
     #[inline]
     fn charge(&mut self, now: Nanos, tin: usize, len: u32, dropped: bool) -> i32 {
         let seen = match self.params.of_ip {
@@ -155,14 +154,14 @@ impl<P: Packet> Cake<P> {
         bytes.cast_signed()
     }
 
-    /// A packet is no longer queued.
+    /// Subtracts a packet from the queued packets and bytes.
     #[inline]
     fn forget(&mut self, packet: &P) {
         self.packets -= 1;
         self.bytes -= u64::from(packet.len());
     }
 
-    /// Drops at the head of the longest flow and tells its COBALT.
+    /// Drops the head of the longest flow and informs its COBALT.
     #[cold]
     fn drop_one<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> bool {
         let tins = self.tins.iter().enumerate();
@@ -189,7 +188,7 @@ impl<P: Packet> Cake<P> {
         true
     }
 
-    /// Drops an ACK that the one that came makes superfluous.
+    /// Drops an ACK that the arriving ACK supersedes.
     #[inline]
     fn filter_acks<D: Drops<P>>(
         &mut self,
@@ -218,7 +217,7 @@ impl<P: Packet> Cake<P> {
         let a = &mut self.arrivals;
         a.window_bytes += u64::from(len);
         let gap = (now - a.last).min(SEC);
-        // Short bursts count little: what a wireless link delivers at once, say.
+        // Short bursts, such as those of a wireless link, count little.
         a.gap = ewma(a.gap, gap, if gap > a.gap { 2 } else { 8 });
         a.last = now;
         if gap <= a.gap {
@@ -234,8 +233,8 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// A packet has come into a flow: it is sparse if it was at rest, and in the rotation if it
-    /// only waited there.
+    /// Updates a flow at a packet's arrival: a flow at rest becomes sparse, and a sparse flow that
+    /// waits in the rotation becomes bulk.
     #[inline]
     fn activate(&mut self, at: usize, flow: FlowId, rng: &mut Rng) {
         let isolation = self.params.isolation;
@@ -251,9 +250,9 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// The tin to serve: while a rate is kept the highest that is below its threshold, else the one
-    /// that is due first; without a rate the next in a deficit round robin. `None` if no tin has
-    /// anything.
+    /// The tin to serve. With a rate: the highest tin below its threshold, or else the tin that is
+    /// due first. Without a rate: the next in a deficit round robin. `None` if no tin has active
+    /// flows.
     #[inline]
     fn next_tin(&mut self, now: Nanos) -> Option<usize> {
         if self.tins.len() == 1 && self.byte_time.limits() {
@@ -295,7 +294,7 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// What a look at a tin brings: a packet, or the end of its turn.
+    /// Serves a tin; returns a packet, or `None` at the end of its turn.
     #[inline]
     fn serve<D: Drops<P>>(
         &mut self,
@@ -326,7 +325,8 @@ impl<P: Packet> Cake<P> {
                 tin.found_empty(now, flow, isolation);
                 return None;
             };
-            // A shaper behind the bottleneck lets the law rest below two packets of each flow.
+            // With a shaper after the bottleneck, the law does not act below two packets of each
+            // flow.
             let bulk = if ingress { tin.stats.bulk_flows } else { 0 };
             let law = &mut tin.states[flow as usize].law;
             let cause = law.should_drop(&tin.config.cobalt, now, &mut packet, bulk, rng);
@@ -352,7 +352,7 @@ impl<P: Packet> Cake<P> {
         None
     }
 
-    /// Charges a packet to everything that counts it.
+    /// Charges a packet to its flow, its tin and the shaper.
     #[inline]
     fn debit(&mut self, now: Nanos, at: usize, flow: FlowId, len: u32, dropped: bool) {
         let bytes = self.charge(now, at, len, dropped);
@@ -380,8 +380,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         if flow as usize == known {
             self.subs.push((num::low_u8(at as u64), flow));
         }
-        // Time that passed with nothing queued is no credit; a debt of the last packet is still to
-        // be paid.
+        // Time with nothing queued gives no credit; a debt of the last packet remains.
         if tin.flows.is_empty() {
             tin.next = tin.next.max(now);
             if self.packets == 0 && self.next < now {
@@ -459,7 +458,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         order.map(|tin| self.tins[*tin].gauges()).collect()
     }
 
-    /// The rate, where CAKE shapes at one that was given.
+    /// The rate, if CAKE shapes at a given rate.
     fn knobs(&self) -> KnobSet {
         match self.params.bandwidth {
             Bandwidth::Shaped(_) if !self.params.autorate_ingress => KnobSet::RATE,
@@ -482,7 +481,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         }
     }
 
-    /// `limit_packets` is what memory holds of full-size packets.
+    /// `limit_packets` is the number of full-size packets that the memory holds.
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         let packets = self.memory / (u64::from(MTU) + PACKET_MEMORY);
         gauges.limit_packets = num::low_u32(packets.min(u64::from(u32::MAX)));

@@ -1,20 +1,20 @@
-//! What CAKE can be told, with the names and defaults of `tc-cake(8)`.
+//! Options of CAKE, with the names and defaults of `tc-cake(8)`.
 
 use crate::parts::framing::Framing;
 use crate::{Nanos, US};
 
-/// `rtt` is kept in 32 bits of microseconds.
+/// The largest `rtt`: 32 bits of microseconds.
 pub const LONGEST: Nanos = u32::MAX as Nanos * US;
 
 /// What limits the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bandwidth {
-    /// Nothing: tins share by deficit round robin.
+    /// No limit: tins share by deficit round robin.
     Unlimited,
     /// CAKE's own shaper, bit/s, at least 512.
     Shaped(u64),
-    /// The link behind, of this many bit/s: it tunes target, interval, quantum, memory and tins,
-    /// and nothing is held back. 0: not known, as [`Bandwidth::Unlimited`].
+    /// The link after the queue, bit/s: its rate sets target, interval, quantum, memory and tins,
+    /// and nothing is delayed. 0: unknown, as [`Bandwidth::Unlimited`].
     Link(u64),
 }
 
@@ -28,26 +28,26 @@ impl Bandwidth {
     }
 }
 
-/// How packets are sorted by priority.
+/// How packets are classified into tins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tins {
     /// One tin for all.
     BestEffort,
-    /// Eight by the first three bits of the DSCP.
+    /// Eight tins by the first three bits of the DSCP.
     Precedence,
     /// Bulk, best effort, voice (default).
     #[default]
     Diffserv3,
     /// Bulk, best effort, video, voice.
     Diffserv4,
-    /// Eight.
+    /// Eight tins by the whole DSCP.
     Diffserv8,
 }
 
-/// Among whom the bandwidth of a tin is shared.
+/// The units that share the bandwidth of a tin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// It is not: one queue.
+    /// None: one queue.
     Flowblind,
     /// Source addresses.
     SourceHost,
@@ -78,7 +78,7 @@ impl Isolation {
     }
 }
 
-/// Which ACKs are dropped that later ones make superfluous.
+/// How many of the ACKs that a later one supersedes are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckFilter {
     /// None (default).
@@ -95,39 +95,40 @@ pub enum AckFilter {
 pub struct Params {
     /// What limits the rate (default: the link).
     pub bandwidth: Bandwidth,
-    /// The shaper's rate follows what arrives: 15/16 of its estimated peak.
+    /// The shaper's rate follows the arrivals: 15/16 of their estimated peak rate (default off).
     pub autorate_ingress: bool,
-    /// Round trip time of the paths behind: COBALT's interval, 1 us to 4294 s (default 100 ms).
+    /// Round-trip time of the paths: COBALT's interval, 1 us to 4294 s (default 100 ms).
     pub rtt: Nanos,
     /// COBALT's target (default a twentieth of `rtt`: 5 ms).
     pub target: Option<Nanos>,
-    /// How packets are sorted by priority.
+    /// How packets are classified into tins (default [`Tins::Diffserv3`]).
     pub tins: Tins,
     /// Bits of the firewall's mark that name a tin, 1 being the first in `tc`'s order (default
     /// none).
     pub fwmark: u32,
-    /// Among whom bandwidth is shared.
+    /// The units that share the bandwidth of a tin (default [`Isolation::Triple`]).
     pub isolation: Isolation,
-    /// Addresses are those before address translation.
+    /// Addresses are those before address translation (default off).
     pub nat: bool,
-    /// The DSCP of what leaves is cleared.
+    /// Clear the DSCP of departing packets (default off).
     pub wash: bool,
-    /// The shaper counts what is dropped, too: it stands behind the bottleneck.
+    /// The shaper also counts dropped packets, because they have already crossed the bottleneck
+    /// (default off).
     pub ingress: bool,
-    /// Which ACKs are dropped.
+    /// Which superseded ACKs are dropped (default none).
     pub ack_filter: AckFilter,
-    /// Packets that the network stack joined are taken apart again (default on). Who owns the
-    /// packets does that.
+    /// Split packets that the network stack joined (default on). The owner of the packets does
+    /// this.
     pub split_gso: bool,
-    /// How many bytes of the link a packet takes (default: its length as it is).
+    /// Bytes that a packet takes on the link (default: its unchanged length).
     pub framing: Framing,
-    /// `framing` is of the IP packet; else of its length as it is (default).
+    /// `framing` applies to the IP packet instead of the packet's unchanged length (default off).
     pub of_ip: bool,
-    /// The word `raw` was said: words after it leave `of_ip` alone.
+    /// The keyword `raw` was given: later keywords do not change `of_ip`.
     pub raw: bool,
-    /// Link-layer bytes that [`crate::Packet::len`] holds (default 14, Ethernet's).
+    /// Link-layer bytes that [`crate::Packet::len`] includes (default 14, Ethernet's).
     pub header: u32,
-    /// Bytes of memory, at most 2^32 - 1; 0 for what suits `bandwidth` and `rtt` (default 0).
+    /// Bytes of memory, at most 2^32 - 1; 0 derives it from `bandwidth` and `rtt` (default 0).
     pub memory_limit: u64,
 }
 
@@ -179,7 +180,7 @@ impl Params {
         Ok(())
     }
 
-    /// The bandwidth in force where the estimate of arrivals sets it: CAKE's own shaper.
+    /// Whether a rate limit, if there is one, is that of CAKE's own shaper (given or estimated).
     pub(super) fn shapes(&self) -> bool {
         self.autorate_ingress || !matches!(self.bandwidth, Bandwidth::Link(_))
     }

@@ -13,40 +13,41 @@ const WAYS: u32 = 8;
 /// The slowest rate, bytes per second.
 const MIN_RATE: u64 = 64;
 
-/// What a flow counts as. The lists of [`FlowList`] tell where it waits.
+/// The state that a flow is counted in. The list in which it waits is its [`FlowList`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Set {
-    /// Nothing.
+    /// Inactive.
     #[default]
     None,
     /// A sparse flow.
     Sparse,
-    /// A sparse flow that was found empty with its credit used up: it waits in the rotation.
+    /// A sparse flow that used up its credit and was empty then: it waits in the rotation.
     SparseWait,
     /// A flow in the rotation.
     Bulk,
-    /// An empty flow whose COBALT has not come to rest.
+    /// An empty flow whose COBALT is not yet at rest.
     Decaying,
 }
 
-/// What is kept of a flow beside its packets.
+/// State of a flow besides its packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowState {
     pub law: cobalt::State,
     pub set: Set,
-    /// Its places in the table of hosts.
+    /// Indices of its hosts in the table of hosts.
     source: u16,
     destination: u16,
 }
 
-/// A place for a source and one for a destination, with their flows in the rotation.
+/// An entry for a source and one for a destination, each with the number of its flows in the
+/// rotation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     tags: [u32; 2],
     bulk: [u16; 2],
 }
 
-/// Which of a [`Host`]'s pairs is meant.
+/// Indices into the arrays of [`Host`].
 const SOURCE: usize = 0;
 const DESTINATION: usize = 1;
 
@@ -59,7 +60,7 @@ pub(super) struct ByteTime {
 
 impl ByteTime {
     /// At this many bytes per second: 34 bits at most, so that the product with a packet's length
-    /// stays within 64.
+    /// fits 64 bits.
     fn new(rate: u64) -> Self {
         if rate == 0 {
             return Self::default();
@@ -73,7 +74,7 @@ impl ByteTime {
         Self { time, shift }
     }
 
-    /// Is there a rate?
+    /// True if there is a rate.
     #[inline]
     pub fn limits(&self) -> bool {
         self.time > 0
@@ -85,12 +86,12 @@ impl ByteTime {
     }
 }
 
-/// What follows from the parameters for a tin (`cake_set_rate`).
+/// Configuration of a tin, derived from the parameters (`cake_set_rate`).
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Config {
     pub part: Part,
     pub byte_time: ByteTime,
-    /// Bytes of a flow per round, of a host with one.
+    /// Bytes of a flow per round if it is the only one of its host.
     pub quantum: u32,
     pub cobalt: cobalt::Params,
 }
@@ -117,7 +118,7 @@ impl Config {
     }
 }
 
-/// A tin. One that never had a packet is small.
+/// A tin; its tables are allocated at its first packet.
 #[derive(Clone, Debug)]
 pub(super) struct Tin<P> {
     pub config: Config,
@@ -126,9 +127,9 @@ pub(super) struct Tin<P> {
     /// Hash of the flow that last held each queue.
     tags: Vec<u32>,
     hosts: Vec<Host>,
-    /// When its share of the rate is used up to.
+    /// Time up to which its share of the rate is used.
     pub next: Nanos,
-    /// Bytes that it may still send in this round where nothing shapes.
+    /// Bytes that it may still send in this round while nothing shapes.
     pub deficit: i32,
     pub stats: TinGauges,
     decaying: u32,
@@ -149,7 +150,7 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// The tables of a tin that gets its first packet.
+    /// Allocates the tables at the first packet.
     #[cold]
     fn open(&mut self) {
         self.flows = Flows::new(QUEUES);
@@ -157,7 +158,7 @@ impl<P: Packet> Tin<P> {
         self.hosts = vec![Host::default(); QUEUES as usize];
     }
 
-    /// Has it anything to send?
+    /// True if it has active flows.
     #[inline]
     pub fn busy(&self) -> bool {
         self.stats.sparse_flows + self.stats.bulk_flows > 0
@@ -198,8 +199,8 @@ impl<P: Packet> Tin<P> {
         flow
     }
 
-    /// The flow's own queue in a set of eight, else a resting one of the set, else, all being busy,
-    /// the one that the hash names, shared.
+    /// The flow's own queue in a set of eight, else an idle queue of the set, else (all are in use)
+    /// the one that the hash names, which is then shared.
     fn search(&mut self, hash: u32, direct: u32, labels: &Labels, isolation: Isolation) -> FlowId {
         let mut ways = ways(direct);
         let own = ways
@@ -224,7 +225,8 @@ impl<P: Packet> Tin<P> {
         flow
     }
 
-    /// Gives the flow its hosts; one that shares a queue takes its partner's place among theirs.
+    /// Sets the hosts of a flow; a flow that shares a queue replaces its partner in the counts of
+    /// the hosts.
     fn settle(&mut self, flow: FlowId, labels: &Labels, isolation: Isolation) {
         let bulk = self.states[flow as usize].set == Set::Bulk;
         if bulk {
@@ -241,8 +243,8 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// The place of a host: its own, one that has no flow in the rotation, or else the one that the
-    /// hash names.
+    /// The index of a host: its own entry, else one without a flow in the rotation, else the one
+    /// that the hash names.
     fn host(&mut self, side: usize, hash: u32) -> u16 {
         let direct = hash % QUEUES;
         let mut ways = ways(direct);
@@ -255,7 +257,7 @@ impl<P: Packet> Tin<P> {
         num::low_u16(place.into())
     }
 
-    /// Counts a flow of the rotation at its hosts, or no longer.
+    /// Adds a flow in the rotation to the counts of its hosts, or subtracts it.
     fn weigh(&mut self, flow: FlowId, isolation: Isolation, more: bool) {
         let FlowState {
             source,
@@ -277,7 +279,7 @@ impl<P: Packet> Tin<P> {
         }
     }
 
-    /// Makes a flow count as something else.
+    /// Changes the state that a flow is counted in.
     pub fn count_as(&mut self, flow: FlowId, set: Set, isolation: Isolation) {
         let was = std::mem::replace(&mut self.states[flow as usize].set, set);
         for (set, more) in [(was, false), (set, true)] {
@@ -295,7 +297,7 @@ impl<P: Packet> Tin<P> {
     }
 
     /// Bytes of a flow in this round: the quantum over the flows that its host has in the rotation,
-    /// dithered so that what is rounded off does not add up.
+    /// dithered so that rounding errors do not add up.
     #[inline]
     pub fn quantum(&self, flow: FlowId, isolation: Isolation, rng: &mut Rng) -> i32 {
         let state = &self.states[flow as usize];
@@ -310,8 +312,8 @@ impl<P: Packet> Tin<P> {
         ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16).cast_signed()
     }
 
-    /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then
-    /// old ones.
+    /// The flow to serve: with `first` a decaying one, so that each gets its turn; otherwise new
+    /// flows before old ones before decaying ones.
     #[inline]
     pub fn next_flow(&self, first: bool) -> Option<FlowId> {
         let decaying = self.flows.first(FlowList::Decaying);
@@ -336,7 +338,7 @@ impl<P: Packet> Tin<P> {
         self.count_as(flow, set, isolation);
     }
 
-    /// Notes a packet that leaves after this long.
+    /// Counts a departing packet and its delay.
     #[inline]
     pub fn note_departure(&mut self, len: u32, delay: Nanos) {
         let s = &mut self.stats;
@@ -362,7 +364,7 @@ impl<P: Packet> Tin<P> {
     }
 }
 
-/// A set of eight places, from the one that the hash names on.
+/// The eight indices of a set, from the one that the hash names on.
 fn ways(direct: u32) -> impl Iterator<Item = u32> + Clone {
     let set = direct - direct % WAYS;
     (0..WAYS).map(move |i| set + (direct + i) % WAYS)

@@ -1,13 +1,14 @@
 //! The coupling as the paper states it.
 //!
 //! A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an L4S
-//! sub-queue's are marked with p_L = max(own p', k p' of its classic partner). What the paper
-//! leaves open is as in RFC 9332, section 4.2.3: from k p' = 1 on the L4S sub-queue drops with p_C
-//! and marks the rest, and the classic one no longer marks. The own p' of an L4S sub-queue may pass
-//! 1: all packets are marked then, and dropped with the excess. PIE's exits spare only what PIE
-//! itself asks for, not the coupling, which rests while the pair holds next to nothing. Packets are
-//! picked independently: PIE's de-randomisation (RFC 8033, section 5.4) picks hardly more than half
-//! of p_C, which would undo the balance that the square is for.
+//! sub-queue's are marked with p_L = max(own p', k p' of its classic partner). Where the paper does
+//! not specify the behaviour, it follows RFC 9332, section 4.2.3: from k p' = 1 on, the L4S
+//! sub-queue drops with p_C and marks the rest, and the classic one no longer marks. The own p' of
+//! an L4S sub-queue may exceed 1: then packets are dropped with the excess as probability, and the
+//! rest marked. PIE's early exits apply only to PIE's own probability, not to the coupling, which
+//! does not act while the pair holds at most 1600 bytes. Packets are selected independently: PIE's
+//! de-randomisation (RFC 8033, section 5.4) would select hardly more than half of p_C, and undo the
+//! balance that the square provides.
 
 use super::Params;
 use super::law::{FLOOR, Fate, Law, MAX_PROB, Units, roll, square};
@@ -21,7 +22,7 @@ pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
     u64::from(prob) * u64::from(params.coupling_factor)
 }
 
-/// What happens to a packet that comes to a classic sub-queue with this backlog.
+/// Decides on an arrival at a classic sub-queue with this backlog.
 pub(super) fn of_classic(
     law: &mut Law,
     backlog: u32,
@@ -44,8 +45,7 @@ pub(super) fn of_classic(
     fate
 }
 
-/// What happens to a packet that comes to an L4S sub-queue; `backlogs` are its own and its classic
-/// partner's.
+/// Decides on an arrival at an L4S sub-queue; `backlogs` are its own and its classic partner's.
 pub(super) fn of_low(
     law: &mut Law,
     partner: &Law,

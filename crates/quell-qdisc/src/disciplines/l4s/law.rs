@@ -1,6 +1,7 @@
-//! A sub-queue's PIE, as FreeBSD's `dn_aqm_pie.h` has it: microseconds, probabilities of 31 bits,
-//! the old delay in the early exit, no rule for delays above 250 ms, a timer that runs while the
-//! sub-queue is in the rotation, everything forgotten when it comes back (RFC 8033 otherwise).
+//! A sub-queue's PIE, as in FreeBSD's `dn_aqm_pie.h`: RFC 8033 with times in microseconds,
+//! probabilities of 31 bits, the old delay in the early exit, no rule for delays above 250 ms, and
+//! a timer that runs while the sub-queue is in the rotation; its state is reset when the sub-queue
+//! returns to the rotation.
 
 use super::Params;
 use crate::num;
@@ -13,14 +14,14 @@ pub(super) const FLOOR: u32 = 1600;
 /// FreeBSD keeps alpha and beta in units of 2^-13.
 pub(super) const SCALE: f64 = 8192.0;
 
-/// The integers that the parameters come down to.
+/// The parameters as integers.
 #[derive(Clone, Debug)]
 pub(super) struct Units {
     pub(super) alpha: i64,
     pub(super) beta: i64,
-    /// Microseconds.
+    /// Target delay, microseconds.
     pub(super) target: i64,
-    /// Marks are for probabilities below this.
+    /// Probability, in units of 1/MAX_PROB, below which packets are marked instead of dropped.
     pub(super) max_ecnth: u64,
 }
 
@@ -43,8 +44,8 @@ impl Units {
 pub(super) struct Law {
     /// p', in units of 1/MAX_PROB; up to 2 in an L4S sub-queue of the stated design.
     pub(super) prob: u32,
-    /// What the partner sees under [`super::Coupling::Published`]: p' at the last update, kept
-    /// through rest.
+    /// p' at the last update, which the partner reads under [`super::Coupling::Published`]; kept
+    /// while the sub-queue is inactive.
     pub(super) shared: u32,
     /// Delays, microseconds.
     pub(super) qdelay: i64,
@@ -76,7 +77,7 @@ impl Law {
         self.next_update = now + params.tupdate;
     }
 
-    /// `fq_deactivate_pie`; the design's coupling ends with the queue.
+    /// `fq_deactivate_pie`; the designed coupling ends then.
     pub(super) fn rest(&mut self) {
         self.active = false;
         self.next_update = NEVER;
@@ -130,7 +131,7 @@ impl Law {
         num::low_u32((next - decay).clamp(0, highest.into()).cast_unsigned())
     }
 
-    /// By how many bits the weights shrink (RFC 8033, section 4.2).
+    /// Right shift of the weights, bits (RFC 8033, section 4.2).
     pub(super) fn tuning(&self) -> u32 {
         const STEPS: [(u32, u32); 6] = [
             (1_000_000, 11),
@@ -144,7 +145,7 @@ impl Law {
         step.map_or(0, |(_, shift)| *shift)
     }
 
-    /// Whether PIE lets everything pass, with this probability of dropping in force.
+    /// Whether PIE's early exits pass every packet at this drop probability.
     pub(super) fn spares(&self, prob: u32, units: &Units) -> bool {
         self.burst > 0 || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
     }
@@ -191,7 +192,7 @@ pub(super) fn share(prob: u32) -> f64 {
     f64::from(prob.min(MAX_PROB)) / f64::from(MAX_PROB)
 }
 
-/// What happens to an arrival.
+/// The decision on an arrival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Keep,

@@ -2,10 +2,10 @@
 //!
 //! The coupled probability is computed and then only compared: below `max_ecnth` a packet that PIE
 //! picked is marked instead of dropped, and 0 refills the burst allowance. PIE picks with each
-//! sub-queue's own p', not squared. p'^2 is a 32-bit product divided by 2^31, so 0, 1 or 2 units of
-//! 2^-31; and the p' that the partner sees stays at its last value while a classic sub-queue rests.
-//! Not modelled: the file keeps those values in globals that all schedulers of a machine share, and
-//! its Jenkins hash is the caller's flow hash here.
+//! sub-queue's own p', not squared. p'^2 is a 32-bit product divided by 2^31, so it is 0, 1 or 2
+//! units of 2^-31; and the p' that the partner reads stays at its last value while a classic
+//! sub-queue is inactive. Not modelled: the file keeps those values in globals that all schedulers
+//! of a machine share. The caller's flow hash replaces the file's Jenkins hash.
 
 use super::Params;
 use super::law::{FLOOR, Fate, Law, MAX_PROB, Units};
@@ -16,8 +16,8 @@ pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
     u64::from(partner.shared) * u64::from(params.coupling_factor)
 }
 
-/// The file's `prob`, which decides between mark and drop and refills the burst allowance; of an
-/// L4S sub-queue with its partner.
+/// The file's `prob`, which decides between mark and drop and refills the burst allowance; for an
+/// L4S sub-queue, from its own and its partner's p'.
 pub(super) fn probability(law: &Law, partner: Option<&Law>, params: &Params) -> u64 {
     let most = u64::from(MAX_PROB);
     match partner {
@@ -26,8 +26,7 @@ pub(super) fn probability(law: &Law, partner: Option<&Law>, params: &Params) -> 
     }
 }
 
-/// What happens to a packet that comes to a sub-queue with this backlog, `prob` being its
-/// [`probability`].
+/// Decides on an arrival at a sub-queue with this backlog; `prob` is its [`probability`].
 pub(super) fn of_any(
     law: &mut Law,
     prob: u64,
