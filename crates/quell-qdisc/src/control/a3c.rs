@@ -1,11 +1,11 @@
 //! A3C-L4S: an actor network sets p' of each sub-queue of coupled queues every 15 ms.
 //!
 //! Source: Satish, Kua and Pokhrel 2024 (the paper's section 3.2, table 1) and the authors'
-//! notebooks. The actor reads twelve gauges of a sub-queue's PIE and gives the mean and the spread
-//! of a normal distribution of actions; here the mean is the action.
+//! notebooks. The actor reads twelve gauges of a sub-queue's PIE and outputs the mean and the
+//! spread of a normal distribution of actions; here the mean is the action.
 //!
-//! There are three [`Observation`]s; the names of a card's inputs say which of them its network
-//! reads:
+//! There are three [`Observation`]s; the names of a card's inputs determine which of them its
+//! network reads:
 //! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of
 //!   day.
 //! - `Linear`: packets, bytes and drops of the last period (table 1).
@@ -14,15 +14,15 @@
 //!   reads its own past noise.
 //!
 //! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two,
-//! an action from -1 to 1 is p' in the very scaling in which the card has `drop_prob`, the
-//! probability in force: decoding is that scaling's inverse, as in the notebooks. In the third it
-//! is p' from [`MIN_PROBABILITY`] to 1 by equal factors.
+//! an action from -1 to 1 is p' in the card's scaling of `drop_prob`, the probability in force:
+//! decoding is the inverse of that scaling, as in the notebooks. In the third, it is p' from
+//! [`MIN_PROBABILITY`] to 1 on a logarithmic scale.
 //!
 //! Where it differs from the sources:
-//! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about
-//!   what it never saw.
-//! - A sub-queue without a packet in the last period has p' 0, and the network is not asked:
-//!   coupling rests with the queue.
+//! - Delays, lengths and counts of a period are limited to [`Reading::most`], so that a network
+//!   does not read values that it never saw.
+//! - A sub-queue without a packet in the last period has p' 0, and the network is not evaluated: an
+//!   idle queue does not couple.
 
 use super::{Control, SubQueue};
 use crate::num;
@@ -34,7 +34,7 @@ pub const INPUTS: usize = 12;
 /// p' of action -1 in [`Observation::Logarithmic`].
 pub const MIN_PROBABILITY: f64 = 0.001;
 
-/// What an actor reads of a sub-queue.
+/// The readings of a sub-queue that an actor gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// [`READINGS`]: the last period's gauges.
@@ -49,7 +49,7 @@ pub enum Observation {
 pub struct Reading {
     /// Its name in a model card.
     pub name: &'static str,
-    /// It ends here.
+    /// Largest value; greater ones are limited to it.
     pub most: f32,
 }
 
@@ -57,7 +57,7 @@ const fn reading(name: &'static str, most: f32) -> Reading {
     Reading { name, most }
 }
 
-/// What [`Observation::Linear`] reads.
+/// Readings of [`Observation::Linear`].
 pub const READINGS: [Reading; INPUTS] = [
     reading("burst_allowance_ms", 1000.0),
     reading("drop_prob", 1.0),
@@ -77,11 +77,11 @@ pub const READINGS: [Reading; INPUTS] = [
 pub struct Logarithm {
     /// Its name in a model card.
     pub name: &'static str,
-    /// The gauge's place among [`READINGS`].
+    /// Index of the gauge in [`READINGS`].
     gauge: usize,
-    /// Below this it is about linear.
+    /// Unit of the gauge, below which the logarithm is about linear.
     unit: f64,
-    /// The gauge ends here.
+    /// Largest value of the gauge; greater ones are limited to it.
     most: f64,
 }
 
@@ -94,7 +94,7 @@ const fn logarithm(name: &'static str, gauge: usize, unit: f64, most: f64) -> Lo
     }
 }
 
-/// What [`Observation::Logarithmic`] reads.
+/// Readings of [`Observation::Logarithmic`].
 pub const LOGARITHMS: [Logarithm; 9] = [
     logarithm("ln_qdelay", 2, 1.0, 2000.0),
     logarithm("ln_qdelay_old", 3, 1.0, 2000.0),
@@ -107,7 +107,7 @@ pub const LOGARITHMS: [Logarithm; 9] = [
     logarithm("ln_ecn", 11, 1.0, 1.0),
 ];
 
-/// The names of the twelve in the kernel's log, in its order.
+/// The names of the twelve values in the kernel's log, in its order.
 pub const PUBLISHED: [&str; INPUTS] = [
     "burst_allowance",
     "drop_prob",
@@ -123,8 +123,8 @@ pub const PUBLISHED: [&str; INPUTS] = [
     "ecn",
 ];
 
-/// What the kernel's log holds of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob`
-/// to 8.5 and somewhat more), `ecn` 0 or 1.
+/// The kernel's log of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and
+/// somewhat more), `ecn` 0 or 1.
 fn log(g: &SubGauges) -> [f64; INPUTS] {
     [
         g.law.burst_allowance as f64,
@@ -156,10 +156,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         match (US..=10 * SEC).contains(&self.period) {
             true => Ok(()),
@@ -169,7 +169,7 @@ impl Params {
 }
 
 impl Observation {
-    /// The names of what is read, in order, as in a model card.
+    /// The names of the readings, in order, as in a model card.
     pub fn names(self) -> Vec<&'static str> {
         match self {
             Self::Linear => READINGS.iter().map(|r| r.name).collect(),
@@ -178,7 +178,7 @@ impl Observation {
         }
     }
 
-    /// How many numbers are read.
+    /// Number of readings.
     pub fn width(self) -> usize {
         match self {
             Self::Linear | Self::Published => INPUTS,
@@ -186,7 +186,7 @@ impl Observation {
         }
     }
 
-    /// Writes what the actor reads of a sub-queue at `now`, `last` being its gauges a period ago.
+    /// Writes the readings of a sub-queue at `now`; `last` are its gauges a period ago.
     pub fn observe(self, now: Nanos, last: &SubGauges, g: &SubGauges, out: &mut [f32]) {
         match self {
             Self::Linear => {
@@ -210,12 +210,12 @@ impl Observation {
     }
 }
 
-/// NaN stays NaN: the guard has to see it.
+/// Limits a value. NaN stays NaN, so that the guard detects it.
 fn at_most<T: PartialOrd>(x: T, most: T) -> T {
     if x > most { most } else { x }
 }
 
-/// The gauges of [`READINGS`], uncut.
+/// The gauges of [`READINGS`], not limited.
 fn of_period(now: Nanos, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
     let ms = |t: Nanos| t as f64 / MS as f64;
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
@@ -241,12 +241,12 @@ pub fn probability(action: f32) -> f64 {
     libm::exp(libm::log(MIN_PROBABILITY) * (1.0 - action) / 2.0)
 }
 
-/// No packet came in the period, and none is queued.
+/// True if no packet arrived in the period and none is queued.
 pub fn is_idle(last: &SubGauges, g: &SubGauges) -> bool {
     g.backlog_packets == 0 && g.arrivals == last.arrivals
 }
 
-/// What a network reads.
+/// The observation that a network reads.
 fn observation(policy: &Policy) -> Result<Observation, &'static str> {
     let inputs = &policy.card().inputs;
     [
@@ -259,10 +259,10 @@ fn observation(policy: &Policy) -> Result<Observation, &'static str> {
     .ok_or("a3c_l4s's network reads gauges of a sub-queue, named as quell train a3c-l4s names them")
 }
 
-/// What is wrong with a network for this controller, if anything.
+/// Checks that a network fits this controller.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault found.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
     if observation(policy)? == Observation::Logarithmic {
         return match policy.outputs() {
@@ -279,7 +279,7 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// One sub-queue: its gauges a period ago, and what was decided then.
+/// One sub-queue: its gauges a period ago, and the p' decided then.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sub {
     last: SubGauges,
@@ -299,10 +299,10 @@ pub struct A3c {
 }
 
 impl A3c {
-    /// Asks `policy`.
+    /// A controller whose actor is `policy`.
     ///
     /// # Errors
-    /// If the network does not read and give what this controller needs.
+    /// If the network does not have the inputs and outputs that this controller needs.
     pub fn new(params: Params, policy: Policy) -> Result<Self, &'static str> {
         check(&policy)?;
         let observation = observation(&policy)?;
@@ -317,7 +317,7 @@ impl A3c {
         })
     }
 
-    /// p' of a sub-queue by the network; None if its answer is no number.
+    /// p' of a sub-queue by the network; None if its output is not a number.
     fn ask(&mut self, now: Nanos, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
         let observation = self.observation;
         observation.observe(now, last, gauges, &mut self.inputs);

@@ -1,51 +1,51 @@
-//! cake-autorate: the loop that many home routers run over CAKE where the rate of the line moves.
+//! cake-autorate: the control loop that many home routers run with CAKE on lines whose rate varies.
 //!
 //! Source: lynxthecat/cake-autorate, branch `master` of 2026 (`cake-autorate.sh`, `defaults.sh`),
 //! as it behaves with `fping`. Each answer to a probe is half a round trip of delay in both
 //! directions. Deviations:
-//! - one instance sets one direction's rate; the program holds both, and decides about each as
-//!   here;
-//! - reflectors are neither replaced nor compared, and probes do not rest when the line idles;
+//! - one instance sets one direction's rate; the program sets both, each as here;
+//! - reflectors are neither replaced nor compared, and probes continue while the line is idle;
 //! - rates are kept in bit/s, not in whole kbit/s.
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
-/// How often what went through is read (`monitor_achieved_rates_interval_ms`).
+/// Time between two readings of the bytes sent (`monitor_achieved_rates_interval_ms`).
 const MONITOR: Nanos = 200 * MS;
 /// Probes in the window in which delay is detected, and how many of them must be late
 /// (`bufferbloat_detection_window`, `_thr`).
 const WINDOW: usize = 6;
 const LATE: usize = 3;
-/// A baseline of each reflector before its first answer, and the weights of larger and of smaller
-/// delays.
+/// Baseline of a reflector before its first answer, and the weights with which larger and smaller
+/// delays change it.
 const FIRST_BASELINE: f64 = 100.0 * MS as f64;
 const RISE: f64 = 0.001;
 const FALL: f64 = 0.9;
 /// Above this load of the shaper its rate may rise (`high_load_thr`).
 const HIGH_LOAD: f64 = 0.75;
-/// Factors of the rate upon delay, least and most; at high load, most; at low load, towards the
-/// base.
+/// Changes of the rate: factors of the smallest and the largest reduction on delay; largest growth
+/// at high load; factors towards the base at low load.
 const DOWN: (f64, f64) = (0.99, 0.75);
 const UP: f64 = 0.04;
 const DECAY: (f64, f64) = (0.99, 1.01);
-/// After a reduction, and between two steps towards the base.
+/// Waiting time after a reduction, and between two steps towards the base.
 const REFRACTORY: Nanos = 300 * MS;
 const DECAY_REFRACTORY: Nanos = SEC;
-/// Bits of a full packet on the wire, for whose time at the present rate thresholds are raised.
+/// Bits of a full packet on the wire; its time at the current rate is added to thresholds.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
 /// Parameters of [`CakeAutorate`], with the program's defaults for the download.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Least rate, bit/s (default 5 Mbit/s).
+    /// Lowest rate, bit/s (default 5 Mbit/s).
     pub min: u64,
     /// Rate at low load, bit/s (default 20 Mbit/s).
     pub base: u64,
     /// Largest rate, bit/s (default 80 Mbit/s).
     pub max: u64,
-    /// An answer that is later than this counts as late (`owd_delta_delay_thr_ms`, default 30 ms).
+    /// Delay above the baseline from which on an answer counts as late (`owd_delta_delay_thr_ms`,
+    /// default 30 ms).
     pub delay: Nanos,
     /// Below this mean delay the rate rises by the largest factor
     /// (`avg_owd_delta_max_adjust_up_thr_ms`, default 10 ms).
@@ -53,7 +53,7 @@ pub struct Params {
     /// Above this mean delay it falls by the largest factor
     /// (`avg_owd_delta_max_adjust_down_thr_ms`, default 60 ms).
     pub down: Nanos,
-    /// CAKE stands behind the bottleneck and counts what it drops (default off).
+    /// CAKE is behind the bottleneck and also counts packets that it drops (default off).
     pub ingress: bool,
 }
 
@@ -72,10 +72,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.min > self.base || self.base > self.max {
             return Err("min, base and max must ascend");
@@ -87,7 +87,7 @@ impl Params {
     }
 }
 
-/// The controller.
+/// The controller of the rate of one direction.
 #[derive(Clone, Debug)]
 pub struct CakeAutorate {
     params: Params,
@@ -98,12 +98,12 @@ pub struct CakeAutorate {
     deltas: [f64; WINDOW],
     late: [bool; WINDOW],
     place: usize,
-    /// Bytes that had gone through when they were read last, and when.
+    /// Time of the last reading, and the bytes sent until then.
     read: (Nanos, u64),
-    /// What went through over the shaper's rate, and whether that is news.
+    /// Rate of the bytes sent as a share of the shaper's rate, and whether it is a new reading.
     load: f64,
     fresh: bool,
-    /// The last reduction, and the last change.
+    /// Times of the last reduction and of the last change.
     reduced: Nanos,
     decayed: Nanos,
 }
@@ -126,7 +126,7 @@ impl CakeAutorate {
         }
     }
 
-    /// Notes an answer; its delay above the reflector's baseline, ns.
+    /// Adds an answer; returns its delay above the reflector's baseline, ns.
     fn delta(&mut self, probe: &Echo) -> f64 {
         let reflector = probe.reflector as usize;
         if self.baselines.len() <= reflector {
@@ -149,7 +149,7 @@ impl CakeAutorate {
     }
 }
 
-/// How far a value is from one bound to the other, 0..1; 1 where they are in no order.
+/// Position of a value between two bounds, 0..1; 1 if they do not ascend.
 fn share(value: f64, from: f64, to: f64) -> f64 {
     match to > from {
         true => ((value - from) / (to - from)).clamp(0.0, 1.0),

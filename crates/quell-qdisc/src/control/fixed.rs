@@ -1,9 +1,9 @@
-//! Knobs set once and left alone: the constants that sweeps of a knob compare controllers with.
+//! Knobs that are set once: the constants with which sweeps of a knob compare controllers.
 
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
 
-/// Parameters of [`Fixed`]: what is set before the first packet.
+/// Parameters of [`Fixed`]: the knobs set before the first packet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
     /// Limit in packets, at least 1 (default: the queue's own).
@@ -13,10 +13,10 @@ pub struct Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == Some(0) {
             return Err("limit must be at least 1 packet");
@@ -28,14 +28,14 @@ impl Params {
     }
 }
 
-/// The controller.
+/// A controller that sets knobs once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fixed {
     params: Params,
 }
 
 impl Fixed {
-    /// Holds these knobs.
+    /// Sets these knobs.
     pub fn new(params: Params) -> Self {
         Self { params }
     }

@@ -1,17 +1,17 @@
-//! A guard around a learned controller: what it sets is checked, and a classic controller replaces
-//! it while it cannot be trusted.
+//! A guard around a learned controller: its decisions are checked, and a classic controller
+//! replaces it while it is not trusted.
 //!
 //! A decision is rejected if a reading is out of range or inconsistent with the one before
 //! (`OutOfRange`, `Stale`), if the decision came too late on the caller's clock (`Late`), if it or
 //! the output of its network is not a number (`NotANumber`), or if the decisions of the last quiet
 //! time did nothing about a delay that is too long (`Stuck`; the quiet time then doubles). The
 //! classic controller's knobs are set instead, in the same period: on a bad reading those that it
-//! starts with, since it reads the same gauges. The learned controller continues to be asked where
+//! starts with, since it reads the same gauges. The learned controller still computes decisions if
 //! the readings allow it, and decides again after a time without a fault. Knobs outside the allowed
 //! ranges are clamped to them.
 //!
-//! A controller that decides on packets is guarded alike: each of its decisions is checked, and
-//! every period its readings.
+//! A controller that decides on packets is guarded in the same way: each of its decisions is
+//! checked, and in every period the readings.
 //!
 //! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A
 //! driver that has a clock hands it in ([`Control::time_decisions`]); without one, decisions take
@@ -30,7 +30,7 @@ use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, Sub
 use crate::policy::Policy;
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
-/// Time between two checks of a controller that decides on packets, where the classic one has no
+/// Time between two checks of a controller that decides on packets, if the classic one has no
 /// period either.
 const LOOK: Nanos = 15 * MS;
 
@@ -45,9 +45,9 @@ const LARGEST: u64 = 1 << 16;
 /// Parameters of [`Guard`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// A decision may take this long (default: one period).
+    /// Longest time that a decision may take (default: one period).
     pub deadline: Option<Nanos>,
-    /// A reading may be this old when the decision is asked for (default: one period).
+    /// Greatest age of a reading at its decision (default: one period).
     pub stale: Option<Nanos>,
     /// Time without a fault after which the learned controller decides again (default 1 s).
     pub quiet: Nanos,
@@ -59,8 +59,7 @@ pub struct Params {
     pub drop: (f64, f64),
     /// Least and greatest base probability (default 0 to 1).
     pub base_probability: (f64, f64),
-    /// The classic controller decides; what the learned one would have done is only counted
-    /// (default off).
+    /// The classic controller decides; the learned one's proposals are only counted (default off).
     pub dry_run: bool,
 }
 
@@ -79,32 +78,32 @@ impl Default for Params {
     }
 }
 
-/// Why a decision is not taken.
+/// Why a decision is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A knob, or what the network gave for it, is NaN or infinite.
+    /// A knob, or the network's output for it, is NaN or infinite.
     NotANumber,
     /// The decision took longer than the deadline, or did not come.
     Late,
     /// The reading is old, or its time did not advance.
     Stale,
-    /// A reading cannot be true.
+    /// A reading is impossible.
     OutOfRange,
     /// The delay is too long and the decisions do not change.
     Stuck,
 }
 
-/// What the guard did.
+/// Counters of a guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Decisions asked for.
+    /// Decisions in all.
     pub decisions: u64,
-    /// Of these, those taken from the learned controller.
+    /// Decisions of the learned controller that were set.
     pub learned: u64,
-    /// Decisions with a knob brought back into its range.
+    /// Decisions with a knob clamped to its range.
     pub clipped: u64,
-    /// Faults by kind.
+    /// Decisions that are not a number.
     pub not_a_number: u64,
     /// Late decisions.
     pub late: u64,
@@ -114,16 +113,15 @@ pub struct Stats {
     pub out_of_range: u64,
     /// Decisions without effect on a delay that is too long.
     pub stuck: u64,
-    /// Times the classic controller took over, and times it handed back.
+    /// Times that the classic controller took over.
     pub fallbacks: u64,
-    /// See `fallbacks`.
+    /// Times that the classic controller handed back.
     pub handed_back: u64,
-    /// Decisions that the learned controller proposed, taken or not; the sum of what it proposed
-    /// (the one knob that it turns) and of what was set in the same periods.
+    /// Decisions that the learned controller proposed, set or not.
     pub proposals: u64,
-    /// See `proposals`.
+    /// Sum of the proposed values of the one knob that it turns.
     pub proposed_sum: f64,
-    /// See `proposals`.
+    /// Sum of the values that were set in the same periods.
     pub set_sum: f64,
 }
 
@@ -146,20 +144,20 @@ pub struct Guard {
     learned: Box<dyn Control>,
     classic: Box<dyn Control>,
     clock: Option<Clock>,
-    /// The reading before, good or bad.
+    /// The last reading, good or bad.
     last: Option<Gauges>,
-    /// What is left of the quiet time.
+    /// Remaining quiet time.
     wait: Nanos,
     /// The learned controller decides.
     trusted: bool,
     /// A decision on a packet was at fault since the last period.
     fault: bool,
-    /// What was set last.
+    /// The knobs set last.
     set: Knobs,
     watch: Watch,
     /// The tightest decision on a packet since the last period.
     tightest: Option<f64>,
-    /// Times that it was stuck.
+    /// Number of doublings of the quiet time.
     doublings: u64,
     stats: Stats,
 }
@@ -195,17 +193,17 @@ impl Guard {
         }
     }
 
-    /// What it did so far.
+    /// Counters so far.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The learned controller is in charge.
+    /// True while the learned controller decides.
     pub fn trusts(&self) -> bool {
         self.trusted
     }
 
-    /// What the clock says; without one, decisions take no time and readings are fresh.
+    /// Time on the clock; without one, decisions take no time and readings are fresh.
     fn time(&self, now: Nanos) -> Nanos {
         self.clock.as_ref().map_or(now, |clock| clock())
     }
@@ -215,7 +213,7 @@ impl Guard {
         self.learned.period() != NEVER
     }
 
-    /// What is wrong with a decision of the learned controller, if anything.
+    /// The fault of a decision of the learned controller, if there is one.
     fn bad_decision<'a>(
         &self,
         took: Nanos,
@@ -245,7 +243,7 @@ impl Guard {
         Some(Fault::Stuck)
     }
 
-    /// Who is in charge after this decision.
+    /// Determines which controller decides after this.
     fn note(&mut self, fault: bool) {
         let period = self.period();
         self.wait = match fault {
@@ -264,7 +262,7 @@ impl Guard {
         self.trusted = trusted;
     }
 
-    /// What is wrong with a reading, if anything.
+    /// The fault of a reading, if there is one.
     fn bad_reading(&self, g: &Gauges, asked: Nanos) -> Option<Fault> {
         if asked.saturating_sub(g.now) > self.params.stale.unwrap_or(self.period()) {
             return Some(Fault::Stale);
@@ -301,7 +299,7 @@ impl Guard {
         back.then_some(Fault::OutOfRange)
     }
 
-    /// Brings knobs into their ranges.
+    /// Clamps knobs to their ranges.
     fn clip(&self, knobs: Knobs) -> Knobs {
         let p = &self.params;
         Knobs {
@@ -315,7 +313,7 @@ impl Guard {
         }
     }
 
-    /// Counts what the learned controller would have set, and what was set.
+    /// Counts a proposal of the learned controller and the knobs that were set.
     fn compare(&mut self, proposed: &Knobs, set: &Knobs) {
         self.stats.proposals += 1;
         self.stats.proposed_sum += value(proposed);
@@ -377,7 +375,7 @@ impl Control for Guard {
             let was = self.trusted;
             self.note(fault);
             self.set = match self.trusted {
-                // What single sub-queues were given stays.
+                // Knobs of single sub-queues stay.
                 true if was => Knobs::KEEP,
                 true => self.learned.initial(),
                 false => self.stand_in(readable, gauges, subs, rng),
@@ -421,15 +419,15 @@ impl Control for Guard {
         }
         self.set = set;
         if !self.trusted {
-            // It watches the queue as it is, not as it would have left it.
+            // It continues from the knobs in force, not from its own.
             self.learned.adopt(&set);
         }
         set
     }
 
-    /// What the learned controller starts with; where it is not in charge, the classic one's knobs
-    /// override it. A knob that the classic one does not set, a limit beside its probability, keeps
-    /// the learned one's value.
+    /// The learned controller's initial knobs; while it does not decide, the classic one's override
+    /// them. A knob that the classic one does not set (a limit beside its probability) keeps the
+    /// learned one's value.
     fn initial(&mut self) -> Knobs {
         let learned = self.learned.initial();
         let sound = finite(&learned);
@@ -462,8 +460,8 @@ impl Control for Guard {
         self.learned.watches_packets()
     }
 
-    /// A fault takes the learned controller's decisions away at once; the next period sets the
-    /// classic one's knobs.
+    /// After a fault, the learned controller's decisions are no longer set; the next period sets
+    /// the classic one's knobs.
     fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
         let asked = self.time(arrival.now);
         let decision = self.learned.on_arrival(arrival);

@@ -3,7 +3,7 @@
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
 
-/// The controller: it hands the base probability back.
+/// A controller that hands the base probability back to the discipline.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Law;
 

@@ -1,22 +1,22 @@
-//! Learning while the queue serves: what a controller gives its learner, and the trial of the
-//! network that comes back.
+//! Learning while the queue serves: the decisions that a controller gives its learner, and the
+//! trial of the learner's networks.
 //!
-//! A controller that learns fills an [`Outbox`]; whoever drives the queue lets the learner read it
-//! and installs the network that the learner made. A [`Trial`] then compares the two networks on
-//! the queue itself, in blocks of time in random order, and only one that earns more than its
-//! predecessor replaces it.
+//! A controller that learns fills an [`Outbox`]; the driver of the queue lets the learner read it
+//! and installs the network that the learner made. A [`Trial`] then compares this network with the
+//! one in force on the queue itself, in blocks of time in random order; it replaces the other only
+//! if it earns more.
 
 use crate::Rng;
 
-/// Decisions for a learner: what the network read, what was chosen, in the order of time. Its room
-/// is fixed.
+/// Decisions for a learner, in the order of time: the network's inputs, and the action. Its
+/// capacity is fixed.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     width: usize,
     room: usize,
     inputs: Vec<f32>,
     actions: Vec<f32>,
-    /// The numbers of decisions with which a sequence starts: the one before was not carried out,
+    /// Indices of the decisions that start a sequence, because the one before was not carried out
     /// or is lost.
     starts: Vec<usize>,
     /// The next decision starts a sequence.
@@ -38,7 +38,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a decision; one that finds no room is counted and lost.
+    /// Adds a decision; if there is no room, it is lost and counted.
     pub fn push(&mut self, inputs: &[f32], action: f32) {
         debug_assert_eq!(inputs.len(), self.width);
         if self.actions.len() == self.room {
@@ -53,7 +53,7 @@ impl Outbox {
         self.actions.push(action);
     }
 
-    /// The decision that was pushed last was not carried out.
+    /// Removes the last decision, which was not carried out.
     pub fn interrupt(&mut self) {
         if !self.interrupted && self.actions.pop().is_some() {
             let left = self.actions.len();
@@ -65,13 +65,13 @@ impl Outbox {
         self.interrupted = true;
     }
 
-    /// Decisions that found no room.
+    /// Decisions lost because there was no room.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
     /// Hands all decisions to `take` (inputs, action, whether a sequence starts with it) and
-    /// forgets them.
+    /// removes them.
     pub fn drain(&mut self, mut take: impl FnMut(&[f32], f32, bool)) {
         let mut starts = self.starts.iter().copied().peekable();
         let rows = self.inputs.chunks_exact(self.width);
@@ -84,13 +84,13 @@ impl Outbox {
     }
 }
 
-/// How two networks are compared.
+/// The blocks in which two networks are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// Decisions of a block.
     pub length: u32,
-    /// The first so many of a block are not counted: the queue is still as the other network left
-    /// it.
+    /// Decisions at the start of a block that do not count, because the queue is still in the state
+    /// in which the other network left it.
     pub skipped: u32,
     /// Pairs of blocks after which the trial ends, at least 30.
     pub pairs: u32,
@@ -101,22 +101,22 @@ pub struct Blocks {
 pub enum Verdict {
     /// The candidate earns more, by a paired one-sided test at 95 %.
     Better,
-    /// It does not, or is given up before the end.
+    /// It does not earn more, or was given up before the end.
     NotBetter,
     /// It earns less by the same test.
     Worse,
 }
 
-/// Quantile of Student's t with 29 degrees of freedom at 95 %: less with more.
+/// Quantile of Student's t with 29 degrees of freedom at 95 %; it is smaller with more.
 const T_OF_30: f64 = 1.6991;
-/// Pairs from which a candidate can be found worse, and the quantile there (3 degrees of freedom).
-/// That it is tried after each pair rejects more good candidates than one in twenty, and lets no
-/// bad one pass.
+/// Pairs after which a candidate can be found worse, and the quantile there (3 degrees of freedom).
+/// Because the test is repeated after each pair, it rejects more than one in twenty good
+/// candidates, but it lets no bad one pass.
 const EARLIEST: u32 = 4;
 const T_OF_4: f64 = 2.3534;
-/// Pairs from which a candidate without a gain is given up.
+/// Pairs after which a candidate without a gain is given up.
 const FUTILE: u32 = 12;
-/// Pairs from which the network with which the queue started can be found better, and the quantile
+/// Pairs after which the network with which the queue started can be found better, and the quantile
 /// at 99.5 % there (7 degrees of freedom).
 const RETURN: u32 = 8;
 const T_OF_8: f64 = 3.4995;
@@ -129,9 +129,9 @@ pub struct Trial {
     is_first: bool,
     /// The candidate has the first block of the pair.
     first: bool,
-    /// The second block of the pair.
+    /// This is the second block of the pair.
     second: bool,
-    /// Decisions of this block, and the rewards that count.
+    /// Decisions of this block so far, and the sum of the rewards that count.
     at: u32,
     sum: f64,
     /// Mean reward of the pair's first block.
@@ -144,8 +144,8 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Begins; the order of each pair is drawn from `rng`. The network with which the queue started
-    /// (`is_first`) may return before the last pair.
+    /// Begins a trial; the order of each pair is drawn from `rng`. The network with which the queue
+    /// started (`is_first`) may be found better before the last pair.
     pub fn new(blocks: Blocks, is_first: bool, rng: &mut Rng) -> Self {
         debug_assert!(blocks.skipped < blocks.length && blocks.pairs >= 30);
         Self {
@@ -162,12 +162,12 @@ impl Trial {
         }
     }
 
-    /// The candidate decides now.
+    /// True while the candidate decides.
     pub fn candidate_acts(&self) -> bool {
         self.first != self.second
     }
 
-    /// The reward of the last decision of whichever acted; the verdict, once there is one.
+    /// Adds the reward of the last decision; returns the verdict once there is one.
     pub fn note(&mut self, reward: f64, rng: &mut Rng) -> Option<Verdict> {
         self.at += 1;
         if self.at > self.blocks.skipped {

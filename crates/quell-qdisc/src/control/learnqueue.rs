@@ -2,7 +2,7 @@
 //!
 //! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE
 //! Transactions on Mobile Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the
-//! limit, the actions are the next smaller and the next larger one.
+//! limit, the actions are the next smaller and the next larger limit.
 //!
 //! Deviations, each undone by [`Params::published_reward`]:
 //!
@@ -11,23 +11,24 @@
 //!   η (max_delay − T) e'(L) only as a weight of the enqueue rate e. Here an increase earns x = δ
 //!   (T − d) + η T (1 − e) and a decrease −x. Both are the steps of a potential whose maximum is
 //!   where the mean of d is T (1 + (1 − e) η / δ), so that no cycle of actions pays.
-//! - **Equation 12 is left out by default** (η 0): what is the same for both actions cannot decide
-//!   between them.
+//! - **Equation 12 is left out by default** (η 0): a term that is the same for both actions cannot
+//!   decide between them.
 //! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the
 //!   saw-tooth of one TCP flow, and 400 of them take 6 s.
-//! - **γ is 0 and ε 0.1 throughout**: the reward of a step already says which of the two actions is
-//!   right, so that each limit is a bandit of its own. α is 1/visits, but at least 0.1, so that the
-//!   table follows a change of the link.
+//! - **γ is 0 and ε 0.1 throughout**: the reward of a step already shows which of the two actions
+//!   is right, so that each limit is a separate bandit problem. α is 1/visits, but at least 0.1, so
+//!   that the table follows a change of the link.
 //! - **A reward is credited to the action that caused it**, and an action that would leave the
-//!   range has no punishment: it does nothing.
+//!   range is not punished: it does nothing.
 //!
-//! Where the paper contradicts itself or leaves something open, both readings are there
-//! ([`readings`]). With the published reward left open besides are α, the first limit and Q:
-//! 1/visits (equations 9 and 10 ask for it; or `alpha`), 1 and 0, calibrated on one and on five TCP
-//! flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk then
-//! sticks where it began: rewards are positive, what was never tried counts 0.
+//! Where the paper contradicts itself or is not specific, both readings are available
+//! ([`readings`]). With the published reward, α, the first limit and the initial Q are not
+//! specified either; here they are 1/visits (which equations 9 and 10 call for; or `alpha`), 1 and
+//! 0, calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows. With a
+//! constant α, or a first limit of 400, the limit then stays where it began: rewards are positive,
+//! and untried actions count as 0.
 //!
-//! What was learned can be kept in a file, from which another queue starts (`table.rs`).
+//! The table can be saved to a file, from which another queue starts (`table.rs`).
 
 mod limits;
 pub mod readings;
@@ -53,8 +54,8 @@ pub struct Params {
     pub max_size: u32,
     /// First limit, packets (default 1; at most `max_size`).
     pub initial: u32,
-    /// Factor from one limit to the next, at least one packet more (default 1.14; 1, every limit,
-    /// to 2).
+    /// Factor from one limit to the next, at least one packet more (1 to 2, default 1.14; 1: every
+    /// limit).
     #[serde(default = "published::step")]
     pub step: f64,
     /// Weight of the delay in the reward (default 0.5, 0..1000).
@@ -68,23 +69,23 @@ pub struct Params {
     pub packet_bytes: u32,
     /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
     pub basic_bps: u64,
-    /// Rate of learning (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning
-    /// is proved to converge).
+    /// Learning rate (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is
+    /// proved to converge).
     pub alpha: Option<f64>,
     /// The least 1 / visits, so that the table follows a change (default 0.1).
     #[serde(default = "published::alpha_min")]
     pub alpha_min: f64,
     /// First probability of exploring (default 0.1).
     pub epsilon: f64,
-    /// Where its decay ends (default 0.1).
+    /// Lower bound of its decay (default 0.1).
     pub epsilon_min: f64,
     /// Factor on ε, and on 1 − γ, for every pair discovered (default 0.995).
     pub decay: f64,
     /// First discount (default 0).
     pub gamma: f64,
-    /// Where its growth ends (default 0).
+    /// Upper bound of its growth (default 0).
     pub gamma_max: f64,
-    /// What a period is worth.
+    /// Reward of a period.
     #[serde(rename = "published_reward", default = "published::reward")]
     pub reward: Reward,
     /// How a pair's value is updated.
@@ -102,12 +103,12 @@ pub struct Params {
     /// Which action a reward is credited to.
     #[serde(rename = "delayed_credit")]
     pub credit: Credit,
-    /// What the table is computed in.
+    /// Arithmetic of the table.
     #[serde(rename = "fixed_point")]
     pub arithmetic: Arithmetic,
 }
 
-/// What a table's card of format 1 means, which has none of these keys.
+/// Values for a table's card of format 1, which has none of these keys.
 mod published {
     pub fn step() -> f64 {
         1.0
@@ -151,7 +152,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The reward of equations 11 to 14 and what the paper learns it with: one packet per step, ε
+    /// The reward of equations 11 to 14 and the paper's settings for it: one packet per step, ε
     /// from 0.9 to 0.1, γ from 0.1 to 0.9, α 1/visits, a period's reward credited to the action
     /// after it.
     pub fn published_reward(mut self) -> Self {
@@ -166,7 +167,7 @@ impl Params {
     }
 
     /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards,
-    /// from the full queue on.
+    /// starting from the largest limit.
     pub fn as_published(mut self) -> Self {
         self = self.published_reward();
         self.alpha = Some(0.1);
@@ -179,10 +180,10 @@ impl Params {
         self
     }
 
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
         if !(1000..=10 * SEC).contains(&self.period) || self.target > 10 * SEC {
@@ -236,7 +237,7 @@ impl Params {
         Limits::new(self.step, self.max_size)
     }
 
-    /// What a period is worth, ms.
+    /// Reward of a period, ms.
     pub fn reward(&self, period: &Period) -> f64 {
         let target_ms = self.target as f64 / MS as f64;
         let delay = self.delta * (target_ms - period.delay_ms);
@@ -255,16 +256,16 @@ impl Params {
     }
 }
 
-/// What a reward is made of.
+/// Quantities that determine a reward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// Of the action: -1 a smaller limit, 1 a larger one.
+    /// Direction of the action: -1 a smaller limit, 1 a larger one.
     pub direction: i8,
     /// The action would have left the range.
     pub bounded: bool,
     /// The limit in force, packets.
     pub limit: u32,
-    /// Of the packet that left last, ms.
+    /// Delay of the packet that left last, ms.
     pub delay_ms: f64,
     /// The share of arrivals that found room.
     pub enqueue_rate: f64,
@@ -273,7 +274,7 @@ pub struct Period {
 /// An action in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
-    /// Which of the [`Limits`].
+    /// Index in the [`Limits`].
     row: usize,
     /// 0: the next smaller limit, 1: the next larger one.
     action: usize,
@@ -337,7 +338,7 @@ pub struct LearnQueue {
 }
 
 impl LearnQueue {
-    /// Knows nothing yet.
+    /// A controller with an empty table.
     pub fn new(params: Params) -> Self {
         let limits = params.limits();
         Self {
@@ -356,7 +357,7 @@ impl LearnQueue {
         }
     }
 
-    /// Knows what is in `table`; limits beyond the table's are new to it.
+    /// A controller that starts with `table`; limits beyond the table's are untried.
     pub fn resume(params: Params, table: &Table) -> Self {
         let mut lq = Self::new(params);
         let known = lq.visits.len().min(table.visits.len());
@@ -372,13 +373,13 @@ impl LearnQueue {
         lq
     }
 
-    /// What it has learned so far.
+    /// Its table so far.
     pub fn table(&self) -> Table {
         let (q, visits) = (self.q.clone(), self.visits.clone());
         Table::new(self.params.clone(), self.limit, q, visits)
     }
 
-    /// Bytes of its Q table alone, as section 5 of the paper counts them, and of all that it keeps.
+    /// Bytes of its Q table alone, as section 5 of the paper counts them, and of its whole state.
     pub fn memory(&self) -> (usize, usize) {
         let table = self.q.bytes();
         let visits = size_of_val(self.visits.as_slice());
@@ -393,23 +394,22 @@ impl LearnQueue {
         self.limit
     }
 
-    /// The present probability of exploring.
+    /// The current probability of exploring.
     pub fn epsilon(&self) -> f64 {
         self.epsilon
     }
 
-    /// The present discount.
+    /// The current discount.
     pub fn gamma(&self) -> f64 {
         self.gamma
     }
 
-    /// How many of the pairs were ever tried.
+    /// Number of pairs ever tried.
     pub fn discovered(&self) -> u32 {
         self.discovered
     }
 
-    /// What the queue has learned of the next smaller (action 0) or larger limit (1) at a limit
-    /// from 1 to `max_size`, ms.
+    /// Q of the next smaller (action 0) or larger limit (1) at a limit from 1 to `max_size`, ms.
     pub fn q(&self, limit: u32, action: usize) -> f64 {
         self.q.ms(self.limits.row(limit), action)
     }
@@ -474,7 +474,7 @@ impl LearnQueue {
         }
     }
 
-    /// Lines 46 and 47.
+    /// Updates Q (lines 46 and 47).
     fn learn(&mut self, pair: Pair, reward_ms: f64, next: u32) {
         let (row, next, action) = (pair.row, self.limits.row(next), pair.action);
         let alpha = match self.params.alpha {

@@ -1,13 +1,13 @@
-//! Stands for a controller outside the queue: the driver of the queue stops every period and asks
-//! that controller.
+//! Placeholder of a controller outside the queue: the driver of the queue stops every period and
+//! asks that controller.
 
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, Nanos, Rng};
 
-/// The controller.
+/// An outside controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outside {
-    /// Time between two questions.
+    /// Time between two decisions.
     pub period: Nanos,
 }
 
@@ -24,7 +24,7 @@ impl Control for Outside {
         Knobs::KEEP
     }
 
-    /// What is set from outside is checked when it is set.
+    /// Knobs set from outside are checked when they are set.
     fn knobs(&self) -> (KnobSet, KnobSet) {
         (KnobSet::NONE, KnobSet::NONE)
     }

@@ -2,11 +2,11 @@
 //! and reflectors are optional.
 //!
 //! - **Delay**: an answer's one-way delay, or its round trip if the reflector gives no timestamps,
-//!   less the smallest recent one of its reflector; at most as much as its round trip exceeds the
-//!   smallest, since clocks drift. The delay of the line is the smallest of three
-//!   values: the smaller of the last two answers, the last answer of another reflector, and the
-//!   largest delay that at least a third of the reflectors heard within 3 s reach. So a single
-//!   late answer has no effect, and neither has one lying reflector among several.
+//!   less the smallest recent one of its reflector; at most the excess of its round trip over the
+//!   smallest one, because clocks drift. The delay of the line is the smallest of three values: the
+//!   smaller of the last two answers, the last answer of another reflector, and the largest delay
+//!   that at least a third of the reflectors heard within 3 s reach. So a single late answer
+//!   has no effect, and neither has one lying reflector among several.
 //! - **Capacity**: while the modem holds a queue, its output is the line's capacity. A shaper
 //!   behind the modem measures it as the arriving rate, including what it drops itself. Without the
 //!   drops, a flood that does not slow down would make each rate the basis of a lower one. A shaper
@@ -15,9 +15,9 @@
 //! - **Back off**: while the delay is above the target, the rate is below the capacity by as much
 //!   as empties the modem's queue within `drain`. If the delay then falls faster than such a queue
 //!   can drain, it was no queue, and the previous rate and capacity are restored.
-//! - **Jitter**: answers by a path whose delay varies are late without a queue. What neighbouring
-//!   answers differ by is added to the target (see `jitter.rs`), and a smallest delay counts only
-//!   if two answers in a row were about as fast.
+//! - **Jitter**: answers by a path whose delay varies are late without a queue. The difference
+//!   between neighbouring answers is added to the target (see `jitter.rs`), and a smallest delay
+//!   counts only if two answers in a row were about as fast.
 //! - **Longer path**: if the delay neither falls nor rises although half as much is sent as before
 //!   and a queue would have emptied, the path has become longer. Until the smallest delays have
 //!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
@@ -64,7 +64,7 @@ const TICK: Nanos = 50 * MS;
 const SPAN: usize = 4;
 /// Time without an answer after which the reflectors count as lost.
 const LOST: Nanos = SEC;
-/// An answer that is later says nothing of the jitter.
+/// Later answers do not count for the jitter.
 const HELD: Nanos = 2 * SEC;
 /// A reflector's timestamps are in whole milliseconds.
 const STAMP: Nanos = MS;
@@ -256,7 +256,7 @@ impl Reading {
     }
 }
 
-/// The controller.
+/// The controller of one shaper's rate.
 #[derive(Clone, Debug)]
 pub struct Pace {
     ingress: bool,
@@ -265,7 +265,7 @@ pub struct Pace {
     rate: f64,
     min: Option<f64>,
     max: f64,
-    /// Of each reflector: delay and round trip.
+    /// Delay and round trip of each reflector.
     paths: Vec<Option<(Path, Path)>>,
     delays: Delays,
     jitter: Jitter,
@@ -288,12 +288,13 @@ pub struct Pace {
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
     capacity: f64,
     deviation: f64,
-    /// When the shaper was loaded last; whether that was within a second when the last delay began.
+    /// Time at which the shaper was last loaded; whether that was within a second before the last
+    /// delay began.
     busy: Nanos,
     proves: bool,
     readings: [Reading; SPAN],
     place: usize,
-    /// When the delay was last above the target.
+    /// Time at which the delay was last above the target.
     congested: Nanos,
     /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
@@ -397,8 +398,8 @@ impl Pace {
         }
     }
 
-    /// What arrives at a shaper behind the modem, or leaves one before it, over the readings kept,
-    /// bit/s. `None`: too little time.
+    /// Rate of arrivals at a shaper behind the modem, or of departures from one before it, over the
+    /// readings kept, bit/s. `None`: too little time.
     fn flow(&self, gauges: &Gauges) -> Option<f64> {
         let oldest = self.readings[self.place];
         let span = gauges.now.checked_sub(oldest.now);
@@ -596,7 +597,7 @@ impl Control for Pace {
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
-        // (`proves` may be of long ago.)
+        // (`proves` may be old.)
         if silence <= LOST && self.capacity > 0.0 && self.is_busy(now) && self.proves {
             self.known = (self.known + passed).clamp(1, MEMORY);
             let share = passed as f64 / self.known as f64;
@@ -652,8 +653,8 @@ impl Control for Pace {
         if self.paths.len() <= place {
             self.paths.resize(place + 1, None);
         }
-        // Together less than the target, so that what rare fast answers add is no queue. The larger
-        // of two answers is above the smallest of all by about `more`.
+        // Their sum is less than the target, so that the delay which rare fast answers add does not
+        // count as a queue. The larger of two answers is above the smallest of all by about `more`.
         let (loose, more) = (self.law.target * 2 / 3, self.law.target / 6);
         let known = self.paths[place].is_some();
         let (path, trips) = self.paths[place]
@@ -675,7 +676,8 @@ impl Control for Pace {
             at: now,
             excess,
         };
-        // Answers that a reflector holds back, to let many go at once, would be most of the last.
+        // Answers that a reflector holds back and then sends together would be most of the last
+        // answers.
         if trip < HELD {
             self.jitter.take(evidence);
         }

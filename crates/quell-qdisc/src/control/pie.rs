@@ -33,7 +33,7 @@ impl Control for Pie {
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
-        // In an outage nothing is known of the delay: the last one stays.
+        // In an outage the delay is unknown: the last one stays.
         if gauges.rate_bps > 0 {
             let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC);
             let delay = ns / u128::from(gauges.rate_bps);

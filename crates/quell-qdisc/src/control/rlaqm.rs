@@ -3,19 +3,19 @@
 //! Source: the RL-AQM paper's §3 and its authors' code (github dhulfiqarelte/RLAQM). Every period
 //! the controller reads the queue's delay D (ms, backlog over rate), the link's utilisation U since
 //! the last decision and the probability p in force; the network ranks five steps of p, and the
-//! best one is taken. Two rules go first: an empty queue (D < 1 ms) takes 0.1 off p, and leaves it
-//! alone once it is 0.
+//! best one is applied. Two rules precede it while the queue is empty (D < 1 ms): p stays at 0, or
+//! else falls by 0.1.
 //!
 //! Where sources differ:
-//! - The second rule takes 0.1 off, as the code does; the paper's table would make it 0.01.
+//! - The second rule subtracts 0.1, as in the code; with the paper's table it would be 0.01.
 //! - p stays within 0 and 0.5, as in the code; the paper names no range.
-//! - p is kept in hundredths under the steps, since every step is a multiple of one: no rounding
-//!   builds up, and "p is 0" is exact.
-//! - How inputs are scaled is the model card's business: the authors' network reads raw D, U, p.
+//! - With a network of steps, p is kept in hundredths, since every step is a multiple of 0.01:
+//!   rounding errors do not accumulate, and "p is 0" is exact.
+//! - The model card defines the scaling of inputs: the authors' network reads raw D, U, p.
 //!
 //! quell's own: a network whose card names outputs `drop = 0.02` ranks probabilities instead of
-//! steps, and one with a single output gives p itself. Both read what their card names
-//! ([`READINGS`]), no rule goes before them, and above [`Params::ceiling`] p is 0.5.
+//! steps, and one with a single output gives p itself. Both read the inputs that their card names
+//! ([`READINGS`]), no rule precedes them, and above [`Params::ceiling`] p is 0.5.
 //! docs/lab/rl-aqm.md says why.
 
 pub mod dqn;
@@ -36,10 +36,10 @@ const MAX_DROP: f64 = MAX_HUNDREDTHS as f64 / 100.0;
 const EMPTY_MS: f64 = 1.0;
 /// Bytes of a packet, for [`Reading::Load`].
 const PACKET_BYTES: f64 = 1400.0;
-/// Most of [`Reading::Load`].
+/// Largest value of [`Reading::Load`].
 const MAX_LOAD: f64 = 4.0;
 
-/// What a network of probabilities can read.
+/// Inputs of a network of probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// D: the backlog over the rate, ms.
@@ -48,18 +48,18 @@ pub enum Reading {
     DelayBefore,
     /// ln(1 + D / ms).
     LogDelay,
-    /// The same of the decision before.
+    /// ln(1 + D / ms) at the decision before.
     LogDelayBefore,
-    /// U: what left since the last decision over what the link could send.
+    /// U: bits sent since the last decision over those that the link could send.
     Utilisation,
     /// The probability in force.
     Drop,
-    /// Packets that arrived since the last decision over what the link could send of 1400 bytes, at
-    /// most 4.
+    /// Packets that arrived since the last decision over packets of 1400 bytes that the link could
+    /// send, at most 4.
     Load,
 }
 
-/// Their names on a model card.
+/// Names of the readings in a model card.
 pub const READINGS: [(&str, Reading); 7] = [
     ("delay_ms", Reading::Delay),
     ("delay_before_ms", Reading::DelayBefore),
@@ -77,9 +77,9 @@ pub struct Params {
     pub period: Nanos,
     /// Packets that the FIFO holds (default 5000, at least 1).
     pub limit: u32,
-    /// The two rules for an empty queue go before a network of steps (default on).
+    /// The two rules for an empty queue precede a network of steps (default on).
     pub heuristics: bool,
-    /// Delay above which p is 0.5, whatever a network of probabilities answers (default 20 ms; 0:
+    /// Delay above which p is 0.5, whatever a network of probabilities decides (default 20 ms; 0:
     /// none).
     pub ceiling: Nanos,
     /// Probability of taking a step at random in place of the best (default 0; the paper evaluates
@@ -100,10 +100,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(US..=10 * SEC).contains(&self.period) {
             return Err("period must be 1us to 10s");
@@ -118,7 +118,7 @@ impl Params {
     }
 }
 
-/// What a network's outputs are.
+/// Meaning of a network's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outputs {
     /// Values of [`STEPS`].
@@ -129,7 +129,7 @@ enum Outputs {
     Level,
 }
 
-/// What a network reads and gives.
+/// Inputs and outputs of a network.
 #[derive(Clone, Debug, PartialEq)]
 struct Form {
     readings: Vec<Reading>,
@@ -182,22 +182,21 @@ impl Form {
     }
 }
 
-/// The probability that an output's name says, as in `drop = 0.1`; none if it says none from 0 to
-/// 0.5.
+/// The probability in an output's name, as in `drop = 0.1`; `None` if there is none from 0 to 0.5.
 pub fn level(name: &str) -> Option<f64> {
     let p = name.strip_prefix("drop = ")?.parse().ok()?;
     (0.0..=MAX_DROP).contains(&p).then_some(p)
 }
 
-/// What is wrong with a network for this controller, if anything.
+/// Checks that a network fits this controller.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault found.
 pub fn check(policy: &Policy) -> Result<(), String> {
     Form::of(policy).map(|_| ())
 }
 
-/// What is read at a decision.
+/// Readings at a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Seen {
     delay_ms: f64,
@@ -220,13 +219,13 @@ pub struct RlAqm {
     delay_before_ms: f64,
     /// The link's rate when it last had one.
     rate_bps: u64,
-    /// The network's last answer was no number.
+    /// The network's last output was not a number.
     broken: bool,
-    /// What the network read at the last decision, and what was chosen of its outputs; where it has
-    /// one, that.
+    /// The network's inputs at the last decision, and the index of the chosen output, or the only
+    /// output.
     inputs: Vec<f32>,
     action: Option<f32>,
-    /// Random steps are drawn from here, where it has a stream of its own for them.
+    /// Separate stream of random numbers for random steps, if there is one.
     explore: Option<Rng>,
     adjacent: Option<Adjacent>,
 }
@@ -236,16 +235,16 @@ pub struct RlAqm {
 struct Adjacent {
     /// Its probability.
     epsilon: f64,
-    /// There is none above this delay.
+    /// Largest delay at which it takes place.
     below: Nanos,
     rng: Rng,
 }
 
 impl RlAqm {
-    /// Asks `policy`.
+    /// A controller that evaluates `policy`.
     ///
     /// # Errors
-    /// If the network does not read and give what this controller needs.
+    /// If the network does not have the inputs and outputs that this controller needs.
     pub fn new(params: Params, policy: Policy) -> Result<Self, String> {
         let form = Form::of(&policy)?;
         Ok(Self {
@@ -265,8 +264,8 @@ impl RlAqm {
         })
     }
 
-    /// Draws its random steps from a stream of their own, so that they do not depend on what else
-    /// the queue draws.
+    /// Draws its random steps from a separate stream, so that they do not depend on the queue's
+    /// other random draws.
     pub fn explore_with(&mut self, rng: Rng) {
         self.explore = Some(rng);
     }
@@ -276,9 +275,9 @@ impl RlAqm {
         self.drop
     }
 
-    /// What the network reads besides p and the decision before. Starts the next period.
+    /// The readings other than p and those of the decision before. Starts the next period.
     fn observe(&mut self, gauges: &Gauges) -> Seen {
-        // In an outage the last rate stays: D then says how long the backlog would have taken.
+        // In an outage the last rate stays: D is then the time that the backlog would have taken.
         if gauges.rate_bps > 0 {
             self.rate_bps = gauges.rate_bps;
         }
@@ -298,7 +297,7 @@ impl RlAqm {
         }
     }
 
-    /// The knob as it should stand now.
+    /// The knob to set now.
     pub fn knobs(&self) -> Knobs {
         Knobs {
             drop: Some(self.drop),
@@ -306,7 +305,7 @@ impl RlAqm {
         }
     }
 
-    /// Reads the gauges and moves the drop probability.
+    /// Reads the gauges and updates the drop probability.
     pub fn step(&mut self, gauges: &Gauges, rng: &mut Rng) {
         let seen = self.observe(gauges);
         for (reading, input) in self.form.readings.iter().zip(&mut self.inputs) {
@@ -332,7 +331,7 @@ impl RlAqm {
         });
     }
 
-    /// Moves p; gives the number of the output that was chosen, or the only output.
+    /// Updates p; returns the index of the chosen output, or the only output.
     fn act(&mut self, delay_ms: f64, rng: &mut Rng) -> f32 {
         if self.form.outputs == Outputs::Steps {
             let action = self.choose_step(delay_ms, rng);
@@ -381,14 +380,14 @@ impl RlAqm {
         self.params.epsilon > 0.0 && rng.f64() < self.params.epsilon
     }
 
-    /// What the network answers.
+    /// The network's outputs.
     fn values(&mut self) -> &[f32] {
         let values = self.policy.forward(&self.inputs, &mut self.scratch);
         self.broken = !values.iter().all(|v| v.is_finite());
         values
     }
 
-    /// The number of a step: of a rule, a random one, or the best.
+    /// The index of a step: by a rule, at random, or the best.
     fn choose_step(&mut self, delay_ms: f64, rng: &mut Rng) -> usize {
         if self.params.heuristics && delay_ms < EMPTY_MS {
             return if self.drop == 0.0 { 0 } else { 4 };

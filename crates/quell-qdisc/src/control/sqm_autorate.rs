@@ -1,14 +1,12 @@
-//! sqm-autorate, its Lua version: a loop over CAKE's rate that remembers rates at which no delay
-//! was seen.
+//! sqm-autorate, its Lua version: a control loop of CAKE's rate that remembers rates without delay.
 //!
 //! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`,
 //! `lib/baseliner.lua`, `lib/settings.lua`). Its probes are ICMP timestamps in whole ms.
 //! Deviations:
-//! - one instance sets one direction's rate; the program holds both, and decides about each as
-//!   here;
+//! - one instance sets one direction's rate; the program sets both, each as here;
 //! - reflectors are not reselected;
-//! - a round trip without timestamps counts half in each direction, where the program would see no
-//!   answer.
+//! - a round trip without timestamps counts half in each direction, where the program would not
+//!   count it as an answer.
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
@@ -21,9 +19,9 @@ const SLOW: f64 = 135.0 * SEC as f64;
 const FAST: f64 = 0.4 * SEC as f64;
 /// A reflector that was silent for longer is treated as new.
 const OUT_OF_DATE: Nanos = 30 * SEC;
-/// An answer that is later than the baseline by more is ignored, in ns.
+/// Delay above the baseline beyond which an answer is ignored, ns.
 const NO_GOOD: f64 = 5.0 * SEC as f64;
-/// Rates that are remembered (`speed_hist_size`).
+/// Number of remembered rates (`speed_hist_size`).
 const HISTORY: usize = 100;
 
 /// Parameters of [`SqmAutorate`].
@@ -31,13 +29,13 @@ const HISTORY: usize = 100;
 pub struct Params {
     /// The line's usual rate, bit/s (default 10 Mbit/s).
     pub base: u64,
-    /// Least rate, percent of `base` (default 20).
+    /// Lowest rate, percent of `base` (default 20).
     pub min: u32,
     /// The delay above which the rate falls (`delay_ms`, default 15 ms).
     pub delay: Nanos,
     /// Above this load of the shaper its rate may rise (`high_load_level`, default 0.8).
     pub load: f64,
-    /// CAKE stands behind the bottleneck and counts what it drops (default off).
+    /// CAKE is behind the bottleneck and also counts packets that it drops (default off).
     pub ingress: bool,
 }
 
@@ -54,10 +52,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.base < 10_000 {
             return Err("base must be at least 10kbit");
@@ -73,25 +71,26 @@ impl Params {
     }
 }
 
-/// What is known of a reflector.
+/// State of a reflector.
 #[derive(Clone, Copy, Debug)]
 struct Reflector {
     baseline: f64,
     recent: f64,
-    /// The last answer; `NEVER` before the first.
+    /// Time of the last answer; `NEVER` before the first.
     last: Nanos,
 }
 
-/// The controller.
+/// The controller of the rate of one direction.
 #[derive(Clone, Debug)]
 pub struct SqmAutorate {
     params: Params,
     rate: f64,
     reflectors: Vec<Reflector>,
-    /// Rates that brought no delay, and the place of the next; empty before the first decision.
+    /// Rates without delay, and the index of the next one to write; empty before the first
+    /// decision.
     safe: Vec<f64>,
     place: usize,
-    /// Bytes that had gone through when they were read last, and when.
+    /// Time of the last reading, and the bytes sent until then.
     read: (Nanos, u64),
 }
 

@@ -1,20 +1,20 @@
-//! WQM, reconstructed: a limit from the link's rate, the share of the air, and how long the backlog
-//! takes to drain.
+//! WQM, reconstructed: a limit from the link's rate, the share of the air, and the drain time of
+//! the backlog.
 //!
 //! Source: Showail, Jamshaid and Shihada, "WQM: An Aggregation-Aware Queue Management Scheme for
 //! IEEE 802.11n Based Networks", CSWS 2014 (slides). What the slides say: B_initial = R × ARTT at
 //! first; then T_drain = (BL / R) / F(N) is compared with a target; the limit stays between one
 //! aggregate and a maximum; drop-tail.
 //!
-//! All numbers, and how thresholds, counters and steps work together, are reconstruction, so every
-//! one is an option:
+//! All numbers, and how thresholds, counters and steps work together, are reconstructed, so each is
+//! an option:
 //! - R is smoothed with weight 1/8; F is the measured share of the airtime, or 1/N for a given N,
 //!   at least 0.05.
 //! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if
-//!   the queue overflowed meanwhile, put one on. After either step the count restarts.
+//!   the queue overflowed meanwhile, add one. After either step the count restarts.
 //! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
-//! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses
-//!   its newest packet.
+//! - Selective drop, which the slides only name, is taken to mean that a full queue drops the
+//!   newest packet of its longest flow.
 
 use super::{Control, SubQueue};
 use crate::num;
@@ -28,21 +28,21 @@ pub struct Params {
     /// T_max: the backlog should drain within this (default 50 ms; LearnQueue's authors ran it with
     /// 30 ms).
     pub target: Nanos,
-    /// T_min: draining faster than this leaves room (default: half of `target`).
+    /// T_min: with a shorter drain time the limit may grow (default: half of `target`).
     pub low: Option<Nanos>,
-    /// Round trip that R is multiplied with (default 50 ms).
+    /// Round trip by which R is multiplied (default 50 ms).
     pub arrt: Nanos,
     /// Bytes of a packet (default 1500).
     pub packet_bytes: u32,
     /// Packets of a full A-MPDU (default 43: 65,535 bytes of 1500; at least 1).
     pub ampdu: u32,
-    /// Without aggregation the least limit is 2 packets and the step 1 (default off).
+    /// There is no aggregation: the least limit is 2 packets and the step 1 (default off).
     pub no_aggregation: bool,
     /// Least limit, packets (default: one A-MPDU).
     pub min: Option<u32>,
     /// Largest limit, packets (default 1000: the device's).
     pub max: u32,
-    /// Packets that an alarm adds or takes (default: one A-MPDU).
+    /// Packets that an alarm adds or removes (default: one A-MPDU).
     pub step: Option<u32>,
     /// Periods in a row that make an alarm (default 3, at least 1).
     pub alarms: u32,
@@ -52,12 +52,12 @@ pub struct Params {
     pub efficiency: f64,
     /// N, if F is to be 1/N (default none: the measured share).
     pub contenders: Option<u32>,
-    /// F is at least this (default 0.05, above 0, at most 1).
+    /// Lower bound of F (default 0.05, above 0, at most 1).
     pub least_share: f64,
-    /// By what factor the rate must change for a new start (default 2, above 1).
+    /// Factor by which the rate must change for a new start (default 2, above 1).
     pub restart: f64,
-    /// When the queue is full, its longest flow loses a packet instead of the one that comes, which
-    /// the slides name as future work (default off).
+    /// A full queue drops a packet of its longest flow instead of the arrival, which the slides
+    /// name as future work (default off).
     pub selective: bool,
 }
 
@@ -86,10 +86,10 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What is wrong with these parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| x > 0.0 && x <= 1.0;
         if !(1000..=10 * SEC).contains(&self.interval) {
@@ -214,8 +214,7 @@ impl Control for Wqm {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let p = &self.params;
-        // In an outage the last rate stays: nothing drains, and nothing is known of what comes
-        // after.
+        // In an outage the last rate stays: nothing drains, and the rate after it is unknown.
         if gauges.rate_bps > 0 {
             self.rate += p.weight * (gauges.rate_bps as f64 * p.efficiency - self.rate);
         }

@@ -1,16 +1,14 @@
 //! Bands by priority: `pfifo_fast`, `prio` and `ets`, and the classes of `drr`. Each band is a FIFO
-//! or another discipline. A filter of a band, or else the priority that the DSCP of a packet leads
-//! to, chooses the band. Strict bands are served first, in their order, the others in deficit round
-//! robin.
+//! or another discipline. The band is chosen by its filter, or else by the priority of a packet's
+//! DSCP. Strict bands are served first, in their order, and the others in deficit round robin.
 //!
 //! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`,
 //! tc-prio(8), tc-ets(8); IEEE 802.1Qaz; `net/ipv4/route.c` (`ip_tos2prio`), which a router applies
-//! to what it forwards; `sch_drr.c`, tc-drr(8), whose classes are bands, none of them
-//! strict.
+//! to forwarded packets; `sch_drr.c`, tc-drr(8), whose classes are bands, none of them strict.
 //! Deviations:
 //! - no classes given by a socket;
-//! - where a band's queue drops all that it holds instead of sending, the next band is asked, in
-//!   place of an empty answer.
+//! - if a band's queue drops all its packets instead of sending one, the next band is served; Linux
+//!   returns no packet.
 
 use super::class::{Class, Classes};
 use crate::discipline::Wants;
@@ -22,16 +20,16 @@ use crate::{
     disciplines, fifo,
 };
 
-/// Bands that there may be at most.
+/// Maximum number of bands.
 pub const MAX_BANDS: u8 = 16;
-/// Classes of `drr` that there may be at most.
+/// Maximum number of classes of `drr`.
 pub const MAX_CLASSES: usize = 255;
 /// Priorities (`TC_PRIO_MAX` + 1).
 pub const PRIORITIES: usize = 16;
-/// Bands without any word about them.
+/// Default number of bands.
 const DEFAULT_BANDS: usize = 3;
 
-/// The band of each priority; the last band where there is none.
+/// The band of each priority; `None` is the last band.
 pub type Priomap = [Option<u8>; PRIORITIES];
 
 /// The map of `prio` and `pfifo_fast`.
@@ -46,9 +44,9 @@ pub const PRIOMAP: Priomap = {
     map
 };
 
-/// The priority that Linux gives a forwarded packet. It knows the four bits of the old type of
-/// service (RFC 1349), of which a DSCP has three: the middle one of these and the one above decide,
-/// so that neither `EF` nor `CS6` stands out.
+/// The priority that Linux gives a forwarded packet. Linux reads the four bits of the old type of
+/// service (RFC 1349), three of which are in the DSCP. Of these, the middle and the upper one
+/// decide, so `EF` and `CS6` have no special priority.
 pub const fn priority(dscp: u8) -> u8 {
     match (dscp >> 1) & 3 {
         0 => 0, // TC_PRIO_BESTEFFORT
@@ -61,34 +59,34 @@ pub const fn priority(dscp: u8) -> u8 {
 /// Parameters, named as in tc-prio(8) and tc-ets(8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Bands, 1 to 16; without it as many as there are strict ones and quanta, or three.
+    /// Number of bands, 1 to 16; `None`: the number of strict bands and quanta, or three.
     pub bands: Option<u8>,
-    /// The first so many are strict; without it all are.
+    /// Number of strict bands, which come first; `None`: all.
     pub strict: Option<u8>,
-    /// Bytes per round of each band behind the strict ones; of those that it leaves out 1514, one
-    /// full-size packet.
+    /// Bytes per round of each band after the strict ones; 1514 (one full-size packet) for bands
+    /// that are left out.
     pub quanta: Vec<u32>,
     /// The band of each priority.
     pub priomap: Priomap,
-    /// Packets of each band that has no other queue: the device's `txqueuelen` (default 1000).
+    /// Packets of each band without its own queue: the device's `txqueuelen` (default 1000).
     pub limit: u32,
-    /// What is said of single bands, in the order in which their filters are asked.
+    /// Settings of single bands, in the order in which their filters are evaluated.
     pub classes: Vec<BandClass>,
-    /// The bands are classes of `drr`: `classes` has each of them once, in their order, and what no
-    /// filter takes is dropped.
+    /// The bands are classes of `drr`: `classes` has each of them once, in their order, and packets
+    /// that no filter takes are dropped.
     pub drr: bool,
 }
 
-/// What is said of a band.
+/// Settings of a band.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BandClass {
-    /// The class as `tc` has it, its major number in the upper 16 bits.
+    /// The class's number in `tc`, with the major number in the upper 16 bits.
     pub id: u32,
     /// The band, the first being 0.
     pub band: u8,
-    /// What leads packets to it whatever their priority; none: nothing does.
+    /// Filter of packets for it, whatever their priority; without conditions it takes none.
     pub filter: Filter,
-    /// What is in it; `None`: a FIFO.
+    /// Its queue; `None`: a FIFO.
     pub queue: Option<disciplines::Params>,
 }
 
@@ -116,7 +114,7 @@ impl Params {
         }
     }
 
-    /// Bands that there are.
+    /// Number of bands.
     fn count(&self) -> usize {
         let named = usize::from(self.strict.unwrap_or(0)) + self.quanta.len();
         match (self.bands, named) {
@@ -173,14 +171,14 @@ struct Credit {
     deficit: u32,
 }
 
-/// The `bands` queue.
+/// The queue of `pfifo_fast`, `prio`, `ets`, and `drr` with classes.
 #[derive(Clone, Debug)]
 pub struct Bands<P> {
     bands: Classes<P>,
     credits: Vec<Credit>,
     strict: usize,
     filters: Filters,
-    /// The band of each priority; `None`: what no filter takes is dropped.
+    /// The band of each priority; `None`: packets that no filter takes are dropped.
     map: Option<[u8; PRIORITIES]>,
     /// The bands in the rotation that have packets.
     round: Ring<u8>,
@@ -241,8 +239,8 @@ impl<P: Packet> Bands<P> {
         Some(band.into())
     }
 
-    /// The first strict band that gives a packet, and when the first of those that let the link
-    /// wait will.
+    /// The packet of the first strict band that sends one, or else the earliest time at which a
+    /// waiting strict band may send.
     #[inline]
     fn next_strict<D: Drops<P>>(
         &mut self,
@@ -262,8 +260,8 @@ impl<P: Packet> Bands<P> {
         wait
     }
 
-    /// The packet of the band in turn: one whose credit is too small for its head gets a quantum
-    /// and goes to the end.
+    /// The packet of the band whose turn it is. A band whose credit is too small for its head gets
+    /// a quantum and moves to the end.
     #[inline]
     fn next_in_round<D: Drops<P>>(
         &mut self,
@@ -307,7 +305,7 @@ impl<P: Packet> Bands<P> {
         wait
     }
 
-    /// The band in turn goes to the end.
+    /// Moves the band whose turn it is to the end.
     #[inline]
     fn turn(&mut self, band: u8) {
         self.round.pop();

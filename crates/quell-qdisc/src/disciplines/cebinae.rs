@@ -5,21 +5,21 @@
 //! 2022); the authors' model for ns-3.35, github.com/eniac/Cebinae (commit cebcbdb),
 //! `ns/src/traffic-control/model/cebinae-queue-disc.{h,cc}`.
 //!
-//! Time goes in rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate for the
-//! present round and one for the next: what fits into the present round joins the head queue, what
-//! fits into the next joins the tail queue, the rest is dropped. At a round's end the queues change
-//! roles. Every `p` rounds the top flows and both rates are chosen again.
+//! Time is divided into rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate
+//! for the current round and one for the next: packets that fit the current round join the head
+//! queue, packets that fit the next join the tail queue, and the rest is dropped. At a round's end
+//! the queues change roles. Every `p` rounds the top flows and both rates are chosen again.
 //!
-//! In the model a bucket also counts packets that are dropped, so that a flow which does not
-//! respond and sends more than the link carries shuts out its whole group for good. Here it does so
-//! only with `count_drops`. Further deviations:
-//! - the model knows which packets are acknowledgements and counts none of them; here a flow is its
-//!   hash, as in a switch;
+//! In the model a bucket also counts dropped packets, so an unresponsive flow that sends more than
+//! the link carries permanently blocks its whole group. Here dropped packets count only with
+//! `count_drops`. Further deviations:
+//! - the model recognises acknowledgements and does not count them; here a flow is its hash, as in
+//!   a switch;
 //! - lengths have the link layer's bytes, because they are compared with the link's rate;
 //! - the changes of a round are made at the next packet, each with its own time, which has no
 //!   visible effect;
 //! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares
-//!   a number of the flow.
+//!   a flow number.
 
 use crate::num;
 use crate::parts::hash::rehash;
@@ -28,7 +28,7 @@ use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Nanos, Packet, 
 
 /// Slots of each of the two stages of the flow table (the model's 2^11).
 const SLOTS: usize = 2048;
-/// What the second stage's hash differs by; any number.
+/// Key of the second stage's hash (arbitrary).
 const STAGE_2: u32 = 2022;
 
 /// Parameters, named as in the model.
@@ -38,16 +38,16 @@ pub struct Params {
     pub limit: u32,
     /// The link's rate, bit/s (default 10 Mbit/s).
     pub rate_bps: u64,
-    /// A round (default: [`Params::round_for`] the default limit and rate).
+    /// Length of a round (default: [`Params::round_for`] the default limit and rate).
     pub dt: Nanos,
-    /// A bucket's clock has steps of this (default 1024 ns).
+    /// Step of the buckets' clock (default 1024 ns).
     pub vdt: Nanos,
-    /// So long before a round's end the next rates are computed, and the tail queue begins to go
-    /// first (default 65.536 us).
+    /// Time before a round's end at which the next rates are computed and service of the tail queue
+    /// before the head queue begins (default 65.536 us).
     pub l: Nanos,
     /// Rounds from one choice of top flows to the next (default 1).
     pub p: u32,
-    /// The tax: share that the top flows' rate is cut by, 0..1 (default 0.05).
+    /// The tax: share by which the top flows' rate is cut, 0..1 (default 0.05).
     pub tau: f64,
     /// The link is saturated if it has sent more than 1 - `delta_port` of its capacity, 0..1
     /// (default 0.05).
@@ -88,8 +88,8 @@ impl Params {
     /// The longest round.
     pub const LONGEST: Nanos = 100 * SEC;
 
-    /// A power of two of nanoseconds in which a full queue drains and `rest` passes, as nearly all
-    /// rounds of the authors' Table 2.
+    /// The smallest power of two, ns, in which a full queue drains and `rest` passes, as for nearly
+    /// all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
     pub fn round_for(limit: u32, rate_bps: u64, rest: Nanos) -> Nanos {
         let bits = u128::from(limit) * u128::from(MTU) * 8;
         let drain = bits * u128::from(SEC) / u128::from(rate_bps.max(1));
@@ -133,9 +133,9 @@ impl Params {
 pub struct Stats {
     /// Choices of top flows on a saturated link.
     pub saturated: u64,
-    /// Those that found the link not saturated.
+    /// Choices on a link that was not saturated.
     pub unsaturated: u64,
-    /// Packets that went to the tail queue, because the present round was used up.
+    /// Packets that went to the tail queue, because the current round was used up.
     pub delayed: u64,
     /// Packets dropped because the next round was used up, too.
     pub filtered: u64,
@@ -146,18 +146,18 @@ pub struct Stats {
 /// A group of flows behind one leaky bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    /// What arrived since the round began, and what exceeded the rounds before, bytes; never less
-    /// than what the rate allowed.
+    /// Bytes that arrived since the round began plus the excess of earlier rounds; never less than
+    /// the rate allowed.
     bytes: u64,
-    /// Rate of the rounds that each queue has, bit/s.
+    /// Rate of the round of each queue, bit/s.
     rate_bps: [u64; 2],
-    /// Rate from the next round but one on.
+    /// Rate from the next round but one on, bit/s.
     next_bps: u64,
-    /// Rate that is paid back at the end of this round.
+    /// Rate whose bytes are subtracted at the end of this round, bit/s.
     paid_bps: u64,
 }
 
-/// Which bucket a packet fits into.
+/// The queue whose round a packet fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fits {
     Head,
@@ -166,7 +166,7 @@ enum Fits {
 }
 
 impl Group {
-    /// Where a packet fits that arrives `elapsed` after the round's beginning.
+    /// The round that a packet fits which arrives `elapsed` after the current round's beginning.
     #[inline]
     fn place(&mut self, elapsed: Nanos, dt: Nanos, head: usize) -> Fits {
         let [this, next] = [self.rate_bps[head], self.rate_bps[head ^ 1]];
@@ -185,7 +185,7 @@ impl Group {
         fits
     }
 
-    /// A new round: `head` is the queue whose round ends.
+    /// Starts a new round; `head` is the queue whose round ends.
     fn rotate(&mut self, dt: Nanos, head: usize) {
         self.rate_bps[head] = self.next_bps;
         let paid = Params::bytes_of(self.paid_bps, dt);
@@ -198,7 +198,7 @@ impl Group {
     }
 }
 
-/// Bytes by flow: a flow has the first free slot of two.
+/// Bytes of each flow; a flow uses the first free one of two slots.
 #[derive(Clone, Debug)]
 struct Table {
     /// A flow's hash and its bytes; 0 bytes: free.
@@ -228,8 +228,8 @@ impl Table {
         self.stages.iter().flat_map(|stage| stage.iter())
     }
 
-    /// Puts the flows that sent more than `share` of what the largest did into `top`, in order;
-    /// their bytes.
+    /// Puts the flows that sent more than `share` of the largest flow's bytes into `top`, sorted;
+    /// returns their bytes.
     fn top(&self, share: f64, top: &mut Vec<u32>) -> u64 {
         let most = self.slots().map(|slot| slot.1).max().unwrap_or(0);
         let enough = |slot: &&(u32, u64)| slot.1 as f64 > most as f64 * share;
@@ -244,7 +244,7 @@ impl Table {
     }
 }
 
-/// What comes next.
+/// Event of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     /// The queues change roles.
@@ -264,7 +264,7 @@ pub struct Cebinae<P> {
     head: usize,
     /// The queue that is served first.
     first: usize,
-    /// When the round began.
+    /// Start of the round.
     base: Nanos,
     /// The clock of the buckets.
     clock: Nanos,
@@ -350,8 +350,8 @@ impl<P: Packet> Cebinae<P> {
         }
     }
 
-    /// Skips rounds that change nothing: both queues come round to where they were after an even
-    /// number of choices.
+    /// Skips rounds that change nothing: after an even number of choices both queues have the same
+    /// roles again.
     fn skip_idle_rounds(&mut self, now: Nanos) {
         let idle = self.is_empty() && self.sent == 0 && self.top.is_empty();
         if idle && self.groups.iter().all(Group::is_at_rest) {
@@ -398,7 +398,7 @@ impl<P: Packet> Cebinae<P> {
         }
     }
 
-    /// Is there room for one more packet in this queue?
+    /// True if this queue has room for one more packet.
     #[inline]
     fn has_room(&self, queue: usize) -> bool {
         match self.params.pool {

@@ -1,5 +1,5 @@
-//! HTB: a hierarchy of token buckets. Each class has a rate that it is sure of and a ceiling up to
-//! which it may borrow from its parent; what sends at the same level and priority takes turns by
+//! HTB: a hierarchy of token buckets. Each class has a guaranteed rate and a ceiling up to which it
+//! may borrow from its parent; classes that send at the same level and priority take turns by
 //! deficit round robin.
 //!
 //! Sources: Linux 7.x `net/sched/sch_htb.c`, `sch_generic.c` (`psched_ratecfg_precompute`),
@@ -18,30 +18,30 @@ use crate::{
     Dequeued, Discipline, Drops, Gauges, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
 };
 
-/// Classes that there may be at most.
+/// Maximum number of classes.
 pub const MAX_CLASSES: usize = 128;
 /// `TC_HTB_NUMPRIO`: priorities.
 const PRIORITIES: usize = 8;
 /// `TC_HTB_MAXDEPTH`: levels; leaves are on the lowest, roots with children on the highest.
 const LEVELS: usize = 8;
-/// Time that a bucket fills at most, and the deepest debt.
+/// Longest time for which a bucket fills, and its largest debt, ns.
 const MAX_DEBT: i64 = 60 * SEC.cast_signed();
-/// `tc`'s bursts without a word about them: the packet that it takes for the largest.
+/// The largest packet that `tc` assumes for a default burst, bytes.
 const LARGEST: u64 = 1600;
-/// `tc` counts time in such units, ns.
+/// `tc`'s unit of time, ns.
 const TICK: u64 = 64;
 
 /// Parameters, named as in tc-htb(8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Minor number of the class of packets that no filter takes; without such a leaf they pass
+    /// Minor number of the leaf for packets that no filter takes; without such a leaf they pass
     /// unshaped.
     pub default: u16,
     /// Bytes per second of a class's rate for each byte of its quantum (default 10).
     pub r2q: u32,
-    /// Packets that wait to pass unshaped (default 1000, the device's `txqueuelen`).
+    /// Limit of the queue of unshaped packets (default 1000, the device's `txqueuelen`).
     pub direct_qlen: u32,
-    /// The classes; filters are asked in this order.
+    /// The classes; filters are evaluated in this order.
     pub classes: Vec<Class>,
 }
 
@@ -59,26 +59,26 @@ impl Default for Params {
 /// A class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// Its number as `tc` has it, the major one in the upper 16 bits.
+    /// Its number in `tc`, with the major number in the upper 16 bits.
     pub id: u32,
     /// The class above it.
     pub parent: Option<u32>,
-    /// What it is sure of, bit/s.
+    /// Guaranteed rate, bit/s.
     pub rate: u64,
-    /// What it may have with what it borrows, bit/s; `None`: its rate.
+    /// Highest rate with borrowing, bit/s; `None`: its rate.
     pub ceil: Option<u64>,
-    /// Bytes that it may send at once at its rate; `None`: 1600, and a nanosecond of the rate.
+    /// Bytes that it may send at once at its rate; `None`: 1600 plus those of a nanosecond.
     pub burst: Option<u64>,
-    /// The same at its ceiling.
+    /// Bytes that it may send at once at its ceiling; `None`: 1600 plus those of a nanosecond.
     pub cburst: Option<u64>,
-    /// Of a leaf: 0, which borrows first, to 7.
+    /// Priority of a leaf: 0 (borrows first) to 7.
     pub prio: u8,
     /// Of a leaf: bytes per round among leaves of one priority; `None`: the rate in bytes over
     /// `r2q`, 1000 to 200000.
     pub quantum: Option<u32>,
-    /// What leads packets to it; none: nothing does.
+    /// Filter of its packets; without conditions it takes none.
     pub filter: Filter,
-    /// What is in a leaf; `None`: a FIFO of 1000 packets.
+    /// Queue of a leaf; `None`: a FIFO of 1000 packets.
     pub queue: Option<disciplines::Params>,
 }
 
@@ -153,19 +153,19 @@ impl RateCfg {
     }
 }
 
-/// What a bucket holds of a burst, in time.
+/// Depth of a bucket: the time of a burst at the rate, ns.
 fn depth(bps: u64, burst: Option<u64>) -> i64 {
     let bytes = bps / 8;
     let burst = burst.unwrap_or(bytes / SEC + LARGEST);
     let ns = u128::from(burst) * u128::from(SEC) / u128::from(bytes.max(1));
-    // The units of `tc`, of which 32 bits reach the kernel.
+    // In units of `tc`, which passes 32 bits to the kernel.
     (num::low_u64(ns) / TICK).min(u32::MAX.into()).cast_signed() * TICK.cast_signed()
 }
 
 /// A set of classes, a bit for each.
 type Set = u128;
 
-/// The first of a set from this one on.
+/// The first class of a set from `at` on.
 #[inline]
 fn from(set: Set, at: u8) -> Option<u8> {
     let rest = set.checked_shr(at.into()).unwrap_or(0);
@@ -177,9 +177,9 @@ fn from(set: Set, at: u8) -> Option<u8> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     active: Set,
-    /// Whose turn it is.
+    /// The class whose turn it is.
     at: Option<u8>,
-    /// Whose turn it was when it left.
+    /// The class whose turn it was when it left the set.
     last: Option<u8>,
 }
 
@@ -193,14 +193,14 @@ impl Turns {
 /// Whether a class may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Neither at its rate nor up to its ceiling.
+    /// The class has reached its ceiling.
     CantSend,
-    /// If a class above it can.
+    /// The class has used its rate, and may send if a class above it can.
     MayBorrow,
     CanSend,
 }
 
-/// A class at work. Classes are in the order of their ids, which is that of turns.
+/// State of a class. Classes are in the order of their ids, which is also the order of turns.
 #[derive(Clone, Debug)]
 struct Node {
     parent: Option<u8>,
@@ -211,27 +211,27 @@ struct Node {
     cbuffer: i64,
     tokens: i64,
     ctokens: i64,
-    /// When the tokens were last brought up to date.
+    /// Time of the last update of the tokens.
     checked: Nanos,
     mode: Mode,
-    /// When its mode changes by itself.
+    /// Time at which its mode changes by itself.
     due: Nanos,
     prio: u8,
     quantum: i32,
     deficit: [i32; LEVELS],
-    /// Priorities, a bit for each, in which it or one below it has something to send.
+    /// A bit for each priority at which it or a class below it has something to send.
     active: u8,
-    /// Of an inner class: those below that borrow, by priority.
+    /// Of an inner class: the classes below it that borrow, by priority.
     feeds: [Turns; PRIORITIES],
 }
 
-/// What happens at one level.
+/// State of one level.
 #[derive(Clone, Debug)]
 struct Level {
     rows: [Turns; PRIORITIES],
     /// Classes whose modes change, the earliest first.
     waiting: Vec<u8>,
-    /// When the next event is to be looked for.
+    /// Time of the next check for events.
     look: Nanos,
 }
 
@@ -243,9 +243,9 @@ pub struct Htb<P> {
     nodes: Vec<Node>,
     levels: Vec<Level>,
     filters: Filters,
-    /// The class of what no filter takes.
+    /// The class of packets that no filter takes.
     default: Option<u8>,
-    /// What passes unshaped.
+    /// Packets that pass unshaped.
     direct: Fifo<P>,
     now: Nanos,
 }
@@ -336,14 +336,14 @@ impl<P: Packet> Htb<P> {
         &mut self.nodes[usize::from(at)]
     }
 
-    /// The turns that a class takes part in when it borrows from its parent.
+    /// The turns of the classes that borrow from this parent.
     #[inline]
     fn feed(&mut self, parent: u8, prio: usize) -> &mut Turns {
         &mut self.node(parent).feeds[prio]
     }
 
-    /// Puts a class, in the mode that it has now, where it gets turns: below its parent if it
-    /// borrows, which then has something to send itself, or into its level's row.
+    /// Adds a class to the turns of its current mode: below its parent if it borrows (the parent
+    /// then has something to send), or in its level's row.
     fn activate(&mut self, mut at: u8) {
         let mut mask = self.node(at).active;
         while let (Mode::MayBorrow, Some(parent)) = (self.node(at).mode, self.node(at).parent) {
@@ -352,7 +352,7 @@ impl<P: Packet> Htb<P> {
             }
             for prio in bits(mask) {
                 let feed = self.feed(parent, prio);
-                // The parent has its turns already.
+                // The parent already has turns at this priority.
                 if feed.active != 0 {
                     mask &= !(1 << prio);
                 }
@@ -369,7 +369,7 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// Takes a class, in the mode that it had, out of all turns.
+    /// Removes a class from all turns of its current mode.
     fn deactivate(&mut self, mut at: u8) {
         let mut mask = self.node(at).active;
         while let (Mode::MayBorrow, Some(parent)) = (self.node(at).mode, self.node(at).parent) {
@@ -403,7 +403,7 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// A leaf has nothing to send any more.
+    /// Deactivates a leaf that has nothing more to send.
     fn rest(&mut self, at: u8) {
         if self.node(at).active != 0 {
             self.deactivate(at);
@@ -411,8 +411,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// Changes a class's mode to what its tokens say, `since` being the time since they were
-    /// brought up to date. The time until the mode changes again.
+    /// Sets a class's mode from its tokens; `since` is the time since their last update. Returns
+    /// the time until the mode changes again.
     fn change_mode(&mut self, at: u8, since: i64) -> i64 {
         let node = self.node(at);
         let (tokens, ctokens) = (node.tokens + since, node.ctokens + since);
@@ -434,7 +434,7 @@ impl<P: Packet> Htb<P> {
         wait
     }
 
-    /// A class's mode changes after this time.
+    /// Schedules the change of a class's mode after this time.
     fn wait(&mut self, at: u8, wait: i64) {
         let due = self.now.saturating_add_signed(wait.max(1));
         let node = self.node(at);
@@ -448,7 +448,8 @@ impl<P: Packet> Htb<P> {
         level.waiting.insert(place, at);
     }
 
-    /// A packet that borrowed from `level` left this leaf: charges all that is above.
+    /// Charges a packet that left this leaf and borrowed from `level` to the leaf and all classes
+    /// above it.
     fn charge(&mut self, leaf: u8, level: usize, bytes: u32) {
         let mut next = Some(leaf);
         while let Some(at) = next {
@@ -479,7 +480,7 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// Changes the modes that are due at a level; when the next one is.
+    /// Applies the mode changes that are due at a level; returns the time of the next one.
     fn events(&mut self, level: usize) -> Nanos {
         loop {
             let Some(&at) = self.levels[level].waiting.first() else {
@@ -499,8 +500,8 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// The leaf whose turn it is at a level and priority. The row is `None`, then come the inner
-    /// classes on the way.
+    /// The leaf whose turn it is at a level and priority. In the path, `None` is the row, and the
+    /// inner classes on the way follow.
     fn leaf(&mut self, level: usize, prio: usize) -> Option<u8> {
         if self.levels[level].rows[prio].active == 0 {
             return None;
@@ -514,7 +515,8 @@ impl<P: Packet> Htb<P> {
             }
             turns.last = None;
             let Some(at) = turns.at else {
-                // The end of a round: back to the first, and on with the next of those above.
+                // The end of a round: return to the first class, and take the next turn one level
+                // up.
                 turns.at = from(turns.active, 0);
                 if depth > 0 {
                     depth -= 1;
@@ -538,14 +540,14 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// The turn of a leaf that sends at this level is over.
+    /// Ends the turn of a leaf that sends at this level.
     #[inline]
     fn pass(&mut self, leaf: u8, level: usize, prio: usize) {
         let of = self.node(leaf).parent.filter(|_| level > 0);
         self.turns(level, prio, of).next();
     }
 
-    /// What a level sends at a priority.
+    /// Sends the next packet of a level and priority.
     fn send<D: Drops<P>>(
         &mut self,
         (level, prio): (usize, usize),
@@ -576,7 +578,7 @@ impl<P: Packet> Htb<P> {
                 return got;
             }
             wait = wait.sooner(got);
-            // Its queue dropped all that it held, or lets the link wait.
+            // Its queue dropped all its packets, or they may not leave yet.
             let rests = self.queues.get(at.into()).is_empty();
             if rests {
                 self.rest(at);
@@ -590,7 +592,7 @@ impl<P: Packet> Htb<P> {
         }
     }
 
-    /// A leaf sent a packet.
+    /// Accounts for a packet that a leaf sent.
     #[inline]
     fn sent(&mut self, at: u8, level: usize, prio: usize, bytes: u32) {
         let node = self.node(at);
@@ -607,14 +609,14 @@ impl<P: Packet> Htb<P> {
 }
 
 impl Node {
-    /// The time since its tokens were brought up to date.
+    /// The time since the last update of its tokens.
     #[inline]
     fn since(&self, now: Nanos) -> i64 {
         (now - self.checked).cast_signed().min(MAX_DEBT)
     }
 }
 
-/// The places of the bits that are set, the lowest first.
+/// The indices of the set bits, the lowest first.
 #[inline]
 fn bits(mask: u8) -> impl Iterator<Item = usize> {
     (0..PRIORITIES).filter(move |prio| mask >> prio & 1 == 1)
@@ -703,7 +705,7 @@ impl<P: Packet> Discipline<P> for Htb<P> {
         gauges.limit_packets = gauges.limit_packets.saturating_add(direct.limit_packets);
     }
 
-    /// Those of the leaves.
+    /// The tins of the leaves.
     fn tins(&self) -> Vec<TinGauges> {
         let tins = self.queues.tins().into_iter().zip(&self.nodes);
         tins.filter(|(_, node)| node.level == 0)

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has
-/// [`Card::origin`], and the tensors from which a training resumes (`file.rs`).
+/// The version of the file format that this quell writes; it reads all versions from 1 on. Version
+/// 2 has [`Card::origin`], and the tensors from which a training resumes (`file.rs`).
 pub const FORMAT: u32 = 2;
 /// Most hidden layers or heads in one policy.
 const MAX_LAYERS: usize = 32;
@@ -24,29 +24,29 @@ pub struct Card {
     pub format: u32,
     /// Short name, as in `lfq-offline-0.01`.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description, one sentence.
     pub what: String,
-    /// What it reads, in order.
+    /// Inputs, in order.
     pub inputs: Vec<Input>,
-    /// What follows each hidden layer, in order.
+    /// Activation of each hidden layer, in order.
     pub hidden: Vec<Activation>,
-    /// What it gives, in order.
+    /// Heads, in order.
     pub heads: Vec<Head>,
-    /// What it was trained on, and by which command.
+    /// Training data, and the command that trained it.
     pub trained_on: String,
     /// The seed of the training.
     pub seed: u64,
     /// The version of quell that trained it.
     pub quell: String,
-    /// What it reached, free in form.
+    /// Results, in any form.
     #[serde(default)]
     pub results: Map<String, Value>,
-    /// How it was made, since format 2.
+    /// How the policy was made, since format 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
 
-/// How a policy was made: what one needs to repeat its training. What is not known is empty.
+/// How a policy was made: the information needed to repeat its training. Unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Origin {
@@ -54,15 +54,15 @@ pub struct Origin {
     pub commit: String,
     /// Versions of Python and of libraries, by name.
     pub versions: BTreeMap<String, String>,
-    /// Model of the processor. Libraries of linear algebra give other bits on others.
+    /// Model of the processor. Linear algebra libraries give different bits on different models.
     pub processor: String,
-    /// Threads of the training; 0: not known.
+    /// Threads of the training; 0: unknown.
     pub threads: u32,
     /// SHA-256 of the scenario's canonical form, in hexadecimal.
     pub scenario_sha256: String,
     /// SHA-256 of all that follows the file's header, in hexadecimal.
     pub weights_sha256: String,
-    /// What chose the weights among all of the training, as in
+    /// Criterion that chose the weights among all of the training, as in
     /// `best mean reward on 16 validation links`.
     pub chosen_by: String,
 }
@@ -73,10 +73,10 @@ pub struct Origin {
 pub struct Input {
     /// Name with its unit, as in `sojourn_ms`.
     pub name: String,
-    /// Subtracted first.
+    /// Subtracted from the raw input (default 0).
     #[serde(default)]
     pub offset: f32,
-    /// Multiplied then.
+    /// Factor applied after the subtraction (default 1).
     #[serde(default = "one")]
     pub scale: f32,
 }
@@ -85,24 +85,24 @@ fn one() -> f32 {
     1.0
 }
 
-/// One head: a linear layer on top of the last hidden one, and what follows it.
+/// One head: a linear layer on top of the last hidden one, and its activation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
     /// Name, as in `limit`, `mean` or `action`.
     pub name: String,
-    /// What follows the linear layer.
+    /// Activation after the linear layer.
     pub activation: Activation,
     /// The name of each output, with its unit.
     pub outputs: Vec<String>,
 }
 
-/// What follows a linear layer. Definitions are torch's, with its defaults.
+/// Activation after a linear layer, as defined by torch, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Activation {
-    /// Nothing.
+    /// None.
     Linear,
     /// `max(0, x)`.
     Relu,
@@ -172,7 +172,7 @@ impl Card {
     /// form.
     ///
     /// # Errors
-    /// If it is of no known version or form.
+    /// If its version or form is unknown.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Version {

@@ -37,7 +37,7 @@ impl Policy {
     /// ones, then the heads).
     ///
     /// # Errors
-    /// As [`Policy::new`]: what could not be loaded is not saved.
+    /// As [`Policy::new`]: only files that can be loaded are saved.
     pub fn save(card: &Card, layers: &[Affine]) -> Result<Vec<u8>, Error> {
         let policy = Policy::new(card.clone(), layers)?;
         let le =
@@ -66,10 +66,10 @@ impl Policy {
     }
 }
 
-/// What the names of tensors begin with that are not the policy's.
+/// Prefixes of the names of tensors that are not the policy's.
 const EXTRA: [&str; 2] = ["critic.", "moments."];
 
-/// A whole safetensors file: the text of its model card, and its tensors.
+/// Opens a whole safetensors file: the text of its model card, and its tensors.
 pub(crate) fn open(bytes: &[u8]) -> Result<(String, SafeTensors<'_>), Error> {
     let bad = |e: safetensors::SafeTensorError| {
         Error::new(format!("not a whole safetensors file ({e})"))
@@ -143,7 +143,7 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
     Policy::new(card, &layers)
 }
 
-/// The numbers of one tensor, in the one type and shape that are right.
+/// The numbers of one tensor, whose type and shape are checked.
 fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>, Error> {
     if tensor.dtype() != Dtype::F32 {
         return Err(Error::new(format!("its type is {}", tensor.dtype()))

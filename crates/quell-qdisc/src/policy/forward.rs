@@ -1,13 +1,13 @@
 //! The sums of the forward pass: one plain source, compiled with AVX-512 or AVX2 and FMA for CPUs
 //! that have them, and portably.
 //!
-//! The order of additions is the same in all, so the bits are. In a panel, the sum of an output
-//! starts at its bias and takes the inputs in order, each by one fused multiply-add. Row by row, 64
-//! partial sums start at zero, sum k takes inputs k, k + 64, ... in order, fused; then halves are
-//! added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
-//! as in IEEE 754, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. One
-//! row is bound by reading the weights from the L2 cache, so vectors of 16 gain nothing; several
-//! rows are bound by multiplying, and gain.
+//! The order of additions is the same in all of them, and so are the bits. In a panel, the sum of
+//! an output starts at its bias and takes the inputs in order, each by one fused multiply-add. In
+//! layers stored row by row, 64 partial sums start at zero, sum k takes inputs k, k + 64, ... in
+//! order, fused; then halves are added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A
+//! fused multiply-add rounds once, as in IEEE 754, whether an instruction or `libm::fmaf` does it.
+//! Sums of integers are exact. One row is bound by reading the weights from the L2 cache, so
+//! vectors of 16 gain nothing; several rows are bound by multiplying, and gain.
 
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use crate::num;
@@ -15,7 +15,7 @@ use crate::num;
 /// Rows of a batch.
 pub(super) const BATCH: usize = 8;
 
-/// Which of the two compilations runs.
+/// Whether the CPU's vector instructions are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cpu {
     Best,
@@ -142,7 +142,7 @@ pub(super) fn add_scaled(cpu: Cpu, scale: f32, from: &[f32], to: &mut [f32]) {
 /// `x * w + sum`, rounded once.
 #[inline(always)]
 fn fused(x: f32, w: f32, sum: f32) -> f32 {
-    // Where the target has the instruction; elsewhere `mul_add` would be the system's function.
+    // Only if the target has the instruction: otherwise `mul_add` would call the system's function.
     if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
         x.mul_add(w, sum)
     } else {
@@ -205,8 +205,8 @@ fn eights(lanes: &Lanes<f32>) -> &[[f32; 8]; 8] {
     &lanes.0
 }
 
-/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` of the `LINE` vectors of `WIDTH`
-/// are summed at once, in registers.
+/// Multiplies `ROWS` rows with panels of 64 outputs, of which `VECTORS` of the `LINE` vectors of
+/// `WIDTH` are summed at once, in registers.
 #[inline(always)]
 fn panels<const ROWS: usize, const VECTORS: usize, const WIDTH: usize, const LINE: usize>(
     layer: &Layer,
@@ -244,7 +244,7 @@ fn panels<const ROWS: usize, const VECTORS: usize, const WIDTH: usize, const LIN
     }
 }
 
-/// Each row of inputs against each row of weights.
+/// Multiplies each row of inputs with each row of weights.
 #[inline(always)]
 fn dots(
     layer: &Layer,
@@ -280,8 +280,8 @@ fn dots(
     }
 }
 
-/// One row, rounded to integers on a scale of its own, against panels of 64 outputs and pairs of
-/// inputs.
+/// Multiplies one row, rounded to integers with its own step, with panels of 64 outputs and pairs
+/// of inputs.
 #[inline(always)]
 fn integers(
     layer: &Layer,
@@ -297,7 +297,7 @@ fn integers(
     let magnitude = |x: &f32| x.to_bits() & 0x7fff_ffff;
     let top = f32::from_bits(x.iter().map(magnitude).fold(0, u32::max));
     let step = top / INTEGER_TOP;
-    // Where a step is too small to divide by, the row is as good as zero.
+    // If a step is too small to divide by, the row counts as zero.
     let per_step = if step > 1e-30 { 1.0 / step } else { 0.0 };
     let round = |x: f32| num::low_u16((x * per_step + ROUND).to_bits().into()).cast_signed();
     let pairs = &mut pairs[..layer.inputs.div_ceil(2)];

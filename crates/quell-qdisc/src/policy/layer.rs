@@ -4,8 +4,8 @@ use super::card::Activation;
 
 /// Weights in one line of the layout.
 pub(super) const LANES: usize = 64;
-/// Inputs of integer weights are rounded to this many steps on either side of zero; together with
-/// [`step`] 12 bits of each.
+/// Inputs of integer weights are rounded to this many steps on either side of zero; with [`step`],
+/// inputs and weights have about 12 bits each.
 pub(super) const INTEGER_TOP: f32 = 4095.0;
 /// 64 weights (or pairs of them), from a cache line's boundary on.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(super) enum Weights {
 #[derive(Clone, Debug)]
 pub(super) struct Integers {
     pub lines: Vec<Lanes<[i16; 2]>>,
-    /// What one unit of an output's weights is worth.
+    /// Value of one unit of each output's weights.
     pub steps: Vec<f32>,
 }
 

@@ -1,14 +1,15 @@
-//! One layer: a matrix in the layout in which the forward pass reads it, a bias, and what follows.
+//! One layer: a matrix in the layout in which the forward pass reads it, a bias, and an activation.
 //!
-//! Wide layers lie in panels of 64 outputs, each with the inputs consecutive: eight vectors of
-//! eight sums stay in registers while the panel is read once, front to back. Layers of up to eight
-//! outputs (most heads) would waste a panel; they lie row by row, inputs in chunks of 64, and 64
-//! partial sums are added up in a fixed tree. The layout depends on the shape alone.
+//! Wide layers are stored in panels of 64 outputs, each with the inputs consecutive: eight vectors
+//! of eight sums stay in registers while the panel is read once, front to back. Layers of up to
+//! eight outputs (most heads) would waste a panel; they are stored row by row, with inputs in
+//! chunks of 64, and 64 partial sums are added up in a fixed tree. The layout depends on the shape
+//! alone.
 //!
-//! Weights as integers are half as long, so half the time to read. Each output's weights have a
-//! step of their own, and each row of inputs one that its largest magnitude sets when it comes.
-//! (f16 weights would be as short, but widening them keeps busy the very units that multiply: 5.4
-//! us where f32 takes 4.7 and these 2.8.)
+//! Integer weights are half as long and so take half the time to read. Each output's weights have
+//! their own step, and so has each row of inputs: its largest magnitude sets it at evaluation. (f16
+//! weights would be as short, but widening them occupies the units that multiply: 5.4 us where f32
+//! takes 4.7 and integers 2.8.)
 
 use super::card::{Activation, MAX_WIDTH};
 use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
@@ -32,7 +33,7 @@ pub struct Affine {
 }
 
 impl Layer {
-    /// Lays `affine` out.
+    /// Lays out `affine`.
     pub fn pack(
         affine: &Affine,
         inputs: usize,
@@ -86,7 +87,7 @@ impl Layer {
         })
     }
 
-    /// The layer as [`Layer::pack`] took it.
+    /// The layer as it was given to [`Layer::pack`].
     ///
     /// # Panics
     /// If its weights are integers.
@@ -109,7 +110,7 @@ impl Layer {
         }
     }
 
-    /// The layer with its weights rounded to integers; a layer with few outputs stays as it is.
+    /// The layer with its weights rounded to integers; a layer with few outputs is not changed.
     pub fn to_integers(&self) -> Self {
         let Weights::Panels(panels) = &self.weights else {
             return self.clone();
@@ -170,8 +171,8 @@ fn place(few: bool, inputs: usize, o: usize, i: usize) -> (usize, usize) {
     }
 }
 
-/// The smallest step in which one output's weights fit 16 bits, and in which its sum fits 32
-/// whatever the inputs are.
+/// The smallest step with which one output's weights fit 16 bits and its sum fits 32 bits for any
+/// inputs.
 fn step(weights: impl Iterator<Item = f64>, inputs: usize) -> f64 {
     let (mut top, mut sum) = (0.0f64, 0.0);
     for w in weights {
@@ -198,7 +199,7 @@ fn activate(activation: Activation, row: &mut [f32]) {
             }
         }),
         Activation::Softmax => {
-            // Less the greatest, so that no exponential overflows.
+            // Subtract the greatest, so that no exponential overflows.
             let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             each(row, |x| libm::expf(x - top));
             let sum = row.iter().fold(0.0, |a, x| a + x);
@@ -207,8 +208,8 @@ fn activate(activation: Activation, row: &mut [f32]) {
     }
 }
 
-/// Multiplies `slopes`, derivatives with respect to the outputs of `activation`, so that they are
-/// ones with respect to its inputs.
+/// Turns `slopes`, derivatives with respect to the outputs of `activation`, into derivatives with
+/// respect to its inputs.
 pub(super) fn derive(activation: Activation, outputs: &[f32], slopes: &mut [f32]) {
     let mut each = |f: fn(f32) -> f32| {
         for (slope, y) in slopes.iter_mut().zip(outputs) {

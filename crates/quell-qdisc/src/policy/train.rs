@@ -4,8 +4,8 @@
 //! The forward pass is the one of `forward.rs`. A gradient is summed by fused multiply-adds in one
 //! declared order: over the rows of a batch from the first to the last, and, from a layer back to
 //! its inputs, over its outputs from the first to the last. Elementary functions come from `libm`,
-//! and optimisers use additions, products, quotients and square roots only, each rounded by itself.
-//! So a training with the same data repeats bit for bit, whatever the CPU.
+//! and optimisers use additions, products, quotients and square roots only, each rounded
+//! separately. So a training with the same data repeats bit for bit, whatever the CPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::num;
 use crate::rng::Rng;
 
 /// A network in training: weights, their gradients, and the last batch. Plain data: a clone
-/// continues alike.
+/// continues identically.
 ///
 /// One step is [`Trainee::forward`] for a batch, [`Trainee::backward`] with the derivative of the
 /// loss with respect to each output, and [`Trainee::step`]. Several calls of `forward` and
@@ -33,7 +33,7 @@ pub struct Trainee {
     batch: Batch,
 }
 
-/// Where a layer's numbers are among all: the matrix row by row, then the bias.
+/// Position of a layer's numbers among all weights: the matrix row by row, then the bias.
 #[derive(Clone, Debug)]
 struct Span {
     inputs: usize,
@@ -44,7 +44,7 @@ struct Span {
 }
 
 /// What the last forward pass computed: the scaled inputs, then the output of each hidden layer,
-/// then of each head, in rows padded to whole lines; and room for the way back.
+/// then of each head, in rows padded to whole lines; and buffers for the backward pass.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     rows: usize,
@@ -55,15 +55,15 @@ struct Batch {
 }
 
 impl Batch {
-    /// Makes room for slopes of so many values in each row.
+    /// Clears `below` for slopes of `width` values in each row.
     fn clear_below(&mut self, width: usize) {
         self.below.clear();
         self.below.resize(self.rows * padded(width), 0.0);
     }
 }
 
-/// How weights change by their gradients. Plain data; the lengths fit the first [`Trainee`] that it
-/// steps.
+/// How gradients change the weights. Plain data; its moments have the size of the first [`Trainee`]
+/// that it steps.
 #[derive(Clone, Debug)]
 pub enum Optimizer {
     /// `w -= rate * g`.
@@ -109,18 +109,18 @@ impl Adam {
     }
 }
 
-/// Distribution of the first weights; biases are 0.
+/// Distribution of the initial weights; biases are 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Uniform in ±1/√inputs, as torch's `nn.Linear`.
     Uniform,
-    /// Rows, or columns where there are fewer, orthogonal to each other and of this length (Saxe et
-    /// al., 2014).
+    /// Rows (or columns, if there are fewer) that are orthogonal to each other and of this length
+    /// (Saxe et al., 2014).
     Orthogonal(f32),
 }
 
 impl Affine {
-    /// First weights of a layer, drawn from `rng`.
+    /// Initial weights of a layer, drawn from `rng`.
     pub fn random(inputs: usize, outputs: usize, init: Init, rng: &mut Rng) -> Self {
         let weight = match init {
             Init::Uniform => {
@@ -138,8 +138,8 @@ impl Affine {
     }
 }
 
-/// An orthogonal matrix by the Gram-Schmidt process over normal vectors, each projected twice: once
-/// leaves rounding errors.
+/// An orthogonal matrix by the Gram-Schmidt process over normal vectors, each projected twice,
+/// because one projection leaves rounding errors.
 fn orthogonal(inputs: usize, outputs: usize, gain: f64, rng: &mut Rng) -> Vec<f32> {
     let (count, length) = (inputs.min(outputs), inputs.max(outputs));
     let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
@@ -182,7 +182,7 @@ fn normal(rng: &mut Rng) -> f64 {
 }
 
 impl Trainee {
-    /// A network in training from its card and first layers (the hidden ones, then the heads).
+    /// A network in training from its card and initial layers (the hidden ones, then the heads).
     ///
     /// # Errors
     /// As [`Policy::new`].
@@ -235,13 +235,13 @@ impl Trainee {
         &self.gradients
     }
 
-    /// Replaces all weights, as [`Trainee::weights`] gave them.
+    /// Replaces all weights, in the order of [`Trainee::weights`].
     ///
     /// # Errors
     /// If a number is not finite.
     ///
     /// # Panics
-    /// If their number is another.
+    /// If their number differs.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), Error> {
         assert_eq!(weights.len(), self.weights.len(), "a network's weights");
         let before = std::mem::replace(&mut self.weights, weights.to_vec());
@@ -304,8 +304,8 @@ impl Trainee {
     }
 
     /// Adds the gradients of a loss whose derivatives with respect to the outputs of the last
-    /// [`Trainee::forward`] are `slopes`, row after row. Means over a batch are the caller's:
-    /// divide the slopes.
+    /// [`Trainee::forward`] are `slopes`, row after row. For a mean over a batch, the caller
+    /// divides the slopes.
     ///
     /// # Panics
     /// If `slopes` do not fit the last batch.
@@ -333,8 +333,8 @@ impl Trainee {
         }
     }
 
-    /// Goes back through layer `k`, which reads the values in place `from`: from slopes in `above`
-    /// to gradients, and slopes in `below`.
+    /// Backward pass of layer `k`, which reads the values with index `from`: computes gradients,
+    /// and slopes in `below`, from the slopes in `above`.
     fn back(&mut self, k: usize, from: usize) {
         let (layer, batch) = (&self.layers[k], &mut self.batch);
         layer.derive(&batch.values[1 + k], &mut batch.above);
@@ -350,8 +350,8 @@ impl Trainee {
         );
     }
 
-    /// Scales the gradients so that their Euclidean length is `most` at most, and returns the
-    /// length that they had.
+    /// Scales the gradients so that their Euclidean length is at most `most`; returns their length
+    /// before that.
     pub fn clip(&mut self, most: f32) -> f32 {
         let square = |sum: f64, g: &f32| sum + f64::from(*g) * f64::from(*g);
         let length = num::single(libm::sqrt(self.gradients.iter().fold(0.0, square)));
@@ -362,11 +362,11 @@ impl Trainee {
         length
     }
 
-    /// Changes the weights by their gradients, and sets these to 0.
+    /// Updates the weights with their gradients, and sets the gradients to 0.
     ///
     /// # Errors
-    /// If a weight would not be finite: then the weights stay as they are, and the optimiser's
-    /// moments are to be thrown away.
+    /// If a weight would not be finite: the weights are then unchanged, and the optimiser's moments
+    /// must be discarded.
     ///
     /// # Panics
     /// If the optimiser's moments are of another network.
@@ -384,7 +384,7 @@ impl Trainee {
         self.repack().inspect_err(|_| self.weights = before)
     }
 
-    /// Makes the policy of the weights.
+    /// Makes the policy from the weights.
     fn repack(&mut self) -> Result<(), Error> {
         let card = Arc::clone(&self.policy.card);
         self.policy.net = Arc::new(Net::pack(&card, &self.layers())?);
@@ -393,8 +393,8 @@ impl Trainee {
 }
 
 impl Span {
-    /// Turns derivatives with respect to the layer's outputs, `slopes`, into ones with respect to
-    /// its sums.
+    /// Turns `slopes`, derivatives with respect to the layer's outputs, into derivatives with
+    /// respect to its sums.
     fn derive(&self, outputs: &[f32], slopes: &mut [f32]) {
         let wide = padded(self.outputs);
         for (y, slopes) in outputs
@@ -409,8 +409,8 @@ impl Span {
         }
     }
 
-    /// Adds the gradients of the layer's numbers, and to `below` the derivatives with respect to
-    /// what it read, `from`.
+    /// Adds the gradients of the layer's weights and biases, and adds to `below` the derivatives
+    /// with respect to its inputs, `from`.
     fn back(
         &self,
         cpu: Cpu,
@@ -427,7 +427,7 @@ impl Span {
             .enumerate()
         {
             for (o, &slope) in slopes[..self.outputs].iter().enumerate() {
-                // Most are, behind a ReLU.
+                // Most slopes are 0 behind a ReLU.
                 if slope == 0.0 {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Finds controllers without effect: their decisions stay the same while the delay is too long and
-//! does not fall. A network with saturated weights does so, and each of its decisions is a valid
-//! number.
+//! does not fall. A network with saturated weights behaves like this, and each of its decisions is
+//! a valid number.
 
 use crate::{Gauges, Knobs, Nanos};
 
@@ -22,7 +22,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Returns whether the delay has been above `bound` for `patience`, has not fallen, and no
     /// decision has become tighter. `proposed` is the tightest decision since the last call;
-    /// `in_force` what is set, where another controller is in charge.
+    /// `in_force` is that of the knobs in force, if another controller decides.
     pub(super) fn is_stuck(
         &mut self,
         gauges: &Gauges,

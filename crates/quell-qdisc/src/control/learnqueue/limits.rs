@@ -5,9 +5,9 @@ use crate::num;
 /// Limits from 1 to the largest, ascending. Row k of a table belongs to the k-th.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limits {
-    /// Every one from 1 to this.
+    /// Every limit from 1 to this.
     Every(u32),
-    /// These.
+    /// The listed limits.
     Listed(Vec<u32>),
 }
 
@@ -26,7 +26,7 @@ impl Limits {
         Limits::Listed(listed)
     }
 
-    /// How many there are.
+    /// Number of limits.
     #[allow(clippy::len_without_is_empty)] // There is always one.
     pub fn len(&self) -> usize {
         match self {
@@ -43,7 +43,7 @@ impl Limits {
         }
     }
 
-    /// The row of the largest one that is at most `limit`, which is at least 1.
+    /// The row of the largest limit that is at most `limit`, which is at least 1.
     pub fn row(&self, limit: u32) -> usize {
         match self {
             Limits::Every(max) => limit.min(*max) as usize - 1,
@@ -51,7 +51,7 @@ impl Limits {
         }
     }
 
-    /// All of them.
+    /// All limits.
     pub fn to_vec(&self) -> Vec<u32> {
         (0..self.len()).map(|row| self.at(row)).collect()
     }

@@ -1,20 +1,19 @@
-//! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default
-//! first.
+//! Both readings where LearnQueue's paper contradicts itself or is not specific, the default first.
 //!
 //! In a table's file each is a boolean, true for the second reading. [`Credit`] is an exception:
 //! true is [`Credit::Cause`].
 
 use serde::{Deserialize, Serialize};
 
-/// What a period is worth.
+/// Reward of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Reward {
-    /// What equation 11 says is missing to the target, positive after an increase and negative
-    /// after a decrease.
+    /// The distance to the target by equation 11, with a positive sign after an increase and a
+    /// negative one after a decrease.
     #[default]
     Signed,
-    /// Equations 11 to 14 as printed, the same whatever was done. The target then only weighs
+    /// Equations 11 to 14 as printed, the same for every action. The target then only weighs
     /// losses; leaving the range costs `max_delay`.
     Published,
 }
@@ -23,7 +22,7 @@ pub enum Reward {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Update {
-    /// As the text behind equation 8 has it: α weighs the whole bracket.
+    /// As in the text after equation 8: α weighs the whole bracket.
     #[default]
     Weighted,
     /// As algorithm 1, line 47 prints it, without α on the bracket. It diverges for any useful α
@@ -60,7 +59,7 @@ pub enum QueueSize {
     /// The largest limit.
     #[default]
     Largest,
-    /// The present limit. A reward without loss then grows with the limit, so that learning leads
+    /// The current limit. A reward without loss then grows with the limit, so that learning leads
     /// to the largest one.
     Present,
 }
@@ -76,7 +75,7 @@ pub enum Credit {
     Next,
 }
 
-/// What the table is computed in.
+/// Arithmetic of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Arithmetic {

@@ -8,7 +8,7 @@
 //! | `visits` | U32 `[states, 2]` | how often the pair was tried |
 //!
 //! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried
-//! and need no place.
+//! and are not stored.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -22,10 +22,10 @@ use crate::policy::file::{KEY, open};
 /// The version of the file format that this quell writes; it also reads 1, whose parameters lack
 /// `step`, `alpha_min` and `published_reward` (1, 0, true).
 pub const FORMAT: u32 = 2;
-/// What the card says that the file is.
+/// Kind of the file in its card.
 const KIND: &str = "learnqueue table";
 
-/// What a table is and where it came from: JSON under the key `quell` of the file's metadata.
+/// Description and origin of a table: JSON under the key `quell` of the file's metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
@@ -33,11 +33,12 @@ pub struct Card {
     pub format: u32,
     /// `learnqueue table`.
     pub kind: String,
-    /// What it was learned with: weights, target, limits (1 to `max_size`) and the rest.
+    /// Parameters with which it was learned: weights, target, limits (1 to `max_size`) and the
+    /// rest.
     pub params: Params,
     /// The limit in force at the end, from which the next one continues.
     pub limit: u32,
-    /// What it was learned on, and by which command.
+    /// Training data, and the command that trained it.
     pub trained_on: String,
     /// The seed of the (first) run.
     pub seed: u64,
@@ -67,7 +68,7 @@ impl Table {
         Self { card, q, visits }
     }
 
-    /// The same, with where it came from in its card.
+    /// The same table with its origin in the card.
     pub fn from(mut self, trained_on: &str, seed: u64) -> Self {
         (self.card.trained_on, self.card.seed) = (trained_on.to_owned(), seed);
         self
@@ -216,7 +217,7 @@ fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, E
     })
 }
 
-/// The numbers of a tensor, two a row, in the one type and shape that are right.
+/// The numbers of a tensor, two a row, whose type and shape are checked.
 fn pairs<T: Copy, const BYTES: usize>(
     name: &str,
     tensor: &TensorView,

@@ -54,11 +54,12 @@ const PAIR: Nanos = 700 * MS;
 
 /// Delays of a reflector. An answer that is faster than the one before it by more than `loose`
 /// counts for the smallest delay only as `loose` faster: rare fast answers, by another path, would
-/// make all others late. (One that comes more than [`PAIR`] after it counts: few answers come.)
+/// make all others late. (An answer more than [`PAIR`] after the one before counts fully, because
+/// answers are rare then.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     base: Base,
-    /// The last delay and when it came.
+    /// The last delay and its time.
     last: (Nanos, Nanos),
     /// The smallest delay so far.
     pub(super) shortest: Nanos,
@@ -147,7 +148,8 @@ impl Beginning {
     }
 }
 
-/// A delay that a source (a reflector or a remote host) showed: when, and how far above its base.
+/// A delay that a source (a reflector or a remote host) showed: its time, and its excess over the
+/// base.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     pub(super) source: u64,
@@ -179,7 +181,7 @@ pub(super) struct Delays {
     before: Evidence,
     /// Entries whose time is 0 are free.
     sources: [Source; SOURCES],
-    /// Until when [`Source::longer`] counts.
+    /// End of the time in which [`Source::longer`] counts.
     until: Nanos,
 }
 
@@ -212,7 +214,7 @@ impl Delays {
         }
     }
 
-    /// Takes the smallest delays of the window for what the path has become longer by.
+    /// Sets [`Source::longer`] to the smallest delay of the window.
     pub(super) fn accept(&mut self, now: Nanos) {
         self.until = now + 2 * BASE;
         for of in &mut self.sources {

@@ -1,15 +1,16 @@
-//! Jitter of the answers, which is no queue's delay.
+//! Jitter of the answers, which is not the delay of a queue.
 
 use super::delays::Evidence;
 use crate::{MS, Nanos};
 
 /// A peak of the delay is an answer that is later, or earlier, than both of its neighbours; its
 /// height is the smaller difference. A queue rises and falls over several answers, so few of them
-/// are peaks, however long the queue is; of independent delays two thirds are. `SHARE` of the last
-/// `KEPT` answers are lower peaks, or none: one source in three that lies has no effect.
+/// are peaks, however long the queue is; of independent delays two thirds are. The height that
+/// counts is the one below which `SHARE` of the last `KEPT` answers are (0 for an answer that is no
+/// peak), so one lying source in three has no effect.
 const KEPT: usize = 256;
 const SHARE: [usize; 2] = [3, 5];
-/// Fewer answers say nothing.
+/// Smallest number of answers for an allowance.
 const MIN_COUNT: usize = 16;
 /// Longest time between two neighbours.
 const NEAR: Nanos = 150 * MS;
@@ -60,7 +61,7 @@ impl Jitter {
         }
     }
 
-    /// What the target has to be higher by.
+    /// Time to add to the target, ns.
     pub(super) fn allowance(&self) -> Nanos {
         self.allowance
     }

@@ -2,14 +2,14 @@
 
 use crate::{Nanos, SEC};
 
-/// A delay that lasts is no queue's if the smallest of a window is at least `STEADY` of the
-/// largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
+/// A delay that lasts is not that of a queue if the smallest of a window is at least `STEADY` of
+/// the largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
 const STEADY: f64 = 0.67;
 const EXTRA: Nanos = SEC;
 
 /// Rate, flow (see [`super::Pace::flow`]) and estimates when the delay first exceeded the target;
-/// the delay in ns, rates in bit/s. What was sent is compared, not the capacity: that is unknown of
-/// a line that was never full.
+/// the delay in ns, rates in bit/s. The flow is compared, not the capacity, which is unknown for a
+/// line that was never full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Before {
     pub(super) since: Nanos,

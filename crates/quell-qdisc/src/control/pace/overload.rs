@@ -3,8 +3,8 @@
 use crate::{Nanos, SEC};
 
 /// A shaper behind the modem is overloaded when it has dropped `OVERLOAD` of the arriving bytes in
-/// each of `LOSSY` seconds and the delay stayed above the target. It then lets all pass for
-/// `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
+/// each of `LOSSY` seconds and the delay stayed above the target. It then lets all arrivals pass
+/// for `FIRST_HOLD`, twice as long each time, at most `LAST_HOLD`.
 const OVERLOAD: f64 = 0.15;
 const LOSSY: u32 = 8;
 const FIRST_HOLD: Nanos = 20 * SEC;
@@ -36,8 +36,8 @@ impl Overload {
 
     /// Updates the counts at a tick; `calm`: the delay is within the target.
     pub(super) fn count(&mut self, now: Nanos, arrived: u64, dropped: u64, calm: bool) {
-        // If the modem's queue empties, what is dropped makes the senders slow down: many TCP
-        // connections with small windows lose as much all the time.
+        // If the modem's queue empties, the drops make the senders slow down: many TCP connections
+        // with small windows have such losses all the time.
         let holds = self.holds(now);
         let calm = calm && !holds;
         if !calm && now < self.since + SEC {

@@ -1,8 +1,8 @@
-//! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double, of
-//! several steps, with replay and a target network that follows (Mnih et al. 2015; van Hasselt et
-//! al. 2016; Lillicrap et al. 2016 for the target).
+//! A DQN for `rlaqm`'s networks of probabilities, with the same bits on every machine: double,
+//! multi-step, with replay and a target network that follows slowly (Mnih et al. 2015; van Hasselt
+//! et al. 2016; Lillicrap et al. 2016 for the target).
 //!
-//! It learns from what the network read at each decision, and what was chosen.
+//! It learns from the network's inputs and the action of each decision.
 
 use super::argmax;
 use crate::policy::{Activation, Adam, Affine, Card, Error, Init, Optimizer, Policy, Trainee};
@@ -21,14 +21,14 @@ pub struct PeriodReward {
 }
 
 impl PeriodReward {
-    /// The paper's.
+    /// The paper's reward.
     pub const PAPER: Self = Self {
         weight: 1.0,
         square: true,
         scale_ms: 5.0,
     };
 
-    /// Of a period with this utilisation, at whose end the delay is this.
+    /// The reward of a period with this utilisation and this delay at its end.
     pub fn of(&self, delay_ms: f64, utilisation: f64) -> f64 {
         let used = if self.square {
             utilisation * utilisation
@@ -39,17 +39,17 @@ impl PeriodReward {
     }
 }
 
-/// A reward of what a network read.
+/// A reward computed from a network's inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pay {
     reward: PeriodReward,
-    /// Where delay and utilisation are among the inputs, and whether the delay is its logarithm.
+    /// Indices of delay and utilisation among the inputs, and whether the delay is its logarithm.
     delay: (usize, bool),
     utilisation: usize,
 }
 
 impl Pay {
-    /// For this network.
+    /// The reward for this network.
     ///
     /// # Errors
     /// If it does not read delay and utilisation.
@@ -69,7 +69,7 @@ impl Pay {
         })
     }
 
-    /// The reward of the period before a decision at which this was read.
+    /// The reward of the period before a decision with these inputs.
     pub fn of(&self, row: &[f32]) -> f64 {
         let (at, logarithm) = self.delay;
         let delay = f64::from(row[at]);
@@ -78,7 +78,7 @@ impl Pay {
     }
 }
 
-/// How it learns.
+/// Settings of the training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The reward.
@@ -87,17 +87,17 @@ pub struct Settings {
     pub gamma: f64,
     /// Decisions whose rewards are added before the target network values the rest.
     pub horizon: usize,
-    /// Transitions of a fit.
+    /// Transitions of a batch.
     pub batch: usize,
     /// Transitions kept.
     pub replay: usize,
-    /// How far the target network follows with each fit, 0..1.
+    /// Share by which the target network follows with each batch, 0..1.
     pub follow: f32,
-    /// How far the baseline of rewards follows with each fit, 0..1; 0: there is none.
+    /// Share by which the baseline of rewards follows with each batch, 0..1; 0: there is none.
     pub centring: f64,
 }
 
-/// The network in training, and what it learns from. Plain data: a clone continues alike.
+/// The network in training, and what it learns from. Plain data: a clone continues identically.
 #[derive(Clone, Debug)]
 pub struct Dqn {
     settings: Settings,
@@ -105,11 +105,11 @@ pub struct Dqn {
     online: Trainee,
     target: Trainee,
     adam: Adam,
-    /// The mean of the weights at each [`Dqn::average`], and of how many.
+    /// The mean of the weights at each [`Dqn::average`], and the number of these calls.
     mean: Vec<f32>,
     averaged: u32,
-    /// Transitions: what was read, what was read `horizon` decisions later, the action, and the
-    /// rewards in between.
+    /// Transitions: the inputs, the inputs `horizon` decisions later, the action, and the rewards
+    /// in between.
     rows: Vec<f32>,
     pay: Pay,
     /// Subtracted from the reward of each decision, so that a link whose rewards are higher or
@@ -118,7 +118,7 @@ pub struct Dqn {
     baseline: f64,
 }
 
-/// Random first layers of a network with this card and these widths of its hidden layers.
+/// Random initial layers of a network with this card and these widths of its hidden layers.
 pub fn random_layers(card: &Card, hidden: &[usize], seed: u64) -> Vec<Affine> {
     let mut rng = Rng::new(seed, "first weights");
     let mut width = card.inputs.len();
@@ -138,7 +138,8 @@ impl Dqn {
     /// Continues from a network's weights.
     ///
     /// # Errors
-    /// If it is not one of values, linear and of one head, or does not read delay and utilisation.
+    /// If it does not have one linear head with a value per action, or does not read delay and
+    /// utilisation.
     pub fn new(policy: &Policy, settings: Settings, seed: u64) -> Result<Self, Error> {
         let pay = Pay::new(policy, settings.pay)?;
         let card = policy.card();
@@ -163,7 +164,7 @@ impl Dqn {
         })
     }
 
-    /// Numbers that the network reads.
+    /// Number of the network's inputs.
     pub fn width(&self) -> usize {
         self.online.policy().inputs()
     }
@@ -173,7 +174,7 @@ impl Dqn {
         2 * self.width() + 2
     }
 
-    /// Keeps an episode; gives its mean reward per decision.
+    /// Keeps an episode; returns its mean reward per decision.
     ///
     /// # Panics
     /// If there are not as many rows of inputs as actions.
@@ -198,11 +199,11 @@ impl Dqn {
         gains.iter().sum::<f64>() / steps.max(1) as f64
     }
 
-    /// Fits `count` batches, drawn at random from a stream named `stream`; gives the mean of
+    /// Fits `count` batches, drawn at random from a stream named `stream`; returns the mean of
     /// Huber's loss.
     ///
     /// # Errors
-    /// If a weight would not be finite: the weights are those of the batch before then, and its
+    /// If a weight would not be finite: the weights are then those of the batch before, and the
     /// optimiser starts again.
     pub fn fit(&mut self, count: usize, rate: f32, stream: u64) -> Result<f64, Error> {
         let (n, width, batch) = (self.width(), self.row(), self.settings.batch);
@@ -235,7 +236,7 @@ impl Dqn {
                 taken.push((num::whole_usize(row[2 * n].into()), row[2 * n + 1]));
             }
             let baseline = num::single(self.baseline * discounted);
-            // The network chooses the action after, the target network says what it is worth.
+            // The network chooses the next action, the target network gives its value.
             self.target
                 .policy()
                 .forward_batch(&after, &mut scratch, &mut values);
@@ -295,7 +296,7 @@ impl Dqn {
         self.target.policy()
     }
 
-    /// Takes the weights as they are into their mean.
+    /// Adds the current weights to their mean.
     pub fn average(&mut self) {
         self.averaged += 1;
         let share = 1.0 / self.averaged as f32;
@@ -304,7 +305,7 @@ impl Dqn {
         }
     }
 
-    /// The layers as [`Policy::save`] takes them: as they are, or the mean.
+    /// The layers as [`Policy::save`] takes them: the current ones, or their mean.
     ///
     /// # Errors
     /// If a mean is not finite.
@@ -316,7 +317,7 @@ impl Dqn {
         Ok(network.layers())
     }
 
-    /// All that the next fit depends on, beside settings and seed.
+    /// The state on which the next fit depends, besides settings, seed and the baseline of rewards.
     pub fn state(&self) -> State {
         State {
             online: self.online.weights().to_vec(),
@@ -362,7 +363,7 @@ impl Dqn {
     }
 }
 
-/// What [`Dqn::state`] gives.
+/// State from [`Dqn::state`].
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // The fields of [`Dqn`].
 pub struct State {

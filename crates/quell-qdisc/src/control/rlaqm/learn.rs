@@ -63,7 +63,7 @@ pub struct Progress {
     pub reset: u32,
 }
 
-/// The controller.
+/// An [`RlAqm`] that continues to learn.
 #[derive(Clone, Debug)]
 pub struct Learning {
     acting: RlAqm,
@@ -270,7 +270,8 @@ impl Control for Learning {
     }
 }
 
-/// The DQN and the decisions that it has not yet learned from. Plain data: a clone continues alike.
+/// The DQN and the decisions that it has not yet learned from. Plain data: a clone continues
+/// identically.
 #[derive(Clone, Debug)]
 pub struct Learner {
     dqn: Dqn,
