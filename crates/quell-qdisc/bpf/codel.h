@@ -2,7 +2,7 @@
  * CoDel's law, one packet at a time: the same integers and the same decisions as `src/disciplines/codel.rs`.
  *
  * RFC 8289 as in Linux (include/net/codel_impl.h). A dequeue is a bounded loop around codel_judge(), so that a BPF program
- * can run it: the loop pops a packet, asks, and drops it or sends it. Nothing here needs the kernel.
+ * can run it: the loop pops a packet, judges it, and drops or sends it. Nothing here needs the kernel.
  *
  *     phase = CODEL_FIRST
  *     repeat:
@@ -21,7 +21,7 @@
 struct codel_params {
     u64 target;
     u64 interval;
-    u32 mtu; /* with no more than this many bytes behind a packet the law rests */
+    u32 mtu; /* the law does not act while at most this many bytes are queued behind a packet */
 };
 
 /* One per queue, all zeros at first; the fields are those of `codel::State`. */
@@ -35,7 +35,7 @@ struct codel_state {
     u16 dropping;
 };
 
-/* Where a dequeue stands: at its first packet, behind the drop that opened an episode, or within one. */
+/* Phase of a dequeue: at its first packet, after the drop that began an episode, or within one. */
 enum codel_phase { CODEL_FIRST, CODEL_OPENED, CODEL_WITHIN };
 
 enum codel_verdict { CODEL_SEND, CODEL_MARK, CODEL_DROP };
@@ -55,7 +55,7 @@ static always_inline u64 codel_control_law(const struct codel_state *state, u64 
     return t + (interval * state->rec_inv_sqrt >> 16);
 }
 
-/* RFC 8289, section 5.5: has the delay been above target for a whole interval? */
+/* RFC 8289, section 5.5: 1 if the delay has been above target for a whole interval. */
 static always_inline int codel_over(struct codel_state *state, const struct codel_params *params, u64 enqueued, u64 behind, u64 now)
 {
     state->ldelay = now - enqueued;
@@ -70,7 +70,7 @@ static always_inline int codel_over(struct codel_state *state, const struct code
     return now > state->first_above_time;
 }
 
-/* Opens an episode, at the pace of the last one if that ended within 16 intervals. */
+/* Begins an episode, at the drop rate of the last one if that was within 16 intervals. */
 static always_inline void codel_begin(struct codel_state *state, const struct codel_params *params, u64 now)
 {
     u32 delta = state->count - state->lastcount;
@@ -104,7 +104,7 @@ static always_inline enum codel_verdict codel_judge(struct codel_state *state, c
         *phase = CODEL_OPENED;
         return markable ? CODEL_MARK : CODEL_DROP;
     }
-    /* Each drop is due an interval's share after the one before, not after now. */
+    /* Each drop is due interval / sqrt(count) after the due time of the previous one, not after now. */
     if (*phase == CODEL_WITHIN)
         state->drop_next = codel_control_law(state, state->drop_next, params->interval);
     if (now < state->drop_next)

@@ -5,7 +5,7 @@
 #include "codels.h"
 
 struct queue {
-    struct flows flows; /* all packets lie in flow 0 */
+    struct flows flows; /* all packets are in flow 0 */
     struct codels codels;
     u32 limit;
 };

@@ -7,16 +7,16 @@
 #include "page.h"
 
 enum {
-    DROP_BATCH = 64, /* packets that a full queue drops at once, at most */
+    DROP_BATCH = 64, /* most packets that a full queue drops at once */
     MEMORY_LIMIT = 32 << 20,
-    /* One dequeue gives no more turns: enough for a quantum's share of the largest packet in each flow. */
+    /* Most turns of one dequeue: enough for each flow to repay its largest packet in quanta. */
     TURNS_MOST = 1 << 20,
 };
 
 struct codels {
     struct codel_params params;
     u32 ecn;
-    u32 rests; /* a controller outside is in charge */
+    u32 rests; /* the laws are off, because an outside controller decides */
     u64 marks;
     struct codel_state laws[FLOWS];
 };
@@ -26,7 +26,7 @@ static always_inline struct codel_state *law_of(struct codels *c, s32 flow)
     return &c->laws[masked((u32)flow, FLOWS - 1)];
 }
 
-/* What the laws remember is of another time. */
+/* Clears the laws' state. */
 global int codels_forget(struct codels *c nonnull)
 {
     u32 i;
@@ -48,7 +48,7 @@ static always_inline void codels_init(struct codels *c)
     c->marks = 0;
 }
 
-/* Takes the knobs. */
+/* Applies the knobs. */
 static always_inline void codels_set(struct codels *c, struct flows *q, const struct quell_knobs *knobs, u64 now)
 {
     c->params.target = knobs->target ? knobs->target : 5 * MS;

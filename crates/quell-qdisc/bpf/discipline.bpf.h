@@ -1,17 +1,17 @@
 /*
- * A queue discipline around a `struct queue`: the kernel's side of what fifo.h, codel.h and the others decide.
+ * A queue discipline around a `struct queue`: the kernel's side of the disciplines in fifo.h, codel.h and the others.
  *
- * Before it an includer defines `struct queue`, queue_init(), queue_set(), queue_enqueue() (gives the packet's index; NONE where a
- * limit, another negative number where the law refuses it), queue_dequeue() (its index, or NONE) and queue_gauges();
- * behind it DISCIPLINE(name). Buffers lie in the map `buffers`, under the index that flows.h gave their packets. The kernel holds
- * the queue's lock around enqueue and dequeue, so nothing there locks.
+ * An includer first defines `struct queue`, queue_init(), queue_set(), queue_enqueue() (returns the packet's index; NONE at a
+ * limit, another negative number if the law refuses it), queue_dequeue() (its index, or NONE) and queue_gauges();
+ * after this file it uses DISCIPLINE(name). Buffers are in the map `buffers`, by the index of their packets in flows.h. The kernel holds
+ * the queue's lock around enqueue and dequeue, so these do not lock.
  */
 #include "kernel.h"
 #include "page.h"
 
 struct slot {
     u64 owner; /* the kernel's queue; 0: the slot is free */
-    u64 next;  /* the shaper sends nothing before */
+    u64 next;  /* earliest time at which the shaper sends the next packet */
 };
 
 struct buffer {
@@ -83,7 +83,7 @@ static always_inline void note_backlog(const struct queue *q, struct quell_gauge
     gauges->updated = now;
 }
 
-/* A packet left: its sojourn, and an estimate of the 95th percentile, which rises 19 times as fast as it falls. */
+/* Notes a packet's sojourn, and updates an estimate of the 95th percentile, which rises 19 times as fast as it falls. */
 static always_inline void note_sojourn(struct quell_gauges *gauges, u64 sojourn)
 {
     u64 p95 = gauges->sojourn_p95, step = (p95 >> 10) + 100;
@@ -92,7 +92,7 @@ static always_inline void note_sojourn(struct quell_gauges *gauges, u64 sojourn)
     gauges->sojourn_p95 = sojourn > p95 ? p95 + 19 * step : p95 > step ? p95 - step : 0;
 }
 
-/* Counts a packet that was given up after it had been queued. */
+/* Counts a packet that was dropped after it had been queued. */
 static always_inline void note_drop(struct Qdisc *sch, struct queue *q, struct quell_gauges *gauges, s32 at)
 {
     struct packet *p = packet_at(&q->flows, at);
@@ -130,7 +130,7 @@ int quell_enqueue(u64 *ctx)
         goto refuse;
     }
     queue_set(q, &shared->knobs, now);
-    /* Without marks no law asks for it. */
+    /* The ECN field is read only if packets may be marked. */
     if (shared->knobs.flags & QUELL_MARKS)
         ecn = ecn_of(skb);
     at = queue_enqueue(q, bpf_skb_get_hash(skb), bytes, ecn, now);
@@ -315,7 +315,7 @@ void quell_destroy(u64 *ctx)
     shared->gauges.version = 0;
 }
 
-/* At tcx (clsact) egress, which sees a packet before it is queued: pays the marks that the laws of the device's queues owe its flow. */
+/* At tcx (clsact) egress, before a packet is queued: makes the mark that a law of the device's queues still owes its flow. */
 SEC("tcx/egress")
 int mark(struct __sk_buff *skb)
 {

@@ -1,4 +1,4 @@
-/* `quell_fifo`: a FIFO with a limit; the frame alone, and a knob for a controller outside. */
+/* `quell_fifo`: a FIFO with a limit, whose knobs an outside controller can set. */
 #include "fifo.h"
 
 #include "discipline.bpf.h"

@@ -1,4 +1,4 @@
-/* A FIFO with a limit: what the frame does without a law. */
+/* A FIFO with a limit, without a law. */
 #ifndef QUELL_FIFO_H
 #define QUELL_FIFO_H
 

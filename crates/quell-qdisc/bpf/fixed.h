@@ -1,7 +1,7 @@
 /*
  * Natural logarithm and exponential in integers, and arithmetic in 128 bits: the same bits as `src/disciplines/hush/fixed.rs`.
  *
- * The kernel's instructions multiply and divide 64 bits, without a sign.
+ * BPF instructions multiply and divide unsigned 64-bit numbers.
  */
 #ifndef QUELL_FIXED_H
 #define QUELL_FIXED_H
@@ -91,7 +91,7 @@ global u64 mul_div(u64 a, u64 b, u64 c)
     return quotient;
 }
 
-/* Between two entries of a table: `part` of 2^26. */
+/* Interpolates between two entries of a table, at `part` of 2^26. */
 static always_inline u64 between(const u32 *table, u64 i, u64 part)
 {
     u64 low = table[masked(i, 63)], high = table[masked(i, 63) + 1];
@@ -99,7 +99,7 @@ static always_inline u64 between(const u32 *table, u64 i, u64 part)
     return low + ((high - low) * part >> 26);
 }
 
-/* ln x with Q bits behind the point; that of 1 for 0. */
+/* ln x with Q fractional bits; 0 for x = 0. */
 global s64 ln(u64 x)
 {
     u32 whole;
@@ -108,13 +108,13 @@ global s64 ln(u64 x)
     if (!x)
         x = 1;
     whole = 63 - __builtin_clzll(x);
-    /* The bits behind the leading one, 32 of them. */
+    /* The 32 bits after the leading one. */
     rest = x << (63 - whole) << 1 >> 32;
     log2 = ((u64)whole << 30) + between(LOGS, rest >> 26, rest & ((1 << 26) - 1));
     return mul_shift(log2, LN2, 62 - Q);
 }
 
-/* e^x rounded down, with so many bits behind the point, for x with Q bits; at most 2^62. */
+/* e^x rounded down, with `bits` fractional bits, for x with Q; at most 2^62. */
 global u64 power(s64 x, s64 bits)
 {
     /* Beyond these the result does not change. */
@@ -137,7 +137,7 @@ global u64 scaled(u64 x, s64 y)
     return w.high >> 30 ? MOST_Q : min64(w.high << 32 | w.low >> 32, MOST_Q);
 }
 
-/* A decay over `span` of a time constant: 1 - e^(-span / constant), with 30 bits behind the point. */
+/* Weight of a new value that covers `span` in an exponential average: 1 - e^(-span / constant), with 30 fractional bits. */
 global s64 decay(u64 span, u64 constant)
 {
     u64 ratio = 32 << Q;
@@ -149,7 +149,7 @@ global s64 decay(u64 span, u64 constant)
     return (1LL << 30) - (s64)min64(power(-(s64)ratio, 30), 1 << 30);
 }
 
-/* `mean`, moved towards `x` by a share that decay() gave. */
+/* `mean`, moved towards `x` by a weight from decay(). */
 global s64 approached(s64 mean, s64 x, s64 share)
 {
     struct wide w;
@@ -157,7 +157,7 @@ global s64 approached(s64 mean, s64 x, s64 share)
     if (x >= mean)
         return mean + mul_shift(x - mean, share, 30);
     w = product(mean - x, share);
-    /* Downwards too. */
+    /* Round down here, too. */
     w.low += (1 << 30) - 1;
     if (w.low < (1 << 30) - 1)
         w.high++;

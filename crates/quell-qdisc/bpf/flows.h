@@ -1,9 +1,9 @@
 /*
  * Packets in FIFOs, one for each flow, and the lists of a deficit round robin: the same order as `src/parts/flows.rs`.
  *
- * A packet is an index into `packets`; its owner keeps what belongs to it (in the kernel: the buffer) under the same index. What a
- * discipline gives up goes to a list, which its owner empties with flows_dropped() after each call. Memory that is all zeros is not a
- * queue yet: flows_init().
+ * A packet is an index into `packets`; its owner keeps the data that belongs to it (in the kernel: the buffer) under the same index. A
+ * discipline puts dropped packets on a list, which the owner empties with flows_dropped() after each call. Zeroed memory is not yet a
+ * queue: call flows_init().
  *
  * Sources: RFC 8290, sections 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`.
  */
@@ -14,10 +14,10 @@
 
 enum {
     FLOWS = 1024,         /* buckets; a power of 2 */
-    PACKETS = 16384,      /* packets at most; a power of 2 */
-    LIMIT_MOST = 16000,   /* no limit is higher: an arrival that causes drops needs a place until these are done */
+    PACKETS = 16384,      /* maximum number of packets; a power of 2 */
+    LIMIT_MOST = 16000,   /* largest limit: an arrival that causes drops needs a place until these are done */
     NONE = -1,
-    AGAIN = -2,           /* of flows_turn() */
+    AGAIN = -2,           /* result of flows_turn(): call it again */
     PACKET_MEMORY = 790,  /* as `PACKET_MEMORY` of quell */
     MTU = 1514,
     QUANTUM = MTU,
@@ -48,7 +48,7 @@ struct flow {
     s32 next, prev;
     s32 deficit;
     u32 turn;
-    s32 owed; /* marks that its next arrivals get */
+    s32 owed; /* marks still to be made on its next arrivals */
 };
 
 struct flows {
@@ -56,7 +56,7 @@ struct flows {
     u32 packets_queued;
     u32 count;     /* flows ever used */
     u64 bytes;
-    s32 free;      /* packets that were used and are not */
+    s32 free;      /* first of the packets that are free after use */
     u32 used;      /* packets ever used */
     s32 dropped_first, dropped_last;
     s32 firsts[4]; /* of each list, by enum turn */
@@ -85,7 +85,7 @@ static always_inline u64 flows_memory(const struct flows *q)
     return q->bytes + (u64)q->packets_queued * PACKET_MEMORY;
 }
 
-/* `flow`: where a hash without a flow belongs. NONE: flow_of() makes one; 0: all packets lie in flow 0. */
+/* `flow`: the flow of every bucket at first. NONE: flow_of() makes one at first use; 0: all packets are in flow 0. */
 global int flows_init(struct flows *q nonnull, s32 flow)
 {
     u32 i;
@@ -174,7 +174,7 @@ static always_inline void flows_release(struct flows *q, s32 at)
     q->free = at;
 }
 
-/* Gives up a packet that was popped. */
+/* Puts a packet that was popped on the list of dropped ones. */
 static always_inline void flows_drop(struct flows *q, s32 at, enum cause cause)
 {
     struct packet *p = packet_at(q, at);
@@ -206,7 +206,7 @@ static always_inline int flows_mark(struct flows *q, s32 at)
     return 1;
 }
 
-/* Is an arrival of this hash to be marked? In the kernel this runs without the queue's lock. */
+/* 1 if an arrival of this hash is to be marked; counts that mark as made. In the kernel this runs without the queue's lock. */
 static always_inline int flows_pay(struct flows *q, u32 hash)
 {
     s32 flow = q->buckets[masked((u64)hash * FLOWS >> 32, FLOWS - 1)];
@@ -217,7 +217,7 @@ static always_inline int flows_pay(struct flows *q, u32 hash)
     return 1;
 }
 
-/* The next packet that was given up and that the owner must free and flows_release(); NONE behind the last. */
+/* The next dropped packet, which the owner must free and flows_release(); NONE after the last. */
 static always_inline s32 flows_dropped(struct flows *q)
 {
     s32 at = q->dropped_first;
@@ -261,7 +261,7 @@ global int flows_move(struct flows *q nonnull, s32 flow, u32 turn)
     return 0;
 }
 
-/* A packet came: a flow that waits in no list becomes a new one, with a quantum to spend. */
+/* Activates a flow at a packet's arrival: a flow in no list becomes a new one, with a credit of one quantum. */
 static always_inline void flows_activate(struct flows *q, s32 flow)
 {
     struct flow *f = flow_at(q, flow);
@@ -285,7 +285,7 @@ static always_inline s32 flows_turn(struct flows *q)
     return AGAIN;
 }
 
-/* A packet leaves: its flow has less credit. */
+/* Subtracts a departing packet from its flow's credit. */
 static always_inline void flows_charge(struct flows *q, s32 at)
 {
     struct packet *p = packet_at(q, at);
@@ -293,7 +293,7 @@ static always_inline void flows_charge(struct flows *q, s32 at)
     flow_at(q, p->flow)->deficit -= p->bytes;
 }
 
-/* The flow whose turn it is turned out empty: a new one passes through the old ones first, an old one leaves. */
+/* Handles a flow that is empty at its turn: a new flow first moves to the old ones, if there are any; an old flow leaves the lists. */
 static always_inline void flows_found_empty(struct flows *q, s32 flow)
 {
     int pass = flow_at(q, flow)->turn == TURN_NEW && q->firsts[TURN_OLD] != NONE;

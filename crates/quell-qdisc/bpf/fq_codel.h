@@ -46,7 +46,7 @@ global int fattest(struct flows *q nonnull)
     return fat;
 }
 
-/* Drops from the head of the fattest flow, up to half of its bytes or a batch; the flow's CoDel counts them (RFC 8290, section 4.1). */
+/* Drops from the head of the flow with the most bytes, half of them or a batch; its CoDel counts the drops (RFC 8290, section 4.1). */
 global int drop_batch(struct queue *q nonnull)
 {
     s32 fat = fattest(&q->flows);

@@ -1,7 +1,7 @@
 /*
- * `hush`: flow queues served by deadline under one law, whose settings a trained policy takes from what it sees of the link; the
+ * `hush`: flow queues served by deadline under one law, whose settings a trained policy computes from measurements of the link; the
  * decisions of `src/disciplines/hush/` (docs/explanation/hush.md), bit for bit, with the shipped numbers, 1,024 buckets and flows in the default
- * order, as long as no more than PACKETS are queued.
+ * order, while at most PACKETS are queued.
  */
 #ifndef QUELL_HUSH_H
 #define QUELL_HUSH_H
@@ -20,22 +20,22 @@
 
 struct queue {
     struct flows flows;
-    struct codels codels; /* what serves while the policy cannot be trusted */
+    struct codels codels; /* the stand-in while the policy is not trusted */
     struct link link;
     struct law law;
     struct policy policy;
     struct settings settings;
     struct guard guard;
     struct reading reading;
-    u64 due; /* when the gauges or the policy are */
+    u64 due; /* time at which the gauges or the policy are due next */
     u64 marks;
     s64 scale, lead; /* `kappa` and `lead` targets */
-    u32 service, steady; /* how much of a flow's bytes served counts as if it were queued, Q bits */
-    u32 by_deadline; /* or the flows are in the lists of a deficit round robin */
+    u32 service, steady; /* shares of a flow's service that count as if they were queued, Q fractional bits */
+    u32 by_deadline; /* otherwise the flows are in the lists of a deficit round robin */
     u32 limit;
     u32 ecn;
-    struct tournament deadlines; /* of the flows' heads, in units of 2^10 ns, above the flow's number */
-    struct tournament bounds;    /* no flow's score is higher */
+    struct tournament deadlines; /* of the flows' heads, in units of 2^10 ns; the flow's number is in the low bits */
+    struct tournament bounds;    /* upper bounds of the flows' scores */
 };
 
 static always_inline void queue_init(struct queue *q, u64 now)
@@ -64,7 +64,7 @@ static always_inline void queue_set(struct queue *q, const struct quell_knobs *k
     q->codels.ecn &= !q->flows.mark_next;
 }
 
-/* What decides which flow pays: bytes queued, and shares of those served lately and over many round trips; 0 without a packet. */
+/* Score for the choice of the victim: bytes queued plus shares of recent and of steady service; 0 without a packet. */
 static always_inline u32 score_of(struct queue *q, s32 flow)
 {
     u32 queued = flow_at(&q->flows, flow)->bytes;
@@ -83,7 +83,7 @@ static always_inline u64 score_key(s32 flow, u32 score)
 }
 
 /* The flow with the highest score, of those that have a packet. A score rises when a packet arrives or the shares grow, and its bound
- * with it; so the search brings bounds down until the highest is true (`src/disciplines/hush/scores.rs`). */
+ * with it; so the search lowers bounds until the highest is exact (`src/disciplines/hush/scores.rs`). */
 global int victim(struct queue *q nonnull)
 {
     s32 flow = 0;
@@ -101,7 +101,7 @@ global int victim(struct queue *q nonnull)
     return flow;
 }
 
-/* Follows the target with the shares of service. When they grow, no bound is sure. */
+/* Sets the shares of service for the target. When they grow, all bounds are updated. */
 global int follow_shares(struct queue *q nonnull)
 {
     u64 target = power(ln(max64(q->settings.target, 1)) / SHARE_STEP * SHARE_STEP, 0);
@@ -121,7 +121,7 @@ global int follow_shares(struct queue *q nonnull)
     return 0;
 }
 
-/* Gives a flow its place in the order, by the packet at its head; `alone`: that found nothing of its flow queued. */
+/* Sets a flow's deadline from the packet at its head; `alone`: nothing of the flow was queued when that packet arrived. */
 global int place(struct queue *q nonnull, s32 flow, u32 alone)
 {
     struct flow *f = flow_at(&q->flows, flow);
@@ -141,7 +141,7 @@ global int place(struct queue *q nonnull, s32 flow, u32 alone)
     return tournament_set(&q->deadlines, flow, key);
 }
 
-/* Brings the flows from the order by deadline into the lists of a deficit round robin, or back. */
+/* Moves the flows from the order by deadline to the lists of a deficit round robin, or back. */
 global int change_order(struct queue *q nonnull, u32 by_deadline)
 {
     u32 i;
@@ -166,7 +166,7 @@ global int change_order(struct queue *q nonnull, u32 by_deadline)
     return 0;
 }
 
-/* Drops the packet at the head of a flow; its bytes. */
+/* Drops the packet at the head of a flow; returns its bytes. */
 global int drop_from(struct queue *q nonnull, s32 flow, enum cause cause)
 {
     s32 at = flows_pop(&q->flows, flow);
@@ -177,7 +177,7 @@ global int drop_from(struct queue *q nonnull, s32 flow, enum cause cause)
     return packet_at(&q->flows, at)->bytes;
 }
 
-/* Drops from the flow that pays, up to half of its bytes or a batch, so that one search for it pays for many drops. */
+/* Drops from the victim, just over half of its bytes or a batch, so that one search serves many drops. */
 global int drop_batch(struct queue *q nonnull)
 {
     u32 i, k;
@@ -222,7 +222,7 @@ static always_inline s32 queue_enqueue(struct queue *q, u32 hash, u32 bytes, u32
     return at;
 }
 
-/* How long the packet has waited whose turn it is. */
+/* Time that the next packet to leave has waited. */
 static always_inline u64 head_age(struct queue *q, u64 now)
 {
     s32 first = q->flows.firsts[TURN_NEW] != NONE ? q->flows.firsts[TURN_NEW] : q->flows.firsts[TURN_OLD];
@@ -232,7 +232,7 @@ static always_inline u64 head_age(struct queue *q, u64 now)
     return f->packets ? less(now, packet_at(&q->flows, f->head)->enqueued) : 0;
 }
 
-/* Brings the gauges up to date and lets the policy set the law, whichever is due; the guard looks at the policy's turn. */
+/* Updates the gauges if they are due, and lets the policy set the law if it is due; the guard checks the policy's decision. */
 global int learn(struct queue *q nonnull, u64 now)
 {
     struct link *link = &q->link;
@@ -249,7 +249,7 @@ global int learn(struct queue *q nonnull, u64 now)
         q->lead = (s64)HUSH_LEAD * (s64)min64(q->settings.target, SECOND) >> Q;
         follow_shares(q);
         q->reading = (struct reading){ link->rate, link->round_trip, head_age(q, now), q->flows.bytes, link->sent };
-        /* Back in charge: what the law remembers is of the time before. */
+        /* The policy is trusted again: the law's state is from before it was suspended. */
         if (guard_turn(&q->guard, now, &q->reading))
             law_init(&q->law);
     }
@@ -258,14 +258,14 @@ global int learn(struct queue *q nonnull, u64 now)
     return 0;
 }
 
-/* Drops a flow's head because the law asks for it. */
+/* Drops a flow's head by the law's decision. */
 static always_inline void give_up(struct queue *q, s32 flow)
 {
     drop_from(q, flow, EARLY);
     place(q, flow, 0);
 }
 
-/* Marks a flow's head, if it can be marked and the flow would slow down for it; else drops it. */
+/* Marks a flow's head if it is ECN-capable and the flow's window is at least HUSH_WINDOW packets; otherwise drops it. */
 global int act(struct queue *q nonnull, s32 flow)
 {
     struct flow *f = flow_at(&q->flows, flow);
@@ -280,7 +280,7 @@ global int act(struct queue *q nonnull, s32 flow)
     return 0;
 }
 
-/* What the law asks for now. The last packet leaves in any case, however large it is. */
+/* Applies the law. The last packet is neither marked nor dropped, whatever its size. */
 global int obey(struct queue *q nonnull, u64 now)
 {
     u32 i;
@@ -302,8 +302,8 @@ global int obey(struct queue *q nonnull, u64 now)
     return 0;
 }
 
-/* Marks the head of a flow if it is scalable and waited for longer than the step, which its own flow's share of the backlog must
- * account for; not if it is all there is. */
+/* Marks the head of a flow if it is ECT(1), waited for longer than the step, and its flow's share of the backlog accounts for that;
+ * not if at most MTU bytes are queued besides it. */
 static always_inline void step(struct queue *q, s32 flow, u64 now)
 {
     struct flow *f = flow_at(&q->flows, flow);

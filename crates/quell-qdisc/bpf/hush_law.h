@@ -1,11 +1,11 @@
-/* hush's law: CoDel's shape on the time that the whole backlog takes to drain, as `src/disciplines/hush/law.rs`. */
+/* hush's law: shaped like CoDel's, but on the drain time of the whole backlog, as `src/disciplines/hush/law.rs`. */
 #ifndef QUELL_HUSH_LAW_H
 #define QUELL_HUSH_LAW_H
 
 #include "fixed.h"
 #include "flows.h"
 
-/* What the policy sets: times, and the power with which the actions' distances fall. */
+/* Settings that the policy computes: times, and the power of their count with which the intervals between actions fall. */
 struct settings {
     u64 target, wait, hold, cap, step;
     s64 power;
@@ -13,18 +13,18 @@ struct settings {
 
 enum verdict { PASS, ACT, DROP };
 
-/* Beyond this many actions in a row their distance stays. */
+/* Beyond this many consecutive actions their spacing no longer changes. */
 #define COUNT_MOST (1ULL << 20)
 
 struct law {
     u64 target_bytes, cap_bytes;
-    u64 ripe; /* when the backlog may have been above target for long enough; 0 while it is below */
+    u64 ripe; /* time at which the backlog will have been above target for the wait; 0 while it is below */
     u64 next;
     u64 count;
     u64 ended;
-    u64 trough, peak; /* bytes, since the policy's last turn */
+    u64 trough, peak; /* bytes, since the policy's last decision */
     u32 acting;
-    u32 actions; /* since the policy's last turn */
+    u32 actions; /* since the policy's last decision */
 };
 
 /* Without settings it never acts. */
@@ -69,7 +69,7 @@ static always_inline enum verdict law_above(struct law *law, u64 now, u64 bytes,
     return ACT;
 }
 
-/* Looks at the bytes queued before a packet leaves. */
+/* Judges the bytes queued before a packet leaves. */
 static always_inline enum verdict law_judge(struct law *law, u64 now, u64 bytes, const struct settings *s)
 {
     law->trough = min64(law->trough, bytes);

@@ -1,4 +1,4 @@
-/* What hush learns of its link and its flows, as `src/disciplines/hush/link.rs`. */
+/* hush's gauges of its link and its flows, as `src/disciplines/hush/link.rs`. */
 #ifndef QUELL_HUSH_LINK_H
 #define QUELL_HUSH_LINK_H
 
@@ -6,43 +6,43 @@
 #include "flows.h"
 
 #define PERIOD (50 * MS)
-#define MEMORY (6 * PERIOD) /* a flow's bytes served count so long */
-#define PRIOR (50 * MS)     /* the round trip before any is known */
-#define SILENCE SECOND      /* a flow that was silent for longer may be a new connection */
+#define MEMORY (6 * PERIOD) /* memory of a flow's recent service */
+#define PRIOR (50 * MS)     /* the round trip before the first measurement */
+#define SILENCE SECOND      /* silence after which a flow may be a new connection */
 #define SLOWEST 100ULL
 #define FASTEST (1ULL << 40)
 #define QUEUED 1ULL
-enum { SMALL = 100 }; /* packets up to this size may be the first half of a handshake, bytes */
+enum { SMALL = 100 }; /* largest packet that may begin a handshake, bytes */
 
 struct peer {
-    u64 seen;      /* its last arrival; 0 before the first */
-    u64 handshake; /* when its handshake left; QUEUED while that is queued, 0 without one */
+    u64 seen;      /* time of its last arrival; 0 before the first */
+    u64 handshake; /* time at which its handshake left; QUEUED while that is queued, 0 without one */
     s32 round_trip; /* ln of it; 0 while unknown */
-    u32 served;    /* bytes, lately */
-    u32 steady;    /* bytes per MEMORY over many round trips, and its excess, when the clock `folds` stood at `at` */
+    u32 served;    /* recent service, bytes */
+    u32 steady;    /* service over many round trips, bytes per MEMORY; like the excess, as of `at` on the clock `folds` */
     u32 at;
-    s32 excess;    /* ln of steady service over the active flows' mean, a twentieth of which is added to both; -3 to 2, Q bits */
+    s32 excess;    /* ln of steady service over the active flows' mean, a twentieth of which is added to both; -3 to 2, Q fractional bits */
 };
 
 struct link {
-    u64 due;           /* when the period ends */
-    u64 last, since;   /* when the last one ended, and the last that measured the rate */
-    u64 idle_since;    /* NEVER while something is to be sent */
+    u64 due;           /* end of the period */
+    u64 last, since;   /* end of the last period, and of the last one that measured the rate */
+    u64 idle_since;    /* time from which the link has nothing to send; NEVER while it has */
     u64 idle_ns, idle_ns_of_rate;
-    u64 bytes;         /* since the rate was measured */
+    u64 bytes;         /* sent since the rate was measured */
     u64 sent;
     u64 rate;          /* bytes per second; 0 while unknown */
-    u64 per_byte;      /* nanoseconds, 16 bits behind the point */
-    s64 idle;          /* 30 bits behind the point */
+    u64 per_byte;      /* nanoseconds, 16 fractional bits */
+    s64 idle;          /* share, 30 fractional bits */
     u64 round_trip;
     u32 active;
-    u32 asked;         /* the device asked for a packet and got none */
-    s64 ln_equals;     /* ln of how many flows with equal shares would share the link as unequally as the active ones do, Q bits */
+    u32 asked;         /* a dequeue has found the queue empty since the last arrival */
+    s64 ln_equals;     /* ln of the effective number of flows: (sum of service)^2 / (sum of squares); Q fractional bits */
     u64 sum_served, sum_squares;
-    u64 sum;           /* where link_count() counts; in memory, because the verifier would follow each number that a register has */
+    u64 sum;           /* of link_count(); in memory, because the verifier would follow each value of a register */
     u32 counted, known;
-    u32 folds;         /* the clock by which steady service decays, e-folds with Q bits behind the point; it wraps */
-    u32 weight;        /* what a byte adds to steady service, Q bits behind the point */
+    u32 folds;         /* clock of the decay of steady service: e-folds with Q fractional bits; it wraps */
+    u32 weight;        /* steady service that a byte adds, Q fractional bits */
     u64 total;         /* steady service of all flows */
     u64 twentieth;     /* of the mean of the active ones */
     s64 ln_mean;       /* ln of 1.05 times that mean */
@@ -54,7 +54,7 @@ static always_inline struct peer *peer_at(struct link *link, s32 flow)
     return &link->peers[masked((u32)flow, FLOWS - 1)];
 }
 
-/* How long steady service counts: ten round trips, each at least 30 ms. */
+/* Memory of steady service: ten round trips, each counted as at least 30 ms. */
 static always_inline u64 link_memory(u64 round_trip)
 {
     return 10 * max64(round_trip, 30 * MS);
@@ -69,7 +69,7 @@ global u64 link_steady(struct link *link nonnull, s32 flow)
     return past ? scaled(p->steady, -(s64)past) : p->steady;
 }
 
-/* Brings it and the excess up to the clock's time. */
+/* Updates a flow's steady service and excess to the clock's time. */
 global int link_fade_steady(struct link *link nonnull, s32 flow)
 {
     struct peer *p = peer_at(link, flow);
@@ -108,7 +108,7 @@ global int link_init(struct link *link nonnull)
     return 0;
 }
 
-/* How long so many bytes take on the link. */
+/* Time that this many bytes take on the link. */
 static always_inline u64 link_drain(const struct link *link, u64 bytes)
 {
     struct wide w = product(bytes, link->per_byte);
@@ -116,7 +116,7 @@ static always_inline u64 link_drain(const struct link *link, u64 bytes)
     return w.high >> 16 ? 1ULL << 40 : min64(w.high << 48 | w.low >> 16, 1ULL << 40);
 }
 
-/* A flow's window in bytes: what it has queued and what it was served per round trip. */
+/* A flow's window in bytes: its queued bytes plus its service per round trip. */
 static always_inline u64 link_window(struct link *link, s32 flow, u32 queued)
 {
     return queued + (u64)peer_at(link, flow)->served * link->round_trip / MEMORY;
@@ -129,7 +129,7 @@ static always_inline void link_arrived(struct link *link, u64 now, s32 flow, u32
 
     if (link->idle_since != NEVER) {
         if (link->due == NEVER) {
-            /* The first packet: what was before is unknown. */
+            /* The first packet: the time before it is unknown. */
             link->last = link->since = now;
             link->due = now + PERIOD;
         }
@@ -168,7 +168,7 @@ static always_inline void link_departed(struct link *link, u64 now, s32 flow, u3
         link->idle_since = now + link_drain(link, bytes);
 }
 
-/* The device asked and nothing was queued. The first time, the last packet is on its way for certain. */
+/* A dequeue found the queue empty. The first such call shows that the last packet has been transmitted. */
 static always_inline void link_found_empty(struct link *link, u64 now)
 {
     if (!link->asked) {
@@ -183,7 +183,7 @@ static always_inline void link_set_rate(struct link *link, u64 rate)
     link->per_byte = (SECOND << 16) / link->rate;
 }
 
-/* The rate is what left over the time in which the link was busy. Slow links take more than a period for enough bytes. */
+/* The rate is the bytes sent over the time in which the link was busy. A slow link takes more than a period to send enough bytes. */
 static always_inline void link_measure_rate(struct link *link, u64 now)
 {
     u64 span = less(now, link->since), busy = less(span, link->idle_ns_of_rate);
@@ -199,7 +199,7 @@ static always_inline void link_measure_rate(struct link *link, u64 now)
     link->since = now;
 }
 
-/* Counts active flows, takes the geometric mean of their round trips. */
+/* Counts active flows and computes the geometric mean of their round trips. */
 global int link_count(struct link *link nonnull, u64 now, u32 flows)
 {
     u64 span = max64(4 * link->round_trip, SECOND / 5), share;
@@ -232,7 +232,7 @@ global int link_count(struct link *link nonnull, u64 now, u32 flows)
     return 0;
 }
 
-/* Takes a sixth of each flow's service away. */
+/* Removes a sixth of each flow's recent service. */
 global int link_fade(struct link *link nonnull, u32 flows)
 {
     u32 i;
@@ -247,7 +247,7 @@ global int link_fade(struct link *link nonnull, u32 flows)
     return 0;
 }
 
-/* The same for each period that went by; after 64 of them nothing is left. */
+/* Does this for each period that has passed; after 64 of them nothing is left. */
 static always_inline void link_forget(struct link *link, u64 span, u32 flows)
 {
     u64 periods = (span + PERIOD / 2) / PERIOD;
@@ -278,7 +278,7 @@ static always_inline void link_decay(struct link *link, u64 span)
     link->ln_mean = ln(mean + link->twentieth + 1);
 }
 
-/* A period ended, and something is queued. `flows`: how many were ever used. */
+/* Updates the gauges at the end of a period; called while packets are queued. `flows`: number of flows ever used. */
 global int link_update(struct link *link nonnull, u64 now, u32 flows)
 {
     u64 span = less(now, link->last);

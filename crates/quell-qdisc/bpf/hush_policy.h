@@ -6,15 +6,15 @@
 #include "hush_link.h"
 
 enum {
-    FINE = 24,    /* fractions are kept with this many bits behind the point */
-    BIAS = 2 * Q, /* and the bias with these */
+    FINE = 24,    /* fractional bits of ratios to the round trip */
+    BIAS = 2 * Q, /* fractional bits of the bias */
     DOUBLINGS = 6,
 };
 #define LONGEST (600 * SECOND)
 
 struct policy {
     u64 due, last;
-    s64 actions; /* per round trip, FINE bits behind the point; as trough and peak (ns) a running mean */
+    s64 actions; /* per round trip, FINE fractional bits; like trough and peak (ns) a running mean */
     s64 trough, peak;
     s64 bias; /* ln of the factor of the target that follows the idle share */
     u64 decisions;
@@ -23,8 +23,8 @@ struct policy {
 struct guard {
     u64 until;
     u64 doublings;
-    u64 began, last, sent, least; /* a stretch of time: the least backlog in it, against what left */
-    u32 watching;                 /* there is one */
+    u64 began, last, sent, least; /* a period, with the bytes sent up to its start and the least backlog in it */
+    u32 watching;                 /* there is such a period */
     u32 trusted;
 };
 
@@ -45,13 +45,13 @@ static always_inline void guard_init(struct guard *g)
     g->trusted = 1;
 }
 
-/* `span`: since the last turn, 0 at the first. */
+/* Updates the running means; `span` is the time since the last decision, 0 at the first. */
 static always_inline void policy_remember(struct policy *p, u64 span, const struct link *link, struct law *law)
 {
     u64 trip = link->round_trip;
 
     if (span) {
-        /* At most 1000 per thousandth of a round trip. */
+        /* A span counts as at least a thousandth of a round trip. */
         s64 per_trip = mul_div(law->actions * trip, 1 << FINE, max64(span, trip / 1000));
 
         p->actions = approached(p->actions, per_trip, decay(span, 10 * trip));
@@ -67,7 +67,7 @@ static always_inline void policy_remember(struct policy *p, u64 span, const stru
     law->peak = 0;
 }
 
-/* ln of a fraction with so many bits behind the point, to which `more` is added first. */
+/* ln of x + more, with `bits` fractional bits in both. */
 static always_inline s64 ln_fraction(s64 x, u32 bits, s64 more)
 {
     return ln(x + more > 1 ? x + more : 1) - bits * LN2_Q;
@@ -87,7 +87,7 @@ static always_inline u64 in_range(u64 time)
     return min64(max64(time, SECOND / 100000), 5 * SECOND);
 }
 
-/* Moves the target's factor after the idle share: per round trip of at least 20 ms by at most `gain` down and twice that up. */
+/* The target's factor follows the idle share: per round trip (at least 20 ms), its ln falls by at most `gain` and rises by twice that. */
 static always_inline void policy_follow(struct policy *p, u64 span, const struct link *link, const s64 *x)
 {
     s64 sum = HUSH_IDLE[0] * x[0] + HUSH_IDLE[1] * x[1] + HUSH_IDLE[2] * x[3] + HUSH_IDLE[3] * x[8];
@@ -100,7 +100,7 @@ static always_inline void policy_follow(struct policy *p, u64 span, const struct
     p->bias = clamped(p->bias + step * (ratio - ONE), (s64)HUSH_FALLS * ONE, (s64)HUSH_RISES * ONE);
 }
 
-/* Takes its turn: reads what the law did and what the link is, and says when to ask again. */
+/* Computes the settings from the law's actions and the link's gauges, and sets the time of the next decision. */
 global int policy_decide(struct policy *p nonnull, u64 now, const struct link *link nonnull, struct law *law nonnull,
                          struct settings *s nonnull)
 {
@@ -135,7 +135,7 @@ global int policy_decide(struct policy *p nonnull, u64 now, const struct link *l
     return 0;
 }
 
-/* Was the backlog too long all through a stretch? While nothing leaves, no law shortens it. */
+/* 1 if the backlog was too long throughout a period in which packets left; while none leave, no law can shorten it. */
 static always_inline int guard_stuck(struct guard *g, u64 now, const struct reading *r, u64 quiet)
 {
     u64 span, least, left;
@@ -159,7 +159,7 @@ static always_inline int guard_stuck(struct guard *g, u64 now, const struct read
     return left && wider(product(least, span), product(left, max64(250 * MS, 2 * r->round_trip)));
 }
 
-/* The policy took a turn on this reading; 1 if it is in charge again from now on. */
+/* Checks a decision of the policy on this reading; 1 if the policy decides again from now on. */
 global int guard_turn(struct guard *g nonnull, u64 now, const struct reading *r nonnull)
 {
     u64 quiet = max64(SECOND, 10 * r->round_trip);

@@ -1,5 +1,5 @@
 /*
- * The few types and functions of the kernel that a discipline needs, in place of a vmlinux.h of megabytes: clang notes by name which
+ * The few types and functions of the kernel that a discipline needs, instead of a vmlinux.h of megabytes: clang records by name which
  * fields are read, and the loader finds their offsets in the running kernel's type information (CO-RE).
  *
  * Sources: include/net/sch_generic.h, include/linux/skbuff.h, net/sched/bpf_qdisc.c (Linux 6.16 and newer); the numbers of helpers
@@ -56,12 +56,12 @@ struct qdisc_skb_cb {
 struct nlattr;
 struct netlink_ext_ack;
 
-/* What a program at clsact sees of a packet; the first fields of include/uapi/linux/bpf.h. */
+/* A packet as a program at clsact sees it; the first fields of include/uapi/linux/bpf.h. */
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex;
 };
 
-/* Complete, since the loader compares the kinds of types. */
+/* Complete, because the loader compares the kinds of types. */
 struct bpf_sk_buff_ptr {
     struct sk_buff *skb;
 };

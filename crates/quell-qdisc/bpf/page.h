@@ -1,5 +1,5 @@
 /*
- * What user space and a discipline in the kernel share: the map `page`, mapped into memory, one entry for each queue.
+ * Data shared by user space and a discipline in the kernel: the map `page`, mapped into memory, one entry for each queue.
  *
  * A queue's entry is the major number of its handle, modulo QUELL_SLOTS (`tc qdisc add dev X root handle 3: quell_hush` is entry
  * 3). A handle whose entry is taken, or handle 0:, is refused with EBUSY. User space writes knobs, the discipline writes gauges;
@@ -29,13 +29,13 @@ enum quell_flags {
 #endif
 
 struct quell_knobs {
-    u64 rate;          /* shape to so many bytes per second; 0: do not shape */
-    u64 valid_until;   /* until then the steered knobs hold and the law rests; after it the law is in charge */
+    u64 rate;          /* shape to this many bytes per second; 0: do not shape */
+    u64 valid_until;   /* time until which the steered knobs apply and the law is off; after it the law decides */
     u32 limit;         /* packets; 0: the discipline's own limit */
     u32 flags;         /* enum quell_flags */
     u32 steered_limit; /* packets; 0: `limit` */
     u32 steered_drop;  /* probability of a drop on arrival, times 2^32 */
-    u64 target;        /* CoDel's target; 0: 5 ms. For codel and fq_codel, and hush's law to fall back on. */
+    u64 target;        /* CoDel's target; 0: 5 ms. For codel, fq_codel, and the fallback law of hush and rlaqm */
     u64 interval;      /* CoDel's interval; 0: 100 ms */
     u64 reserved[2];
 };
@@ -43,7 +43,7 @@ struct quell_knobs {
 struct quell_gauges {
     u32 version;         /* QUELL_VERSION, once the queue exists; 0 while the entry is free */
     u32 ifindex;         /* the device */
-    u64 updated;         /* when these were written last */
+    u64 updated;         /* time of the last update */
     u32 backlog_packets;
     u32 backlog_bytes;
     u64 enqueued;        /* packets that were queued */
@@ -55,7 +55,7 @@ struct quell_gauges {
     u64 sojourn;         /* of the last packet that left */
     u64 sojourn_p95;     /* a running estimate of the 95th percentile of the sojourn */
     u64 rate;            /* measured, bytes per second; 0: unknown */
-    /* hush: what the policy read and set */
+    /* hush: readings and settings of the policy */
     u64 round_trip;
     u64 target;
     u64 wait;
@@ -65,7 +65,7 @@ struct quell_gauges {
     u32 flows;           /* active flows */
     u32 trusted;         /* 1 while the policy decides, 0 while CoDel does */
     u32 probability;     /* rlaqm: of a drop, times 2^32 */
-    u64 decisions;       /* turns of the policy or the network */
+    u64 decisions;       /* of the policy or the network */
     u64 reserved[4];
 };
 
@@ -74,7 +74,7 @@ struct quell_page {
     struct quell_gauges gauges;
 };
 
-/* The limit in force, packets; `own` is that of the discipline, no limit is above `most`. */
+/* The limit in force, packets; `own` is the discipline's own limit, and no limit is above `most`. */
 static always_inline u32 quell_limit(const struct quell_knobs *knobs, u64 now, u32 own, u32 most)
 {
     u32 limit = knobs->limit;

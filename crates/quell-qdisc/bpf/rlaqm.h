@@ -1,8 +1,8 @@
 /*
  * `rlaqm`: a FIFO whose drop probability a small network sets each 20 ms, as `src/control/rlaqm.rs` does, in integers.
  *
- * The network reads delay (ms), utilisation and the probability in force, and ranks five steps of it. Numbers have Q bits behind the
- * point. It must know the rate, so without a shaper (or where a controller outside rests it) CoDel decides.
+ * The network reads delay (ms), utilisation and the probability in force, and ranks five steps of it. Numbers have Q fractional
+ * bits. It needs the rate, so CoDel decides without a shaper, and a FIFO serves while an outside controller is in charge.
  */
 #ifndef QUELL_RLAQM_H
 #define QUELL_RLAQM_H
@@ -14,7 +14,7 @@
 #ifdef __bpf__
 #include "kernel.h"
 #else
-/* For tests: a generator of Marsaglia's. */
+/* For tests: Marsaglia's xorshift generator. */
 static inline u32 bpf_get_prandom_u32(void)
 {
     static u32 x = 1;
@@ -30,7 +30,7 @@ enum {
     ACTIONS = 5,
     MOST_HUNDREDTHS = 50,
     MOST_TURNS = 5,
-    DROPPED = -2, /* what queue_enqueue() gives for a packet that the network's probability drops */
+    DROPPED = -2, /* result of queue_enqueue() for a packet that the network's probability drops */
 };
 #define DECIDE_EVERY (20 * MS)
 
@@ -39,14 +39,14 @@ static const s32 STEPS[8] = { 0, 1, -1, 10, -10 };
 
 struct network {
     s64 from[WIDEST], to[WIDEST];
-    u64 decided, decided_bytes; /* when its last turn was due, and what had left by then */
+    u64 decided, decided_bytes; /* time at which its last decision was due, and the bytes sent by then */
     u64 departed_bytes;
     u64 rate;                   /* bytes per second; 0: it does not decide */
     u64 decisions;
     s32 hundredths;             /* the probability */
 };
 
-/* One layer, from `from` to `to`, whose weights and then biases are at `offset`; `relu`: no output is negative. */
+/* Computes one layer, whose weights and then biases are at `offset`; `relu`: no output is negative. The outputs replace `from`. */
 global int network_layer(struct network *n nonnull, u32 offset, u32 inputs, u32 outputs, int relu)
 {
     u32 o, i;
@@ -70,7 +70,7 @@ global int network_layer(struct network *n nonnull, u32 offset, u32 inputs, u32 
     return 0;
 }
 
-/* The best step, the first of equals, of what the network reads. */
+/* The best step for these readings, the first of equals. */
 global int network_action(struct network *n nonnull, u64 delay_us, u64 used, s32 hundredths)
 {
     u32 i, best = 0;
@@ -94,10 +94,10 @@ static always_inline void network_step(struct network *n, s32 step)
 }
 
 /*
- * Takes the turns that were due by now, with so many bytes queued. It is called before each change of the queue, so the backlog is what
- * it was when they were due. They are due each 20 ms, whenever the calls come: a turn that counts from the first packet after it is due
- * falls into step with flows whose round trip is about as long, and sees the queue always at its emptiest. Five turns take the
- * probability from its most to 0; more are left out.
+ * Makes the decisions that were due by now, with this backlog. It is called before each change of the queue, so the backlog is the same
+ * as when they were due. They are due every 20 ms, whenever calls come: decisions timed from the first packet after the due time
+ * would synchronise with flows whose round trip is about as long, and always see the queue at its emptiest. Five decisions take the
+ * probability from its maximum to 0; more are skipped.
  */
 global int network_decide(struct network *n nonnull, u64 now, u64 backlog)
 {
@@ -124,7 +124,7 @@ global int network_decide(struct network *n nonnull, u64 now, u64 backlog)
 }
 
 struct queue {
-    struct flows flows; /* all packets lie in flow 0 */
+    struct flows flows; /* all packets are in flow 0 */
     struct codels codels;
     struct network network;
     u32 limit;

@@ -5,7 +5,7 @@
 #include "flows.h"
 
 enum { LEVELS = 5, INNER = (FLOWS - 1) / 3 }; /* FLOWS is 4 to the power of LEVELS */
-#define LAST (~0ULL)                          /* a key that is never least */
+#define LAST (~0ULL)                          /* key of a flow without a value */
 
 struct tournament {
     u64 nodes[2 * FLOWS]; /* the root at 0, the children of i from 4 i + 1 on, the leaves from INNER on */

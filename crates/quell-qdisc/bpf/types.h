@@ -1,5 +1,5 @@
 /*
- * Integers, and what a program for the kernel writes otherwise than one for this machine.
+ * Integers, and constructs that differ between a program for the kernel and one for this machine.
  *
  * The disciplines are compiled twice: by `cc` for tests, and by clang for the kernel's verifier, which must see that each index is
  * within its array and each loop ends.
@@ -30,14 +30,14 @@ extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) ksym;
 extern int *bpf_iter_num_next(struct bpf_iter_num *it) ksym;
 extern void bpf_iter_num_destroy(struct bpf_iter_num *it) ksym;
 
-/* A loop of at most `n` rounds, which the verifier walks until its state repeats, not `n` times. `i` counts the rounds: the verifier
- * takes it for unknown, where a variable that the loop counts up would have another value in each round. */
+/* A loop of at most `n` rounds, which the verifier walks until its state repeats, not `n` times. `i` counts the rounds; the verifier
+ * treats it as unknown, whereas a variable that the loop increments would have a different value in each round. */
 #define repeat(i, n) \
     for (struct bpf_iter_num rounds __attribute__((cleanup(bpf_iter_num_destroy))), \
          *once = (bpf_iter_num_new(&rounds, 0, (n)), (void)bpf_iter_num_destroy, (void *)0); \
          ({ int *round = bpf_iter_num_next(&rounds); (void)once; if (round) i = *round; (void)i; round; });)
 
-/* In assembler, because clang leaves out what it can prove and the verifier cannot. */
+/* In assembler, because clang omits a mask that it can prove redundant and the verifier cannot. */
 #define masked(i, mask) \
     ({ u64 index_ = (i); asm volatile("%0 &= %1" : "+r"(index_) : "i"(mask)); index_; })
 
