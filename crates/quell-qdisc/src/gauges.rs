@@ -17,9 +17,9 @@ pub struct Gauges {
     pub limit_packets: u32,
     /// Sojourn time of the packet that left last; 0 before the first.
     pub sojourn: Nanos,
-    /// How long the head of the queue has waited; 0 if empty.
+    /// Time that the head of the queue has waited; 0 if empty.
     pub head_age: Nanos,
-    /// The link's present rate, bit/s.
+    /// The link's current rate, bit/s.
     pub rate_bps: u64,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
@@ -28,7 +28,7 @@ pub struct Gauges {
     /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0
     /// on a wire.
     pub busy: f64,
-    /// Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire.
+    /// Nodes that recently sent data on the same channel, the queue's own included: 1 on a wire.
     pub contenders: u32,
     /// Frames per aggregate: 1 on a wire.
     pub aggregate: f64,
@@ -56,7 +56,7 @@ pub struct Gauges {
 /// The lowest rate of a shaper, bit/s: `tc-cake`'s.
 const MIN_RATE: u64 = 512;
 
-/// What a controller sets; `None` leaves a knob as it is.
+/// Knobs that a controller sets; `None` leaves a knob unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Knobs {
     /// Limit in packets.
@@ -83,8 +83,8 @@ impl Knobs {
         release: false,
     };
 
-    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1,
-    /// a rate at least 512 bit/s.
+    /// The first value out of range, if any: a limit is at least 1 packet, a probability from 0 to
+    /// 1, a rate at least 512 bit/s.
     pub fn fault(&self) -> Option<String> {
         let share = |name: &str, p: Option<f64>| {
             let p = p.filter(|p| !(0.0..=1.0).contains(p))?;
@@ -168,7 +168,7 @@ pub struct SubGauges {
     pub backlog_packets: u32,
     /// Bytes queued.
     pub backlog_bytes: u64,
-    /// How long the head has waited; 0 if empty.
+    /// Time that the head has waited; 0 if empty.
     pub head_age: Nanos,
     /// The limit in force, packets, if the sub-queue has its own.
     pub limit_packets: u32,
@@ -184,7 +184,7 @@ pub struct SubGauges {
     pub drops: u64,
     /// Drop or mark probability of its law, 0..1.
     pub probability: f64,
-    /// It holds packets of low-latency flows (RFC 9331).
+    /// True if it holds packets of low-latency flows (RFC 9331).
     pub low_latency: bool,
     /// State of its law.
     pub law: LawGauges,
@@ -259,7 +259,7 @@ pub struct LawGauges {
     pub since: Nanos,
 }
 
-/// What a policy inside a discipline reads and sets ([`crate::hush`]).
+/// Readings and settings of a policy inside a discipline ([`crate::hush`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyGauges {
     /// Drain time of the backlog above which the law acts, ns.

@@ -445,7 +445,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is decided of sub-queues that show this.
+    /// The decision for sub-queues with these gauges.
     fn decide(c: &mut dyn Control, now: Nanos, shown: &[SubGauges]) -> (Knobs, Vec<Option<f64>>) {
         let gauges = Gauges {
             now,

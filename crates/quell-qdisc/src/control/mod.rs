@@ -262,7 +262,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
 
 /// Clones a controller behind its trait.
 pub trait CloneControl {
-    /// The same controller again.
+    /// A copy of this controller.
     fn clone_control(&self) -> Box<dyn Control>;
 }
 

@@ -459,7 +459,7 @@ impl Pace {
         self.capacity += (sample - self.capacity) / 4.0;
     }
 
-    /// If the present delay is that of a longer path (see [`Lasting`]), restores the state before
+    /// If the current delay is that of a longer path (see [`Lasting`]), restores the state before
     /// it and returns true.
     fn accept_longer_path(&mut self, now: Nanos, gauges: &Gauges) -> bool {
         let (delay, flow) = (self.delay() as f64, self.flow(gauges).unwrap_or_default());

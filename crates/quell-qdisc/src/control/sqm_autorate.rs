@@ -211,7 +211,7 @@ impl Control for SqmAutorate {
 mod tests {
     use super::*;
 
-    /// Runs the loop for so many ticks with five reflectors that are this late above 20 ms; `None`:
+    /// Runs the loop for `ticks` with five reflectors whose delay is this much above 20 ms; `None`:
     /// silent.
     fn run(c: &mut SqmAutorate, from: Nanos, ticks: u64, extra: Option<Nanos>, load: f64) -> f64 {
         let mut rng = Rng::new(1, "test");
@@ -280,8 +280,7 @@ mod tests {
         assert!((next(bound - 1.0, 1.0) - (6e6 * 1.025 + 0.3e6)).abs() < 1e-3);
         assert_eq!(next(bound - 1.0, 0.8), 6e6, "not above the high load");
         assert_eq!(next(bound, 1.0), 6e6, "neither above nor below");
-        // Above all that was safe it grows by 3 % of the base alone; what went through is
-        // remembered.
+        // Above all safe rates it grows only by 3 % of the base; the rate sent is remembered.
         c.rate = 9e6;
         assert_eq!(c.next(0.0, 0.9, &mut rng), 9.3e6);
         assert_eq!((c.safe[0], c.place), (9e6 * 0.9, 1));

@@ -323,7 +323,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
         self.bands
             .with(at, |band| band.enqueue(now, packet, rng, drops));
         if was_empty && at >= self.strict && !self.bands.get(at).is_empty() {
-            // It may still be in the rotation if its queue dropped all that it held.
+            // It may still be in the rotation if its queue dropped all its packets.
             if !self.round.iter().any(|band| usize::from(*band) == at) {
                 self.round.push(num::low_u8(at as u64));
             }
@@ -420,7 +420,7 @@ mod tests {
                 self.q.enqueue(0, packet, &mut self.rng, &mut self.owner);
             }
         }
-        /// The DSCPs of the next so many.
+        /// The DSCPs of the next `n` packets.
         fn take(&mut self, n: usize) -> Vec<u8> {
             let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.owner) {
                 Dequeued::Packet(packet) => Some(packet.hash as u8),

@@ -249,7 +249,7 @@ impl Table {
 enum Event {
     /// The queues change roles.
     Rotate,
-    /// Rates are chosen, and the tail queue goes first.
+    /// Rates are chosen, and service of the tail queue first begins.
     Reconfigure,
 }
 
@@ -260,7 +260,7 @@ pub struct Cebinae<P> {
     stats: Stats,
     queues: [Ring<P>; 2],
     bytes: u64,
-    /// The queue of the present round.
+    /// The queue of the current round.
     head: usize,
     /// The queue that is served first.
     first: usize,
@@ -520,8 +520,8 @@ mod tests {
                 _ => None,
             }
         }
-        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and so many
-        /// arrive of each flow.
+        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and this
+        /// many arrive of each flow.
         fn run(&mut self, from: u64, ms: u64, arrivals: &[(u32, u32)]) {
             for at in from..from + ms {
                 for &(flow, n) in arrivals {
@@ -634,8 +634,8 @@ mod tests {
         table.count(1, 100);
         assert_eq!(table.slots().filter(|slot| slot.1 > 0).count(), 2);
         table.clear();
-        // The first stage's slot is flow `first`'s, the second one's is of a flow that found its
-        // own first slot taken.
+        // The first stage's slot is flow `first`'s; the second stage's is that of a flow whose own
+        // first slot was taken.
         let second = (2..1 << 24).find(|f| crowd(1)(f) && !crowd(0)(f));
         let second = second.expect("one that shares the second slot");
         table.count(first, 100);

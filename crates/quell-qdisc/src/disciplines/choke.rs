@@ -294,12 +294,12 @@ mod tests {
                 dropped: Vec::new(),
             }
         }
-        /// Offers a packet of a flow at an average held at so many packets.
+        /// Offers a packet of a flow at an average held at this many packets.
         fn offer(&mut self, average: u64, flow: u32, ecn: Ecn) {
             let q = &mut self.q;
             q.idle_since = None;
             let law = &q.law;
-            // What the update makes of it is the average wanted.
+            // The update turns this into the wanted average.
             let shifted = average << law.wlog;
             q.vars.qavg = (shifted << law.wlog) / ((1 << law.wlog) - 1);
             q.vars.qavg -= (q.packets as u64).min(q.vars.qavg);

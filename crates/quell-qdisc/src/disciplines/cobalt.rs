@@ -103,8 +103,8 @@ pub struct State {
     pub ecn_marked: bool,
 }
 
-/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (a step to 2 gives what
-/// belongs to 4).
+/// Exact 1/sqrt(count) for small counts, where one Newton step is far off (a step to 2 gives the
+/// value of 4).
 const INV_SQRT: [u32; 16] = [
     u32::MAX,
     u32::MAX,

@@ -347,8 +347,8 @@ mod tests {
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
         assert_eq!(q.flows.get(2).turn(), FlowList::Old);
-        // ... so its next packet is no new flow's: it waits for B, and A again (a full-size packet
-        // uses a quantum up).
+        // ... so its next packet is not that of a new flow: it waits for B, and A again (a
+        // full-size packet uses a quantum up).
         put(&mut q, 0, C, 1, 100);
         assert_eq!(order(&mut q, 3), [2, 3, 1]);
     }
@@ -430,8 +430,8 @@ mod tests {
 
     #[test]
     fn codels_mtu_test_uses_the_whole_queues_backlog() {
-        // A has one packet at a time, which waits for 20 ms. Alone, its CoDel rests: nothing is
-        // behind the packet at hand. With B's backlog beside it, it acts.
+        // A has one packet at a time, which waits for 20 ms. Alone, its CoDel does not act: nothing
+        // is queued behind the packet. With B's backlog, it acts.
         for beside in [0, 100] {
             let mut q = FqCodel::new(Params::default());
             let mut drops = Vec::new();

@@ -315,7 +315,7 @@ mod tests {
     fn the_knob_of_the_whole_queue_holds_for_every_flow() {
         let mut q = queue(5);
         assert_eq!(put(&mut q, 0, hash(1), 8), 3);
-        // Shrinking below the backlog drops nothing: what is there drains.
+        // Shrinking below the backlog drops nothing: queued packets are sent.
         q.set_knobs(&limit(2));
         assert_eq!(q.len(), 5);
         assert_eq!(put(&mut q, 0, hash(1), 1), 1);
@@ -383,8 +383,8 @@ mod tests {
 
     #[test]
     fn a_bucket_is_given_away_only_to_another_flow_and_only_when_idle() {
-        // Which flow comes after a second of traffic, when, with a packet left in the bucket: is it
-        // given the bucket?
+        // The flow that arrives after a second of traffic, the pause, whether a packet is left in
+        // the bucket, and whether it is assigned the bucket.
         for (flow, pause, left, given) in [
             (2, 3 * SEC, false, true),
             (2, 2 * SEC, false, false),

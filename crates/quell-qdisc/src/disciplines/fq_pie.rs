@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// For `ms` milliseconds: one packet leaves per millisecond, A offers two and B a tenth of one,
-    /// timers run. Ends once a flow's probability is above `most`. Gives what was dropped.
+    /// timers run. Ends once a flow's probability is above `most`. Returns the dropped packets.
     fn overload(q: &mut FqPie<TestPacket>, ms: u64, ecn: Ecn, most: f64) -> Dropped {
         let mut rng = Rng::new(3, "fq_pie");
         let mut drops = Vec::new();

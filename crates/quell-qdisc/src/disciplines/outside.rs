@@ -218,7 +218,7 @@ impl PartialEq for Params {
     }
 }
 
-/// What a discipline did wrong.
+/// Fault of a discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It returned or dropped a packet that it does not hold.

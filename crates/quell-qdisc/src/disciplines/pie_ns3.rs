@@ -390,7 +390,7 @@ mod tests {
             v.calculate_probability(&params, 0);
             updates += 1;
         }
-        // One to see the quiet, 50 of 30 ms to count to the limit, one to pass it.
+        // One update to detect the quiet time, 50 of 30 ms to count to the limit, one to pass it.
         assert_eq!(updates, 52);
         // Congestion restarts the count.
         v.burst = Burst::Quiet(49);

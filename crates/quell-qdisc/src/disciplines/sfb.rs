@@ -460,8 +460,8 @@ mod tests {
         );
     }
 
-    /// Packets that pass of one each so many milliseconds, in 10 s, of a flow whose probability is
-    /// 1.
+    /// Packets that pass in 10 s, of a flow with probability 1 that sends one each `gap_ms`
+    /// milliseconds.
     fn passed_at_probability_one(gap_ms: u64) -> usize {
         let mut bed = Bed::new(Params {
             decrement: 0.0,
@@ -488,8 +488,8 @@ mod tests {
     fn an_arrival_without_a_token_restarts_the_count_of_tokens() {
         // As in Linux: 1 ms brings no whole token, so that nothing passes after the burst.
         assert_eq!(passed_at_probability_one(1), 20);
-        // After the burst 10, 5, 2 and 1 for the 1 s, 500, 250 and 100 ms that they lasted; 50 ms
-        // bring none.
+        // After the burst: 10, 5, 2, then 1, for the 1 s, 500, 250 and 100 ms that the packets
+        // before took; 50 ms give none.
         assert_eq!(passed_at_probability_one(50), 38);
     }
 

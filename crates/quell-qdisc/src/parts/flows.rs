@@ -88,7 +88,7 @@ struct Node<P> {
     next: u32,
 }
 
-/// Where a packet lies in its flow's FIFO.
+/// Position of a packet in its flow's FIFO.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     before: u32,
@@ -105,7 +105,7 @@ pub struct Flows<P> {
     slab: Vec<Node<P>>,
     free: u32,
     /// The first flow of each list, by [`FlowList`]; that of `Off` stays empty. Lists are rings, so
-    /// that the first one goes to the end without a look at its neighbours.
+    /// that the first flow moves to the end without changes to its neighbours.
     firsts: [FlowId; 4],
     packets: usize,
     bytes: u64,

@@ -1,5 +1,5 @@
-//! The model card: what a policy is, what it reads and gives, and where it came from. It travels
-//! inside the file.
+//! The model card: description of a policy, its inputs and outputs, and its origin. It is stored in
+//! the file.
 
 use std::collections::BTreeMap;
 

@@ -247,9 +247,9 @@ pub struct Error {
     pub file: Option<String>,
     /// The tensor or the key of the model card.
     pub key: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What would be right.
+    /// The remedy.
     pub remedy: Option<String>,
 }
 

@@ -43,8 +43,8 @@ struct Span {
     bias: Range<usize>,
 }
 
-/// What the last forward pass computed: the scaled inputs, then the output of each hidden layer,
-/// then of each head, in rows padded to whole lines; and buffers for the backward pass.
+/// Results of the last forward pass: the scaled inputs, then the output of each hidden layer, then
+/// of each head, in rows padded to whole lines; and buffers for the backward pass.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     rows: usize,

@@ -121,7 +121,7 @@ fn an_impossible_reading_brings_the_classic_controller_in_at_once_and_quiet_the_
     assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
 }
 
-/// A clock that shows these times in turn, the last one from then on.
+/// A clock that gives these times in turn, and the last one from then on.
 fn clock(times: &'static [Nanos]) -> Clock {
     let next = std::sync::atomic::AtomicUsize::new(0);
     Arc::new(move || {
@@ -164,7 +164,7 @@ fn a_reading_that_is_old_or_stands_still_is_stale() {
 
 #[test]
 fn the_limit_of_the_queue_stays_while_the_classic_controller_moves_its_probability() {
-    // RL-AQM's FIFO holds 5000 packets; PIE has no say in that, neither in a dry run nor after a
+    // RL-AQM's FIFO holds 5000 packets; PIE does not change that, neither in a dry run nor after a
     // fallback.
     for dry_run in [true, false] {
         let mut g = guard(Params {
@@ -253,7 +253,7 @@ fn a_network_of_limits_whose_answers_are_no_numbers_is_not_followed() {
         learned: Box::new(learned),
         ..flows(0.0)
     };
-    // Its answer is infinite as soon as packets wait.
+    // Its output is infinite as soon as packets are queued.
     let set: Vec<_> = (0..30).filter_map(|n| arrive(&mut g, n)).collect();
     assert_eq!(set, [50, 50, 50]);
     assert_eq!(g.stats().not_a_number, 3);
@@ -292,7 +292,7 @@ fn a_controller_without_effect_on_a_growing_delay_is_not_followed() {
         g.decide(&growing(n), &mut [], &mut rng);
     }
     assert!(!g.trusts() && g.stats().stuck == 24, "{:?}", g.stats());
-    // The delay is short again: it comes back after twice the quiet time.
+    // The delay is short again: the learned controller returns after twice the quiet time.
     run(&mut g, 100, 99);
     assert!(!g.trusts());
     run(&mut g, 199, 2);
@@ -337,7 +337,7 @@ fn a_dry_run_only_counts_what_would_have_been_done() {
     }
     let s = g.stats();
     assert_eq!((s.learned, s.proposals, s.fallbacks), (0, 200, 0));
-    // It would have gone a step above the probability in force each time.
+    // The learned controller proposed a step above the probability in force each time.
     let more = (s.proposed_sum - s.set_sum) / 200.0;
     assert!((0.0..0.02).contains(&more), "{more}");
 }
@@ -383,7 +383,7 @@ fn weights() -> impl Strategy<Value = f32> {
 }
 
 proptest! {
-    /// Whatever the gauges and the weights: no panic, and only knobs within their ranges.
+    /// For any gauges and weights there is no panic, and all knobs are within their ranges.
     #[test]
     fn knobs_stay_in_their_ranges_under_hostile_gauges_and_corrupted_weights(
         readings in proptest::collection::vec((any::<bool>(), hostile()), 1..60),
@@ -411,7 +411,7 @@ proptest! {
         let s = *g.stats();
         prop_assert_eq!(s.decisions, readings.len() as u64);
         prop_assert!(s.learned + s.late + s.stale + s.out_of_range + s.not_a_number <= s.decisions);
-        // Once all is well again the learned controller comes back, if its network is sound.
+        // Once there is no fault any more, the learned controller returns, if its network is sound.
         let start = 1 + readings.iter().map(|r| r.1.now / PERIOD).max().unwrap_or(0);
         let sound = limit || (f64::from(weight) * 1e9).abs() < f64::from(f32::MAX);
         if sound && start < 1 << 30 {

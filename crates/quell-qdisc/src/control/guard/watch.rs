@@ -90,7 +90,7 @@ mod tests {
         assert!(!looks(&tightens).contains(&true));
         let falls = [(900, 0.1), (800, 0.1), (700, 0.1), (600, 0.1), (500, 0.1)];
         assert!(!looks(&falls).contains(&true));
-        // Back and forth is no answer to a growing delay.
+        // Alternating decisions do not help against a growing delay.
         let wiggles = [(300, 0.2), (500, 0.1), (700, 0.2), (900, 0.1), (999, 0.2)];
         assert!(looks(&wiggles)[4]);
     }

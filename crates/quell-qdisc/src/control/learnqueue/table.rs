@@ -291,7 +291,7 @@ mod tests {
         safetensors::serialize(tensors.tensors(), Some(metadata)).unwrap()
     }
 
-    /// The same with its tensors changed.
+    /// The file of a table whose tensors were changed.
     fn with_tensors(tensors: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)>) -> Vec<u8> {
         let bytes = table(false).save().unwrap();
         let (card, _) = open(&bytes).unwrap();

@@ -5,7 +5,7 @@ fn published() -> Params {
     Params::default().published_reward()
 }
 
-/// A constant rate of learning, the present limit in `max_delay`.
+/// A constant learning rate, and the current limit in `max_delay`.
 fn plain() -> Params {
     Params {
         alpha: Some(0.1),

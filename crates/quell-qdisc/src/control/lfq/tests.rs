@@ -22,7 +22,7 @@ pub(crate) fn network(seed: u64, bias: f32) -> Policy {
     policy(&Params::default(), &layers).unwrap()
 }
 
-/// A network that always gives this number.
+/// A network whose output is always this number.
 pub(crate) fn constant(output: f32) -> Policy {
     let layer = |inputs: usize, outputs: usize, bias: f32| Affine {
         weight: vec![0.0; inputs * outputs],
@@ -37,7 +37,7 @@ pub(crate) fn constant(output: f32) -> Policy {
     policy(&Params::default(), &layers).unwrap()
 }
 
-/// A network of finite weights whose answer is infinite as soon as a packet waits.
+/// A network of finite weights whose output is infinite as soon as a packet is queued.
 pub(crate) fn broken() -> Policy {
     let layer = |inputs: usize, weight: f32| Affine {
         weight: vec![weight; inputs],
@@ -56,7 +56,7 @@ fn controller(policy: Policy) -> Lfq {
     Lfq::new(Params::default(), policy).unwrap()
 }
 
-/// A packet of the one flow comes while `held` others wait: true if it may join them.
+/// Offers a packet of the only flow while `held` are queued: true if it may join them.
 fn arrive(c: &mut Lfq, now: Nanos, held: u32) -> bool {
     let arrival = Arrival {
         now,
@@ -90,10 +90,10 @@ fn limit(c: &Lfq) -> u32 {
     c.flows[0].limit
 }
 
-/// The features over again, from everything that ever happened and the definitions alone.
+/// The features, computed again from all events and the definitions alone.
 #[derive(Default)]
 struct Naive {
-    /// Time, packets queued, whether it was dropped.
+    /// Time, and packets queued.
     arrivals: Vec<(f64, f64)>,
     departures: Vec<f64>,
     limits: Vec<f64>,
@@ -149,7 +149,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
             ..Params::default()
         };
         let mut c = Lfq::new(params, network(3, 8.0)).unwrap();
-        // The flow is there from time 0 on, as in the definitions.
+        // The flow exists from time 0 on, as in the definitions.
         c.flows.push(Flow::new(0));
         let (mut naive, mut rng) = (Naive::default(), Rng::new(5, "t"));
         let (mut now, mut held, mut last_loss) = (0, 0u32, 0.0);
@@ -162,8 +162,8 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
                 let nth = naive.arrivals.len() - 1;
                 let joins = arrive(&mut c, now, held);
                 if nth.is_multiple_of(10) {
-                    // The network read what was known just before its answer; the first packet asks
-                    // twice.
+                    // The network reads the state just before its answer; at the first packet it is
+                    // evaluated twice.
                     for _ in 0..if nth == 0 { 2 } else { 1 } {
                         let x: Vec<f32> = naive
                             .features(if paper_weights { 4 } else { 5 })
@@ -267,7 +267,7 @@ fn a_ceiling_bounds_the_limit_by_what_is_sent_while_packets_wait() {
         (0, 5, 50),
         (10 * MS, 5, 10),
         (500 * US, 5, 2),
-        // Nothing was waiting: how fast the flow could be served is not known.
+        // Nothing was queued: the rate at which the flow could be served is unknown.
         (10 * MS, 1, 50),
     ] {
         let params = Params {
@@ -313,7 +313,7 @@ fn a_network_of_other_shape_is_refused() {
     assert!(policy(&Params::default(), &wrong[..2]).is_err());
 }
 
-/// The queue under its controller, as a driver runs the two.
+/// The queue and its controller, run as by a driver.
 struct Bed {
     q: FqFifo<TestPacket>,
     c: Lfq,
@@ -331,7 +331,7 @@ impl Bed {
         }
     }
 
-    /// Offers n packets of a flow; gives how many were dropped.
+    /// Offers n packets of a flow; returns the number of drops.
     fn put(&mut self, now: Nanos, hash: u32, n: u64) -> usize {
         let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
         for id in 0..n {
@@ -456,7 +456,7 @@ fn answers_from_outside_stand_in_the_networks_place() {
         limit_packets: Some(packets),
         ..Knobs::KEEP
     };
-    // The first packet asks twice.
+    // At the first packet it asks twice.
     assert_eq!(c.on_arrival(&arrival(0)), Decision::Ask);
     assert_eq!(c.question().len(), FEATURES);
     assert_eq!(c.answered(Some(0), &limit(9)), Decision::Ask);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// The allowance after 400 answers, each 50 ms, that are late by so much.
+    /// The allowance after 400 answers, each 50 ms, with these delays.
     fn allowance(mut late: impl FnMut(u64) -> f64) -> f64 {
         let mut jitter = Jitter::NONE;
         for k in 1..=400 {

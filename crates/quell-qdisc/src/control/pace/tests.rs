@@ -1,19 +1,18 @@
 use super::*;
 
-/// A line of this rate that a queue of bytes waits before, loaded as much as the loop lets; answers
-/// come each 50 ms.
+/// A line with a queue before it, loaded as much as the loop allows; an answer arrives every 50 ms.
 struct Line {
     pace: Pace,
     now: Nanos,
     sent: f64,
     queue: f64,
-    /// What the sender sends at most, Mbit/s.
+    /// Largest rate of the sender, Mbit/s.
     demand: f64,
-    /// What the drift of the reflector's clock adds to the one-way delay each second.
+    /// Increase of the one-way delay per second by the drift of the reflector's clock.
     drift: Nanos,
-    /// By how much its path has become longer.
+    /// Increase of the path's delay.
     longer: Nanos,
-    /// How late an answer is on the way back, from random numbers, ms; reflectors answer in turn.
+    /// Random delay of an answer on the way back, ms; reflectors answer in turn.
     jitter: fn(&mut Rng) -> f64,
     reflectors: u32,
     rng: Rng,
@@ -43,7 +42,7 @@ impl Line {
         }
     }
 
-    /// Runs for a time on a line of this rate; the mean delay in the modem, ms.
+    /// Runs for a time on a line of this rate; returns the mean delay in the modem, ms.
     fn run(&mut self, span: Nanos, mbps: f64, answers: bool) -> f64 {
         let mut rng = Rng::new(1, "test");
         let (mut sum, ticks) = (0.0, span / TICK);
@@ -51,7 +50,7 @@ impl Line {
             self.now += TICK;
             let line = mbps * 1e6 / 8.0 / 20.0;
             let offered = self.pace.rate.min(self.demand * 1e6) / 8.0 / 20.0;
-            // Behind the modem the shaper sends what comes through.
+            // A shaper behind the modem sends the packets that pass the line.
             let out = (self.queue + offered).min(line);
             self.queue += offered - out;
             self.sent += if self.pace.ingress {
@@ -208,8 +207,8 @@ fn jitter_of_the_answers_is_no_delay() {
     }
 }
 
-/// Packets wait before a line that carries 20 Mbit/s, whatever the rate. Delays are shown for half
-/// a minute, for twelve hours not, and again for a minute.
+/// Packets wait before a line that carries 20 Mbit/s, whatever the rate. Delays are measured for
+/// half a minute, then not for twelve hours, then again for a minute.
 #[test]
 fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
     for ingress in [true, false] {
@@ -248,7 +247,8 @@ fn a_line_that_falls_to_a_tenth_is_followed() {
             let mut line = Line::new(ingress);
             line.idle();
             line.run(30 * SEC, 100.0, true);
-            // What came at the former rate until the first answers takes 18 s at 1 Mbit/s.
+            // The bytes that arrived at the former rate before the first answers take 18 s at 1
+            // Mbit/s.
             line.run(23 * SEC, mbps, true);
             for _ in 0..37 {
                 let delay = line.run(SEC, mbps, true);
@@ -280,7 +280,7 @@ fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target(
             true => held.push(now),
             false => answer(now, 0),
         }
-        // Of all that it was asked in 29 s every other answer is said to have been late.
+        // The reflector answers all probes of 29 s at once; every other answer shows a delay.
         if k % 579 == 0 {
             for (n, sent) in held.drain(..).enumerate() {
                 answer(sent, 300 * MS * (n as Nanos % 2));
@@ -339,8 +339,8 @@ fn one_late_answer_is_no_evidence() {
     assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
 }
 
-/// Two answers in a row are late by 200 ms, the next ones are not, or become so by 20 ms each, on a
-/// line that carries 1 Mbit/s.
+/// Two answers in a row are late by 200 ms. The next ones are on time, or their delay falls by 20
+/// ms each. The line carries 1 Mbit/s.
 #[test]
 fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     let rate_after = |falls: bool| {
@@ -375,8 +375,8 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
     assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
 }
 
-/// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and
-/// it says 300 ms.
+/// Answers of `reflectors` in turn, each 50 ms; those of the last reflector arrive two at a time
+/// and show a delay of 300 ms.
 fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
     let mut pace = Pace::new(params);
     let mut kept = Vec::new();
@@ -427,7 +427,7 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
 }
 
 /// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for
-/// as long; the line, and the least rate meanwhile, Mbit/s.
+/// `lie`; returns the line, and the lowest rate during the lie, Mbit/s.
 fn lied_to(params: &Params, lie: Nanos) -> (Line, f64) {
     let mut line = Line::new(params.ingress);
     line.pace = Pace::new(params);
@@ -523,7 +523,7 @@ fn an_upload_that_its_acks_clock_is_followed_although_it_does_not_load_the_shape
     let mut line = Line::new(false);
     line.idle();
     line.run(20 * SEC, 20.0, true);
-    // The line carries a tenth, its queue is full, and the sender sends what is acknowledged.
+    // The line carries a tenth, its queue is full, and the sender sends as fast as ACKs arrive.
     line.queue = 300_000.0;
     line.demand = 2.0;
     line.run(10 * SEC, 2.0, true);
@@ -642,7 +642,7 @@ fn losses_while_the_delay_is_within_the_target_once_a_second_are_no_overload() {
 }
 
 /// On a line of 20 Mbit/s a stream of 3 Mbit/s, whose timestamps are late by 20 ms for one second
-/// of each ten; after a minute nothing shows the delay any more, and all is sent that may be.
+/// of each ten; after a minute no delay is measured any more, and the sender uses the whole rate.
 #[test]
 fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
     for ingress in [true, false] {
@@ -671,7 +671,7 @@ fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
     }
 }
 
-/// After a minute of load on a line of 20 Mbit/s nothing shows the delay.
+/// After a minute of load on a line of 20 Mbit/s, no delay is measured any more.
 #[test]
 fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
     let mut line = Line::new(true);
@@ -682,7 +682,7 @@ fn what_a_minute_of_load_showed_limits_later_traffic_for_ten_seconds() {
 }
 
 /// For five seconds a line carries 20 kbit/s, with delays of 0 or 12 ms in the traffic's
-/// timestamps; then nothing tells the delay any more, and 12 Mbit/s are to pass.
+/// timestamps; then no delay is measured any more, and 12 Mbit/s are offered.
 #[test]
 fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
     for ingress in [true, false] {

@@ -425,7 +425,7 @@ mod tests {
         Dqn::new(&policy, settings, 1).unwrap()
     }
 
-    /// What the network says of a queue with this delay on a full link.
+    /// The network's outputs for a queue with this delay on a full link.
     fn values(dqn: &Dqn, delay_ms: f64) -> Vec<f32> {
         let policy = dqn.online.policy();
         let inputs = [libm::log1p(delay_ms) as f32, 1.0];

@@ -51,7 +51,7 @@ fn network(weight: [[f32; 3]; 5], bias: [f32; 5]) -> Policy {
     )
 }
 
-/// Always the same action.
+/// A network that always chooses the same action.
 fn always(action: usize) -> Policy {
     let mut bias = [0.0; 5];
     bias[action] = 1.0;

@@ -47,7 +47,7 @@ pub enum Tins {
 /// The units that share the bandwidth of a tin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// None: one queue.
+    /// No isolation: one queue.
     Flowblind,
     /// Source addresses.
     SourceHost,

@@ -114,7 +114,7 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
         "{got:?}"
     );
     take(&mut q, MS, &mut Vec::new());
-    // ... and ten idle milliseconds are worth nothing.
+    // ... and ten idle milliseconds give no credit.
     put(&mut q, 12 * MS, 1, 2, 1514);
     take(&mut q, 12 * MS, &mut Vec::new());
     let got = q.dequeue(12 * MS, &mut rng(), &mut Vec::new());
@@ -123,7 +123,7 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
 
 #[test]
 fn a_late_caller_gets_what_the_schedule_owes() {
-    // Deficit mode: a driver that comes 3 ms late finds three more packets due, not one.
+    // Deficit mode: if the driver calls 3 ms late, three more packets are due, not one.
     let mut q = cake(Some(12_112_000));
     put(&mut q, 0, 1, 9, 1514);
     take(&mut q, 0, &mut Vec::new());
@@ -294,7 +294,7 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
     assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::Decaying);
-    // One look per dequeue takes the count down, then it leaves.
+    // Each dequeue lowers the count by one; then the flow leaves.
     for _ in 0..40 {
         now += 50 * MS;
         put(&mut q, now, 2, 1, 100);
@@ -350,7 +350,7 @@ fn owner(labels: fn(u32) -> Labels) -> Owner {
     }
 }
 
-/// The bytes that each hash below 16 gets of `packets` full-size ones, all of them having enough
+/// The bytes that each hash below 16 sends among `packets` full-size packets, while all have enough
 /// queued.
 fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> [u64; 16] {
     let mut q = Cake::new(params);
@@ -618,7 +618,7 @@ fn the_ack_filter_drops_superfluous_acks_of_a_connection() {
             q.enqueue(0, packet, &mut rng(), &mut owner);
         }
     }
-    // The last two of each.
+    // The last two of each flow are left.
     assert_eq!((q.len(), q.bytes()), (4, 264));
     assert_eq!(owner.dropped.len(), 16);
     assert_eq!(q.tins()[1].ack_drops, 16);
@@ -653,7 +653,7 @@ fn more_hosts_than_places_share_them_and_nothing_is_lost_count_of() {
         now += MS;
         let _ = q.dequeue(now, &mut rng, &mut owner);
     }
-    // Some seconds later no flow counts any more.
+    // Some seconds later, no flow is counted any more.
     for _ in 0..400 {
         now += 50 * MS;
         q.enqueue(

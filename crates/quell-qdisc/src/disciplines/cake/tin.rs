@@ -324,7 +324,7 @@ impl<P: Packet> Tin<P> {
             .or(decaying)
     }
 
-    /// An empty flow stays known until its COBALT has come to rest.
+    /// Handles an empty flow, which stays known until its COBALT is at rest.
     pub fn found_empty(&mut self, now: Nanos, flow: FlowId, isolation: Isolation) {
         let law = &mut self.states[flow as usize].law;
         let asleep = law.queue_empty(&self.config.cobalt, now);

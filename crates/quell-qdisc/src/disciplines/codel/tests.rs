@@ -35,8 +35,8 @@ impl Bed {
             _ => None,
         }
     }
-    /// A packet a millisecond leaves a queue of ten that all have waited `age`; gives the times of
-    /// drops.
+    /// A packet a millisecond leaves a queue of ten that all have waited `age`; returns the times
+    /// of drops.
     fn drops_while_late(&mut self, from: Nanos, until: Nanos, age: Nanos) -> Vec<Nanos> {
         let mut times = Vec::new();
         for now in (from..until).step_by(MS as usize) {
@@ -47,7 +47,7 @@ impl Bed {
         }
         times
     }
-    /// Only `n` packets queued, all entered at `at`.
+    /// Replaces the queued packets by `n` that entered at `at`.
     fn refill(&mut self, at: Nanos, n: usize) {
         while self.q.queue.pop().is_some() {}
         self.add(at, n, Ecn::NotEct);
@@ -106,7 +106,8 @@ fn one_good_packet_restarts_the_interval() {
 #[test]
 fn at_most_one_mtu_behind_the_packet_stops_dropping() {
     let mut bed = Bed::new(Params::default());
-    // Each dequeue leaves exactly one full packet behind: the law rests, however old they are.
+    // Each dequeue leaves exactly one full packet behind: the law does not act, however old they
+    // are.
     bed.add(T, 2, Ecn::NotEct);
     for i in 0..300 {
         bed.take(T + SEC + i * MS);
@@ -310,7 +311,7 @@ fn parameters_out_of_range_are_told() {
 }
 
 proptest! {
-    /// Overflow checks are on: no step of the integers overflows, whatever the memory.
+    /// Overflow checks are on: no step of the integers overflows in any state.
     #[test]
     fn the_pace_is_at_most_an_interval_apart_and_nothing_overflows(
         count in any::<u32>(), rec_inv_sqrt in any::<u16>(), t in 0..u64::MAX / 4, interval in 0..=100 * SEC,
@@ -323,8 +324,7 @@ proptest! {
         prop_assert!(t <= next && next <= t + interval);
     }
 
-    /// The k-th packet of an episode goes an interval over the square root of k after the one
-    /// before.
+    /// The k-th drop of an episode is an interval over the square root of k after the one before.
     #[test]
     fn steps_converge_to_the_inverse_square_root(last in 1_u32..4000) {
         let mut s = State { count: 1, rec_inv_sqrt: u16::MAX, ..State::default() };

@@ -166,7 +166,7 @@ fn below_two_mtu_in_both_queues_the_law_rests_but_the_step_acts() {
     let mut bed = Bed::new(Params::default());
     bed.set_prob(0.49);
     for i in 0..1000 {
-        // Two packets: one is behind the packet at hand, 1514 bytes < 3028.
+        // Two packets: one is behind the packet judged, 1514 bytes < 3028.
         bed.add(i * MS, 1, Ecn::Ect1);
         bed.add(i * MS, 1, Ecn::Ect0);
         assert_ne!(bed.take(i * MS).ecn, Ecn::Ce);
@@ -311,7 +311,7 @@ fn it_drops_at_departure_unless_told_to_at_arrival() {
     bed.add(0, 10, Ecn::NotEct);
     assert!(bed.dropped.is_empty());
     bed.take(0);
-    // Down to the floor of two MTU behind the packet at hand.
+    // Down to the floor of two MTU behind the packet judged.
     assert_eq!((bed.dropped.len(), bed.q.len()), (11, 1));
 
     let mut bed = Bed::new(Params {

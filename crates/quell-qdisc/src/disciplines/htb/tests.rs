@@ -4,7 +4,7 @@ use crate::outside::{self, Handle};
 use crate::packet::TestPacket;
 use crate::{DropCause, Ecn, MS, NEVER, cake};
 
-/// A tree whose leaves are kept filled, and what each has sent.
+/// A tree whose leaves are kept filled, and the bytes that each has sent.
 struct Bed {
     q: Htb<TestPacket>,
     rng: Rng,
@@ -35,7 +35,7 @@ fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     }
 }
 
-/// With quanta of a packet: large ones keep a class waiting whose ceiling lets it send little at a
+/// Sets quanta of a packet: larger ones would delay a class whose ceiling lets it send little at a
 /// time.
 fn by_turns(mut classes: Vec<Class>) -> Vec<Class> {
     for class in &mut classes {
@@ -78,8 +78,8 @@ impl Bed {
         self.q.dequeue(self.now, &mut self.rng, &mut self.owner)
     }
 
-    /// Sends until `end` as fast as the tree lets, these leaves (of these packet sizes) being
-    /// filled all the time.
+    /// Sends until `end` as fast as the tree allows, with these leaves (of these packet sizes) kept
+    /// filled.
     fn run(&mut self, end: Nanos, leaves: &[(u32, u32)]) {
         self.sent = [0; 8];
         for (mark, len) in leaves {
@@ -104,7 +104,7 @@ impl Bed {
         }
     }
 
-    /// What a leaf sent in this many seconds, kbit/s.
+    /// Rate of a leaf over this many seconds, kbit/s.
     fn kbps(&self, mark: usize, seconds: u64) -> u64 {
         self.sent[mark] * 8 / 1000 / seconds
     }
@@ -129,7 +129,7 @@ fn a_class_has_its_rate_and_borrows_up_to_its_ceiling() {
     // 5 Mbit/s are left to borrow: the third stops at its ceiling, the second has the rest.
     near(bed.kbps(2, 10) + bed.kbps(3, 10), 10_000);
     near(bed.kbps(3, 10), 5000);
-    // Alone the second has all.
+    // Alone, the second gets everything.
     let mut bed = Bed::new(tree(vec![class(1, 0, 10, 10), class(2, 1, 2, 10)]));
     bed.run(10 * SEC, &[(2, 1000)]);
     near(bed.kbps(2, 10), 10_000);
@@ -193,7 +193,8 @@ fn leaves_borrow_from_their_parent_before_others_may() {
     near(bed.kbps(5, 10), 2000);
     let (third, fourth) = (bed.kbps(3, 10), bed.kbps(4, 10));
     near(third + fourth, 8000);
-    // What the fifth leaves of 1:2's rate is the fourth's; beyond that both may borrow from 1:1.
+    // The fourth gets the part of 1:2's rate that the fifth leaves; beyond that, the third and the
+    // fourth borrow from 1:1.
     assert!(fourth >= 3990 && third >= 1990, "{third} {fourth}");
 }
 
@@ -263,7 +264,7 @@ fn what_no_filter_takes_goes_to_the_default_or_past_all_buckets() {
         assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 7));
     }
     assert!(matches!(bed.take(), Dequeued::Packet(p) if p.hash == 2));
-    // An inner class is no default.
+    // An inner class cannot be the default.
     let bed = Bed::new(Params {
         default: 1,
         ..tree(classes)
@@ -287,7 +288,7 @@ fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
     bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
     near(bed.kbps(2, 10), 1000);
     near(bed.kbps(3, 10), 7000);
-    // The other one sends at the very moment.
+    // The other leaf sends at the same time.
     let mut bed = Bed::new(shaped_leaf());
     bed.put(2, 2, 1000);
     bed.put(3, 1, 1000);
@@ -299,7 +300,7 @@ fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
     assert!(matches!(bed.take(), Dequeued::NotBefore(_)));
 }
 
-/// A queue that drops all that it holds when it is asked.
+/// A queue whose dequeue drops all its packets.
 #[derive(Clone, Debug, Default)]
 struct Sink(Vec<Handle>);
 

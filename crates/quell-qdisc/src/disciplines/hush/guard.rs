@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Turns each 10 ms from `from` to `to`, seconds; whether the policy is in charge after each.
+    /// Turns each 10 ms from `from` to `to`, seconds; whether the policy decides after each.
     fn turns(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
         let turn = |i: u64| {
             let now = i * 10 * MS;

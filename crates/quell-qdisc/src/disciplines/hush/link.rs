@@ -371,8 +371,8 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each asked for
-    /// at once.
+    /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each sent at
+    /// once.
     fn steady(link: &mut Link, from: Nanos, ms: u64, queued: bool) -> Nanos {
         for i in 0..ms {
             let now = from + i * MS;
@@ -402,8 +402,8 @@ mod tests {
     fn the_time_that_the_last_packet_takes_is_not_idle() {
         let mut link = Link::default();
         let now = steady(&mut link, SEC, 1000, true);
-        // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not the
-        // link asks again.
+        // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not a
+        // dequeue finds the queue empty.
         for asks in [false, true] {
             let mut link = link.clone();
             for i in 0..8000 {

@@ -8,9 +8,9 @@
 //! - Law ([`law`]): shaped like CoDel's, but it compares the time in which the whole backlog drains
 //!   with a target. Experiments with a law for each flow queue gave far worse results.
 //! - Victim (`scores.rs`): the law marks or drops at the head of the flow with the highest score,
-//!   its bytes queued plus shares of the bytes that it was served lately and over ten round trips.
-//!   With the bytes queued alone, flows with one packet each would have equal scores, and the same
-//!   flow would be chosen every time.
+//!   its bytes queued plus shares of its service, recently and over ten round trips. With the bytes
+//!   queued alone, flows with one packet each would have equal scores, and the same flow would be
+//!   chosen every time.
 //! - Policy ([`policy`]): sets the law's parameters every quarter of a round trip (2 to 100 ms)
 //!   from the gauges in [`link`].
 //! - ECN: the law marks ECN-capable packets, but drops those of a flow with a small window, which
@@ -143,7 +143,7 @@ pub struct Hush<P> {
     deadlines: Deadlines,
     scores: Box<Scores>,
     shares: Shares,
-    /// When the gauges or the policy are due next, whichever is earlier.
+    /// Time at which the gauges or the policy are due next, whichever is earlier.
     due: Nanos,
     link: Link,
     law: Law,
@@ -191,7 +191,7 @@ impl<P: Packet> Hush<P> {
         }
     }
 
-    /// The settings that the policy chose last.
+    /// The policy's last settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

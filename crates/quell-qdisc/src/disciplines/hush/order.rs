@@ -30,7 +30,7 @@ pub struct Deadlines {
 }
 
 impl Default for Deadlines {
-    /// Nothing is queued.
+    /// An empty order.
     fn default() -> Self {
         Self {
             heads: Tournament::default(),

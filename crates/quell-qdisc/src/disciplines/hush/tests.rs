@@ -8,7 +8,7 @@ fn hash(flow: u32) -> u32 {
     (flow + 1) << 22
 }
 
-/// Numbers that stay when those that quell ships change.
+/// Numbers that do not change with those that quell ships.
 const MODEL: &str = "hush 2
 target -3.11308 0.15282 0.26839 -0.32857 0.33520 -0.04067 -0.81959 0.58945 -0.29882
 wait -2.60525 -1.20207 -0.52954 0.24781 0.02810 0.20969 -0.00016 -0.22368 -0.04588
@@ -69,7 +69,7 @@ impl Bed {
         }
     }
 
-    /// A link of a packet per millisecond, `arrivals` of which come in each; gives what leaves.
+    /// A link of a packet per millisecond, with `arrivals` in each; returns the packets sent.
     fn run(
         &mut self,
         ms: u64,
@@ -139,7 +139,7 @@ fn the_flow_that_took_most_pays_although_all_have_a_packet_queued() {
         order: Order::Arrival,
         ..params()
     });
-    // Flow 7 sends half of what comes; four others share the rest.
+    // Flow 7 sends half of the arrivals; four others share the rest.
     bed.run(5000, Ecn::NotEct, |i| match i % 4 {
         0 => vec![7, (i / 4 % 4) as u32],
         1 => vec![(i / 4 % 4) as u32],
@@ -196,7 +196,7 @@ fn with_mark_next_the_mark_goes_to_the_flows_next_arrival() {
         ..params()
     });
     let mut marks = 0;
-    // Flow 1 has more than half of the link: it pays.
+    // Flow 1 has more than half of the link: it is the victim.
     for i in 0..400u64 {
         bed.now += MS;
         let arrives = bed.id;
@@ -208,7 +208,7 @@ fn with_mark_next_the_mark_goes_to_the_flows_next_arrival() {
         let place = |(_, p): (_, &TestPacket)| (p.id >= arrives).then_some(p.ecn);
         let arrived = bed.q.flows.packets_in(queue).find_map(place);
         if bed.q.marks() > marks {
-            // Decided at the last departure; nothing that was queued then was changed.
+            // The mark was decided at the last departure, and no queued packet was changed.
             assert_eq!(arrived, Some(Ecn::Ce), "turn {i}");
         }
         marks = bed.q.marks();
@@ -246,8 +246,8 @@ fn arrival_order_holds_with_drops_from_the_middle() {
     assert!(arrivals.into_iter().all(|(first, second)| first <= second));
 }
 
-/// Mean sojourn of the packets of flow 9, one of which comes every 20 ms beside a flow that sends
-/// more than the link takes.
+/// Mean sojourn of the packets of flow 9, which arrive every 20 ms beside a flow that sends more
+/// than the link carries.
 fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> u64 {
     let text = MODEL
         .replace("kappa 0.53314", &format!("kappa {kappa}"))
@@ -292,8 +292,8 @@ fn lone_packets_of_a_flow_that_takes_little_get_a_lead() {
     );
 }
 
-/// How many of the packets that flow 9 sends in bursts of 20 are dropped beside flow 1, which fills
-/// the link.
+/// Number of dropped packets of flow 9, which sends bursts of 20 beside flow 1, which fills the
+/// link.
 fn drops_of_bursts(service: &str) -> usize {
     let text = MODEL
         .replace("service 1", service)

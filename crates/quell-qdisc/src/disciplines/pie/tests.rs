@@ -353,7 +353,7 @@ fn packets_are_dropped_at_enqueue() {
 
 #[test]
 fn it_acts_long_before_a_third_of_the_queue_is_full() {
-    // The RFC's optional rule (section 5.1) that Linux does without.
+    // The RFC's optional rule (section 5.1), which Linux does not have.
     let mut q = queue(Params::default(), law(0.5, 100 * MS), 3);
     let mut drops = Vec::new();
     let mut r = rng();
@@ -401,7 +401,7 @@ fn burst_allowance_runs_down_with_the_time_between_departures() {
     assert_eq!(q.vars.burst_time, 150 * MS);
     q.dequeue(140 * MS, &mut r, &mut d);
     assert_eq!(q.vars.burst_time, 110 * MS);
-    // Updates alone take nothing off it.
+    // Updates alone do not reduce it.
     q.on_timer(500 * MS);
     assert_eq!(q.vars.burst_time, 110 * MS);
     q.dequeue(900 * MS, &mut r, &mut d);
@@ -496,7 +496,7 @@ fn any_params() -> impl Strategy<Value = Params> {
 }
 
 proptest! {
-    /// Overflow checks are on: no memory, no parameters and no backlog make the integers overflow.
+    /// Overflow checks are on: the integers do not overflow with any state, parameters and backlog.
     #[test]
     fn nothing_overflows_and_the_probability_is_one(
         mut v in vars(), params in any_params(), backlog in 0..1_u64 << 48, len in 20..65_536_u32,
