@@ -42,8 +42,8 @@ pub struct Params {
     pub dt: Nanos,
     /// Step of the buckets' clock (default 1024 ns).
     pub vdt: Nanos,
-    /// Time before a round's end at which the next rates are computed and service of the tail queue
-    /// before the head queue begins (default 65.536 us).
+    /// Time before a round's end at which the next rates are computed and the tail queue becomes
+    /// the one served first (default 65.536 us).
     pub l: Nanos,
     /// Rounds from one choice of top flows to the next (default 1).
     pub p: u32,
@@ -166,7 +166,7 @@ enum Fits {
 }
 
 impl Group {
-    /// The round that a packet fits which arrives `elapsed` after the current round's beginning.
+    /// The round for a packet that arrives `elapsed` after the current round's beginning.
     #[inline]
     fn place(&mut self, elapsed: Nanos, dt: Nanos, head: usize) -> Fits {
         let [this, next] = [self.rate_bps[head], self.rate_bps[head ^ 1]];
@@ -249,7 +249,7 @@ impl Table {
 enum Event {
     /// The queues change roles.
     Rotate,
-    /// Rates are chosen, and service of the tail queue first begins.
+    /// Rates are chosen, and from now on the tail queue is served first.
     Reconfigure,
 }
 

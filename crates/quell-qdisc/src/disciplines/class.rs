@@ -139,7 +139,7 @@ pub struct Classes<P> {
 }
 
 impl<P: Packet> Classes<P> {
-    /// These classes, which are empty.
+    /// The given classes, which are empty.
     pub fn new(classes: impl Iterator<Item = Class<P>>) -> Self {
         Self {
             all: classes.collect(),

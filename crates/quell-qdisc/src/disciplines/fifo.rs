@@ -20,8 +20,8 @@ pub struct Params {
     pub limit_bytes: u64,
     /// Probability with which each arrival is dropped, 0..1 (default 0).
     pub drop: f64,
-    /// A full queue drops the newest packet of the flow with the most bytes, which may be another
-    /// than the arrival (default off). Each drop then visits every packet.
+    /// A full queue drops the newest packet of the flow with the most bytes, which need not be the
+    /// arrival (default off). Each drop then visits every packet.
     pub selective: bool,
     /// Mark, instead of dropping, an ECN-capable arrival that `drop` selects (default off).
     pub ecn: bool,
