@@ -6,10 +6,9 @@
 //! left last (0 if that emptied the queue) and not length over rate, the early exits use the
 //! current delay and not the old one, the burst allowance runs down with the time between
 //! departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
-//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the
-//! 64-bit limit,
-//! 256. Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in the rate
-//!      estimator, whose integers need them).
+//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at 256,
+//! the 64-bit limit. Deviation from Linux: delays are nanoseconds, not units of 64 ns (except in
+//! the rate estimator, whose integers need them).
 
 use crate::discipline::{Backlog, offer_each};
 use crate::num;
