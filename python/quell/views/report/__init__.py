@@ -16,7 +16,7 @@ from typing import Any
 from quell import _core
 from quell.common.text import counted, counted_range
 from quell.experiments.experiment import Outcome, known_queues
-from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
+from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, differ, shown_measures, summarise
 from quell.views.page import again, part
 from quell.views.page import page as frame
 from quell.views.report import air, people, shares
@@ -240,37 +240,57 @@ def _each(rows: Sequence[Row]) -> str:
 
 
 def _finding(rows: Sequence[Row]) -> str:
-    """Say in a sentence or two what the figures show."""
+    """Say which queue of the front to take for goodput and which for delay, if they differ.
+
+    Of the queues that carry within 1 % of the front's most, the shortest is named for goodput. Of those whose delay
+    does not differ from the front's least, the one that carries most is named for delay.
+    """
     points = [
-        (r.queue, p95, goodput)
-        for r in rows
-        if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
+        (row, p95, goodput)
+        for row in rows
+        if (p95 := row.values["sojourn_ms.p95"]) is not None and (goodput := row.mean("goodput_mbps")) is not None
     ]
     if len(points) < 2:
         return _each(rows)
-    quick = min(points, key=lambda p: (p[1], -p[2]))
-    most = max(p[2] for p in points)
-    # What differs by less than 1 % is a tie, as on the front: the shorter queue is named.
-    full = min((p for p in points if p[2] >= (1 - TIE) * most), key=lambda p: (p[1], -p[2]))
-    text = (
-        f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
-        f"at {_rate(quick[2])} of goodput."
-    )
-    carries = "carries the most" if _rate(full[2]) == _rate(most) else "carries within 1 % of the most"
-    if full[0] == quick[0]:
-        text += f" It {carries} as well."
+    front = [p for p in points if p[0].on_front]
+    least = min((p95 for _, p95, _ in front), key=lambda p95: p95.mean)
+    enough = (1 - TIE) * max(goodput for _, _, goodput in front)
+    full = min((p for p in front if p[2] >= enough), key=lambda p: (p[1].mean, -p[2]))
+    quick = max((p for p in front if not differ(p[1], least)), key=lambda p: (p[2], -p[1].mean))
+    if not differ(full[1], least):
+        quick = full
+    most = max(goodput for _, _, goodput in points)
+    if full[2] < (1 - TIE) * most:
+        the_most = f"{_less(full[2], most)} than the most"
     else:
-        text += f" <b>{escape(full[0])}</b> {carries}, {_rate(full[2])}, at {_ms(full[1])}."
-    plain = next((p for p in points if p[0].split()[0] == "pfifo"), None)
-    own = points[0]
-    if plain is not None and own[0] != plain[0] and 0 < own[1] < plain[1]:
-        gain, more = plain[1] / own[1], own[2] / plain[2] - 1
-        amount = f"{abs(more) * 100:.1f} % {'more' if more > 0 else 'less'}" if abs(more) >= 0.0005 else "as much"
-        text += (
-            f" Against <b>{escape(plain[0])}</b>, <b>{escape(own[0])}</b> cuts that delay by a factor of {gain:.2g} and"
-            f" carries {amount}."
+        the_most = "the most" if _rate(full[2]) == _rate(most) else "within 1 % of the most"
+    delay = f"95 % of packets are through within {_ms(full[1].mean)}"
+    if quick is full:
+        text = f"Take {_name(full[0])}: it carries {_rate(full[2])}, {the_most}, and keeps the queue shortest: {delay}."
+    else:
+        text = (
+            f"If goodput matters more, take {_name(full[0])}: it carries {_rate(full[2])}, {the_most}, and {delay}. "
+            f"If delay matters more, take {_name(quick[0])}: {_ms(quick[1].mean)}, "
+            f"with {_less(quick[2], full[2])} goodput."
         )
+    if others := len(front) - len({full[0].queue, quick[0].queue}):
+        text += f" {counted(others, 'other queue')} of the front (◆) {'lies' if others == 1 else 'lie'} between."
+    plain = next((p for p in points if p[0].queue.split()[0] == "pfifo"), None)
+    own = points[0]
+    if plain is not None and own[0] != plain[0] and 0 < own[1].mean < plain[1].mean:
+        gain, more = plain[1].mean / own[1].mean, own[2] / plain[2] - 1
+        amount = f"{abs(more) * 100:.1f} % {'more' if more > 0 else 'less'}" if abs(more) >= 0.0005 else "as much"
+        against, name = _name(plain[0]), _name(own[0])
+        text += f" Against {against}, {name} cuts that delay by a factor of {gain:.2g} and carries {amount}."
     return text
+
+
+def _less(goodput: float, than: float) -> str:
+    return f"{(1 - goodput / than) * 100:.2g} % less"
+
+
+def _name(row: Row) -> str:
+    return f"<b>{escape(row.queue)}</b>{' (perhaps by chance)' if row.unsure else ''}"
 
 
 def _rate(mbps: float) -> str:
