@@ -11,7 +11,7 @@ import sys
 
 from quell._moved import install as _install
 
-# Importing typing costs more than all else here; type checkers know the name.
+# Importing typing would take longer than the rest of this module; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load on first use: the command line starts without data frames, and answers Ctrl-C from the start."""
+    """Load names on first use, so that the command line starts without data frames and answers Ctrl-C early."""
     from importlib import import_module
 
     if name == "plot":  # needs an extra: not in __all__

@@ -8,14 +8,14 @@ import signal
 import sys
 from contextlib import suppress
 
-# While modules load there is nothing to save, so Ctrl-C ends the process; `main` restores KeyboardInterrupt.
+# While modules load, no work can be lost, so Ctrl-C ends the process; `main` restores KeyboardInterrupt.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def open_streams() -> None:
     """Open the null device for each standard stream that is closed, as Rust's programs do.
 
-    Otherwise the next file that is opened would get its number, and messages would be written to it.
+    Otherwise the next opened file would get its descriptor, and messages would be written to that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -27,13 +27,13 @@ def open_streams() -> None:
 
 
 _THREADS_DIGITS = 3
-"""Of the largest number of threads that is taken from the environment."""
+"""Digits of the largest number of threads that is accepted from the environment."""
 
 
 def ignore_bad_threads() -> None:
-    """Leave numbers of threads out of the environment with which libraries fail.
+    """Remove numbers of threads from the environment at which libraries fail.
 
-    polars panics at none; both start as many as they are told to, whatever the memory.
+    polars panics at 0 threads; both libraries start any number that is set, whatever the memory.
     """
     for name in ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
         text = os.environ.get(name, "").removeprefix("+")
@@ -51,7 +51,7 @@ def main() -> None:
     ignore_bad_threads()
     words = sys.argv[1:]
     try:
-        # For completion a shell gives no arguments; its request is in the environment.
+        # For completion a shell passes no arguments; its request is in the environment.
         if "_QUELL_COMPLETE" in os.environ:
             # A shell reads one line for each value, so typer must not wrap the help beside it.
             os.environ["TERMINAL_WIDTH"] = "1000"
@@ -61,7 +61,7 @@ def main() -> None:
             sys.stdout.write(usage.text())
             sys.stdout.flush()
             return
-        # Objects that modules create while they load are kept, so collecting them early is useless.
+        # Objects that modules create while loading stay alive, so early garbage collection is useless.
         gc.set_threshold(100_000)
         from quell.cli.dispatch import call
         from quell.common.console import write_anywhere
@@ -80,7 +80,7 @@ def main() -> None:
     for stream, failed in ((sys.stdout, 1), (sys.stderr, 0)):
         try:
             stream.flush()
-        except OSError:  # a full disk, which has been reported where that was possible
+        except OSError:  # a full disk, which was reported if possible
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             stream.flush()
             status = status or failed

@@ -1,4 +1,4 @@
-"""The simulator, as the extension module shows it (crates/quell-py)."""
+"""The extension module with the simulator (crates/quell-py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -13,14 +13,14 @@ __version__: str
 __build__: str
 
 Buffer: TypeAlias = Any
-"""A contiguous array of the type that is named; numpy's, but nothing here needs numpy."""
+"""A contiguous array of the named type. It may be numpy's, but nothing here needs numpy."""
 
 class InputError(ValueError):
     """Bad input; the message is one line that names the place and what would be right."""
 
 @final
 class Scenario:
-    """A checked scenario, and the keys that it was made of. Immutable."""
+    """A checked scenario, and the keys from which it was made. Immutable."""
 
     name: str
     queue: str
@@ -45,9 +45,9 @@ class Scenario:
         seeds: str | None = None,
         seed: str | None = None,
     ) -> Scenario:
-        """Read a scenario file or a built-in one, take another scenario, or read `text`, which `name` names in errors.
+        """Read a scenario file or a built-in one, take another scenario, or read `text`, which errors call `name`.
 
-        The rest are the command line's strings, which override the file or take its place.
+        The other arguments are strings as on the command line, which override the file or replace it.
         """
 
     @staticmethod
@@ -58,77 +58,77 @@ class Scenario:
         """
 
     def replace(self, **keys: Unpack[Keys]) -> Scenario:
-        """Return the scenario with other values of some keys; those that are not named stay as they were written.
+        """Return the scenario with other values of some keys; all other keys keep their values.
 
         A dictionary changes the keys of a table or, for `flow` and `hop`, of every such table; a list of dictionaries
-        replaces all of them. None takes a key away. Raises InputError, one line that names the key and what would be
+        replaces all of them. None removes a key. Raises InputError, one line that names the key and what would be
         right.
         """
 
     def toml(self) -> str:
-        """Every key with its value, defaults filled in, as a scenario file."""
+        """All keys with their values, defaults included, as a scenario file."""
 
     def run_seed(self, k: int) -> int:
         """Seed of run `k`."""
 
 OptionRow = tuple[str, str | None, str, str, str, bool, str]
-"""An option: name, former name, value, what it does, default, whether it repeats, and where it can be given.
+"""An option: name, former name, value, description, default, whether it can be repeated, and where it can be given.
 
-The value is empty for a flag, and in brackets where it can be left out. The last is `command`, `file` (also a key of
-the configuration file) or `start` (a key that cannot change at run time).
+The value is empty for a flag, and in brackets if it is optional. The last field is `command`, `file` (also a key of the
+configuration file) or `start` (a key that cannot change at run time).
 """
 
 def options(command: str) -> tuple[list[OptionRow], list[tuple[str, str]], list[str]]:
-    """Give the options of a command on real packets, its words and what they are, and examples. Raises InputError."""
+    """Return a command's options, its arguments with their meanings, and examples. Raises InputError."""
 
 def live(**options: object) -> None:
-    """Do what `quell live` does with these options, of which None and False are not given. Linux only.
+    """Run `quell live` with these options; None and False mean that an option is not given. Linux only.
 
     To be called by the main thread. Raises InputError.
     """
 
 def live_rules(dev: str) -> list[list[str]]:
-    """Give the rules of `quell live` on an interface: each a program, a chain and the words after it. Linux only."""
+    """Return the rules of `quell live` on an interface: each a program, a chain and the words after it. Linux only."""
 
 def live_left() -> list[Path]:
-    """Give the state files of `quell live` in this network namespace. Linux only. Raises InputError."""
+    """Return the state files of `quell live` in this network namespace. Linux only. Raises InputError."""
 
 def steer_left() -> list[Path]:
-    """Give the state files of `quell steer` in this network namespace. Linux only. Raises InputError."""
+    """Return the state files of `quell steer` in this network namespace. Linux only. Raises InputError."""
 
 def steered(dev: str) -> bool:
-    """Say whether `quell steer` has changed queues of an interface and not yet brought them back. Linux only.
+    """Return whether `quell steer` has changed queues of an interface and not yet restored them. Linux only.
 
     Raises InputError.
     """
 
 def steer_kinds() -> list[tuple[str, bool, list[str], int]]:
-    """Give what `quell steer` can turn: kinds, whether it is their classes, knobs, least milliseconds between changes.
+    """Return the kinds that `quell steer` supports: name, whether it sets classes, knobs, least ms between two changes.
 
     Linux only.
     """
 
 def steer_why_not(kind: str) -> str:
-    """Say why `quell steer` turns nothing of a kind that is not among `steer_kinds`. Linux only."""
+    """Return why `quell steer` does not support a kind that is not in `steer_kinds`. Linux only."""
 
 def disciplines() -> list[tuple[str, str, str, str]]:
-    """Give all disciplines of this network namespace: device, kind, handle and parent as `tc` writes them. Linux only.
+    """Return all disciplines of this network namespace: device, kind, handle and parent as in `tc`. Linux only.
 
     Raises InputError.
     """
 
 def steer(words: Sequence[str], **options: object) -> None:
-    """Do what `quell steer` does with these words (device, place, controller) and options. Linux only.
+    """Run `quell steer` with these words (device, place, controller) and options. Linux only.
 
     With `restore`, restore the settings that killed processes left on the devices that `words` names (none: on all).
     To be called by the main thread. Raises InputError.
     """
 
 def attached_left() -> list[Path]:
-    """Give the state files of `quell attach` in this network namespace. Linux only. Raises InputError."""
+    """Return the state files of `quell attach` in this network namespace. Linux only. Raises InputError."""
 
 def attach(dev: str, words: str | None = None, **options: object) -> None:
-    """Attach a discipline to a device as `quell attach`; without words, print what is attached. Linux only.
+    """Attach a discipline to a device like `quell attach`; without words, print what is attached. Linux only.
 
     Raises InputError.
     """
@@ -137,7 +137,7 @@ def detach(devices: Sequence[str], **options: object) -> None:
     """Remove what is attached to these devices and restore the previous queues. Linux only. Raises InputError."""
 
 def watch(devices: Sequence[str], finished: Callable[[Path], object] | None = None, **options: object) -> None:
-    """Sample the kernel's queues until SIGTERM, Ctrl-C or the end of the time, as `quell watch` with these options.
+    """Sample the kernel's queues like `quell watch` with these options, until SIGTERM, Ctrl-C or the end of the time.
 
     `finished` receives the path of each complete file (.csv or .jsonl) of `out`. Linux only. To be called by the main
     thread. Raises InputError.
@@ -145,18 +145,18 @@ def watch(devices: Sequence[str], finished: Callable[[Path], object] | None = No
 
 @final
 class Shell:
-    """A command behind an emulated link. Linux only. Not for several threads at once."""
+    """A command behind an emulated link. Linux only, not thread-safe."""
 
     outside: str
-    """Where the other side is: `caller`, `server` or `unprivileged`."""
+    """Location of the other side: `caller`, `server` or `unprivileged`."""
     server: tuple[str, str | None]
-    """The other side's addresses: IPv4, and IPv6 where there is one."""
+    """The other side's addresses: IPv4, and IPv6 if there is one."""
     dashboard: str | None
     """The dashboard's address, with its token."""
     device: str
     """The name of the device at both ends."""
     network: str
-    """The network of its addresses, those of shells within included: `100.64.0.0/18`."""
+    """The network of its addresses, nested shells included: `100.64.0.0/18`."""
 
     def __new__(
         cls,
@@ -174,71 +174,71 @@ class Shell:
     ) -> Shell:
         """Run `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`.
 
-        Each way takes the link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round
-        trip. `server` runs on the other side, which then is a namespace of its own. `output` are descriptors for the
-        command's standard output and error. With `hold` the command waits for `go`. `dashboard` is a port on 127.0.0.1
-        for the dashboard; 0: any that is free. Raises InputError.
+        Each direction has the link's delay or, with `base_rtt` and a link without delay, half of the first flow's base
+        round trip. `server` runs on the other side, which then is a separate namespace. `output` are descriptors for
+        the command's standard output and error. With `hold` the command waits for `go`. `dashboard` is a port on
+        127.0.0.1 for the dashboard; 0: any free port. Raises InputError.
         """
 
     def go(self) -> None:
-        """Let a command that was held run."""
+        """Start a command that `hold` has delayed."""
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the command's end, at most so many seconds: the exit status that a shell has for it, or None."""
+        """Wait for the command's end, at most `timeout_s` seconds; return its exit status as in a shell, or None."""
 
     def not_executed(self) -> str | None:
-        """Say why the command could not be executed; None if it could."""
+        """Return why the command could not be executed; None if it could."""
 
     def server_ended(self) -> tuple[int, str | None] | None:
-        """Give the exit status of a server that ended before the command, and why if it could not be executed."""
+        """Return the exit status of a server that ended before the command, and why if it could not be executed."""
 
     def link_lost(self) -> bool:
-        """Say whether the link is gone because a device was deleted; True once."""
+        """Return whether the link was lost because a device was deleted; True once only."""
 
     def signal(self, signal: int) -> None:
-        """Hand SIGTERM or SIGHUP on to the command."""
+        """Forward SIGTERM or SIGHUP to the command."""
 
     def view(self) -> str:
-        """Look at both directions, [down, up], as JSON."""
+        """Return a snapshot of both directions, [down, up], as JSON."""
 
     def restart(self, series: bool) -> None:
-        """Let the records begin again within some milliseconds; with `series` their time series, too."""
+        """Restart the records within a few milliseconds, and with `series` their time series."""
 
     def finish(self) -> str:
-        """End everything; the records of both directions, [down, up], as JSON."""
+        """End everything; return the records of both directions, [down, up], as JSON."""
 
 @final
 class StateFile:
-    """A state file, locked against other processes until it is closed. Linux only."""
+    """A state file, locked for this process until it is closed. Linux only."""
 
     path: Path
 
     @staticmethod
     def hold(dev: str) -> StateFile:
-        """Take that of `quell tune --apply` for an interface; its folder is created if it is missing.
+        """Lock the state file of `quell tune --apply` for an interface; its folder is created if it is missing.
 
         Raises InputError if another process has it, or if other users can write to its folder.
         """
 
     @staticmethod
     def nat() -> StateFile:
-        """Take that of all `quell shell --nat` in this network namespace, waiting for other processes that have it.
+        """Lock the state file of all `quell shell --nat` in this network namespace; wait while other processes hold it.
 
         Raises InputError if that takes too long, or if other users can write to its folder.
         """
 
     @staticmethod
     def boot() -> int:
-        """Return the number of this start of the system; 0 where it is not known."""
+        """Return a number that identifies this boot of the system; 0 if unknown."""
 
     def read(self) -> str | None:
-        """Return its text, None if there is no file. The caller checks each value. Raises InputError."""
+        """Return its text, None if there is no file. The caller must check each value. Raises InputError."""
 
     def write(self, text: str) -> None:
         """Replace the file atomically. Raises InputError."""
 
     def try_write(self, text: str) -> None:
-        """Test whether this text could be written; the file stays as it is. Raises InputError."""
+        """Test whether this text could be written, without changing the file. Raises InputError."""
 
     def remove(self) -> None:
         """Delete it, if there is one. Raises InputError."""
@@ -255,19 +255,19 @@ class Packet:
     """A packet in a queue written in Python (quell.experiments.queue)."""
 
     length: int
-    """Bytes, those of the link layer included."""
+    """Length in bytes, link layer included."""
     flow: int
-    """The same number for all packets of a flow, below 2^32."""
+    """Number of its flow, below 2^32."""
     ecn: int
     """The ECN field: quell.experiments.queue.NOT_ECT, ECT1, ECT0 or CE."""
     enqueued: float
-    """When it came to this queue, seconds."""
+    """Time of its arrival at this queue, seconds."""
 
     def mark(self) -> bool:
-        """Mark it CE if it is ECN-capable; False (and untouched) if it is not. Raises InputError if it has left."""
+        """Mark it CE; return False and change nothing if it is not ECN-capable. Raises InputError if it has left."""
 
     def drop(self) -> None:
-        """Give it up: the queue does not return it any more. Raises InputError if it has left already."""
+        """Drop it: the queue must not return it any more. Raises InputError if it has left already."""
 
 def run_many(
     scenario: Scenario,
@@ -279,9 +279,9 @@ def run_many(
 ) -> None:
     """Run jobs `(queue, seed, width of the series' bins in seconds)` on `threads` cores (0: all).
 
-    `on_done(index, record)` is called from this thread with JSON as runs finish, in no fixed order. On Ctrl-C, or when
-    `on_done` raises, running worlds stop, what had finished is still handed over, and the exception is raised. Queues
-    written in Python run on this thread, one after another; what they raise ends all runs.
+    `on_done(index, record)` is called in this thread with JSON as runs finish, in no fixed order. On Ctrl-C, or when
+    `on_done` raises an exception, running worlds stop, finished records are still handed over, and the exception is
+    raised. Queues written in Python run on this thread, one after another; their exceptions end all runs.
     """
 
 def run_each(
@@ -290,15 +290,15 @@ def run_each(
     *,
     threads: int = 0,
 ) -> None:
-    """As `run_many`, each job `(scenario, queue, seed, width of the series' bins)` with its own scenario."""
+    """Like `run_many`, for jobs `(scenario, queue, seed, width of the series' bins)` with their own scenarios."""
 
 def check_records(file: str, data: bytes) -> None:
-    """Refuse with InputError what is no result record as JSON, nor a list of such; `file` is named in errors."""
+    """Raise InputError unless `data` is a result record as JSON or a list of records; errors name `file`."""
 
 class World:
-    """A world that runs from decision to decision of whoever controls its queues.
+    """A world that runs from decision to decision of the controllers of its queues.
 
-    `series_bin_s` asks for time series, `pcap` names a file for the bottleneck's packets. Raises InputError.
+    `series_bin_s` requests time series, `pcap` names a file for the bottleneck's packets. Raises InputError.
     """
 
     def __init__(
@@ -311,13 +311,13 @@ class World:
         pcap: Path | None = None,
     ) -> None: ...
     def control(self, period_s: float, queue: int = 0) -> None:
-        """Take a queue over: 0 is the bottleneck, then come the hops and the queue upwards."""
+        """Take control of a queue: 0 is the bottleneck, then come the hops and the queue upwards."""
 
     def knobs(self, queue: int = 0) -> list[str]:
-        """List the knobs that a queue has as a whole."""
+        """List the knobs of a queue as a whole."""
 
     def run(self) -> tuple[int, int | None, Gauges] | None:
-        """Run on to the next decision: of which queue, of which of its sub-queues, its gauges; None at the end."""
+        """Run to the next decision; return its queue, its sub-queue and the queue's gauges, or None at the end."""
 
     def set(self, knobs: Knobs | None, queue: int = 0, sub_queue: int | None = None) -> None:
         """Set knobs of a queue or of one of its sub-queues. Raises InputError if it lacks one of them."""
@@ -326,9 +326,9 @@ class World:
         """End the run and return its record as JSON."""
 
 class CoupledQueues:
-    """Worlds stepped together, which stop each period for p' of every sub-queue of one of their queues to be set.
+    """Worlds stepped together. They stop each period so that p' of every sub-queue of one queue can be set.
 
-    `observation`: what is read of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and
+    `observation`: the readings of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and
     the queue upwards. Results are the same on any number of `threads` (0: one per core). Raises InputError for a queue
     without sub-queues.
     """
@@ -346,27 +346,27 @@ class CoupledQueues:
     ) -> None: ...
     @property
     def sub_queues(self) -> int:
-        """How many a world has: the classic ones, then their L4S partners in the same order."""
+        """Number of sub-queues in a world: the classic ones, then their L4S partners in the same order."""
     @property
     def now_s(self) -> list[float]:
         """Return the simulated seconds so far, by world."""
     def replace(self, index: int, scenario: Scenario, seed: int) -> None:
-        """Put a new world in the place of world `index`."""
+        """Replace world `index` by a new world."""
     def step(self, probabilities: bytes) -> tuple[bytes, bytes, bytes]:
-        """Set p' (float32) of every sub-queue of every world and simulate a period; negative: its own law does.
+        """Set p' (float32) of every sub-queue of every world and simulate a period; negative: the own law sets it.
 
         Returns float32 numbers: (worlds, sub-queues, readings); (worlds, sub-queues, 3): in use or not, delay in ms,
-        share of packets lost; (worlds, 3): utilisation, not cut at 1, the backlog of the whole queue in ms, and whether
-        the scenario is over. A world that is over stays as it is.
+        share of packets lost; (worlds, 3): utilisation, which may exceed 1, the backlog of the whole queue in ms, and
+        whether the scenario is over. A world that is over does not change.
         """
     def records(self) -> list[str]:
         """Return the record of each world so far, as JSON."""
 
 def a3c_readings(observation: Literal["linear", "logarithmic", "published"]) -> list[str]:
-    """Name what an actor reads of a sub-queue, in order."""
+    """List the names of an actor's readings of a sub-queue, in order."""
 
 def a3c_most() -> list[float]:
-    """Say where each of the linear readings ends."""
+    """Return the maximum of each of the linear readings."""
 
 def episode(
     scenario: Scenario,
@@ -380,28 +380,28 @@ def episode(
 ) -> tuple[str, bytes, bytes, LearnQueueTable | None]:
     """Run one world whose queue learns; the interpreter's lock is released.
 
-    It starts from the network of a policy file and from `table`, where these are given; `explore` seeds random steps.
-    Returns the record as JSON; of queue `which` what its network read at each decision (float32), what it chose
-    (float32: the index of an action), and what LearnQueue has learned.
+    It starts from the network of a policy file and from `table`, if given; `explore` seeds exploration. Returns the
+    record as JSON; for queue `which` the network's inputs at each decision (float32), its actions (float32: the index),
+    and LearnQueue's table.
     """
 
 def scenario_keys() -> str:
     """List the tables of scenario files as JSON: objects `name`, `about`, `keys`.
 
-    A key has `name`, `value` (how it is written), `default` and `meaning`.
+    A key has `name`, `value` (its notation), `default` and `meaning`.
     """
 
 def scenario_schema() -> str:
-    """Give a JSON Schema (draft 2020-12) of scenario files."""
+    """Return a JSON Schema (draft 2020-12) of scenario files."""
 
 def scenarios() -> list[tuple[str, str, str]]:
-    """List the built-in scenarios: name, a line about it, its TOML."""
+    """List the built-in scenarios: name, description in one line, TOML."""
 
 def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
     """Read a rate, time or size in the form of scenario files: bit/s, ns or bytes."""
 
 def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "records"]) -> bytes:
-    """Read a plain file or a pipe, if it is not longer than its kind can be. Raises InputError."""
+    """Read a plain file or a pipe, up to the maximum size of its kind. Raises InputError."""
 
 def grade(increase_ms: float) -> str:
     """Grade a mean increase of latency under load, ms, as bufferbloat tests do (docs/reference/metrics.md)."""
@@ -409,19 +409,19 @@ def grade(increase_ms: float) -> str:
 def heard(arrivals: Sequence[tuple[int, int, bool]], sent: int) -> str | None:
     """Judge one end of a real call with G.711: the JSON of an application (docs/explanation/applications.md).
 
-    None if nothing was said. Of each packet that came: its serial number, one-way delay in ns, and whether it counts;
-    `sent` packets count.
+    None if no packet was sent. `arrivals` has for each packet that arrived its serial number, its one-way delay in ns,
+    and whether it is measured; `sent` is the number of packets measured.
     """
 
 def note_on_rate(text: str) -> str | None:
-    """Say what is probably meant by a rate in bytes per second (`50mbps`); None for all other text."""
+    """Return a note on a rate in bytes per second (`50mbps`), probably meant as bits; None for all other text."""
 
 def unknown(sort: str, name: str, known: Sequence[str]) -> str:
-    """Say that there is no such `sort` of thing, which name is nearest, and what there is: an InputError's message."""
+    """Return the message of an InputError for an unknown name: the nearest known name and the list of all."""
 
 @final
 class Queue:
-    """Queue words that have been parsed and checked, equal to others that mean the same; `str` writes them shortly."""
+    """Queue words, parsed and checked. Two are equal if they have the same meaning; `str` gives the shortest words."""
 
     def __new__(cls, words: str) -> Queue:
         """Parse words. Raises InputError."""
@@ -429,25 +429,25 @@ class Queue:
     def __eq__(self, other: object, /) -> bool: ...
 
 def queue(words: str) -> str:
-    """Check queue words and return them as short as they can be written."""
+    """Check queue words and return the shortest words with the same meaning."""
 
 def hush_model() -> str:
-    """Give the text of the policy that `hush` has without a `model`."""
+    """Return the text of the default policy of `hush`."""
 
 def queues() -> str:
     """List the kinds of queues as JSON: objects `name`, `summary`, `source`, `options`.
 
-    An option has `name`, `value` (how it is written; empty for a word that stands alone), `default` and `meaning`.
+    An option has `name`, `value` (its notation; empty for a word that stands alone), `default` and `meaning`.
     """
 
 @final
 class Environments:
-    """Environments of one task, numbered from 0; `quell.envs` has the faces of Gymnasium on them."""
+    """Environments of one task, numbered from 0; `quell.envs` wraps them for Gymnasium."""
 
     agents: int
-    """How many an environment has."""
+    """Number of agents in an environment."""
     ranges: list[tuple[float, float]]
-    """Least and greatest value of every part of an observation."""
+    """Least and greatest value of each feature of an observation."""
 
     def __new__(
         cls,
@@ -470,15 +470,15 @@ class Environments:
     ) -> Environments:
         """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
 
-        With `along`, ascending values from bound to bound, `steps` are places along them.
+        With `along`, ascending values from bound to bound, `steps` are numbers of places along them.
 
-        `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every queue
-        has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for each.
-        With `own_law` the queue is left to its own law, and actions are ignored.
+        `vary` has the least and the greatest value of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every
+        queue has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for
+        each. With `own_law` the queue is left to its own law, and actions are ignored.
         """
 
     def clone(self, threads: int = 0) -> Environments:
-        """Copy all environments in the midst of their episodes: equal actions then bring equal steps in both."""
+        """Copy all environments in the middle of their episodes: equal actions then give equal steps in both."""
 
     def seed(self, index: int, seed: int) -> None:
         """Give an environment a new seed, below 2^64, and begin an episode."""
@@ -487,24 +487,24 @@ class Environments:
         """Begin the next episode of an environment."""
 
     def readings(self, index: int, agent: int = 0) -> dict[str, float]:
-        """Everything that an agent can read of an environment's last period."""
+        """All readings of an agent in an environment's last period."""
 
     def observe(self, observations: Buffer) -> None:
-        """Write what is seen now (float32), row by row."""
+        """Write the current observations (float32), row by row."""
 
     def step(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
         """Add a step, by its index (int64), to every knob and simulate up to the next decisions.
 
-        Writes observations (float32), rewards (float64) and whether episodes ended (uint8). Where one had ended before,
-        the action is ignored and the next begins.
+        Writes observations (float32), rewards (float64) and whether episodes have ended (uint8). If an episode had
+        ended before, the action is ignored and the next episode begins.
         """
 
     def step_to(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
-        """As `step`, with shares of the knob's range (float32)."""
+        """Like `step`, with shares of the knob's range (float32) as actions."""
 
 @final
 class Policy:
-    """A network with its model card; `quell.Policy` is the face of it."""
+    """A network with its model card; `quell.Policy` wraps it."""
 
     card: str
     """JSON."""
@@ -520,9 +520,9 @@ class Policy:
 
 @final
 class Dqn:
-    """A network of `rlaqm`'s in training, and what it learns from (crates/quell-qdisc/src/control/rlaqm/dqn.rs).
+    """A network of `rlaqm` in training, with its replay memory (crates/quell-qdisc/src/control/rlaqm/dqn.rs).
 
-    The same calls give the same bits on every machine. Raises InputError for a network that is not one of values.
+    The same calls give the same bits on every machine. Raises InputError for a network that does not output values.
     """
 
     def __new__(
@@ -543,11 +543,11 @@ class Dqn:
     ) -> Dqn:
         """Begin with random weights for a card (JSON) and widths of hidden layers, or with a policy file's weights.
 
-        `weight`, `square` and `scale_ms` are the reward's.
+        `weight`, `square` and `scale_ms` are parameters of the reward.
         """
 
     def keep(self, inputs: bytes, actions: bytes) -> float:
-        """Keep what `episode` gave; return its mean reward per decision.
+        """Add an episode's transitions to the replay memory; return its mean reward per decision.
 
         Raises InputError unless there is a row of inputs for each action.
         """
@@ -556,51 +556,51 @@ class Dqn:
         """Fit batches, drawn from a random stream with this number; return the mean loss."""
 
     def average(self) -> None:
-        """Take the weights as they are into their mean."""
+        """Add the present weights to the mean of weights."""
 
     def model(self, card: str, *, mean: bool = False) -> bytes:
-        """Give a policy file with this card and the weights as they are, or their mean."""
+        """Return a policy file with this card and the present weights, or their mean."""
 
     def state(self) -> tuple[list[bytes], int, int]:
-        """Give all that the next fit depends on."""
+        """Return the state on which the next fit depends."""
 
     def restore(self, numbers: Sequence[bytes], steps: int, averaged: int) -> None:
-        """Continue where `state` was taken."""
+        """Continue from what `state` returned."""
 
 def policy_bytes(card: str, layers: Sequence[tuple[Buffer, Buffer]]) -> bytes:
-    """Give a policy file: its card (JSON), and for each hidden layer, then each head, weight and bias (float32).
+    """Return a policy file: its card (JSON), and for each hidden layer, then each head, weight and bias (float32).
 
-    Raises InputError where the card contradicts itself or the shapes, or a number is not finite.
+    Raises InputError if the card contradicts itself or the shapes, or a number is not finite.
     """
 
 def readings() -> list[tuple[str, float, float, str]]:
-    """List what can be observed: name, least, greatest value, meaning."""
+    """List the readings that can be observed: name, least value, greatest value, meaning."""
 
 @final
 class LearnQueueTable:
-    """A Q-table of LearnQueue's, with its card. Immutable. Raises InputError for bytes that are none."""
+    """A Q-table of LearnQueue with its card. Immutable. Raises InputError for other bytes."""
 
     card: str
     """JSON."""
 
     def __init__(self, file: str, data: bytes) -> None: ...
     def limits(self) -> list[int]:
-        """Return the limits that are states, ascending: one per row."""
+        """Return the limits that are the table's states, ascending: one per row."""
 
     def values(self) -> list[list[float]]:
-        """Q of the next smaller and of the next larger limit, ms, for every row."""
+        """Return Q of the next smaller and of the next larger limit for each row, ms."""
 
     def visits(self) -> list[list[int]]:
-        """How often the two were tried."""
+        """Return the number of visits of these two actions for each row."""
 
     def save(self, trained_on: str, seed: int) -> bytes:
-        """Return the bytes of a table file; the card says what it was learned on."""
+        """Return the bytes of a table file; its card describes the training."""
 
 def learnqueue_walk(queue: str) -> tuple[list[int], int, float]:
-    """Limits that are a `learnqueue`'s states, its first limit, and the seconds between two decisions."""
+    """Return a `learnqueue`'s limits (its states), its initial limit, and the seconds between two decisions."""
 
 def learnqueue_memory(queue: str) -> tuple[int, int]:
-    """Bytes that a `learnqueue` keeps per station: its Q table alone, and all of it."""
+    """Return the memory of a `learnqueue` per station, bytes: of its Q-table alone, and in total."""
 
 def lfq_experiments(
     weights: Sequence[Buffer],
@@ -616,21 +616,22 @@ def lfq_experiments(
 ) -> dict[str, bytearray]:
     """Run LFQ's experiments with seeds from `first_seed` on under the network of these layers.
 
-    `weights` are float32: weight and bias of each layer in turn, as torch's `nn.Linear` holds them, 60 to 256 to
-    256 to 256 to 1 in the paper. Each flow has a link of 5 to 25 Mbit/s, a round trip of 5 to 25 ms, a length of
-    `duration_s` plus or minus a quarter, NewReno or BIC. At its first tenth packet after a time drawn within
-    `act_within` of its length its limit goes one packet up in one clone of the world and one down in the other
-    (`online`: in one world, up or down by chance) and stays. The reward is what left since, in 1e6 bytes/s, less
-    `alpha` times the mean of packets queued times 1446. Runs on `threads` cores (0: all).
+    `weights` are float32: weight and bias of each layer in turn, as torch's `nn.Linear` holds them, 60 to 256 to 256 to
+    256 to 1 in the paper. Each flow has a link of 5 to 25 Mbit/s, a round trip of 5 to 25 ms, a length of `duration_s`
+    plus or minus a quarter, NewReno or BIC. The limit can change at every tenth packet. At the first of these after a
+    random time within `act_within` of the flow's length, its limit goes one packet up in one clone of the world and one
+    down in the other (`online`: in one world, up or down at random) and stays. The reward is the rate of departures
+    since then, in 1e6 bytes/s, less `alpha` times the mean number of packets queued times 1446. Runs on `threads` cores
+    (0: all).
 
-    Returns raw columns for `numpy.frombuffer`: `features` float32 [count, 60]; `decided` uint8, 0 where a flow
-    ended before its decision; int32 `before` (the limit until then), `limits` [count, 2] (lower and upper; online:
-    chosen and other) and `label` (the better one, of equals the larger; online: the chosen); `rewards` float64
-    [count, 2], of `limits`; float64 `readings` [count, 2, 3], of `limits`: what left, in 1e6 bytes/s, mean of packets
-    queued, mean time in the queue in s; float64 `draws` [count, 5]: bit/s, round trip, length and drawn time in s, 0
-    for NewReno or 1 for BIC; float64 `decided_at`, s.
+    Returns raw columns for `numpy.frombuffer`: `features` float32 [count, 60]; `decided` uint8, 0 if a flow ended
+    before its decision; int32 `before` (the limit until then), `limits` [count, 2] (lower and upper; online: chosen and
+    other) and `label` (the better one, or the larger of equals; online: the chosen one); `rewards` float64 [count, 2],
+    of `limits`; float64 `readings` [count, 2, 3], of `limits`: rate of departures in 1e6 bytes/s, mean number of
+    packets queued, mean time in the queue in s; float64 `draws` [count, 5]: bit/s, round trip, length and random time
+    in s, 0 for NewReno or 1 for BIC; float64 `decided_at`, s.
 
-    Results depend on seeds and weights alone. Raises InputError.
+    Results depend only on seeds and weights. Raises InputError.
     """
 
 def lfq_features(*, paper_weights: bool = False) -> list[str]:

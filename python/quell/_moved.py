@@ -1,4 +1,4 @@
-"""Modules under the names that they had in quell 0.2, which work for one release more and warn."""
+"""Names that modules had in quell 0.2. They work for one more release, with a warning."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOVED = {
     "sb3": "envs.sb3",
     "shortcuts": "inputs.shortcuts",
 }
-"""Names below `quell` that documents named, and where the modules are now."""
+"""Documented names of quell 0.2 below `quell`, and the present names of the modules."""
 
 
 class Moved:
     """Finds and loads a module by its old name, for `sys.meta_path`."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Answer for the old names alone."""
+        """Answer for old names only."""
         package, _, old = name.rpartition(".")
         if package != "quell" or old not in MOVED:
             return None
@@ -40,7 +40,7 @@ class Moved:
         return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module itself, not a copy: its classes are the same under both names."""
+        """Return the module itself, not a copy, so that its classes are the same under both names."""
         import warnings
         from importlib import import_module
 
@@ -51,11 +51,11 @@ class Moved:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own specification back, which the import under the old name replaced."""
+        """Restore the module's specification, which the import under the old name replaced."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Let the old names be imported."""
+    """Make the old names importable."""
     sys.meta_path.append(Moved())

@@ -1,4 +1,4 @@
-"""The library: what `import quell` offers."""
+"""The functions of the library: `import quell`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ summary = frame.summary
 def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario: a TOML file, a built-in's name, TOML text, or only overrides (`rate="15mbit"`).
 
-    Overrides are the command line's short cuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
+    Overrides are the command line's shortcuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
     `duration`, `warmup`, `seeds`, `seed`.
 
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning of
@@ -51,13 +51,13 @@ def run(
     """Simulate one scenario with one queue and one seed.
 
     `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own) or a queue written in Python, see
-    quell.experiments.queue. `controller` turns the knobs of that queue: an object with `period` (seconds) and
+    quell.experiments.queue. `controller` sets the knobs of that queue: an object with `period` (seconds) and
     `decide(gauges) -> knobs`, see quell.experiments.control. `series` is the width in seconds of a time series' bins,
     `pcap` a file for the bottleneck's packets (pcapng). For the rest see `quell.scenario`.
 
     Returns a frame of one row: the numbers and texts of the result record (docs/reference/records.md), each in a column
-    named by its path, such as `sojourn_ms.p95`. With `nested` there are the record's keys instead, with structs and
-    lists (`flows`, `applications`, `sojourn_cdf`), and so there are with `series`. Rates are in Mbit/s, times in ms.
+    named by its path, such as `sojourn_ms.p95`. With `nested` or `series` the columns are the record's keys instead,
+    with structs and lists (`flows`, `applications`, `sojourn_cdf`). Rates are in Mbit/s, times in ms.
 
     Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
     """
@@ -102,15 +102,15 @@ def compare(
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
     `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
-    has). In a list a tuple is a queue with a controller: `("fifo limit 100", Aimd)`, an object or a class or function
-    that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's, and up to three times as
-    many for a queue whose place on the front may be due to chance, as the command does). What is written in Python runs
-    one after another on the calling thread. `rpm` measures responsiveness, too, in a second run of each
-    seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
+    has). In a list, a tuple is a queue with a controller, such as `("fifo limit 100", Aimd)`: an object, or a class or
+    function that makes one for each run. `seeds` is the number of runs per queue (None: the scenario's, and up to three
+    times as many for a queue whose place on the front may be due to chance, as the command does). Queues and
+    controllers in Python run one after another on the calling thread. `rpm` also measures responsiveness, in a second
+    run of each seed with probes (None: of one seed in five, as the command does). For the rest see `quell.run`.
 
-    Returns a frame as `quell.run` does, with one row per run; `quell.summary` reduces it to one row per queue. Same
-    input, same figures on any number of cores (`cpu_s` and what follows from it excepted).
-    Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue raises.
+    Returns a frame as `quell.run` does, with one row per run; `quell.summary` reduces it to one row per queue. The same
+    input gives the same figures on any number of cores (except `cpu_s` and figures derived from it). Raises InputError;
+    KeyboardInterrupt on Ctrl-C; what a queue raises.
     """
     check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
@@ -156,8 +156,9 @@ def sweep(
 ) -> pl.DataFrame:
     """Simulate a scenario with all combinations of some keys' values, each queue with each seed, on `jobs` cores.
 
-    `over` maps keys to lists of values: `{"link.rate": ["10mbit", "50mbit"], "flow.rtt": ["20ms", "80ms"]}`. A dot goes
-    into a table; keys of `flow` and `hop` change in every such table. `aqm` lists queues (None: the scenario's own).
+    `over` maps keys to lists of values: `{"link.rate": ["10mbit", "50mbit"], "flow.rtt": ["20ms", "80ms"]}`.
+    `link.rate` is the key `rate` of the table `link`; keys of `flow` and `hop` change in every such table. `aqm` lists
+    queues (None: the scenario's own).
 
     Returns a frame with one row per run: a column for each key of `over`, then those of `quell.run` (`nested`, too).
     Raises InputError; KeyboardInterrupt on Ctrl-C.
@@ -181,11 +182,11 @@ def evaluate(
     html: str | Path | None = None,
     state: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Evaluate queues per RFC 7928 (docs/how-to/evaluate.md), beside tail drop on the same link.
+    """Evaluate queues per RFC 7928 (docs/how-to/evaluate.md), compared with tail drop on the same link.
 
     `aqm` is a queue or a list of queues as `quell.compare` takes them (None: the command's). `link` is
-    `RATE[@rtt=TIME]` or a scenario. `sections` are those to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a file
-    for the page. `state` is a file for finished runs: after an interruption the same call continues from there.
+    `RATE[@rtt=TIME]` or a scenario. `sections` are the sections to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a
+    file for the page. `state` is a file for finished runs: after an interruption, the same call continues from it.
 
     Returns a list with a dictionary per scenario and queue: `section`, `requirement`, `scenario`, `queue`, `verdict`,
     `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller
@@ -206,10 +207,10 @@ def evaluate(
 
 
 def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:
-    """Spread a nested frame of runs into columns of numbers and text: what CSV files hold.
+    """Convert a nested frame of runs to columns of numbers and text, as in CSV files.
 
     A struct's fields become columns named with a dot (`sojourn_ms.p95`); lists are left out. With `each="flows"` or
-    `"applications"` there is a row for each element of that list, its fields being `flows.goodput_mbps` and so on.
+    `"applications"` there is a row for each element of that list, with its fields in `flows.goodput_mbps` and so on.
 
     Raises InputError if there is no such list.
     """
@@ -222,9 +223,9 @@ def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:
 
 
 def to_pandas(runs: pl.DataFrame) -> Any:
-    """Give the numbers and texts of a frame as a `pandas.DataFrame`, missing numbers as NaN.
+    """Convert the numbers and texts of a frame to a `pandas.DataFrame`, missing numbers to NaN.
 
-    Needs pandas, but not pyarrow; raises ImportError without.
+    Needs pandas, but not pyarrow; raises ImportError without pandas.
     """
     import pandas as pd
 
@@ -255,7 +256,7 @@ def _shaped(runs: pl.DataFrame, nested: bool, series: float | None = None) -> pl
 
 
 def _finished(outcome: experiment.Outcome) -> list[dict[str, Any]]:
-    """Return the records of an experiment. Raises KeyboardInterrupt where it was interrupted."""
+    """Return the records of an experiment. Raises KeyboardInterrupt if it was interrupted."""
     if outcome.interrupted:
         raise KeyboardInterrupt
     return outcome.records

@@ -1,5 +1,5 @@
-//! Many queues on one scenario, side by side: what `quell compare` does, for crates that bring a
-//! queue or a controller.
+//! Compares queues in one scenario like `quell compare`, for crates with their own queue or
+//! controller.
 //!
 //! ```
 //! use quell_lab::compare::{Comparison, table};
@@ -31,7 +31,7 @@ use quell_sim::scenario::Scenario;
 use quell_sim::{RunOptions, Session, World};
 use rayon::prelude::*;
 
-/// A scenario, the queues to try in it and how often.
+/// A scenario, the queues to compare in it, and the number of runs of each.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     scenario: Arc<Scenario>,
@@ -46,7 +46,7 @@ struct Entry {
 }
 
 impl Comparison {
-    /// No queues yet, as many runs of each as the scenario says.
+    /// A comparison without queues, with the scenario's number of runs.
     pub fn of(scenario: Scenario) -> Self {
         Self {
             seeds: scenario.seeds,
@@ -55,7 +55,7 @@ impl Comparison {
         }
     }
 
-    /// One of quell's queues, by its words.
+    /// Adds one of quell's queues, by its words.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -63,7 +63,7 @@ impl Comparison {
         Ok(self.queue(Queue::parse(words)?))
     }
 
-    /// A queue.
+    /// Adds a queue.
     pub fn queue(mut self, queue: Queue) -> Self {
         self.entries.push(Entry {
             queue,
@@ -72,7 +72,7 @@ impl Comparison {
         self
     }
 
-    /// A queue whose knobs this controller turns in place of the queue's own.
+    /// Adds a queue whose knobs this controller sets in place of the queue's own.
     pub fn controlled(mut self, queue: Queue, controller: impl Control) -> Self {
         self.entries.push(Entry {
             queue,
@@ -81,14 +81,14 @@ impl Comparison {
         self
     }
 
-    /// Runs of each queue, at least 1; seeds follow from the scenario's.
+    /// Sets the number of runs of each queue, at least 1. Seeds are derived from the scenario's
+    /// seed.
     pub fn seeds(mut self, seeds: u32) -> Self {
         self.seeds = seeds.max(1);
         self
     }
 
-    /// Runs everything on all cores. Records come queue by queue in the order given, seeds in
-    /// theirs.
+    /// Runs everything on all cores. Records are ordered by queue, as added, then by seed.
     ///
     /// # Errors
     /// If two entries would share a row, a controller sets a knob that its queue lacks, or a queue
@@ -127,7 +127,7 @@ impl Entry {
     }
 }
 
-/// What a table calls runs of a queue, under a controller that is no part of it.
+/// Name of a row: the queue, and the controller if it is not part of the queue.
 fn row(queue: &str, controller: Option<&str>) -> String {
     match controller {
         Some(controller) => format!("{queue} + {controller}"),
@@ -135,7 +135,7 @@ fn row(queue: &str, controller: Option<&str>) -> String {
     }
 }
 
-/// A column: its two lines of heading, digits behind the point, and what it shows of a record.
+/// A column: two lines of heading, decimals, and its value in a record.
 type Column = (&'static str, &'static str, usize, fn(&Run) -> Option<f64>);
 
 const COLUMNS: [Column; 8] = [
@@ -149,7 +149,7 @@ const COLUMNS: [Column; 8] = [
     ("RTT p95", "ms", 1, |r| r.rtt_ms.map(|rtt| rtt.p95)),
 ];
 
-/// A table in plain text: a row per queue in order of appearance, means over its runs.
+/// A table in plain text: one row per queue in order of appearance, with means over its runs.
 pub fn table(records: &[Run]) -> String {
     let mut rows: Vec<(String, Vec<&Run>)> = Vec::new();
     for record in records {
@@ -179,8 +179,8 @@ pub fn table(records: &[Run]) -> String {
     text
 }
 
-/// Writes records as the JSON array that `quell compare --json` writes and `quell show` reads,
-/// whole or not at all.
+/// Writes records atomically as a JSON array, the format that `quell compare --json` writes and
+/// `quell show` reads.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -191,7 +191,7 @@ pub fn write_json(path: &Path, records: &[Run]) -> Result<(), Error> {
     let text = serde_json::to_string(records).map_err(|e| fail(&e))? + "\n";
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
-    // A file of its own, never one that lies there or that a link there leads to.
+    // Always a new file, never an existing one or the target of a link.
     let made = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -200,7 +200,8 @@ pub fn write_json(path: &Path, records: &[Run]) -> Result<(), Error> {
     let written = std::io::Write::write_all(&mut file, text.as_bytes())
         .and_then(|()| std::fs::rename(&part, path));
     written.map_err(|e| {
-        // What is left of it is of no use; if it cannot be removed, the error above says enough.
+        // The partial file is useless. If it cannot be removed, the first error is reported all the
+        // same.
         let _ = std::fs::remove_file(&part);
         fail(&e)
     })
@@ -258,7 +259,7 @@ mod tests {
         let seeds: Vec<_> = records.iter().map(|r| r.seed).collect();
         assert_eq!(seeds[..3], seeds[9..]);
         let hashes: Vec<_> = records.iter().map(|r| &r.trace_hash).collect();
-        // The same queue under another name, and made the same by a controller.
+        // The same queue under another name, and a queue that its controller makes equal.
         assert_eq!(hashes[..3], hashes[3..6]);
         assert_eq!(hashes[..3], hashes[9..]);
         assert!(hashes[0] != hashes[1] && hashes[0] != hashes[6]);

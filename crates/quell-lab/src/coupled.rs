@@ -1,5 +1,5 @@
-//! A3C's environment: worlds that stop after each period so that an agent sets p' of every
-//! sub-queue of one queue, and that give what an actor observes of each sub-queue.
+//! A3C's environment: worlds that stop after each period, give an actor's observation of each
+//! sub-queue of one queue, and let it set p' of every sub-queue.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -12,7 +12,7 @@ use quell_sim::{Status, World};
 
 use crate::team::Team;
 
-/// The queue that agents control, when, and what they observe.
+/// The queue that agents control, their period and their observation.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Queue words of the bottleneck.
@@ -21,7 +21,7 @@ pub struct Task {
     pub port: usize,
     /// Time between decisions.
     pub period: Nanos,
-    /// What an actor reads of each sub-queue.
+    /// Readings of each sub-queue in an actor's observation.
     pub observation: Observation,
 }
 

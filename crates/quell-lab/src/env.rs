@@ -1,10 +1,10 @@
-//! A queue as an environment for learners: a world that stops every period, shows readings, takes
-//! an action that turns one knob, and says what the period was worth. Where every queue of a path
-//! has an agent, each gets its own of all three.
+//! A queue as an environment for reinforcement learning: a world that stops every period, gives an
+//! observation and a reward, and takes an action that sets one knob. If every queue of a path has
+//! an agent, each agent has its own observation, reward and action.
 //!
-//! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are
-//! drawn from the environment's seed, so that equal seeds and actions give equal trajectories
-//! however many environments run beside. The first reading is that of the empty queue at time 0; a
+//! An [`Env`] runs one episode after another, each in a new world whose seed and variations are
+//! drawn from the environment's seed. Equal seeds and actions therefore give equal trajectories,
+//! whatever other environments run. The first observation is that of the empty queue at time 0; a
 //! scenario of 120 s with a period of 20 ms has 6000 steps.
 
 mod reward;
@@ -22,32 +22,32 @@ pub use vary::Randomization;
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
 
-/// Sums of steps of 0.01 come back to exactly 0: probabilities are whole millionths.
+/// Probabilities are multiples of a millionth, so that steps up and down return to exactly 0.
 const MILLION: f64 = 1e6;
 
-/// No feature is shown greater.
+/// Features of an observation are clamped to this maximum.
 const MAX_FEATURE: f32 = 1e6;
 
-/// What an action sets.
+/// The knob that an action sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knob {
     /// The limit, packets.
     Limit,
-    /// The probability of dropping each arrival.
+    /// The probability with which each arrival is dropped.
     Drop,
     /// The base probability p' of coupled queues.
     BaseProbability,
 }
 
-/// When actions are taken, and of what.
+/// When actions are taken, and whose knob they set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cadence {
-    /// Every so many nanoseconds; the knob is the queue's.
+    /// Every so many nanoseconds; actions set the queue's knob.
     Every(Nanos),
-    /// Wherever the queue's own controller would ask its network at a packet; the knob is that of
-    /// the packet's flow, the packet waits for it, and an observation is what the network would
-    /// read.
+    /// At each packet for which the queue's own controller would evaluate its network. Actions set
+    /// the knob of the packet's flow, the packet waits for the action, and an observation is the
+    /// network's input.
     AtPackets,
 }
 
@@ -72,7 +72,7 @@ impl Knob {
         }
     }
 
-    /// The nearest value that the knob can have.
+    /// The nearest possible value of the knob.
     fn snap(self, value: f64) -> f64 {
         match self {
             Knob::Limit => libm::round(value),
@@ -105,65 +105,66 @@ impl Knob {
     }
 }
 
-/// What an action did to the knob.
+/// Effect of an action on the knob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Move {
     /// -1: down, 1: up, 0: it stayed.
     pub direction: i8,
-    /// It would have left the range.
+    /// The action would have moved it out of its range.
     pub bounded: bool,
 }
 
-/// What actions there are.
+/// The possible actions.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Actions {
     /// Action k adds the k-th number to the knob.
     Steps(Vec<f64>),
-    /// Action k moves the knob by the k-th number of places along these values, which ascend.
+    /// Action k moves the knob by the k-th number of places along a list of values.
     Along {
-        /// What the knob can be.
+        /// Values of the knob, ascending.
         values: Vec<f64>,
-        /// Places.
+        /// Number of places for each action.
         steps: Vec<f64>,
     },
-    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion
-    /// (probabilities), or by equal factors (limits).
+    /// A number from 0 to 1 sets the knob within its range, on a linear scale (probabilities) or a
+    /// logarithmic one (limits).
     Share,
-    /// The queue is left to its own law, and actions are ignored: what a classic queue reaches in
-    /// the same environment.
+    /// The queue follows its own law and actions are ignored. This measures a classic queue in the
+    /// same environment.
     None,
 }
 
-/// What an environment is: the same for all its episodes, and for all environments of a vector.
+/// Definition of an environment, the same for all its episodes and for all environments of a
+/// vector.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Where the queue is; its duration is an episode's length.
+    /// The scenario; its duration is the length of an episode.
     pub scenario: Arc<Scenario>,
     /// Queue words of the bottleneck, and of every hop that has an agent.
     pub queue: String,
-    /// Every queue of the path has an agent of its own; else the bottleneck alone.
+    /// Whether every queue of the path has its own agent; otherwise only the bottleneck has one.
     pub path: bool,
-    /// What actions turn.
+    /// The knob that actions set.
     pub knob: Knob,
     /// Least and greatest value of the knob.
     pub bounds: (f64, f64),
-    /// The knob when an episode begins.
+    /// Value of the knob at the start of an episode.
     pub initial: f64,
     /// When actions are taken.
     pub cadence: Cadence,
-    /// What actions there are.
+    /// The possible actions.
     pub actions: Actions,
-    /// What an observation is made of, where actions are periodic.
+    /// Readings that form an observation if actions are periodic.
     pub observe: Vec<Reading>,
-    /// What a period is worth.
+    /// Reward of a period.
     pub reward: Reward,
-    /// What differs between episodes.
+    /// Variations between episodes.
     pub vary: Randomization,
 }
 
 impl Task {
-    /// The task, if there can be such an environment.
+    /// Checks the task and completes its scenario.
     ///
     /// # Errors
     /// If its parts do not fit together.
@@ -236,7 +237,7 @@ impl Task {
         Ok(self)
     }
 
-    /// What is wrong with a task whose actions are taken at packets, if anything.
+    /// Checks a task whose actions are taken at packets.
     fn check_packets(&self) -> Result<(), Error> {
         if !matches!(self.reward, Reward::Lfq { .. }) {
             return Err(Error::new("a flow's limit has LFQ's reward only")
@@ -276,14 +277,14 @@ impl Task {
         Ok(world)
     }
 
-    /// Turns the knob of an idle queue and looks whether it moved.
+    /// Sets the knob of an idle queue and checks that it has changed.
     fn check_knob(&self) -> Result<(), Error> {
         for scenario in self.vary.extremes(&self.scenario)? {
             let mut world = World::new(Arc::new(scenario), &self.queue, 1, None)?;
             for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 let set = world.set_knobs(0, None, &self.knob.knobs(value));
-                // A discipline may keep a probability as a whole number of its own fine steps.
+                // A discipline may store a probability as an integer, in its own fine steps.
                 if set.is_err() || (self.knob.read(&world.gauges(0)) - value).abs() > 1e-8 {
                     let what = format!("`{}` has no such knob", self.queue);
                     return Err(Error::new(what)
@@ -295,7 +296,7 @@ impl Task {
         Ok(())
     }
 
-    /// Where an action puts the knob, and how it got there.
+    /// The value to which an action sets the knob, and the move.
     fn aim(&self, knob: f64, action: f64) -> (f64, Move) {
         let (low, high) = self.bounds;
         let step = |steps: &[f64]| steps.get(num::whole_usize(action)).copied().unwrap_or(0.0);
@@ -320,10 +321,10 @@ impl Task {
         (self.knob.snap(aim.clamp(low, high)), moved)
     }
 
-    /// What is wrong with an action, if anything. Steps are chosen by their index.
+    /// Checks an action. Steps are chosen by their index.
     ///
     /// # Errors
-    /// If it is out of range or is no number.
+    /// If it is out of range or not a number.
     pub fn check_action(&self, action: f64) -> Result<(), Error> {
         let (fine, remedy) = match &self.actions {
             Actions::None => return Ok(()),
@@ -342,7 +343,7 @@ impl Task {
         }
     }
 
-    /// How many agents an environment has: the first is the bottleneck's, then the hops' in order.
+    /// Number of agents in an environment: the bottleneck's first, then those of the hops in order.
     pub fn agents(&self) -> usize {
         match self.path {
             true => 1 + self.scenario.hops.len(),
@@ -350,7 +351,7 @@ impl Task {
         }
     }
 
-    /// Numbers in an observation.
+    /// Number of features in an observation.
     pub fn width(&self) -> usize {
         match self.cadence {
             Cadence::AtPackets => FEATURES,
@@ -358,7 +359,7 @@ impl Task {
         }
     }
 
-    /// Least and greatest value of every part of an observation.
+    /// Least and greatest value of each feature of an observation.
     pub fn ranges(&self) -> Vec<(f64, f64)> {
         if self.cadence == Cadence::AtPackets {
             return vec![(0.0, f64::from(MAX_FEATURE)); FEATURES];
@@ -371,7 +372,7 @@ impl Task {
     }
 }
 
-/// One environment: the episode that runs, and what its agents saw of it last.
+/// One environment: the current episode and its agents' last readings.
 #[derive(Clone, Debug)]
 pub struct Env {
     world: World,
@@ -380,10 +381,10 @@ pub struct Env {
     over: bool,
 }
 
-/// One agent: the knob that it sets, and what was seen of its queue.
+/// One agent: its knob and the last readings of its queue.
 #[derive(Clone, Debug, Default)]
 struct Agent {
-    /// Of which sub-queue; `None`: of the queue.
+    /// The sub-queue of its knob; `None`: the queue.
     sub_queue: Option<usize>,
     knob: f64,
     moved: Move,
@@ -393,11 +394,11 @@ struct Agent {
 }
 
 impl Agent {
-    /// Takes in what the queue shows when the next action is due.
+    /// Takes the queue's gauges at the time of the next action.
     #[inline]
     fn see(&mut self, task: &Task, overhead: u32, gauges: Gauges) {
-        // In an outage the last rate stays: the delay then says how long the backlog would have
-        // taken.
+        // In an outage the last rate is kept, so that the delay is the time in which the backlog
+        // would have drained.
         let rate_bps = match gauges.rate_bps {
             0 => self.last.rate_bps,
             rate => rate,
@@ -413,7 +414,7 @@ impl Agent {
 }
 
 impl Env {
-    /// At the start of its first episode.
+    /// An environment at the start of its first episode.
     ///
     /// # Errors
     /// If the world cannot be built.
@@ -466,8 +467,7 @@ impl Env {
         Ok(())
     }
 
-    /// Runs to the next action, that of agent `index`, or to the end; gives the queue's readings
-    /// there.
+    /// Runs until agent `index` has to act, or to the end; returns the queue's gauges then.
     fn go_on(&mut self, index: usize) -> Gauges {
         match self.world.run_until(NEVER) {
             Status::Decide {
@@ -486,8 +486,8 @@ impl Env {
         }
     }
 
-    /// Every agent acts, in order, and the world runs on to the next decision. After the last step
-    /// of an episode actions are ignored and the next episode begins (Gymnasium's next-step
+    /// Takes each agent's action, in order, and runs the world to the next decision. After the last
+    /// step of an episode, actions are ignored and the next episode begins (Gymnasium's next-step
     /// autoreset).
     ///
     /// # Errors
@@ -512,7 +512,7 @@ impl Env {
             let knobs = task.knob.knobs(agent.knob);
             self.world.set_knobs(queue, agent.sub_queue, &knobs)?;
         }
-        // Queues ask one after the other, in order, at the same instant.
+        // Queues request their actions one after another, in order, at the same instant.
         for index in 0..self.agents.len() {
             let gauges = self.go_on(index);
             let overhead = self.world.overhead(index);
@@ -521,7 +521,7 @@ impl Env {
         Ok(())
     }
 
-    /// What an agent sees, in the task's order.
+    /// Writes an agent's observation, in the task's order.
     pub fn observe(&self, task: &Task, agent: usize, out: &mut [f32]) {
         match task.cadence {
             Cadence::Every(_) => {
@@ -529,7 +529,7 @@ impl Env {
                     *out = num::single(self.agents[agent].readings.get(*reading));
                 }
             }
-            // At the end nothing is asked: what was seen last stays.
+            // At the end there is no question, so the last observation stays.
             Cadence::AtPackets => {
                 for (out, x) in out.iter_mut().zip(self.world.question(agent)) {
                     *out = x.min(MAX_FEATURE);
@@ -538,28 +538,28 @@ impl Env {
         }
     }
 
-    /// Everything that an agent can read of the period that just ended.
+    /// All of an agent's readings of the last period.
     pub fn readings(&self, agent: usize) -> &Readings {
         &self.agents[agent].readings
     }
 
-    /// What that period was worth to an agent; 0 at an episode's start.
+    /// An agent's reward for the last period; 0 at the start of an episode.
     pub fn reward(&self, agent: usize) -> f64 {
         self.agents[agent].reward
     }
 
-    /// The scenario's end is reached.
+    /// Whether the scenario has ended.
     pub fn over(&self) -> bool {
         self.over
     }
 
-    /// The world that runs.
+    /// The world of the current episode.
     pub fn world(&self) -> &World {
         &self.world
     }
 }
 
-/// A fresh world, and its variations, out of the environment's stream.
+/// A new world, with its seed and variations drawn from the environment's random stream.
 fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
     let seed = episodes.u64() >> 11;
     let scenario = task.vary.draw(&task.scenario, episodes);

@@ -67,7 +67,7 @@ pub fn episode(
     let clock = cpu_time::ThreadTime::now();
     let (mut inputs, mut actions) = (Vec::new(), Vec::new());
     let period = world.controller(which).map_or(NEVER, |c| c.period());
-    // A controller without a period: run in steps of 1 s.
+    // Without a period the world runs in steps of 1 s.
     let step = if period == NEVER { SEC } else { period };
     let (mut due, mut asked) = (step, 0);
     while due < scenario.duration {

@@ -1,11 +1,12 @@
-//! LFQ's experiments: what a limit of one packet more or less is worth, told by two clones of one
-//! world.
+//! LFQ's experiments: the value of a limit that is one packet larger or smaller, measured in two
+//! clones of a world.
 //!
-//! Source: the LFQ paper's §III.C and its authors' `rl.cc`. One flow of drawn bandwidth, round
-//! trip, length and congestion control runs under the network. At the first tenth packet after a
-//! drawn time its limit goes one up in one clone and one down in the other, and stays there to the
-//! end; the better side is the label. Online there is no second clone: one side by chance. The
-//! link, the sender and the device queue of one packet are those of the built-in scenario `lfq`.
+//! Source: the LFQ paper's §III.C and its authors' `rl.cc`. One flow with random bandwidth, round
+//! trip, length and congestion control runs under the network. The network sets the limit at every
+//! tenth packet; at the first of these after a random time, the limit goes up by one in one clone
+//! and down by one in the other, and stays there to the end. The better side is the label. Online
+//! there is no second clone: one side is taken at random. The link, the sender and the device queue
+//! of one packet are those of the built-in scenario `lfq`.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -25,22 +26,21 @@ use rayon::prelude::*;
 const PACKET: f64 = 1446.0;
 /// A reward of 1 is this many bytes per second.
 const REWARD: f64 = 1e6;
-/// BIC's decrease in ns-3, where the paper's text has 0.7.
+/// BIC's decrease factor in ns-3; the paper's text has 0.7.
 const BIC_BETA: f64 = 0.8;
-/// Flows whose questions to the network are answered at once: as many rows as a forward pass takes.
+/// Flows whose inputs the network evaluates in one forward pass.
 const TOGETHER: usize = 8;
 
-/// What is drawn, and how a reward is made.
+/// Ranges of the random values, and parameters of the reward.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Weight of the delay in the reward, 1/s.
     pub alpha: f64,
-    /// One side by chance, instead of both.
+    /// Whether one random side is run instead of both.
     pub online: bool,
-    /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths differ by a quarter of
-    /// it at most.
+    /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths are within 25 % of it.
     pub duration: Nanos,
-    /// The decision comes within this share of a flow's length (0.5; the authors' online code:
+    /// The decision comes within this share of the flow's length (0.5; the authors' online code:
     /// 0.75).
     pub act_within: f64,
     /// The controller's parameters.
@@ -48,7 +48,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// As the paper has them, for this alpha.
+    /// The paper's settings for this alpha.
     pub fn new(alpha: f64) -> Self {
         Self {
             alpha,
@@ -73,7 +73,7 @@ impl Settings {
     }
 }
 
-/// One flow's circumstances.
+/// Random values of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
     /// Rate of the link, bit/s: 5 to 25 Mbit/s.
@@ -82,24 +82,24 @@ pub struct Draws {
     pub rtt: Nanos,
     /// Length of the flow.
     pub duration: Nanos,
-    /// The decision comes at the first tenth packet after this.
+    /// Time after which the decision comes, at the next tenth packet.
     pub act_after: Nanos,
-    /// BIC, not NewReno.
+    /// BIC; false: NewReno.
     pub bic: bool,
 }
 
 /// One side of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arm {
-    /// The limit it held, packets.
+    /// Its limit, packets.
     pub limit: u32,
-    /// What that was worth.
+    /// Its reward.
     pub reward: f64,
-    /// What left from the decision on, in 1e6 bytes/s.
+    /// Rate at which packets left after the decision, 1e6 bytes/s.
     pub rate: f64,
-    /// Mean of the packets queued.
+    /// Mean number of packets queued.
     pub queued: f64,
-    /// Mean time in the queue of the packets that left, in s.
+    /// Mean time in the queue of the packets that left, s.
     pub delay: f64,
 }
 
@@ -117,19 +117,19 @@ impl Arm {
     }
 }
 
-/// An experiment that came to its decision.
+/// Result of an experiment that reached its decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When.
+    /// Time of the decision.
     pub at: Nanos,
-    /// What the network would have read.
+    /// The network's input at the decision.
     pub features: [f32; FEATURES],
-    /// The limit before.
+    /// The limit before the decision, packets.
     pub before: u32,
-    /// Offline the lower and the upper side; online the side taken, and the other one with a reward
-    /// that is not a number.
+    /// Offline: the lower and the upper side. Online: the side taken, then the other one, whose
+    /// reward is NaN.
     pub sides: [Arm; 2],
-    /// The limit that turned out better, the larger of equals; online the limit taken.
+    /// The better limit, or the larger one if both are equal; online the limit taken.
     pub label: u32,
 }
 
@@ -142,54 +142,54 @@ pub struct Lab {
     base: &'static Scenario,
 }
 
-/// A flow up to the point where its sides part: at the packet at which the decision falls, which
-/// waits for its limit.
+/// A flow up to the decision, where its two sides diverge: the packet of the decision waits for its
+/// limit.
 #[derive(Clone, Debug)]
 pub struct Fork {
     draws: Draws,
-    /// The side to take, where it is one by chance.
+    /// The random side to take; `None`: both.
     chance: Option<bool>,
     world: World,
-    /// Questions that the network has answered.
+    /// Number of questions that the network has answered.
     answered: u32,
-    /// What is known at the decision; None: the flow ended before it.
+    /// The decision; `None`: not yet reached, or the flow ended before it.
     decision: Option<Decision>,
 }
 
-/// A decision and what was known when it fell.
+/// A decision and the state at its time.
 #[derive(Clone, Debug)]
 struct Decision {
     sub_queue: Option<usize>,
     gauges: Gauges,
     features: [f32; FEATURES],
-    /// The limit before, and those that are compared.
+    /// The limit before the decision, and the two limits compared.
     before: u32,
     limits: (u32, u32),
 }
 
-/// What one side sent from the decision to its end, and how much it had queued.
+/// Counters of one side from the decision to the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Packets that left the queue.
     packets: u64,
     /// Their bytes, with the link's overhead.
     bytes: u64,
-    /// Packets queued times time.
+    /// Packets queued, integrated over time, packet-nanoseconds.
     packet_ns: u128,
 }
 
-/// The two limits that an experiment compares, one below and one above, moved into the range where
-/// an end is met.
+/// The two limits that an experiment compares, one below and one above `limit`, shifted into the
+/// range of limits if necessary.
 fn window(limit: u32) -> (u32, u32) {
     let low = limit.saturating_sub(1).clamp(LIMITS.0, LIMITS.1 - 2);
     (low, low + 2)
 }
 
 impl Lab {
-    /// Asks `policy` for limits.
+    /// A lab in which the network `policy` sets the limits.
     ///
     /// # Errors
-    /// If a setting is out of range or the network is not one for LFQ.
+    /// If a setting is out of range or the network does not fit LFQ.
     pub fn new(settings: Settings, policy: Policy) -> Result<Self, Error> {
         settings.check()?;
         Ok(Self {
@@ -200,14 +200,14 @@ impl Lab {
         })
     }
 
-    /// What seed `seed` draws.
+    /// The random values of seed `seed`.
     pub fn draw(&self, seed: u64) -> Draws {
         self.draws(&mut Rng::new(seed, "lfq experiment"))
     }
 
     fn draws(&self, rng: &mut Rng) -> Draws {
         let rate_bps = num::whole_u64(libm::round(5e6 + 20e6 * rng.f64()));
-        // Even, so that half of it is the delay of a direction.
+        // An even number of ns, so that each direction gets half of it.
         let rtt = 2 * num::whole_u64(libm::round(2.5e6 + 10e6 * rng.f64()));
         let duration = num::whole_u64(self.settings.duration as f64 * (0.75 + 0.5 * rng.f64()));
         let bic = rng.u64() >> 63 == 1;
@@ -244,8 +244,8 @@ impl Lab {
     /// Runs the flow of each seed until its two sides diverge, and passes it to `ready` with the
     /// index of its seed.
     ///
-    /// Eight flows run at a time, from question to question, so that the network's weights are read
-    /// once for all of them. The result of a flow does not depend on the others.
+    /// Eight flows run at a time, each to its next question, so that the network's weights are read
+    /// once for all of them. A flow's result does not depend on the others.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -295,8 +295,8 @@ impl Lab {
         }
     }
 
-    /// What came of a fork's sides, each run by [`Fork::side`]; None if the flow ended without a
-    /// decision.
+    /// The outcome of a fork's sides, each run by [`Fork::side`]; `None` if the flow ended without
+    /// a decision.
     pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
@@ -334,7 +334,7 @@ impl Lab {
         })
     }
 
-    /// The experiments of some seeds, on this thread.
+    /// Runs the experiments of a range of seeds on this thread.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -348,8 +348,8 @@ impl Lab {
         failed.map_or(Ok(out), Err)
     }
 
-    /// The same on all threads of the pool that it is called in. Each leads a share of the flows to
-    /// where their sides part; sides are for whichever thread has time.
+    /// Runs experiments on all threads of the current pool. Each thread runs a share of the flows
+    /// to their decisions; sides are run by any idle thread.
     ///
     /// # Errors
     /// If a world cannot be built, or a limit cannot be set.
@@ -360,7 +360,8 @@ impl Lab {
         let draws: Vec<Draws> = seeds.iter().map(|&seed| self.draw(seed)).collect();
         let outcomes: Vec<OnceLock<Outcome>> = seeds.iter().map(|_| OnceLock::new()).collect();
         let failed = OnceLock::new();
-        // Long ways first, dealt out in turn, so that threads end together.
+        // The longest flows come first and are distributed in turn, so that threads finish at about
+        // the same time.
         let mut order: Vec<usize> = (0..seeds.len()).collect();
         let length = |d: &Draws| u128::from(d.act_after) * u128::from(d.rate_bps);
         order.sort_by_key(|&i| Reverse(length(&draws[i])));
@@ -398,13 +399,13 @@ impl Lab {
 }
 
 impl Fork {
-    /// What was drawn.
+    /// The flow's random values.
     pub fn draws(&self) -> &Draws {
         &self.draws
     }
 
-    /// Runs on, with the network's answer to what was asked, to its next question: true. False
-    /// where the sides part, or at the flow's end.
+    /// Applies the network's answer and runs to the next question: true. False at the decision or
+    /// at the flow's end.
     fn go_on(&mut self, answer: Option<u32>) -> Result<bool, Error> {
         if let (Some(limit), Status::Decide { sub_queue, .. }) = (answer, self.run()) {
             self.world.set_knobs(0, sub_queue, &limited(limit))?;
@@ -416,7 +417,8 @@ impl Fork {
         else {
             return Ok(false);
         };
-        // The first packet asks twice, and its first question is no tenth packet's.
+        // The first packet raises two questions, the first of which does not belong to a tenth
+        // packet.
         if self.answered == 0 || gauges.now <= self.draws.act_after {
             return Ok(true);
         }
@@ -440,7 +442,7 @@ impl Fork {
         self.world.run_until(self.draws.duration)
     }
 
-    /// Both sides, down and up.
+    /// Runs both sides, down and up.
     fn sides(&self) -> Result<[Option<Sent>; 2], Error> {
         Ok([self.side(false)?, self.side(true)?])
     }
@@ -450,8 +452,8 @@ impl Fork {
         Ok([down?, up?])
     }
 
-    /// Runs one side to the end: the limit up by one, or down, and held there. None if chance took
-    /// the other side, or no decision fell.
+    /// Runs one side to the end with the limit one up or one down. `None` if the other side was
+    /// drawn, or there was no decision.
     ///
     /// # Errors
     /// If the limit cannot be set.
@@ -490,7 +492,7 @@ fn base() -> Result<&'static Scenario, Error> {
     static BASE: OnceLock<Result<Scenario, Error>> = OnceLock::new();
     let load = || {
         let mut base = Scenario::load(Some("lfq"), &Overrides::default())?;
-        // No record is read, so nothing is measured.
+        // No record is read, so the warm-up never ends.
         base.warmup = NEVER;
         Ok(base)
     };

@@ -1,4 +1,4 @@
-//! What `team.rs` takes from the standard library.
+//! Items of the standard library that `team.rs` uses.
 
 pub use std::hint::spin_loop;
 pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,8 +1,9 @@
-//! Threads that share short pieces of work, round after round. A thread that has finished polls for
-//! the next round for a while before it sleeps, because waking it takes as long as stepping about
-//! 20 environments.
+//! Threads that share short pieces of work in rounds. A thread without work polls for the next
+//! round for a while before it sleeps, because waking a thread takes as long as stepping about 20
+//! environments.
 //!
-//! `tests/team.rs` compiles this file again, with a `sync` whose threads meet in every order.
+//! `tests/team.rs` compiles this file again, with a `sync` that explores all interleavings of the
+//! threads.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -12,12 +13,12 @@ use crate::sync::{
     spin_loop, thread,
 };
 
-/// How long a thread polls for the next round before it sleeps. A program needs about 10 us between
-/// two steps of a vector. One that learns needs longer; the cost of sleeping is then small in
-/// comparison.
+/// Time for which a thread polls for the next round before it sleeps. A program needs about 10 us
+/// between two steps of a vector. A program that learns needs longer; the cost of sleeping is then
+/// comparatively small.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// Pieces of work, and the threads that help with them.
+/// Pieces of work and threads that process them.
 pub struct Team<W> {
     shared: Arc<Shared<W>>,
     helpers: Vec<JoinHandle<()>>,
@@ -27,9 +28,9 @@ struct Shared<W> {
     pieces: Vec<Piece<W>>,
     work: fn(&mut W),
     threads: usize,
-    /// Pieces that are not done yet.
+    /// Number of unfinished pieces.
     left: AtomicUsize,
-    /// The number of the round; sleeping threads wait for it to change.
+    /// Number of the current round; sleeping threads wait for it to change.
     round: AtomicUsize,
     asleep: Mutex<usize>,
     wake: Condvar,
@@ -43,10 +44,11 @@ struct Piece<W> {
 }
 
 impl<W: Send + 'static> Team<W> {
-    /// A round is `work` on each of the pieces, by `threads` threads, the calling one among them.
+    /// A team whose rounds call `work` on each piece with `threads` threads, including the calling
+    /// one.
     ///
     /// # Errors
-    /// If the system has no more threads.
+    /// If the system cannot start a thread.
     pub fn new(pieces: Vec<W>, threads: usize, work: fn(&mut W)) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             pieces: pieces.into_iter().map(Piece::new).collect(),
@@ -70,17 +72,17 @@ impl<W: Send + 'static> Team<W> {
         Ok(team)
     }
 
-    /// A piece, between rounds.
+    /// Gives access to a piece between rounds.
     pub fn piece(&self, index: usize) -> MutexGuard<'_, W> {
         lock(&self.shared.pieces[index].work)
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     pub fn pieces(&self) -> usize {
         self.shared.pieces.len()
     }
 
-    /// Works on every piece.
+    /// Processes every piece.
     pub fn round(&self) {
         let shared = &*self.shared;
         shared.left.store(shared.pieces.len(), Ordering::Relaxed);
@@ -117,14 +119,15 @@ impl<W> Drop for Team<W> {
 }
 
 impl<W> Shared<W> {
-    /// Takes pieces until there are none: first a share that is the same in each round, so that it
-    /// stays in the cache of the thread's core, then what the other threads have not taken.
+    /// Processes pieces until none are left: first the thread's own share, which is the same in
+    /// each round so that it stays in its core's cache, then pieces that other threads have not
+    /// taken.
     fn take_part(&self, thread: usize, round: usize) {
         let first = thread * self.pieces.len() / self.threads;
         let (others, own) = self.pieces.split_at(first);
         for piece in own.iter().chain(others) {
             if piece.take(round) {
-                // Also where the work panics.
+                // Counts the piece as done even if the work panics.
                 let _done = Done(&self.left);
                 (self.work)(&mut lock(&piece.work));
             }
@@ -142,7 +145,7 @@ impl<W> Shared<W> {
         }
     }
 
-    /// Waits for a round after this one, and gives its number.
+    /// Waits for a round after `seen` and returns its number.
     fn wait(&self, seen: usize) -> usize {
         let (start, mut looks) = (Instant::now(), 0);
         while start.elapsed() < LOOK {
@@ -173,8 +176,8 @@ impl<W> Piece<W> {
         }
     }
 
-    /// True for the first thread that asks in a round. One that is late, in a round that is over,
-    /// gets nothing.
+    /// True for the first thread that asks for the piece in a round, false for a thread that is
+    /// late, whose round is over.
     fn take(&self, round: usize) -> bool {
         self.taken.load(Ordering::Relaxed) < round
             && self.taken.fetch_max(round, Ordering::AcqRel) < round
@@ -189,8 +192,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Looks again soon; now and then leaves the core to others, who may have the work that is waited
-/// for.
+/// Pauses before the next poll; every 32nd time yields the core to other threads, which may have
+/// unfinished work.
 fn pause(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(32) {

@@ -1,17 +1,17 @@
-//! Cloudflare's Aggregated Internet Measurement (AIM): points for what a speed test measures, and
-//! words for their sums.
+//! Cloudflare's Aggregated Internet Measurement (AIM): points for the results of a speed test, and
+//! a word for each sum of points.
 //!
 //! Points and thresholds are those of github.com/cloudflare/speedtest,
 //! `src/config/internalConfig.ts` of 2025 and `src/Results/ScoresCalculations.ts`.
 
 use serde::{Deserialize, Serialize};
 
-/// What a speed test measures.
+/// Results of a speed test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Idle round trip, ms.
     pub latency_ms: f64,
-    /// What load adds to it, ms, in the worse direction.
+    /// Increase of the round trip under load, in the worse direction, ms.
     pub increase_ms: f64,
     /// Idle jitter, ms.
     pub jitter_ms: f64,
@@ -21,7 +21,7 @@ pub struct Measured {
     pub download_mbps: f64,
 }
 
-/// A use of the Internet.
+/// Score of one use of the Internet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Sum of points, at least 0.
@@ -30,7 +30,7 @@ pub struct Score {
     pub score: String,
 }
 
-/// The three uses.
+/// Scores of the three uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Aim {
     /// Video streaming.
@@ -41,7 +41,8 @@ pub struct Aim {
     pub rtc: Score,
 }
 
-/// The element that belongs to a value: the first below the first threshold, and so on.
+/// `first` for a value below the first threshold, else the element of `rest` for the highest
+/// threshold reached.
 fn scale<T: Copy, const N: usize>(value: f64, thresholds: [f64; N], first: T, rest: [T; N]) -> T {
     let reached = thresholds.iter().filter(|t| value >= **t).count();
     match reached {
@@ -60,7 +61,7 @@ fn score(points: &[f64], thresholds: [f64; 4]) -> Score {
 }
 
 impl Aim {
-    /// The scores.
+    /// Computes the scores.
     pub fn of(m: &Measured) -> Self {
         let delay = |ms| {
             let steps = [10.0, 20.0, 50.0, 100.0, 500.0];

@@ -1,8 +1,8 @@
 //! A queue and the link behind it, used by the simulator's ports and by live links.
 //!
-//! Its owner passes the time. It calls [`Bottleneck::enqueue`] for what arrives,
-//! [`Bottleneck::event`] when `next` is due, and [`Bottleneck::decide`] when the controller is; a
-//! live link adds a delay in front, the simulator the network around it.
+//! The owner drives it: it calls [`Bottleneck::enqueue`] for each arrival, [`Bottleneck::event`] at
+//! the time `next`, and [`Bottleneck::decide`] at the controller's time. A live link adds a delay
+//! in front, the simulator adds the network around it.
 
 use std::collections::VecDeque;
 
@@ -25,60 +25,62 @@ use crate::words::Queue;
 /// Points of the sojourn's cumulative distribution.
 const CDF_POINTS: usize = 200;
 
-/// When the line of a queue is due whose owner takes the packets: not idle, so that no arrival
-/// starts it.
+/// Value of `next` when the owner takes the packets itself. It differs from `NEVER` (idle), so that
+/// no arrival starts the line.
 const TAKEN_BY_OWNER: Nanos = NEVER - 1;
 
 /// How packets leave a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaper {
-    /// A packet leaves the queue, takes bytes*8/rate, then the delay.
+    /// A packet leaves the queue and arrives after its transmission time (bytes*8/rate) and the
+    /// delay.
     Line,
-    /// Token bucket of `burst` bytes as Linux's HTB: a packet leaves when tokens >= 0 and arrives
-    /// after the delay alone.
+    /// Token bucket of `burst` bytes as in Linux's HTB: a packet leaves when tokens >= 0 and
+    /// arrives after the delay, without a transmission time.
     Htb {
-        /// Bytes (default 1600).
+        /// Size of the bucket, bytes (default 1600).
         burst: u32,
     },
 }
 
-/// What the link behind a queue is.
+/// Parameters of the link behind a queue.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// What it offers.
+    /// Capacity over time.
     pub rate: Rate,
-    /// What it offers on average, bit/s, at least 1.
+    /// Mean rate, bit/s, at least 1.
     pub mean_bps: u64,
-    /// How packets leave.
+    /// How packets leave the queue.
     pub shaper: Shaper,
-    /// Packets of plain FIFO below the discipline, which it does not see: a device's queue.
+    /// Size of the device's queue, packets: a plain FIFO below the discipline, which does not see
+    /// it (0: none).
     pub nic: usize,
     /// Random loss behind the queue, 0..1.
     pub loss: f64,
-    /// Link-layer bytes that a packet's length holds.
+    /// Link-layer bytes included in a packet's length.
     pub overhead: u32,
-    /// What the link makes of an IP packet; `None`: it sends the packet's length.
+    /// Framing of IP packets on the link; `None`: a packet takes its own length.
     pub framing: Option<Framing>,
-    /// How the owner of the packets labels hosts; `None`: filters that name hosts take nothing.
+    /// How the owner labels the packets of a host; `None`: filters that name hosts match nothing.
     pub hosts: Option<Hosts>,
 }
 
-/// How hosts that filters name are found in packets' labels.
+/// Maps the hosts that filters name to labels of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Hosts {
-    /// A key of the owner's.
+    /// The owner's key, passed to `labels`.
     pub key: u64,
-    /// The labels of a host's packets, as their source and as their destination.
+    /// Labels of the packets that have the named host as source, and as destination.
     pub labels: fn(u64, &str) -> [u32; 2],
 }
 
-/// On a faster link, bit/s, a small packet may take less than 1 ns.
+/// Fastest rate of an even link, bit/s: on a faster one a small packet may take less than 1 ns.
 const FASTEST: u64 = 100_000_000_000;
 
 /// A queue with its link.
 #[derive(Clone, Debug)]
 pub struct Bottleneck<P, O> {
-    /// When something happens here next; `NEVER` if idle.
+    /// Time of the link's next event; `NEVER` if idle.
     pub next: Nanos,
     /// The queue.
     pub queue: ManagedQueue<P, O>,
@@ -87,23 +89,25 @@ pub struct Bottleneck<P, O> {
     in_service: Option<P>,
     nic: VecDeque<P>,
     nic_limit: usize,
-    /// An arrival concerns a busy link, too: there is a device to fill, or the discipline has let
-    /// the link wait.
+    /// A busy link must handle arrivals, too: it fills a device's queue, or the discipline has made
+    /// it wait.
     attends: bool,
     loss: f64,
-    // Token bucket: what it holds (in time) when it was last charged, and when it is out of debt.
+    // Token bucket: its content when it was last charged, ns at the link's rate (negative: debt),
+    // and the time of that charge.
     tokens: i64,
     charged: Nanos,
     mean_bps: u64,
-    /// The counters and what the link had offered when the present bin began.
+    /// Counters, and bytes that the link had offered, at the start of the present bin.
     bin: (Counters, f64),
-    /// What the link had offered when measuring began, and what framing had added to packets.
+    /// Bytes that the link had offered, and bytes that framing had added, at the end of the
+    /// warm-up.
     warm_offered: f64,
     warm_framing: i64,
 }
 
 impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
-    /// An idle link with this queue, which draws from `rng`.
+    /// An idle link with this queue, whose random numbers come from `rng`.
     pub fn new(params: &Params, queue: &Queue, rng: Rng, observer: O) -> Self {
         let mean_bps = params.mean_bps.max(1);
         let mut built = queue.build(mean_bps);
@@ -132,7 +136,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// The link never takes a packet by itself: the owner takes them from the queue.
+    /// The same without a line: the owner takes packets from the queue.
     pub fn without_line(self) -> Self {
         Self {
             next: TAKEN_BY_OWNER,
@@ -140,13 +144,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// Does each packet take its time on the link, so that no two leave at the same instant?
+    /// Whether each packet has a transmission time, so that no two leave at the same instant.
     pub fn is_even(&self) -> bool {
         self.shaper == Shaper::Line && self.server.is_constant() && self.mean_bps <= FASTEST
     }
 
-    /// The queue, if nothing that comes after a packet was taken in changes when it arrives behind
-    /// the link: a plain FIFO without controller in front of a link that is even and loses nothing.
+    /// The FIFO, if no later event can change when an admitted packet leaves the link: a plain FIFO
+    /// without controller, in front of an even link without random loss.
     fn plain(&self) -> Option<&Fifo<P>> {
         let link = self.is_even() && self.nic_limit == 0 && self.loss <= 0.0;
         match self.queue.discipline() {
@@ -158,13 +162,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// Is the time at which a packet leaves known when it is taken in?
+    /// Whether the time at which a packet leaves is known when it is admitted.
     pub fn is_foreseeable(&self) -> bool {
         self.plain().is_some()
     }
 
-    /// Takes the queue and the link out where departures are foreseeable; `each` gets those of the
-    /// packets inside.
+    /// Takes the queue and the link out, if departures are foreseeable; calls `each` with the
+    /// departure time of each packet inside.
     pub fn take_ahead(&mut self, mut each: impl FnMut(Nanos, &P)) -> Option<Foresight<P>> {
         let fifo = self.plain()?;
         let mut foresight = Foresight {
@@ -192,8 +196,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         Some(foresight)
     }
 
-    /// Puts back what [`Bottleneck::take_ahead`] took out, or takes it out again. In between
-    /// nothing may arrive, and no time may pass.
+    /// Puts back what [`Bottleneck::take_ahead`] took out, or takes it out again. Between putting
+    /// back and taking out again, no packet may arrive and no time may pass.
     pub fn exchange(&mut self, foresight: &mut Foresight<P>) {
         let state = &mut foresight.state;
         if let Qdisc::Fifo(fifo) = self.queue.discipline_mut() {
@@ -204,12 +208,12 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         std::mem::swap(&mut self.server, &mut state.server);
     }
 
-    /// What the link offers on average, bit/s.
+    /// The link's mean rate, bit/s.
     pub fn mean_bps(&self) -> u64 {
         self.mean_bps
     }
 
-    /// What it offers now, bit/s.
+    /// The link's rate now, bit/s.
     pub fn rate_bps(&self, now: Nanos) -> u64 {
         self.server.rate_bps(now)
     }
@@ -226,8 +230,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// As `enqueue` of `count` packets of `len` bytes, made by their number; false, and nothing
-    /// happens, where they have to come one by one.
+    /// Enqueues `count` packets of `len` bytes at once; `make` gets the number of each. Returns
+    /// false and does nothing if they must be enqueued one by one.
     #[inline(always)]
     pub fn enqueue_run(
         &mut self,
@@ -240,7 +244,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         busy && self.queue.offer_run(now, len, count, make)
     }
 
-    /// The queue holds this much after an arrival: an idle link begins to send.
+    /// Starts an idle link after an arrival; `backlog` is what the queue holds now.
     #[inline(always)]
     fn start(&mut self, now: Nanos, backlog: Backlog) {
         if backlog.packets > 0 {
@@ -252,8 +256,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// An arrival at a link that is not idle: what fits goes into the device, and a discipline that
-    /// let the link wait is asked again.
+    /// An arrival at a link that is not idle: fills the device's queue, and asks the discipline
+    /// again if it made the link wait.
     #[cold]
     fn attend(&mut self, now: Nanos) {
         self.attends = self.nic_limit > 0;
@@ -277,7 +281,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// `next` is due: the packet that is through the link now, if any.
+    /// Handles the event at `next`; returns the packet that has left the link, if any.
     #[inline(always)]
     pub fn event(&mut self, now: Nanos) -> Option<P> {
         match self.shaper {
@@ -328,8 +332,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         };
     }
 
-    /// The discipline sends nothing before `t`, unless a packet arrives first: when the link is
-    /// due.
+    /// The discipline sends nothing before `t` unless a packet arrives first; returns the time of
+    /// the link's next event.
     #[cold]
     fn wait(&mut self, now: Nanos, t: Nanos) -> Nanos {
         self.attends = true;
@@ -339,7 +343,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// The next packet out of the device queue, which then takes as many as fit.
+    /// Takes the next packet out of the device's queue, then refills it.
     fn take_through_nic(&mut self, now: Nanos) -> Dequeued<P> {
         let first = match self.nic.pop_front() {
             Some(p) => Dequeued::Packet(p),
@@ -349,7 +353,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         first
     }
 
-    /// The device queue takes what fits; the discipline no longer sees it.
+    /// Moves packets from the discipline to the device's queue until that is full.
     #[cold]
     fn fill_nic(&mut self, now: Nanos) {
         while self.nic.len() < self.nic_limit {
@@ -360,7 +364,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// Linux's HTB: a packet leaves at once when the bucket is not in debt, and is charged for.
+    /// Sends as Linux's HTB: a packet leaves at once if the bucket is not in debt, and is then
+    /// charged to the bucket.
     fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<P> {
         match self.queue.take(now) {
             Dequeued::Packet(p) => {
@@ -390,7 +395,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// Packets in it: queued, in the device, on the line.
+    /// Packets inside: queued, in the device's queue, on the line.
     pub fn inside(&self) -> usize {
         self.queue.len() + self.nic.len() + usize::from(self.in_service.is_some())
     }
@@ -400,7 +405,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.queue.gauges(now, self.server.rate_bps(now))
     }
 
-    /// The controller's turn at the queue's `decide_at`; `read` adds to the readings what only the
+    /// Lets the controller decide at the queue's `decide_at`; `read` adds readings that only the
     /// owner knows. True if an outside controller decides.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         let server = &self.server;
@@ -411,22 +416,22 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         })
     }
 
-    /// A probe has come back, which the controller may want to know.
+    /// Reports a returned probe to the controller.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
         let server = &self.server;
         let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
         self.queue.on_probe(now, probe, read);
     }
 
-    /// The traffic's own segments have shown this delay, which the controller may want to know.
+    /// Reports a delay that was measured from the traffic's own segments to the controller.
     pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
         let server = &self.server;
         let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
         self.queue.on_delay(now, delay, read);
     }
 
-    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it
-    /// continue.
+    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for them are
+    /// then admitted.
     pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
         self.queue.set_knobs(now, sub_queue, knobs);
         while let Some(backlog) = self.queue.go_on(now) {
@@ -445,20 +450,20 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.server.offered_bytes(now)
     }
 
-    /// Forgets the warm-up.
+    /// Ends the warm-up: measures start from zero.
     pub fn restart(&mut self, now: Nanos) {
         self.queue.restart(now);
         self.warm_offered = self.offered_bytes(now);
         self.warm_framing = self.server.framing_bytes();
     }
 
-    /// The next bin of a series begins at `now`.
+    /// Begins a bin of a series at `now`.
     pub fn begin_bin(&mut self, now: Nanos) {
         self.bin = (self.queue.counters(now), self.offered_bytes(now));
     }
 
-    /// Ends a bin of `width`: appends the queue's columns to a series. Columns about flows are the
-    /// owner's.
+    /// Ends a bin of `width`: appends the queue's columns to a series. The owner appends those
+    /// about flows.
     pub fn close_bin(&mut self, now: Nanos, width: Nanos, series: &mut Series) {
         let was = self.bin;
         self.begin_bin(now);
@@ -483,9 +488,9 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// What a result record says of this queue since the warm-up, `others` being queues whose
-    /// packets count too (those of the same node in a cell). What a queue cannot know (goodput,
-    /// flows, cost) is left at its default.
+    /// The result record of this queue since the warm-up. Packets of the queues in `others` are
+    /// counted too (those of the same node in a cell). Fields that a queue cannot know (goodput,
+    /// flows, cost) keep their defaults.
     pub fn record<'a>(&'a mut self, now: Nanos, others: impl Iterator<Item = &'a mut Self>) -> Run
     where
         P: 'a,
@@ -533,7 +538,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// What a guard did over the whole run, where there is one.
+    /// The guard's counts over the whole run, if there is a guard.
     fn guard(&self) -> Option<record::Guard> {
         let s = self.queue.guard()?;
         let mean = |sum: f64| sum / s.proposals.max(1) as f64;

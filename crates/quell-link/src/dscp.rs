@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// The names and their values. Of two names with the same value the first is printed.
+/// Names and values. Of two names with the same value, the first one is printed.
 const NAMES: [(&str, u8); 25] = [
     ("CS0", 0),
     ("DF", 0),
@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Result<u8, Error> {
     })
 }
 
-/// The name, or the number of one that has none.
+/// The name of a DSCP, or its number if it has none.
 pub fn format(dscp: u8) -> String {
     let named = NAMES.iter().find(|(_, d)| *d == dscp);
     named.map_or_else(|| dscp.to_string(), |(name, _)| (*name).to_owned())

@@ -15,12 +15,12 @@ pub struct Error {
     pub key: Option<String>,
     /// What is wrong.
     pub what: String,
-    /// What would be right.
+    /// How to correct it.
     pub remedy: Option<String>,
 }
 
 impl Error {
-    /// An error that only says what is wrong.
+    /// An error without a place or a remedy.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -28,7 +28,7 @@ impl Error {
         }
     }
 
-    /// Adds what would be right.
+    /// Adds the remedy.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
@@ -91,8 +91,8 @@ impl fmt::Display for Error {
         if let Some(remedy) = &self.remedy {
             write!(text, "; {remedy}")?;
         }
-        // What users wrote is part of the text: it must neither break the line, fill the screen nor
-        // speak to the terminal.
+        // The text quotes the user's input, which must not break the line, fill the screen or send
+        // control sequences to the terminal.
         for c in shortened(&text).chars() {
             match c {
                 c if c.is_control() => write!(f, "{}", c.escape_default())?,
@@ -117,12 +117,12 @@ impl From<quell_qdisc::policy::Error> for Error {
     }
 }
 
-/// Longest word and longest text that an error prints whole, characters.
+/// Longest word and longest text that an error prints in full, characters.
 const WORD: usize = 300;
 const TEXT: usize = 1500;
 
-/// The text with its middle left out where it, or a word in it, is too long to print. `shortened`
-/// in python/quell/common/text.py does the same to errors that Python writes.
+/// Cuts the middle out of words longer than `WORD` and of a text longer than `TEXT`. `shortened` in
+/// python/quell/common/text.py does the same to errors that Python writes.
 fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= WORD {
         return Cow::Borrowed(text);
@@ -136,7 +136,7 @@ fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(without_middle(&words, TEXT).into_owned())
 }
 
-/// At most so many characters and an ellipsis: three quarters of them from the start, the rest from
+/// At most `most` characters and an ellipsis: three quarters of them from the start, the rest from
 /// the end.
 fn without_middle(text: &str, most: usize) -> Cow<'_, str> {
     let Some((cut, _)) = text.char_indices().nth(most * 3 / 4) else {
@@ -152,7 +152,8 @@ fn without_middle(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The known name that differs least from `name`, if by no more than a third of its letters.
+/// The known name closest to `name`, if their edit distance is at most a third of the longer one's
+/// length (at least 1).
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let length = name.chars().count();
@@ -167,7 +168,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, k)| k)
 }
 
-/// Levenshtein's distance with swapped neighbours counted once.
+/// Levenshtein distance in which a swap of two neighbours costs 1.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -6,101 +6,102 @@ use quell_qdisc::{NEVER, Nanos, num};
 use crate::error::Error;
 use crate::units;
 
-/// A value's type, where it is kept in a `T`, and its range.
+/// Type of a value, its place in a `T`, and its range.
 pub enum Field<T: 'static> {
-    /// A count (packets, flows) from at least to at most.
+    /// A count (packets, flows): place, minimum, maximum.
     Count(fn(&mut T) -> &mut u32, u32, u32),
-    /// The same in 64 bits.
+    /// A count in 64 bits.
     Count64(fn(&mut T) -> &mut u64, u64, u64),
-    /// The same, or none.
+    /// An optional count.
     MaybeCount(fn(&mut T) -> &mut Option<u32>, u32, u32),
-    /// The same in 8 bits.
+    /// An optional count in 8 bits.
     MaybeCount8(fn(&mut T) -> &mut Option<u8>, u8, u8),
-    /// Bytes, from at least to at most.
+    /// Bytes: place, minimum, maximum.
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
-    /// The same in 32 bits.
+    /// Bytes in 32 bits.
     Bytes32(fn(&mut T) -> &mut u32, u32, u32),
-    /// Bytes, or none.
+    /// Optional bytes.
     MaybeBytes(fn(&mut T) -> &mut Option<u64>, u64, u64),
-    /// bit/s, from at least to at most.
+    /// A rate, bit/s: place, minimum, maximum.
     Rate(fn(&mut T) -> &mut u64, u64, u64),
-    /// The same, or none.
+    /// An optional rate, bit/s.
     MaybeRate(fn(&mut T) -> &mut Option<u64>, u64, u64),
-    /// Nanoseconds, from at least to at most.
+    /// A time, ns: place, minimum, maximum.
     Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
-    /// The same, or none.
+    /// An optional time, ns.
     MaybeTime(fn(&mut T) -> &mut Option<Nanos>, Nanos, Nanos),
-    /// 0..1.
+    /// A probability, 0..1.
     Probability(fn(&mut T) -> &mut f64),
-    /// The same, or none.
+    /// An optional probability.
     MaybeProbability(fn(&mut T) -> &mut Option<f64>),
-    /// A number, from at least to at most.
+    /// A number: place, minimum, maximum.
     Number(fn(&mut T) -> &mut f64, f64, f64),
-    /// True or false. In queue words a word alone and its opposite (empty: it has none).
+    /// True or false. In queue words: a word that stands alone, and the word for false (empty:
+    /// none).
     Flag(fn(&mut T) -> &mut bool, &'static str),
-    /// A flag that is not kept as a bool.
+    /// A flag that is not stored as a bool.
     Switch {
-        /// The opposite in queue words.
+        /// The word for false in queue words (empty: none).
         off: &'static str,
-        /// Keeps it.
+        /// Stores the flag.
         set: fn(&mut T, bool),
-        /// Whether it is on.
+        /// Whether the flag is on.
         get: fn(&T) -> bool,
     },
     /// One of some words.
     Choice {
-        /// What errors call it.
+        /// Name of the value in errors.
         what: &'static str,
         /// The words, separated by `|`.
         words: &'static str,
-        /// Keeps one of them.
+        /// Stores one of them.
         set: fn(&mut T, &str),
-        /// The one that holds.
+        /// The current word.
         get: fn(&T) -> &str,
     },
     /// In queue words: one of some words that stand alone.
     Word {
         /// The words, separated by `|`.
         words: &'static str,
-        /// Keeps one of them.
+        /// Stores one of them.
         set: fn(&mut T, &str),
-        /// The one that holds (empty: none of them).
+        /// The current word (empty: none of them).
         get: fn(&T) -> &'static str,
     },
-    /// A file that brings values for the options after it.
+    /// A file whose values are defaults for the options after it.
     File {
-        /// Reads it.
+        /// Reads the file.
         set: fn(&mut T, &str) -> Result<(), Error>,
-        /// Its name (empty: none).
+        /// Name of the file (empty: none).
         get: fn(&T) -> String,
-        /// What holds with no more than the file.
+        /// The parameters with only the file given.
         brought: fn(&T) -> T,
     },
-    /// Anything else.
+    /// Any other value.
     Other {
-        /// How it is written: alternatives separated by `|`, words as they are, sorts of values in
-        /// capitals (`N`, `TIME` ...).
+        /// Notation: alternatives separated by `|`, words literally, kinds of values in capitals
+        /// (`N`, `TIME` ...).
         syntax: &'static str,
-        /// Reads it.
+        /// Reads the value.
         set: fn(&mut T, &str) -> Result<(), Error>,
-        /// Its text (empty: it is not set).
+        /// The value as text (empty: not set).
         get: fn(&T) -> String,
     },
 }
 
-/// From where to where a value may go.
+/// Range of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
-    /// At least.
+    /// Minimum.
     pub low: f64,
-    /// At most.
+    /// Maximum.
     pub high: f64,
-    /// Both as one would write them: `1 to 1000`.
+    /// Both in the notation of queue words: `1 to 1000`.
     pub text: String,
 }
 
 impl<T> Field<T> {
-    /// Is it a word without a value in queue words?
+    /// Whether it is a word without a value in queue words.
     pub const fn is_flag(&self) -> bool {
         matches!(
             self,
@@ -108,7 +109,7 @@ impl<T> Field<T> {
         )
     }
 
-    /// A flag's opposite in queue words, if it has one.
+    /// A flag's word for false in queue words, if it has one.
     pub const fn off(&self) -> Option<&'static str> {
         match self {
             Field::Flag(_, off) | Field::Switch { off, .. } if !off.is_empty() => Some(*off),
@@ -116,7 +117,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// How a value is written, as [`Field::Other`] says it.
+    /// Notation of a value, as in [`Field::Other`].
     pub const fn syntax(&self) -> &'static str {
         match self {
             Field::Count(..)
@@ -171,10 +172,10 @@ impl<T> Field<T> {
 }
 
 impl<T: Clone> Field<T> {
-    /// Reads a value; a flag's is `true` or `false`.
+    /// Reads a value; a flag's value is `true` or `false`.
     ///
     /// # Errors
-    /// If it is not such a value or is out of its range.
+    /// If the text is not such a value or the value is out of its range.
     pub fn set(&self, params: &mut T, text: &str) -> Result<(), Error> {
         if let Some(place) = self.place(params) {
             return place.set(text);
@@ -191,7 +192,7 @@ impl<T: Clone> Field<T> {
         Ok(())
     }
 
-    /// The value as one would write it, empty for none.
+    /// The value as text, empty if there is none.
     pub fn get(&self, params: &T) -> String {
         if let Some(place) = self.place(&mut params.clone()) {
             return place.get();
@@ -205,7 +206,7 @@ impl<T: Clone> Field<T> {
         }
     }
 
-    /// Where the value is kept, if it is of one of the usual types.
+    /// Place of the value, if it has one of the usual types.
     fn place<'a>(&self, params: &'a mut T) -> Option<Place<'a>> {
         Some(match *self {
             Field::Count(at, low, high) => Place::Count(at(params), low, high),
@@ -232,8 +233,8 @@ impl<T: Clone> Field<T> {
     }
 }
 
-/// Where a value of a usual type is kept, with its range. What reads and writes values is compiled
-/// once for this type, not for each type of parameters.
+/// Place and range of a value of a usual type. Code that reads and writes values is compiled once
+/// for this type, not for each type of parameters.
 enum Place<'a> {
     Count(&'a mut u32, u32, u32),
     Count64(&'a mut u64, u64, u64),
@@ -304,7 +305,7 @@ impl Place<'_> {
     }
 }
 
-/// One of some words, which are separated by `|`; errors call it `what`.
+/// Checks that the text is one of `words`, which are separated by `|`; errors call it `what`.
 fn choice<'a>(what: &'static str, words: &'static str, text: &'a str) -> Result<&'a str, Error> {
     let known = words.split('|');
     match known.clone().any(|word| word == text) {
@@ -313,7 +314,7 @@ fn choice<'a>(what: &'static str, words: &'static str, text: &'a str) -> Result<
     }
 }
 
-/// A whole number between two others.
+/// Reads a whole number between two others.
 ///
 /// # Errors
 /// If it is something else or is out of this range.
@@ -323,7 +324,7 @@ pub fn count(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     within(n, low, high, text, digits)
 }
 
-/// Bytes between two numbers.
+/// Reads a size between two others, bytes.
 ///
 /// # Errors
 /// If it is something else or is out of this range.
@@ -337,7 +338,7 @@ pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     )
 }
 
-/// bit/s between two others.
+/// Reads a rate between two others, bit/s.
 ///
 /// # Errors
 /// If it is something else or is out of this range.
@@ -351,7 +352,7 @@ pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     )
 }
 
-/// A time between two others, ns.
+/// Reads a time between two others, ns.
 ///
 /// # Errors
 /// If it is something else or is out of this range.
@@ -365,7 +366,7 @@ pub fn time(text: &str, low: Nanos, high: Nanos) -> Result<Nanos, Error> {
     )
 }
 
-/// A number between two others.
+/// Reads a number between two others.
 ///
 /// # Errors
 /// If it is something else or is out of this range.
@@ -375,7 +376,7 @@ pub fn number(text: &str, low: f64, high: f64) -> Result<f64, Error> {
     })
 }
 
-/// true or false, also 1 or 0.
+/// Reads true or false, also 1 or 0.
 ///
 /// # Errors
 /// If it is something else.

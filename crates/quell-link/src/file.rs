@@ -1,5 +1,4 @@
-//! Reading what a user names: plain files and pipes, never more than their kind can be long, and
-//! never for ever.
+//! Reads plain files and pipes that a user names, with a size limit per kind of file and a timeout.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -13,22 +12,22 @@ pub const MODEL: u64 = 64 << 20;
 /// Largest trace, and largest file of result records, bytes.
 pub const TRACE: u64 = 256 << 20;
 
-/// The time for which a pipe may be silent.
+/// Timeout of a silent pipe.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two looks at a silent pipe.
+/// Polling interval of a silent pipe.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Reads the file at `path`, if it holds at most so many bytes.
+/// Reads the file at `path`, if it has at most `most` bytes.
 ///
 /// # Errors
-/// If it cannot be read, is longer, is neither a plain file nor a pipe, or a pipe from which
-/// nothing comes.
+/// If it cannot be read, is longer, is neither a plain file nor a pipe, or is a pipe that times
+/// out.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     read_patiently(path, most, PIPE_TIMEOUT)
 }
 
-/// Reads the file at `path` as [`read`] does, but no pipe: a loop over packets reads it, which
-/// cannot wait.
+/// Reads the file at `path` like [`read`], but refuses pipes: the caller is a loop over packets,
+/// which cannot wait.
 ///
 /// # Errors
 /// If it cannot be read, is longer or is no plain file.
@@ -47,7 +46,7 @@ fn check_plain(about: &Metadata, most: u64) -> Result<()> {
 }
 
 fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>> {
-    // Opening a device may have side effects, so the type is checked before, too.
+    // Opening a device may have side effects, so the type is also checked before opening.
     check(&std::fs::metadata(path)?, most)?;
     let file = open(path)?;
     let about = file.metadata()?;
@@ -63,7 +62,7 @@ fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>>
 fn read_open(file: File, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
-    // Files in /proc do not tell their length before.
+    // Files in /proc do not report their length.
     bounded(bytes, most)
 }
 
@@ -105,7 +104,7 @@ fn is_pipe(_: &Metadata) -> bool {
     false
 }
 
-/// Opens a file; does not wait for the writer of a pipe.
+/// Opens a file without waiting for the writer of a pipe.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -167,7 +166,7 @@ mod tests {
         let path = folder.join("file");
         std::fs::write(&path, [7; 100]).unwrap();
         assert_eq!(read(&path, 100).unwrap(), [7; 100]);
-        // A file with a hole: no room is taken for what is refused.
+        // A sparse file, which takes no space on disk.
         let huge = File::create(&path).unwrap();
         huge.set_len(1 << 40).unwrap();
         assert_eq!(why(&path, 4 << 20), "it is longer than 4 MiB");

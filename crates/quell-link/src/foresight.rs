@@ -1,5 +1,5 @@
-//! A plain FIFO and its link, taken out of their [`crate::Bottleneck`]. When a packet is through is
-//! known as soon as it is taken in, because nothing that comes later changes it.
+//! A plain FIFO and its link, taken out of their [`crate::Bottleneck`]. The time at which a packet
+//! leaves the link is known as soon as it is admitted, because no later event changes it.
 
 use quell_qdisc::parts::ring::Ring;
 use quell_qdisc::{Backlog, DropCause, Drops, NEVER, Nanos, Packet};
@@ -10,19 +10,19 @@ use crate::server::Server;
 /// The queue and its link.
 #[derive(Clone, Debug)]
 pub struct Foresight<P> {
-    /// When all that was taken in is through the link.
+    /// Time at which the last admitted packet leaves the link.
     pub through: Nanos,
-    /// What the link does after that.
+    /// State of the link at that time.
     pub(crate) last: Server,
     pub(crate) limit_packets: usize,
     pub(crate) limit_bytes: u64,
     pub(crate) state: State<P>,
 }
 
-/// What is exchanged with the bottleneck.
+/// State that is swapped with the bottleneck.
 #[derive(Clone, Debug)]
 pub(crate) struct State<P> {
-    /// When the packet on the link is through; `NEVER` without one.
+    /// End of the transmission on the link; `NEVER` if idle.
     pub next: Nanos,
     pub in_service: Option<P>,
     pub queue: Ring<P>,
@@ -31,7 +31,7 @@ pub(crate) struct State<P> {
 }
 
 impl<P: Packet> Foresight<P> {
-    /// Lets the packets before `before` leave the link; how many.
+    /// Lets packets leave the link until `before`; returns their number.
     #[inline(always)]
     pub fn depart<O: Observer<P>>(&mut self, before: Nanos, probe: &mut Probe<P, O>) -> u64 {
         let mut departed = 0;
@@ -42,8 +42,8 @@ impl<P: Packet> Foresight<P> {
         departed
     }
 
-    /// `count` packets as long as `first` arrive, made by their number; `taken` gets those that are
-    /// taken in and when they are through.
+    /// `count` packets of `len` bytes arrive; `make` gets the number of each. Calls `taken` for
+    /// each admitted packet with the time at which it leaves the link.
     #[inline(always)]
     pub fn arrive<O: Observer<P>>(
         &mut self,
@@ -70,7 +70,7 @@ impl<P: Packet> Foresight<P> {
         probe.meter.grown(now, state.backlog());
     }
 
-    /// The queue may overflow, or the link is idle.
+    /// `arrive` for a queue that may overflow or a link that is idle.
     #[inline(never)]
     fn arrive_singly<O: Observer<P>>(
         &mut self,

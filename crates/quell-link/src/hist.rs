@@ -1,9 +1,9 @@
 //! A log-linear histogram: 128 sub-buckets in every octave, so that a bucket is less than 0.8 %
 //! wide.
 //!
-//! Written here because it records several times per packet: an index by counting leading zeros,
-//! one addition, no search. Values are integers, mostly nanoseconds; below 1,024 buckets are 8
-//! wide, so what is counted in small units (packets) is recorded shifted up and scaled back in
+//! It records several values per packet, so recording is cheap: an index by counting leading zeros,
+//! one addition, no search. Values are integers, mostly nanoseconds. Below 1,024 buckets are 8
+//! wide, so small counts (packets) are shifted left when recorded and scaled back in
 //! [`Hist::summary`].
 
 use quell_qdisc::num;
@@ -14,11 +14,11 @@ const SUB_BITS: u32 = 7;
 const SUBS: usize = 1 << SUB_BITS;
 /// The first octave begins here: 1.024 us.
 const FIRST_BITS: u32 = 10;
-/// Room made at once: up to 2^33 (8.6 s). Larger values are rare and grow the array.
+/// Octaves allocated at once: up to 2^33 (8.6 s). Larger values are rare and extend the array.
 const OCTAVES: usize = 24;
 
-/// Counts (or weights) of values, with exact sum and maximum. A clone copies only the octaves that
-/// were reached.
+/// Counts (or weights) of values, with exact sum and maximum. A clone copies only the octaves in
+/// use.
 #[derive(Clone, Debug)]
 pub struct Hist {
     counts: Vec<u64>,
@@ -69,7 +69,7 @@ impl Hist {
         self.max = self.max.max(value);
     }
 
-    /// Counts a value that held for `weight` (nanoseconds, for time-weighted means).
+    /// Counts a value `weight` times (for time-weighted means: the nanoseconds that it lasted).
     #[inline]
     pub fn record_weighted(&mut self, value: u64, weight: u64) {
         let i = index(value);
@@ -89,13 +89,13 @@ impl Hist {
         self.counts[index] = weight;
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Removes all values, keeps the memory.
     pub fn clear(&mut self) {
         self.counts.clear();
         (self.sum, self.max) = (0, 0);
     }
 
-    /// Adds what another histogram counted.
+    /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Hist) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -107,7 +107,7 @@ impl Hist {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values (the sum of the weights).
+    /// Number of values (sum of the weights).
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -155,9 +155,9 @@ impl Hist {
         self.max as f64
     }
 
-    /// Counts the values up to each of these bounds, which ascend, and beyond the one before; what
-    /// is beyond all bounds goes into the last count. A bucket that a bound divides counts where
-    /// its least value is.
+    /// Counts the values between successive bounds, upper bound included. `bounds` ascends; values
+    /// above all bounds go into the last count. A bucket that contains a bound is counted by its
+    /// least value.
     pub fn count_between(&self, bounds: &[u64], counts: &mut [u64]) {
         counts.fill(0);
         let mut k = 0;
@@ -191,8 +191,7 @@ impl Hist {
         let total = self.count();
         let max_points = max_points.max(2);
         let half = (max_points - 1) as f64 / 2.0;
-        // Each rule alone emits at most half of the points; both steps are nothing where all points
-        // fit.
+        // Each rule alone emits at most half of the points; both steps are 0 if all points fit.
         let (share_step, bucket_step) = if filled <= max_points {
             (0.0, 0.0)
         } else {

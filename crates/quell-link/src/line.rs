@@ -1,20 +1,20 @@
-//! One line that several queues send on, each from a thread of its own: together they get exactly
-//! its rate.
+//! A line shared by several queues, each in a thread of its own. Together they get exactly its
+//! rate.
 //!
-//! A queue books line time for the packet that it sends next, so at most one packet per queue waits
-//! for its turn, and queues that have packets take turns, packet by packet. Queues run late: a
-//! thread wakes some time after its packet was through. Line time that passed unused meanwhile,
-//! because another queue booked later time, is remembered and given to the queue that was late.
+//! A queue books line time for its next packet only, so at most one packet per queue waits, and
+//! backlogged queues take turns packet by packet. A thread wakes some time after the end of its
+//! packet's transmission, so its queue books late. Line time that stayed unused in between, because
+//! another queue booked later time, is recorded and given to the late queue.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quell_qdisc::{MS, Nanos, SEC, num};
 
-/// Fixed point of the time per byte.
+/// Fractional bits of the fixed-point time per byte.
 pub(crate) const SHIFT: u32 = 24;
 
-/// Unused line time that is remembered at most, hence the longest time for which the line may
-/// exceed its rate after a late queue.
+/// Largest unused line time that is recorded, hence the longest time for which the line may exceed
+/// its rate after a late queue.
 const MAX_UNUSED: Nanos = 250 * MS;
 
 /// A line of constant rate.
@@ -25,16 +25,16 @@ pub struct Line {
     booked: Mutex<Booked>,
 }
 
-/// What is booked.
+/// The line's bookings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Booked {
-    /// The line is free from here on.
+    /// End of the last booking.
     until: Nanos,
-    /// The end of the last time in which it was idle.
+    /// End of the last idle time.
     idle_until: Nanos,
-    /// Unused line time before that, at most `MAX_UNUSED`.
+    /// Unused line time before `idle_until`, at most `MAX_UNUSED`.
     unused: Nanos,
-    /// What truncation left over, in fixed point.
+    /// Remainder of truncation, in fixed point.
     rest: u128,
 }
 
@@ -54,13 +54,14 @@ impl Line {
         self.bps
     }
 
-    /// Books the line for `bytes` of a queue that could send from `now` on: when they are through.
+    /// Books line time for `bytes` of a queue that could send from `now` on; returns the end of the
+    /// transmission.
     fn book(&self, now: Nanos, bytes: u32) -> Nanos {
         let mut booked = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
         let time = u128::from(bytes) * self.per_byte + booked.rest;
         booked.rest = time & ((1 << SHIFT) - 1);
         let time = num::low_u64(time >> SHIFT);
-        // The line was idle though this queue had a packet: it is late.
+        // The line was idle although this queue had a packet: the queue books late.
         let late = booked.idle_until.saturating_sub(now);
         let made_up = time.min(late).min(booked.unused);
         booked.unused -= made_up;
@@ -82,7 +83,7 @@ impl Line {
 #[derive(Clone, Debug)]
 pub struct Share {
     line: Arc<Line>,
-    /// The line's time when the queue's time is 0.
+    /// Line time at queue time 0.
     since: Nanos,
 }
 
@@ -97,7 +98,7 @@ impl Share {
         self.line.bps
     }
 
-    /// The queue sends `bytes` at `now` or as soon as the line is free: when they are through.
+    /// Sends `bytes` at `now` or as soon as the line is free; returns the end of the transmission.
     #[cold]
     #[inline(never)]
     pub fn finish(&self, now: Nanos, bytes: u32) -> Nanos {
@@ -105,7 +106,7 @@ impl Share {
     }
 }
 
-/// The same share of the same line.
+/// Shares are equal if they have the same line and the same time offset.
 impl PartialEq for Share {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.line, &other.line) && self.since == other.since
@@ -118,8 +119,8 @@ mod tests {
     use proptest::prelude::*;
     use quell_qdisc::US;
 
-    /// A queue that always has packets, and is through with one at `next`; it notices `lateness`
-    /// later.
+    /// A queue that always has packets. The transmission of one ends at `next`; its thread wakes
+    /// `lateness` later.
     struct Busy {
         next: Nanos,
         bytes: u32,
@@ -127,8 +128,8 @@ mod tests {
         sent: u64,
     }
 
-    /// Bytes that queues with packets send until `end`, each waking late; `sparse` sends one packet
-    /// every so often.
+    /// Bytes sent until `end` by queues that wake late; a queue `sparse` sends one packet per
+    /// interval.
     fn sent_until(
         end: Nanos,
         line: &Line,
@@ -152,7 +153,8 @@ mod tests {
             let Some(k) = first.filter(|_| woken < end) else {
                 return total;
             };
-            // All that was due meanwhile, in its own time, as `LiveLink::advance` does.
+            // Sends everything that was due meanwhile, at its due time, as `LiveLink::advance`
+            // does.
             while queues[k].next <= woken {
                 let queue = &mut queues[k];
                 queue.next = line.book(queue.next, queue.bytes);
@@ -182,15 +184,15 @@ mod tests {
         ) {
             let line = Line::new(mbps * 1_000_000);
             let mut queues: Vec<_> = each.into_iter().map(|(bytes, late)| busy(bytes, late)).collect();
-            // Fewer than 200,000 of the smallest packets.
+            // This limits the run to 200,000 of the smallest packets.
             let end = if mbps < 1000 { SEC } else { 100 * SEC / mbps };
             let bits = 8 * sent_until(end, &line, &mut queues, sparse);
             let rate = mbps * 1_000_000;
             let due = rate * end / SEC;
-            // At its end, each queue has at most a packet on the line that is not counted, and has
-            // not yet seen what it is late by.
+            // At the end each queue may have one packet on the line that is not counted, and has
+            // not sent what became due during its lateness.
             let under_way = 8 * 1514 * 4 + rate * 300 / 1_000_000;
-            // Times are whole nanoseconds, 10 bits at 10 Gbit/s: one packet more can have just
+            // Times are whole nanoseconds (10 bits at 10 Gbit/s), so one more packet may have just
             // ended.
             prop_assert!(bits <= due + 8 * 1514, "{bits} of {due}");
             prop_assert!(bits + under_way + due / 1000 >= due, "{bits} of {due}");

@@ -7,20 +7,20 @@ use quell_qdisc::{Backlog, DropCause, MS, Nanos, SEC, US};
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
 
-/// Quantiles of the backlog come from samples every 16 packet times, within these bounds; its mean
-/// and maximum are exact.
+/// Bounds of the sampling interval of the backlog, otherwise 16 packet times. Its quantiles come
+/// from these samples; its mean and maximum are exact.
 const GRID: (Nanos, Nanos) = (10 * US, 16 * MS);
 
-/// The histogram is linear below 1024: packets are counted in units of 1/1024.
+/// Packets are recorded in units of 1/1024, because the histogram is linear below 1024.
 const PACKET_SHIFT: u32 = 10;
 
-/// What happened at a queue since it was made. A difference of two is what happened between; a sum
-/// is what happened at both.
+/// Counters of a queue since its creation. The difference of two readings counts the time between;
+/// a sum counts both queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Packets offered.
     pub arrivals: u64,
-    /// Packets that left the queue.
+    /// Packets that left the queue for the link.
     pub departures: u64,
     /// Their bytes.
     pub departed_bytes: u64,
@@ -30,7 +30,7 @@ pub struct Counters {
     pub dropped_bytes: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Sum of the sojourn times of all packets that left.
+    /// Sum of the sojourn times of all packets that left, ns.
     pub sojourn_sum: Nanos,
     /// Packets queued times time, packet-nanoseconds.
     pub packet_ns: u128,
@@ -77,16 +77,16 @@ impl Add for Counters {
 /// The instruments at one queue.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    /// Since the start. `marks` and the integrals are those of the last [`Meter::settle`].
+    /// Counters since the start. `marks` and the integrals are as of the last [`Meter::settle`].
     pub counters: Counters,
-    /// Sojourn of the packet that left last.
+    /// Sojourn of the last packet that left, ns.
     pub sojourn: Nanos,
     /// Sojourn times, ns.
     pub sojourns: Hist,
     packets: Hist,
     bytes: Hist,
     max: Backlog,
-    /// When measuring began, and the counters then.
+    /// Start of the measured time, and the counters then.
     since: Nanos,
     warm: Counters,
     last: Nanos,
@@ -96,7 +96,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Instruments for a link of this mean rate, bit/s.
+    /// Instruments for a link of the mean rate `mean_bps`, bit/s.
     pub fn new(mean_bps: u64) -> Self {
         let packet_time = 1514 * 8 * SEC / mean_bps.max(1);
         let grid = (16 * packet_time).clamp(GRID.0, GRID.1);
@@ -116,7 +116,7 @@ impl Meter {
         }
     }
 
-    /// The queue holds this much from now on, after an arrival.
+    /// Sets the backlog after an arrival.
     #[inline]
     pub fn grown(&mut self, now: Nanos, held: Backlog) {
         self.shrunk(now, held);
@@ -124,14 +124,14 @@ impl Meter {
         self.max.bytes = self.max.bytes.max(held.bytes);
     }
 
-    /// As `grown`, after a departure: the maximum stays.
+    /// Sets the backlog after a departure, which leaves the maximum as it is.
     #[inline]
     pub fn shrunk(&mut self, now: Nanos, held: Backlog) {
         self.settle(now);
         self.held = held;
     }
 
-    /// Brings the integrals up to `now`.
+    /// Updates the integrals to `now`.
     #[inline]
     pub fn settle(&mut self, now: Nanos) {
         let dt = now - self.last;
@@ -169,7 +169,7 @@ impl Meter {
         self.counters.departed_bytes += u64::from(len);
     }
 
-    /// The queue gave a packet of this length up.
+    /// The queue dropped a packet of `len` bytes.
     #[inline]
     pub fn dropped(&mut self, cause: DropCause, len: u32) {
         self.counters.dropped_bytes += u64::from(len);
@@ -181,7 +181,7 @@ impl Meter {
         }
     }
 
-    /// Forgets the warm-up; counters run on.
+    /// Ends the warm-up; counters continue.
     pub fn restart(&mut self, now: Nanos) {
         self.settle(now);
         self.sojourns.clear();
@@ -192,12 +192,12 @@ impl Meter {
         self.since = now;
     }
 
-    /// When measuring began.
+    /// Start of the measured time.
     pub fn since(&self) -> Nanos {
         self.since
     }
 
-    /// What happened since then.
+    /// Counters of the measured time.
     pub fn measured(&self) -> Counters {
         self.counters - self.warm
     }

@@ -31,7 +31,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 const SETS: usize = 16;
 const WAYS: usize = 4;
 const CONNECTIONS: usize = 8;
-/// A connection with a segment within this time is kept if a round trip of it has ended.
+/// A connection with a measured round trip is kept if it had a segment within this time.
 const IN_USE: Nanos = SEC;
 /// A host that has shown a delay within this time is evicted last.
 const SHOWN: Nanos = 10 * SEC;
@@ -54,8 +54,8 @@ const FRESH: Nanos = SEC;
 /// Longest time that a new connection waits for others to show no delay: one that stays although
 /// the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
-/// Hosts whose timestamps must distinguish the directions, beside a third of all hosts: one alone
-/// may lie about its clock.
+/// Least number of hosts, and 1 / least share of all hosts, whose timestamps must distinguish the
+/// directions: a single host may have a wrong clock.
 const MIN_SHOWING: usize = 2;
 const SHARE: usize = 3;
 /// Interval at which the far side's clock is checked, and the deviation that a change of the delay
@@ -65,7 +65,7 @@ const WRONG: Nanos = 400 * MS;
 /// Added to differences of clocks, so that none is negative.
 const OFFSET: i64 = 1 << 60;
 
-/// The fields of a segment's header that are used.
+/// Fields of a segment's header that the measurement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
     /// Hash of the far host's address.
@@ -76,7 +76,7 @@ pub struct Stamped {
     pub value: u32,
     /// TSecr; 0: no echo.
     pub echo: u32,
-    /// It requires an answer: it carries data, SYN or FIN.
+    /// Whether the segment requires an answer: it carries data, SYN or FIN.
     pub asks: bool,
 }
 
@@ -86,20 +86,20 @@ struct Stamp {
     asks: bool,
     entered: Nanos,
     left: Nanos,
-    /// How much later another segment with the same TSval has entered the shaper.
+    /// Time after `entered` at which the last segment with the same TSval entered the shaper, ns.
     again: Nanos,
 }
 
 /// The far side's clock.
 #[derive(Clone, Copy, Debug)]
 struct FarClock {
-    /// When it was first read, and its value then.
+    /// Time of its first reading, and its value then.
     since: Nanos,
     first: u32,
     judged: Nanos,
-    /// It ticks each millisecond.
+    /// Whether it ticks each millisecond.
     ticks_ms: bool,
-    /// Since when it is known to, and the least delay since then.
+    /// Time since which it is known to tick each millisecond, and the least delay since then.
     known: Option<(Nanos, Nanos)>,
     base: Option<Base>,
 }
@@ -107,16 +107,16 @@ struct FarClock {
 #[derive(Clone, Copy, Debug)]
 struct Connection {
     name: u64,
-    /// The last segment in either direction, and the last that came.
+    /// Times of the last segment in either direction, and of the last one from the far side.
     seen: Nanos,
     came: Nanos,
-    /// The last TSval that left, and when one was noted.
+    /// Last TSval that left, and time at which a segment was last noted.
     value: Option<u32>,
     noted: Nanos,
-    /// The first `waiting` wait for their echo, oldest first.
+    /// The first `waiting` of these stamps wait for their echo, oldest first.
     stamps: [Stamp; STAMPS],
     waiting: usize,
-    /// The first round trip that was not judged, and the least since then.
+    /// Time of the first round trip that was not used, and the least round trip since then.
     first: Option<(Nanos, Nanos)>,
     base: Option<Base>,
     clock: Option<FarClock>,
@@ -138,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// A round trip of it has ended.
+    /// Whether a round trip of this connection has ended.
     fn answered(&self) -> bool {
         self.first.is_some() || self.base.is_some()
     }
@@ -174,7 +174,7 @@ impl Connection {
         self.waiting += 1;
     }
 
-    /// The segment that this one echoes first of all.
+    /// The noted segment that this one echoes, if it is the first to do so.
     fn echoed(&mut self, echo: u32) -> Option<Stamp> {
         if self.value.is_none_or(|last| after(echo, last)) {
             return None;
@@ -189,8 +189,8 @@ impl Connection {
         last.filter(|stamp| stamp.value == echo)
     }
 
-    /// How much longer than at best the far side's segment was under way, where its clock tells;
-    /// `calm`: there is no delay now.
+    /// Excess of the delay of the far side's segment over the smallest one, if the far clock shows
+    /// it; `calm`: there is no delay now.
     fn down(&mut self, now: Nanos, value: u32, calm: bool) -> Option<Nanos> {
         let clock = self.clock.get_or_insert(FarClock {
             since: now,
@@ -220,18 +220,19 @@ impl Connection {
     }
 }
 
-/// Whether a timestamp is later than another, by RFC 7323's comparison of numbers that wrap.
+/// Whether one timestamp is later than another, by RFC 7323's comparison of numbers that wrap.
 fn after(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// A round trip that ended, of the connection at this place.
+/// A round trip that ended, of the connection at index `place`.
 struct Trip {
     place: usize,
     took: Nanos,
     /// See [`Stamp::again`].
     again: Nanos,
-    /// It was as short as the shortest of its connection, or of its host if the connection is new.
+    /// Whether it was as short as the shortest of its connection, or of its host if the connection
+    /// is new.
     clears: bool,
 }
 
@@ -242,9 +243,9 @@ struct Host {
     /// The last segment in either direction.
     seen: Nanos,
     connections: [Option<Connection>; CONNECTIONS],
-    /// The least round trip of all of them.
+    /// Least round trip of all connections.
     base: Option<Base>,
-    /// When it last showed a delay, and when it last distinguished the directions.
+    /// Times at which the host last showed a delay, and last distinguished the directions.
     showed: Option<Nanos>,
     apart: Option<Nanos>,
 }
@@ -261,12 +262,12 @@ impl Host {
         }
     }
 
-    /// A connection of this name, new if there is none; None while as many others are in use.
+    /// The connection `name`, new if there is none; `None` while all places are in use.
     fn connection(&mut self, now: Nanos, name: u64) -> Option<&mut Connection> {
         let all = &mut self.connections;
         let place = all.iter().position(|c| c.is_some_and(|c| c.name == name));
         let place = place.or_else(|| {
-            // Connections of a flood of unanswered segments replace each other.
+            // In a flood of unanswered segments, their connections replace each other.
             let quiet = |at: &usize| all[*at].map_or((false, 0), |c| (c.answered(), c.seen + 1));
             let place = (0..CONNECTIONS).min_by_key(quiet)?;
             if all[place].is_some_and(|c| c.answered() && now < c.seen + IN_USE) {
@@ -278,7 +279,7 @@ impl Host {
         Some(all[place].get_or_insert(Connection::new(name)))
     }
 
-    /// The round trip that a segment ends.
+    /// The round trip that a segment ends, if any.
     fn trip(&mut self, now: Nanos, segment: &Stamped) -> Option<Trip> {
         self.seen = now;
         let of = |c: &Option<Connection>| c.is_some_and(|c| c.name == segment.connection);
@@ -300,8 +301,9 @@ impl Host {
         })
     }
 
-    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a
-    /// new connection; `apart`: this host or enough others distinguish the directions.
+    /// The delay derived from a round trip. `shown` is the delay that others show now: a new
+    /// connection's smallest round trip would include it. `apart`: this host or enough others
+    /// distinguish the directions.
     fn delay(
         &mut self,
         now: Nanos,
@@ -364,10 +366,10 @@ impl Host {
 #[derive(Clone, Debug)]
 pub struct Passive {
     hosts: Vec<Option<Host>>,
-    /// What was told last, and when; the last of another host before.
+    /// The last reported delay and its time; the last one of another host.
     told: Option<(Nanos, Delay)>,
     other: Option<(Nanos, Delay)>,
-    /// The least delays since what was told last.
+    /// The least delays since the last report.
     least: Option<Delay>,
 }
 
@@ -383,7 +385,7 @@ impl Default for Passive {
 }
 
 impl Passive {
-    /// The places at which a host may be.
+    /// Indices at which a host may be.
     fn places(name: u64) -> std::ops::Range<usize> {
         let first = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SETS * WAYS;
         first..first + WAYS
@@ -398,10 +400,10 @@ impl Passive {
         Self::places(name).find(is)
     }
 
-    /// A segment has left the shaper for the line, which it entered then.
+    /// A segment, which entered the shaper at `entered`, has left it for the line.
     pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
         let place = self.place(segment.host).unwrap_or_else(|| {
-            // Who has shown a delay stays longer: a flood of new hosts takes the places of each
+            // Hosts that have shown a delay are evicted last, so in a flood new hosts replace each
             // other.
             let quiet = |at: &usize| {
                 let host = self.hosts[*at].as_ref();
@@ -422,8 +424,8 @@ impl Passive {
         }
     }
 
-    /// The delay of both directions together that two hosts have shown lately, or a lone one: no
-    /// one else keeps others from being judged.
+    /// The recently reported delay, up plus down: the smaller one of the last two hosts, or that of
+    /// a single host. Only this delay keeps new connections from being used.
     fn shown(&self, now: Nanos) -> Nanos {
         let both = [self.told, self.other].into_iter().flatten();
         let fresh = both.filter(|(at, _)| now < at + FRESH);
@@ -431,8 +433,8 @@ impl Passive {
         delays.min().unwrap_or(0)
     }
 
-    /// Whether so many hosts distinguish the directions that others' delays, of both directions
-    /// together, are not needed.
+    /// Whether enough hosts distinguish the directions that delays of other hosts, which do not,
+    /// can be ignored.
     fn apart(&self, now: Nanos) -> bool {
         let hosts = self.hosts.iter().flatten();
         let heard = hosts.filter(|host| host.showed_since(now, FRESH));
@@ -440,19 +442,19 @@ impl Passive {
         apart >= MIN_SHOWING && apart * SHARE >= heard.count()
     }
 
-    /// A segment has come from the line; the delay, where it is time to tell it.
+    /// A segment has arrived from the line. Returns the delay if a report is due.
     pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
         let place = self.place(segment.host)?;
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
         let shown = self.shown(now);
-        // The other hosts are looked through only where this one does not suffice.
+        // The other hosts are searched only if this one does not suffice.
         let apart = self.hosts[place].as_ref()?.tells_apart(now) || self.apart(now);
         let host = self.hosts[place].as_mut()?;
         let delay = host.delay(now, segment, &trip, shown, apart)?;
         self.tell(now, delay)
     }
 
-    /// Takes a delay in; the least of the last [`WINDOW`], where it is time to tell it.
+    /// Records a delay. Returns the least delay of the last [`WINDOW`] if a report is due.
     fn tell(&mut self, now: Nanos, delay: Delay) -> Option<Delay> {
         let least = self.least.map_or(delay, |least| {
             let sum = |delay: &Delay| delay.up + delay.down;

@@ -1,27 +1,27 @@
-//! Quality of Outcome: how far a network is from what an application needs at best, and from where
-//! it is useless.
+//! Quality of Outcome: where a network is between an application's requirements for perfect quality
+//! and the point where the application is useless.
 //!
 //! The formula is that of draft-ietf-ippm-qoo, sections "Describing Network Performance
-//! Requirements" and "Calculating QoO" (its editors' copy, which calls the two ends ROP and CPUP).
-//! The draft defines no requirements of applications. Those of `video_call` are the draft's example
+//! Requirements" and "Calculating QoO" (editors' copy, which calls the two ends ROP and CPUP). The
+//! draft defines no requirements of applications. Those of `video_call` are the draft's example
 //! without its 99.9th percentile; the others are quell's choice.
 
 use serde::{Deserialize, Serialize};
 
 use crate::summary::Summary;
 
-/// What a network does to packets.
+/// Measurements of a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Round trip under load, ms.
     pub latency_ms: Summary,
     /// Share of packets lost, 0..1.
     pub loss: f64,
-    /// What it carries, Mbit/s.
+    /// Rate that the network carries, Mbit/s.
     pub mbps: f64,
 }
 
-/// Where the best begins and where the useless does.
+/// Value at or below which quality is perfect, and value from which the application is useless.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     best: f64,
@@ -33,7 +33,7 @@ impl Range {
         Self { best, useless }
     }
 
-    /// 100 at the best or better, 0 at the useless or worse, in between linear.
+    /// Score: 100 at `best` or better, 0 at `useless` or worse, linear in between.
     fn score(self, value: f64) -> f64 {
         let share = (value - self.best) / (self.useless - self.best);
         (1.0 - share).clamp(0.0, 1.0) * 100.0
@@ -43,13 +43,13 @@ impl Range {
 /// Reads a percentile.
 type Percentile = fn(&Summary) -> f64;
 
-/// What an application needs.
+/// Requirements of an application.
 struct Profile {
-    /// Round trips at percentiles, ms.
+    /// Ranges of percentiles of the round trip, ms.
     latency: &'static [(Percentile, Range)],
-    /// Share of packets lost.
+    /// Range of the share of packets lost, 0..1.
     loss: Range,
-    /// Mbit/s at least.
+    /// Least rate, Mbit/s; the score is 0 below it.
     mbps: f64,
 }
 
@@ -68,7 +68,7 @@ const VIDEO_CALL: Profile = Profile {
     mbps: 4.0,
 };
 
-/// Its buffer hides seconds.
+/// A stream's buffer hides delays of seconds.
 const STREAMING: Profile = Profile {
     latency: &[(|s| s.p95, Range::new(500.0, 3000.0))],
     loss: Range::new(0.02, 0.2),
@@ -76,7 +76,8 @@ const STREAMING: Profile = Profile {
 };
 
 impl Profile {
-    /// 0 to 100: the least of the scores of latency, loss and rate.
+    /// The score, 0 to 100: the least of the scores of latency and loss, and 0 if the rate is too
+    /// low.
     fn score(&self, m: &Measured) -> f64 {
         if m.mbps < self.mbps {
             return 0.0;
@@ -90,16 +91,16 @@ impl Profile {
 /// Scores by profile, 0 to 100; docs/reference/metrics.md has their requirements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Qoo {
-    /// A fast game.
+    /// Score for a fast game.
     pub game: f64,
-    /// A video call.
+    /// Score for a video call.
     pub video_call: f64,
-    /// A stream.
+    /// Score for a video stream.
     pub streaming: f64,
 }
 
 impl Qoo {
-    /// The scores of a network.
+    /// Computes the scores of a network.
     pub fn of(m: &Measured) -> Self {
         Self {
             game: GAME.score(m),
@@ -139,7 +140,7 @@ mod tests {
             mbps: 4.0,
         };
         assert_eq!(PROFILE.score(&measured(350.0, 375.0, 0.02)), 50.0);
-        // More loss makes it the worst: 1 - 3/4.
+        // With more loss, the loss has the lowest score: 1 - 3/4.
         let lossy = PROFILE.score(&measured(350.0, 375.0, 0.04));
         assert!((lossy - 25.0).abs() < 1e-9, "{lossy}");
     }

@@ -1,5 +1,5 @@
-//! A queue with its discipline, controller and meter, as it runs in every driver. A
-//! [`crate::Bottleneck`] or the channel of a wireless cell sends its packets.
+//! A queue with its discipline, controller and meter, used by all drivers. A [`crate::Bottleneck`]
+//! or the channel of a wireless cell sends its packets.
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,11 @@ use crate::record::Tin;
 use crate::server::Server;
 use crate::words::Built;
 
-/// What the owner of a queue does with the packets that leave it.
+/// Callbacks to the owner of a queue for packets that leave it.
 pub trait Observer<P> {
-    /// The queue gave a packet to the link.
+    /// The queue passed a packet to the link.
     fn departed(&mut self, _now: Nanos, _packet: &P) {}
-    /// The queue gave a packet up.
+    /// The queue dropped a packet.
     fn dropped(&mut self, now: Nanos, packet: P, cause: DropCause);
     /// The link behind the queue lost a packet.
     fn lost(&mut self, now: Nanos, packet: P);
@@ -36,7 +36,7 @@ pub trait Observer<P> {
     }
 }
 
-/// An owner that notes nothing.
+/// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -45,14 +45,14 @@ impl<P> Observer<P> for NoObserver {
     fn lost(&mut self, _now: Nanos, _packet: P) {}
 }
 
-/// The instruments at a queue: its meter, its owner's observer.
+/// The instruments at a queue: its meter and its owner's observer.
 #[derive(Clone, Debug)]
 pub struct Probe<P, O> {
-    /// What is measured.
+    /// Measurements.
     pub meter: Meter,
-    /// What the owner notes.
+    /// The owner's observer.
     pub observer: O,
-    /// Packets given up in this call, where the controller wants to know.
+    /// Packets dropped in the current call; `None` if the controller does not watch packets.
     watched: Option<Vec<P>>,
 }
 
@@ -84,43 +84,43 @@ impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
     }
 }
 
-/// A decision for an outside controller.
+/// A decision that an outside controller has to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The sub-queue whose knobs are wanted; `None`: the queue's.
+    /// The sub-queue whose knobs are to be set; `None`: the queue's own.
     pub sub_queue: Option<usize>,
 }
 
-/// What an arrival did.
+/// Outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// The queue holds this much now.
+    /// The queue handled the packet and now has this backlog.
     Done(Backlog),
     /// The packet waits until an outside controller has decided.
     Waits,
 }
 
-/// The queue.
+/// A queue with its controller and instruments.
 #[derive(Clone, Debug)]
 pub struct ManagedQueue<P, O> {
     /// The instruments.
     pub probe: Probe<P, O>,
-    /// When the controller is due; `NEVER` without one, or for one that decides on packets alone.
+    /// Time of the controller's next decision; `NEVER` without a controller, or if it decides only
+    /// at packets.
     pub decide_at: Nanos,
     qdisc: Qdisc<P>,
     rng: Rng,
     controller: Option<Box<dyn Control>>,
-    /// Packets that came while an answer from outside was awaited, the one that raised the question
-    /// first.
+    /// Packets that wait for an outside controller's answer; the first one raised the question.
     waiting: VecDeque<P>,
     question: Option<Question>,
-    /// The first of `waiting` has its answer.
+    /// The question of the first packet in `waiting` has been answered.
     answered: bool,
     sub_queues: Vec<SubQueue>,
     limit: MeanLimit,
-    /// The shaper's rate that was set last, bit/s.
+    /// The last shaper rate that the controller set, bit/s.
     rate_bps: Option<u64>,
-    /// Its tins' readings when measuring began.
+    /// Readings of its tins at the end of the warm-up.
     warm_tins: Vec<TinGauges>,
 }
 
@@ -128,15 +128,16 @@ pub struct ManagedQueue<P, O> {
 #[derive(Clone, Copy, Debug, Default)]
 struct MeanLimit {
     sum: f64,
-    /// Start of the mean, and when the sum was last brought up to date.
+    /// Start of the mean, and time up to which `sum` is complete.
     since: Nanos,
     last: Nanos,
-    /// Integral and time of all sub-queues at the start, where these have limits.
+    /// [`ManagedQueue::sub_limits`] at the start.
     start: (u128, u128),
 }
 
 impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
-    /// An empty queue for a link of this mean rate, bit/s, its controller's first knobs set.
+    /// An empty queue for a link of the mean rate `mean_bps`, bit/s, with its controller's initial
+    /// knobs.
     pub fn new(built: Built, mean_bps: u64, rng: Rng, observer: O) -> Self {
         let mut queue = Self {
             probe: Probe {
@@ -171,7 +172,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.controller = Some(controller);
     }
 
-    /// Is nothing queued?
+    /// Whether the queue is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.qdisc.is_empty()
@@ -193,7 +194,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         &mut self.qdisc
     }
 
-    /// Who sets its knobs.
+    /// The controller that sets the knobs.
     pub fn controller(&self) -> Option<&dyn Control> {
         self.controller.as_deref()
     }
@@ -203,7 +204,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.controller.as_mut()
     }
 
-    /// What a guard did, where its controller or the policy inside its discipline has one.
+    /// Counts of the guard around the controller, or around the policy inside the discipline.
     pub fn guard(&self) -> Option<&Stats> {
         match &self.controller {
             Some(controller) => controller.guard(),
@@ -211,7 +212,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// Does its controller watch each packet?
+    /// Whether the controller watches each packet.
     pub fn is_watched(&self) -> bool {
         self.probe.watched.is_some()
     }
@@ -236,8 +237,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         Offered::Done(backlog)
     }
 
-    /// `count` packets of `len` bytes arrive at once, made by their number; false, and nothing
-    /// happens, where they have to come one by one.
+    /// `count` packets of `len` bytes arrive at once; `make` gets the number of each. Returns false
+    /// and does nothing if they must be offered one by one.
     #[inline(always)]
     pub fn offer_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> P) -> bool {
         if self.probe.watched.is_some() {
@@ -262,7 +263,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.admit(now, packet)
     }
 
-    /// Lets the controller decide about an arrival, then offers it.
+    /// Lets the controller decide about an arrival, then offers the packet to the discipline.
     fn admit(&mut self, now: Nanos, packet: P) -> Offered {
         let Some(controller) = &mut self.controller else {
             return self.take_in(now, packet);
@@ -300,7 +301,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         Offered::Done(backlog)
     }
 
-    /// Tells the controller which packets were given up.
+    /// Reports dropped packets to the controller.
     fn report_drops(&mut self, now: Nanos) {
         let (Some(watched), Some(controller)) = (&mut self.probe.watched, &mut self.controller)
         else {
@@ -314,7 +315,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// What the discipline sends now.
+    /// Takes the packet that the discipline sends now.
     #[inline(always)]
     pub fn take(&mut self, now: Nanos) -> Dequeued<P> {
         if self.probe.watched.is_some() {
@@ -328,7 +329,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// `take` of a packet that goes to `line`.
+    /// Like `take`, with the packet stored in `line`.
     #[inline(always)]
     pub fn take_to(&mut self, now: Nanos, line: &mut Option<P>) -> Dequeued<()> {
         if self.probe.watched.is_some() {
@@ -344,8 +345,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when
-    /// it is through.
+    /// Puts the packet that the discipline sends now on a line, with a single copy, and returns the
+    /// end of its transmission.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -397,7 +398,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
-    /// Readings of the queue on a link that has this rate now.
+    /// Readings of the queue on a link whose present rate is `rate_bps`.
     pub fn gauges(&self, now: Nanos, rate_bps: u64) -> Gauges {
         let meter = &self.probe.meter;
         let c = &meter.counters;
@@ -424,7 +425,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         g
     }
 
-    /// What a record says of its tins, measured for this long.
+    /// Records of its tins for a measured time of `span`.
     pub fn tins(&self, span: Nanos) -> Vec<Tin> {
         let now = self.qdisc.tins();
         let sent = |tins: &[TinGauges]| tins.iter().map(|t| t.sent_bytes).sum::<u64>();
@@ -435,15 +436,15 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             .collect()
     }
 
-    /// Limit and probability in force.
+    /// The limit (packets) and the probability in force.
     pub fn positions(&self, now: Nanos) -> (u32, f64) {
         let mut g = Gauges::default();
         self.qdisc.gauges(now, &mut g);
         (g.limit_packets, g.probability)
     }
 
-    /// The controller's turn at `decide_at`, with gauges that are read only if it decides here:
-    /// true if an outside controller does.
+    /// Lets the controller decide at `decide_at`. True if an outside controller decides; `read` is
+    /// not called then.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&Self) -> Gauges) -> bool {
         self.qdisc.run_timers(now);
         let Some(mut controller) = self.controller.take() else {
@@ -475,8 +476,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         outside
     }
 
-    /// A probe has come back: the controller's turn, with gauges that are read only if there is
-    /// one.
+    /// Reports a returned probe to the controller; `read` is called only if there is one.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;
@@ -487,7 +487,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.apply(now, None, &knobs);
     }
 
-    /// See [`ManagedQueue::on_probe`].
+    /// Reports a measured delay to the controller; see [`ManagedQueue::on_probe`].
     pub fn on_delay(&mut self, now: Nanos, delay: &Delay, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;
@@ -509,7 +509,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// The shaper's rate that its controller set, bit/s; None where none sets one.
+    /// The shaper's rate that its controller set, bit/s; `None` if none was set.
     pub fn rate_bps(&self) -> Option<u64> {
         self.rate_bps
     }
@@ -520,14 +520,13 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.question
     }
 
-    /// Sets knobs from outside: of the queue, or of a sub-queue. Where a question about it is open,
-    /// this is the answer; packets that waited are then to be taken in with
-    /// [`ManagedQueue::go_on`].
+    /// Sets knobs from outside, of the queue or of a sub-queue. If a question about it is open,
+    /// this answers it; the caller then admits the waiting packets with [`ManagedQueue::go_on`].
     pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
         if self.question.is_none_or(|q| q.sub_queue != sub_queue) {
             return self.apply(now, sub_queue, knobs);
         }
-        // Without a controller any more, the answer is what is set.
+        // If the controller was removed in the meantime, the answer is applied as it is.
         let decision = match &mut self.controller {
             Some(controller) => controller.answered(sub_queue, knobs),
             None => Decision::Set(*knobs),
@@ -539,8 +538,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// Takes in the next packet that waited for an answer; `None` if none does, or another answer
-    /// is needed first.
+    /// Admits the next packet that waited for an answer; `None` if none waits, or another answer is
+    /// needed first.
     pub fn go_on(&mut self, now: Nanos) -> Option<Backlog> {
         if self.question.is_some() {
             return None;
@@ -556,15 +555,15 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// Gives the queue to a controller outside, which decides every `period`, the first time at the
-    /// next multiple of it.
+    /// Gives the queue to an outside controller that decides every `period`, first at the next
+    /// multiple of it.
     pub fn set_outside(&mut self, now: Nanos, period: Nanos) {
         let period = period.max(1);
         self.employ(Box::new(Outside { period }));
         self.decide_at = (now / period + 1) * period;
     }
 
-    /// Gives the queue to this controller, whose first knobs are set.
+    /// Gives the queue to this controller and applies its initial knobs.
     pub fn set_controller(&mut self, now: Nanos, mut controller: Box<dyn Control>) {
         self.apply(now, None, &controller.initial());
         let period = controller.period();
@@ -572,27 +571,26 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.employ(controller);
     }
 
-    /// Takes the controller away: knobs stay as they are. A question that is open still wants its
-    /// answer.
+    /// Removes the controller; knobs keep their values. An open question must still be answered.
     pub fn release(&mut self) {
         (self.controller, self.decide_at) = (None, NEVER);
         self.probe.watched = None;
     }
 
-    /// Brings timers and integrals up to `now`, for a reading.
+    /// Updates timers and integrals to `now`, before a reading.
     pub fn settle(&mut self, now: Nanos) {
         self.qdisc.run_timers(now);
         self.probe.meter.settle(now);
         self.probe.meter.counters.marks = self.qdisc.marks();
     }
 
-    /// What happened here up to `now`, since the start.
+    /// Counters from the start to `now`.
     pub fn counters(&mut self, now: Nanos) -> Counters {
         self.settle(now);
         self.probe.meter.counters
     }
 
-    /// Forgets the warm-up.
+    /// Ends the warm-up: measures start from zero.
     pub fn restart(&mut self, now: Nanos) {
         self.settle(now);
         self.warm_tins = self.qdisc.tins();
@@ -611,7 +609,9 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.limit.last = now;
     }
 
-    /// Limits of all sub-queues, integrated over the time in which each was active, and that time.
+    /// Sum over all sub-queues of the limit integrated over the time in which each was active
+    /// (packet-nanoseconds), and of that time (ns). (0, 0) if sub-queues have no limit of their
+    /// own.
     fn sub_limits(&self, now: Nanos) -> (u128, u128) {
         if !self.qdisc.sub_knobs().limit {
             return (0, 0);
@@ -622,8 +622,8 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         })
     }
 
-    /// Time-weighted mean of the limit since `restart`, where a controller moves it or sub-queues
-    /// have limits of their own.
+    /// Time-weighted mean of the limit since `restart`, if a controller moves it or sub-queues have
+    /// limits of their own.
     pub fn mean_limit(&mut self, now: Nanos) -> Option<f64> {
         if self.qdisc.sub_knobs().limit {
             let ((sum, time), (start_sum, start_time)) = (self.sub_limits(now), self.limit.start);

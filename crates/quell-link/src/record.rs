@@ -1,5 +1,5 @@
-//! The result record: one object per run, as JSON, Parquet columns or a data frame. Programs rely
-//! on its keys.
+//! The result record: one object per run, as JSON, Parquet columns or a data frame. Its keys are a
+//! public interface.
 
 use std::ops::{Add, Sub};
 
@@ -11,21 +11,21 @@ use crate::qoo::Qoo;
 pub use crate::summary::Summary;
 use crate::words::class::Id;
 
-/// Drops by what caused them.
+/// Drops by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropsByCause {
-    /// A limit was reached.
+    /// Drops at a full queue.
     pub overflow: u64,
-    /// The discipline's law (or the `drop` knob).
+    /// Drops by the discipline's law or the `drop` knob.
     pub early: u64,
-    /// The law would have marked, but could not.
+    /// Drops of packets that the law would have marked, but could not.
     pub forced: u64,
     /// Random loss of the link behind the queue (`loss`); not counted in `drops`.
     pub link: u64,
 }
 
 impl DropsByCause {
-    /// Drops at the queue; the link's loss is not one of them.
+    /// Drops at the queue, without the link's random loss.
     pub fn total(&self) -> u64 {
         self.overflow + self.early + self.forced
     }
@@ -57,12 +57,12 @@ impl Add for DropsByCause {
     }
 }
 
-/// Bytes in a time, Mbit/s.
+/// Rate of `bytes` in the time `span`, Mbit/s.
 pub fn mbps(bytes: f64, span: Nanos) -> f64 {
     bytes * 8e3 / span as f64
 }
 
-/// A share; 0 of nothing.
+/// `part` over `whole`; 0 if `whole` is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -79,7 +79,7 @@ pub struct Flow {
     /// Its name, where the scenario has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Congestion control; empty for what has none.
+    /// Congestion control; empty without one.
     pub cc: String,
     /// `down`: in the bottleneck's direction, or `up`.
     #[serde(default)]
@@ -89,42 +89,44 @@ pub struct Flow {
     /// Application bytes that reached the receiver, each counted once, when its first copy arrived,
     /// in order or not; Mbit/s over the part of the measured time in which the flow ran.
     pub goodput_mbps: f64,
-    /// Those with nothing missing before them, counted when the last hole before them was filled:
-    /// what an application can read.
+    /// Application bytes that the receiver could read, Mbit/s: each counts once nothing before it
+    /// is missing.
     #[serde(default)]
     pub delivered_in_order_mbps: f64,
     /// Segments sent again.
     pub retransmits: u64,
     /// Mean congestion window, packets.
     pub cwnd_packets: f64,
-    /// Smoothed RTT as the sender sees it.
+    /// Smoothed RTT at the sender, ms.
     pub rtt_ms: Option<Summary>,
-    /// Completion times of finite transfers, from the start (SYN included) to the last byte's
-    /// acknowledgement.
+    /// Completion times of finite transfers, from the start (SYN included) to the acknowledgement
+    /// of the last byte, ms.
     pub fct_ms: Option<Summary>,
     /// Finite transfers completed.
     pub completed: u64,
-    /// Short transfers that did not begin, because 65,535 flows were live.
+    /// Short transfers that did not begin because 65,535 flows were active.
     #[serde(default)]
     pub refused: u64,
     /// The host behind the bottleneck, where the scenario names it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row,
-    /// none of those sent again; null in a table of more than 100 flows, and for TCP in a scenario
-    /// of more.
+    /// One-way delay of packets from sender to receiver, ms; of TCP, pairs of successive segments
+    /// are sampled, without retransmissions. Null in a table of more than 100 flows, and for TCP in
+    /// a scenario of more than 100.
     #[serde(default)]
     pub delay_ms: Option<Summary>,
-    /// Mean difference between the delays of successive packets (D in RFC 3550, section 6.4.1).
+    /// Mean absolute difference between the delays of successive packets (D in RFC 3550, section
+    /// 6.4.1), ms.
     #[serde(default)]
     pub jitter_ms: Option<f64>,
-    /// Its packets that were dropped or lost anywhere, over those sent, retransmissions included;
-    /// null without a packet.
+    /// Packets dropped or lost anywhere over packets sent, retransmissions included; null without a
+    /// packet.
     #[serde(default)]
     pub loss_rate: Option<f64>,
 }
 
-/// What the user of an application experienced; the fields that its kind has.
+/// Quality that the user of an application experienced. Each kind of application sets its own
+/// fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Application {
@@ -137,51 +139,52 @@ pub struct Application {
     /// The host behind the bottleneck, where the scenario names it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// Of an end: the direction of what it receives, `down` or `up`.
+    /// In `ends`: direction of the data that this end receives, `down` or `up`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub direction: String,
-    /// The results of both ends of a call; the application's own are those of the worse one.
+    /// Results of both ends of a call; the call's own results are those of the worse end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<Application>,
-    /// Mean opinion score of a call for who hears worse, 1 to 4.5 (ITU-T G.107).
+    /// Mean opinion score of a call at the worse end, 1 to 4.5 (ITU-T G.107).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mos: Option<f64>,
-    /// From speaking to hearing, over the packets that were played, ms.
+    /// Mouth-to-ear delay of the packets that were played, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mouth_to_ear_ms: Option<Summary>,
-    /// Speech lost, because packets were lost or came after their turn, 0..1.
+    /// Share of the speech whose packets were lost or came after their play time, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_loss: Option<f64>,
-    /// From a command of a game to the state that reflects it, without the server's own time, ms.
+    /// Time from a game's command to the arrival of the state that reflects it, without the
+    /// server's own time, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<Summary>,
-    /// Share of a game's states that came, with a round trip of 50 ms at most, 0..1.
+    /// Share of a game's states that arrived with a round trip of at most 50 ms, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_50ms: Option<f64>,
-    /// From asking for a web page to its last object, or to the reader's giving up, ms.
+    /// Time from the request of a web page to its last object, or to the reader giving up, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_load_ms: Option<Summary>,
-    /// Pages that these are.
+    /// Number of pages in `page_load_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<u64>,
-    /// Pages given up, after 60 s.
+    /// Pages that the reader gave up after 60 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_up: Option<u64>,
-    /// From asking for a stream to its first picture, ms.
+    /// Time from the request of a stream to its first picture, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_ms: Option<Summary>,
-    /// Share of the time after that in which the picture stood still, 0..1.
+    /// Share of the time after the first picture in which playback stalled, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuffer_ratio: Option<f64>,
-    /// Changes of a stream's quality.
+    /// Number of changes of a stream's quality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
-    /// From the capture of a video call's picture to its showing, without coding, ms, of the end
-    /// that sees worse, like the rest.
+    /// Time from the capture of a video call's picture to its display, without coding, ms. All
+    /// results of a video call are those of the worse end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_delay_ms: Option<Summary>,
-    /// Distances between pictures of three times the usual, and at least 150 ms above it, per
-    /// minute.
+    /// Freezes per minute: intervals between pictures of at least three times the usual one and at
+    /// least 150 ms above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freezes_per_minute: Option<f64>,
     /// Share of the seconds in which fewer than 24 pictures were shown, 0..1.
@@ -196,19 +199,20 @@ pub struct Application {
     pub rpm: Option<f64>,
 }
 
-/// One time series per column, each value the mean (or the rate) over a bin.
+/// Time series, one per field. A value is a mean, rate or count over a bin, or the state at its
+/// end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Width of a bin, seconds. Bin i covers [i, i + 1) times this, from time 0 (the warm-up is in
-    /// the series).
+    /// Width of a bin, seconds. Bin i covers [i, i + 1) times this width, from time 0 (warm-up
+    /// included).
     pub bin_s: f64,
-    /// Time-weighted mean backlog, ms of the link's mean rate.
+    /// Time-weighted mean backlog as time at the link's mean rate, ms.
     pub backlog_ms: Vec<f64>,
     /// Wire throughput, Mbit/s.
     pub throughput_mbps: Vec<f64>,
-    /// What the link offered, Mbit/s.
+    /// Capacity of the link, Mbit/s.
     pub capacity_mbps: Vec<f64>,
-    /// Mean sojourn of the packets that left in the bin, ms; NaN becomes null.
+    /// Mean sojourn of the packets that left in the bin, ms; null without any.
     pub sojourn_ms: Vec<Option<f64>>,
     /// Drops in the bin.
     pub drops: Vec<u64>,
@@ -218,47 +222,48 @@ pub struct Series {
     pub limit_packets: Vec<f64>,
     /// The probability in force at the end of the bin.
     pub probability: Vec<f64>,
-    /// What the policy inside the queue reads and sets, where there is one (`hush`).
+    /// Readings and settings of the policy inside the queue, if there is one (`hush`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicySeries>,
     /// Application goodput of each flow, Mbit/s (outer index: flow).
     pub goodput_mbps: Vec<Vec<f64>>,
-    /// What each flow delivered in order, Mbit/s (outer index: flow); empty where it is unknown.
+    /// In-order delivery of each flow, Mbit/s (outer index: flow); empty if unknown.
     #[serde(default)]
     pub delivered_in_order_mbps: Vec<Vec<f64>>,
     /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer
     /// index: flow).
     #[serde(default)]
     pub rtt_ms: Vec<Vec<Option<f64>>>,
-    /// Its congestion window then, packets.
+    /// Congestion window of each TCP flow at the end of the bin, packets; null while it does not
+    /// run.
     #[serde(default)]
     pub cwnd_packets: Vec<Vec<Option<f64>>>,
 }
 
-/// What the policy inside a queue reads and sets at the end of each bin; null before its first
-/// turn.
+/// Readings and settings of the policy inside a queue at the end of each bin; null before its first
+/// decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicySeries {
-    /// The time to drain above which the law acts.
+    /// Time to drain above which the law acts, ms.
     pub target_ms: Vec<Option<f64>>,
-    /// How long it must stay above before the first action.
+    /// Time that it must stay above the target before the first action, ms.
     pub wait_ms: Vec<Option<f64>>,
-    /// From the first action to the second.
+    /// Time from the first action to the second, ms.
     pub hold_ms: Vec<Option<f64>>,
-    /// The time to drain above which packets are dropped at once; null without such a bound.
+    /// Time to drain above which packets are dropped at once, ms; null without such a bound.
     pub cap_ms: Vec<Option<f64>>,
     /// Share of the time in which the link had nothing to send, 0..1.
     pub idle: Vec<Option<f64>>,
-    /// The flows' usual base round trip.
+    /// Usual base round trip of the flows, ms.
     pub rtt_ms: Vec<Option<f64>>,
-    /// Flows that sent something lately.
+    /// Flows that sent packets recently.
     pub flows: Vec<Option<u32>>,
-    /// The policy is in charge; else its guard's stand-in.
+    /// Whether the policy decides; false: its guard's fallback.
     pub trusted: Vec<Option<bool>>,
 }
 
 impl PolicySeries {
-    /// Sets what holds at the end of the last of so many bins.
+    /// Sets the values at the end of the last of `bins` bins.
     pub fn push(&mut self, bins: usize, now: &PolicyGauges) {
         fn set<T: Clone>(column: &mut Vec<Option<T>>, bins: usize, value: Option<T>) {
             column.resize(bins.saturating_sub(1), None);
@@ -280,36 +285,36 @@ impl PolicySeries {
 /// the end; the rest counts the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tin {
-    /// Its name: Bulk, Best Effort, Video, Voice, Tin or Band and a number, or the number of a
-    /// class, as 1:10.
+    /// Bulk, Best Effort, Video, Voice, `Tin` or `Band` with a number, or the number of a class, as
+    /// 1:10.
     pub name: String,
-    /// Below this rate it has its priority; 0 without a limit. Mbit/s.
+    /// Rate up to which the tin has its priority, Mbit/s; 0 without a limit.
     pub threshold_mbps: f64,
-    /// COBALT's target.
+    /// COBALT's target, ms.
     pub target_ms: f64,
-    /// COBALT's interval.
+    /// COBALT's interval, ms.
     pub interval_ms: f64,
-    /// What it sent, Mbit/s.
+    /// Throughput of the tin, Mbit/s.
     pub throughput_mbps: f64,
-    /// Its part of all that was sent, 0..1.
+    /// The tin's share of all bytes sent, 0..1.
     pub share: f64,
-    /// Moving average of the sojourn that rises fast and falls slowly.
+    /// Moving average of the sojourn that rises fast and falls slowly, ms.
     pub peak_delay_ms: f64,
-    /// Moving average of the sojourn.
+    /// Moving average of the sojourn, ms.
     pub average_delay_ms: f64,
-    /// Moving average of the sojourn that falls fast and rises slowly.
+    /// Moving average of the sojourn that falls fast and rises slowly, ms.
     pub base_delay_ms: f64,
     /// Packets sent.
     pub packets: u64,
-    /// Packets dropped by COBALT or a full memory.
+    /// Packets dropped by COBALT or because the memory was full.
     pub drops: u64,
     /// Packets marked.
     pub marks: u64,
-    /// ACKs that later ones made superfluous.
+    /// ACKs dropped because later ones made them redundant.
     pub ack_drops: u64,
-    /// Packets whose flow's queue was not the one that its hash names.
+    /// Packets whose flow had another queue of its set than the one its hash selects.
     pub indirect_hits: u64,
-    /// Times that a flow was given a resting queue.
+    /// Times that a flow was given an unused queue.
     pub misses: u64,
     /// Times that a flow had to share a queue.
     pub collisions: u64,
@@ -317,7 +322,7 @@ pub struct Tin {
     pub sparse_flows: u32,
     /// Flows in the rotation.
     pub bulk_flows: u32,
-    /// Flows that BLUE drops from.
+    /// Flows from which BLUE drops packets.
     pub unresponsive_flows: u32,
     /// The largest packet, bytes.
     pub max_len: u32,
@@ -326,8 +331,8 @@ pub struct Tin {
 }
 
 impl Tin {
-    /// What a tin did since an earlier reading in this time; `all` are the bytes that all tins
-    /// sent.
+    /// Record of a tin since the reading `earlier`, `span` before; `all` is the number of bytes
+    /// that all tins sent in that time.
     pub fn since(tin: &TinGauges, earlier: &TinGauges, span: Nanos, all: u64) -> Self {
         let ms = |time: Nanos| time as f64 / MS as f64;
         let sent = tin.sent_bytes - earlier.sent_bytes;
@@ -360,7 +365,7 @@ impl Tin {
     }
 }
 
-/// What the flows of one host got (only where the scenario names hosts; flows without a name are
+/// Goodput of the flows of one host (only if the scenario names hosts; flows without a host are
 /// left out).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
@@ -368,15 +373,15 @@ pub struct Host {
     pub host: String,
     /// The direction of the data, `down` or `up`.
     pub direction: String,
-    /// Flows, or tables of short transfers.
+    /// Number of flows and tables of short transfers.
     pub flows: u32,
     /// Application bytes that reached their receivers, Mbit/s.
     pub goodput_mbps: f64,
-    /// Its part of the goodput of all hosts in this direction, 0..1.
+    /// The host's share of the goodput of all hosts in this direction, 0..1.
     pub share: f64,
 }
 
-/// A hop behind the first (only where the scenario has any).
+/// A hop behind the first (only if the scenario has any).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
     /// Position in the path, the first `[[hop]]` being 1.
@@ -385,7 +390,7 @@ pub struct Hop {
     pub queue: String,
     /// Wire throughput, Mbit/s.
     pub throughput_mbps: f64,
-    /// Time in this queue.
+    /// Time that each delivered packet spent in this queue, ms.
     pub sojourn_ms: Summary,
     /// Drops at this queue.
     pub drops: u64,
@@ -393,8 +398,8 @@ pub struct Hop {
     pub marks: u64,
 }
 
-/// The queue of the other direction (only where the scenario has `[link.up]`); the keys are those
-/// of [`Run`].
+/// The queue of the other direction (only if the scenario has `[link.up]`); its keys are those of
+/// [`Run`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Up {
     /// Queue words.
@@ -404,21 +409,21 @@ pub struct Up {
     pub goodput_mbps: f64,
     /// Wire throughput, Mbit/s.
     pub throughput_mbps: f64,
-    /// What the link offered on average, Mbit/s.
+    /// Mean capacity of the link, Mbit/s.
     pub capacity_mbps: f64,
     /// Throughput over capacity, 0..1.
     pub utilisation: f64,
-    /// Time each delivered packet spent in the queue.
+    /// Time that each delivered packet spent in the queue, ms.
     pub sojourn_ms: Summary,
     /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200
     /// points.
     #[serde(default)]
     pub sojourn_cdf: Vec<(f64, f64)>,
-    /// Time-weighted backlog.
+    /// Time-weighted backlog, packets.
     pub backlog_packets: Summary,
-    /// Time-weighted backlog as bytes at the link's mean rate.
+    /// Time-weighted backlog as time at the link's mean rate, ms.
     pub backlog_ms: Summary,
-    /// Time-weighted mean of the limit, where a controller moves it.
+    /// Time-weighted mean of the limit, packets, if a controller moves it.
     #[serde(default)]
     pub limit_packets: Option<f64>,
     /// Packets delivered.
@@ -434,24 +439,24 @@ pub struct Up {
     /// Drops by cause.
     #[serde(default)]
     pub drops_by_cause: DropsByCause,
-    /// Its tins, where it has such.
+    /// Its tins, if it has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tins: Vec<Tin>,
-    /// The modem behind it, where there is one.
+    /// The modem behind the queue, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modem: Option<Modem>,
 }
 
-/// A modem or base station on the network's side of a queue (only where the scenario has one).
+/// A modem or base station on the network's side of a queue (only if the scenario has one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Modem {
     /// Wire throughput, Mbit/s.
     pub throughput_mbps: f64,
-    /// What its line offered on average, Mbit/s.
+    /// Mean capacity of its line, Mbit/s.
     pub capacity_mbps: f64,
     /// Throughput over capacity, 0..1.
     pub utilisation: f64,
-    /// Time each delivered packet spent in its FIFO.
+    /// Time that each delivered packet spent in its FIFO, ms.
     pub sojourn_ms: Summary,
     /// Drops at its FIFO.
     pub drops: u64,
@@ -461,7 +466,7 @@ pub struct Modem {
 }
 
 impl Up {
-    /// What the record of that queue says.
+    /// Takes the fields of that queue's record.
     pub fn of(queue: &str, run: Run) -> Self {
         Self {
             queue: queue.to_owned(),
@@ -486,8 +491,8 @@ impl Up {
     }
 }
 
-/// The letter of bufferbloat tests for a mean increase of latency under load, ms: A+ below 5, A
-/// below 30, B below 60, C below 200, D below 400 (the thresholds of Waveform's test).
+/// The grade of bufferbloat tests for a mean increase of latency under load, ms: A+ below 5, A
+/// below 30, B below 60, C below 200, D below 400, else F (thresholds of Waveform's test).
 ///
 /// ```
 /// assert_eq!(quell_link::record::grade(4.9), "A+");
@@ -505,16 +510,16 @@ pub fn grade(increase_ms: f64) -> &'static str {
     found.map_or("F", |(_, letter)| letter)
 }
 
-/// What a guard did (only where a controller is guarded), over the whole run.
+/// Counts of a guard over the whole run (only if a controller is guarded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
-    /// Decisions asked for.
+    /// Decisions requested.
     pub decisions: u64,
-    /// Of these, those taken from the learned controller.
+    /// Decisions of the learned controller that were accepted.
     pub learned: u64,
-    /// Decisions with a knob brought back into its range.
+    /// Decisions in which a knob was clamped to its range.
     pub clipped: u64,
-    /// Decisions refused: no numbers, late, on old readings, on impossible readings.
+    /// Decisions rejected because they were not a number.
     pub not_a_number: u64,
     /// See `not_a_number`.
     pub late: u64,
@@ -522,31 +527,31 @@ pub struct Guard {
     pub stale: u64,
     /// See `not_a_number`.
     pub out_of_range: u64,
-    /// Decisions without effect on a delay that is too long.
+    /// Decisions rejected because the last ones did nothing about a delay that is too long.
     #[serde(default)]
     pub stuck: u64,
     /// Times that the classic controller took over.
     pub fallbacks: u64,
-    /// Times that it handed back.
+    /// Times that the learned controller took over again.
     pub handed_back: u64,
-    /// Mean of the knob as the learned controller would have set it, taken or not.
+    /// Mean of the knob as proposed by the learned controller, accepted or not.
     pub proposed: f64,
     /// Mean of the knob as it was set in the same periods.
     pub set: f64,
 }
 
-/// A cell (only where the scenario has one).
+/// A Wi-Fi cell (only if the scenario has one).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wifi {
     /// Share of the time in which any node was on the air, 0..1.
     pub busy: f64,
-    /// Data frames and requests to send that other frames destroyed.
+    /// Data frames and RTS frames lost in collisions.
     pub collisions: u64,
     /// Every queue of every node, the first being the run's bottleneck.
     pub queues: Vec<WifiQueue>,
 }
 
-/// One queue of a cell, with the frames that its packets went in.
+/// One queue of a cell, and the frames that carried its packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WifiQueue {
     /// The node that sends.
@@ -557,72 +562,72 @@ pub struct WifiQueue {
     pub ac: String,
     /// Queue words.
     pub queue: String,
-    /// Bytes of IP packets that arrived, Mbit/s.
+    /// Rate of IP packets that arrived at the neighbour, Mbit/s.
     pub throughput_mbps: f64,
-    /// Time in this queue.
+    /// Time that each delivered packet spent in this queue, ms.
     pub sojourn_ms: Summary,
-    /// Mean time from the arrival at this queue to the arrival at the neighbour, in order; null
-    /// without any.
+    /// Mean time from arrival at this queue to in-order arrival at the neighbour, ms; null without
+    /// any packet.
     pub delay_ms: Option<f64>,
     /// Mean backlog, packets.
     pub backlog_packets: f64,
-    /// Time-weighted mean of the limit, where a controller moves it.
+    /// Time-weighted mean of the limit, packets, if a controller moves it.
     pub limit_packets: Option<f64>,
     /// Drops at this queue.
     pub drops: u64,
     /// Marks at this queue.
     pub marks: u64,
-    /// Share of the time that its frames and their answers took, 0..1.
+    /// Share of the time taken by its frames and their acknowledgements, 0..1.
     pub airtime: f64,
     /// Frames (MPDUs) per exchange.
     pub aggregate: f64,
-    /// Frames sent again, over frames sent.
+    /// Retransmitted frames over all frames sent.
     pub retries: f64,
-    /// Exchanges without an answer, over exchanges.
+    /// Exchanges without an acknowledgement over all exchanges.
     pub failures: f64,
-    /// Frames given up after the last retry.
+    /// Frames dropped after the last retry.
     pub given_up: u64,
 }
 
-/// One run: one scenario, one queue, one seed. All measures leave the warm-up out.
+/// One run: one scenario, one queue, one seed. Measures exclude the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The scenario's name.
     pub scenario: String,
-    /// The queue words as run; the name of a queue that another crate brings.
+    /// The queue words as run; the name of a queue from another crate.
     pub queue: String,
-    /// Who set the knobs, where that was no part of the queue.
+    /// The controller that set the knobs, if it is not part of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
     /// The run's own seed.
     pub seed: u64,
     /// Measured time: duration less warm-up, seconds.
     pub measured_s: f64,
-    /// Application bytes that reached their receivers in the measured time, Mbit/s, all flows in
-    /// the bottleneck's direction. Each byte counts once, when its first copy arrives, in order or
-    /// not: on a path of one link never more than it carried.
+    /// Application bytes of all flows in the bottleneck's direction that reached their receivers in
+    /// the measured time, Mbit/s. Each byte counts once, when its first copy arrives, in order or
+    /// not; on a path of one link this never exceeds what the link carried.
     pub goodput_mbps: f64,
-    /// Application bytes that their receivers could read, Mbit/s: those behind a hole count when it
-    /// is filled. May exceed what the link carried in the measured time. Null where the receivers
-    /// are not observed.
+    /// Application bytes that their receivers could read, Mbit/s: bytes behind a hole count when
+    /// the hole is filled. May exceed what the link carried in the measured time. Null if the
+    /// receivers are not observed.
     #[serde(default)]
     pub delivered_in_order_mbps: Option<f64>,
     /// Wire bytes through the bottleneck, Mbit/s.
     pub throughput_mbps: f64,
-    /// What the link offered on average, Mbit/s.
+    /// Mean capacity of the link, Mbit/s.
     pub capacity_mbps: f64,
     /// Throughput over capacity, 0..1.
     pub utilisation: f64,
-    /// Time each delivered packet spent in the queue.
+    /// Time that each delivered packet spent in the queue, ms.
     pub sojourn_ms: Summary,
     /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200
     /// points.
     pub sojourn_cdf: Vec<(f64, f64)>,
-    /// Time-weighted backlog.
+    /// Time-weighted backlog, packets.
     pub backlog_packets: Summary,
-    /// Time-weighted backlog as bytes at the link's mean rate.
+    /// Time-weighted backlog as time at the link's mean rate, ms.
     pub backlog_ms: Summary,
-    /// Time-weighted mean of the limit, where a controller moves it.
+    /// Time-weighted mean of the limit, packets, if a controller moves it.
     pub limit_packets: Option<f64>,
     /// Packets that the bottleneck delivered.
     pub packets: u64,
@@ -636,31 +641,30 @@ pub struct Run {
     pub mark_rate: f64,
     /// Drops by cause.
     pub drops_by_cause: DropsByCause,
-    /// Jain's index over the flows active throughout; null with none.
+    /// Jain's index over the flows that were active throughout; null without any.
     pub jain: Option<f64>,
-    /// Smoothed RTT as senders see it (one sample per ACK).
+    /// Smoothed RTT at the senders (one sample per ACK), ms.
     pub rtt_ms: Option<Summary>,
-    /// Completion times over all finite transfers.
+    /// Completion times of all finite transfers, ms.
     pub fct_ms: Option<Summary>,
-    /// Per flow.
+    /// Results by flow.
     pub flows: Vec<Flow>,
-    /// What the users of applications experienced, in the order of the flows (only where the
-    /// scenario has any).
+    /// Results of applications, in the order of the flows (only if the scenario has any).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<Application>,
-    /// Per host.
+    /// Results by host and direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
     /// The bottleneck's tins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tins: Vec<Tin>,
-    /// What the bottleneck's guard did.
+    /// Counts of the bottleneck's guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
     /// Hops behind the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
-    /// The modem before the bottleneck, where there is one.
+    /// The modem before the bottleneck, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modem: Option<Modem>,
     /// The other direction's queue.
@@ -669,14 +673,14 @@ pub struct Run {
     /// [`grade()`] of `grade_ms`; null without a packet.
     #[serde(default)]
     pub grade: Option<String>,
-    /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of
-    /// the worse direction.
+    /// Mean increase of latency under load, ms: the sum of the mean sojourns in the queues of the
+    /// worse direction.
     #[serde(default)]
     pub grade_ms: Option<f64>,
     /// [`grade()`] of `grade_down_ms`; only where the scenario has `[link.up]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grade_down: Option<String>,
-    /// The mean sojourn over all queues downwards, ms.
+    /// Sum of the mean sojourns in the queues downwards, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grade_down_ms: Option<f64>,
     /// [`grade()`] of `grade_up_ms`; only where the scenario has `[link.up]`.
@@ -685,17 +689,17 @@ pub struct Run {
     /// The mean sojourn at `[link.up]`, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grade_up_ms: Option<f64>,
-    /// Quality of Outcome by profile, 0 to 100; null where `aim` is.
+    /// Quality of Outcome by profile, 0 to 100; null where `aim` is null.
     #[serde(default)]
     pub qoo: Option<Qoo>,
-    /// Cloudflare's scores for streaming, games and calls; null without a packet, in a cell and for
-    /// a live link.
+    /// Cloudflare's AIM scores for streaming, games and calls; null without a packet, in a cell and
+    /// for a live link.
     #[serde(default)]
     pub aim: Option<Aim>,
-    /// What happened on the air.
+    /// The Wi-Fi cell, if the scenario has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wifi: Option<Wifi>,
-    /// Optional time series.
+    /// Time series, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
     /// Events that the simulator handled, warm-up included.
@@ -704,6 +708,7 @@ pub struct Run {
     pub cpu_s: f64,
     /// Bottleneck packets delivered (warm-up included) per CPU-second.
     pub packets_per_cpu_s: f64,
-    /// Hash over every packet event (time, flow, sequence, fate), for tests of determinism.
+    /// Hash over all packet events (time, flow, sequence number, outcome), for tests of
+    /// determinism.
     pub trace_hash: String,
 }

@@ -8,26 +8,26 @@ use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
 use crate::line::{SHIFT, Share};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
-/// Slower links, bit/s, do without it.
+/// Slowest link with fixed-point arithmetic, bit/s.
 const SLOWEST: u64 = 1000;
 
-/// What a link offers.
+/// Capacity of a link over time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rate {
-    /// bit/s.
+    /// A constant rate, bit/s.
     Constant(u64),
-    /// (from, bit/s), ascending, the first at 0.
+    /// Steps (start in ns, bit/s), ascending, the first at 0.
     Schedule(Arc<[(Nanos, u64)]>),
-    /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave,
-    /// repeated every `period`.
+    /// A trace in Mahimahi's format: the times (ascending, in steps of 1 ms) at which 1504 bytes
+    /// may leave, repeated every `period`.
     Trace(Arc<Trace>),
-    /// A share of a line that other queues send on, too.
+    /// A share of a line that other queues also use.
     Shared(Share),
 }
 
 impl Rate {
-    /// What is offered on average over `duration` (a trace: over its period), bit/s.
+    /// Mean rate over `duration` (of a trace: over its period), bit/s.
     pub fn mean_bps(&self, duration: Nanos) -> u64 {
         match self {
             Rate::Constant(bps) => *bps,
@@ -56,7 +56,7 @@ pub struct Server {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Nanoseconds per byte in fixed point, and what truncation left over.
+    /// Nanoseconds per byte in fixed point, and the remainder of truncation.
     Constant {
         bps: u64,
         per_byte: u64,
@@ -81,9 +81,9 @@ enum Kind {
 struct Framed {
     server: Server,
     framing: Framing,
-    /// Bytes of a packet's length that are not of its IP packet.
+    /// Link-layer bytes included in a packet's length.
     header: u32,
-    /// Bytes sent beyond the packets' lengths.
+    /// Bytes sent in excess of the packets' lengths.
     more: i64,
 }
 
@@ -97,7 +97,7 @@ impl Server {
     /// A server of this rate.
     pub fn new(rate: &Rate) -> Self {
         let kind = match rate {
-            // The time of a large packet has to fit in 64 bits of fixed point.
+            // The transmission time of a large packet must fit in 64 bits of fixed point.
             Rate::Constant(bps) if *bps < SLOWEST => Kind::Schedule {
                 steps: Arc::new([(0, *bps)]),
                 at: 0,
@@ -122,8 +122,8 @@ impl Server {
         Self { kind }
     }
 
-    /// The same on a link that makes frames of the IP packets, `header` being what a packet's
-    /// length has beside them.
+    /// The same link with framing of IP packets. `header` is the number of link-layer bytes
+    /// included in a packet's length.
     pub fn framed(self, framing: Framing, header: u32) -> Self {
         Self {
             kind: Kind::Framed(Box::new(Framed {
@@ -135,13 +135,13 @@ impl Server {
         }
     }
 
-    /// Is its rate constant, without frames?
+    /// Whether the rate is constant and there is no framing.
     pub fn is_constant(&self) -> bool {
         matches!(self.kind, Kind::Constant { .. })
     }
 
-    /// Bytes that framing has added to the packets' lengths so far; negative where it has left some
-    /// out.
+    /// Bytes that framing has added to the packets' lengths so far; negative if frames are shorter
+    /// than the lengths.
     pub fn framing_bytes(&self) -> i64 {
         match &self.kind {
             Kind::Framed(framed) => framed.more,
@@ -156,8 +156,8 @@ impl Server {
         framed.server.finish(now, bytes)
     }
 
-    /// Starts to send `bytes` at `now`: when they are through. A constant rate's few instructions
-    /// are inlined; what varies is out of line.
+    /// Starts to send `bytes` at `now`; returns the end of the transmission. The few instructions
+    /// for a constant rate are inlined, the rest is out of line.
     #[inline(always)]
     pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
         if let Kind::Constant { per_byte, rest, .. } = &mut self.kind {
@@ -189,8 +189,8 @@ impl Server {
         }
     }
 
-    /// Time that a packet of so many bytes takes at the present rate: what a token bucket charges
-    /// for it.
+    /// Transmission time of a packet of `bytes` at the present rate, framing included: the charge
+    /// to a token bucket.
     #[inline]
     pub fn charge(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
@@ -203,8 +203,8 @@ impl Server {
         }
     }
 
-    /// Time that `bytes` of the link take at the present rate (what a token bucket holds; a trace
-    /// has none).
+    /// Transmission time of `bytes` on the link at the present rate (the size of a token bucket,
+    /// which a trace does not have).
     #[inline]
     pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
@@ -217,7 +217,7 @@ impl Server {
         }
     }
 
-    /// The rate now, bit/s; for a trace that of the last 100 ms.
+    /// The present rate, bit/s; of a trace, the mean of the last 100 ms.
     pub fn rate_bps(&self, now: Nanos) -> u64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.rate_bps(now),
@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Bytes that the link has offered before `now`, since time 0.
+    /// Bytes that the link could have sent from time 0 to `now`.
     pub fn offered_bytes(&self, now: Nanos) -> f64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.offered_bytes(now),
@@ -258,12 +258,12 @@ impl Server {
     }
 }
 
-/// Bytes that a constant rate offers before `now`.
+/// Bytes at a constant rate from time 0 to `now`.
 fn at_rate(bps: u64, now: Nanos) -> f64 {
     now as f64 * bps as f64 / (8.0 * SEC as f64)
 }
 
-/// Bytes of the opportunities before `now`.
+/// Bytes of the trace's opportunities before `now`.
 fn offered(trace: &Trace, now: Nanos) -> u64 {
     let rounds = now / trace.period;
     let within = trace
@@ -272,8 +272,8 @@ fn offered(trace: &Trace, now: Nanos) -> u64 {
     (rounds * trace.opportunities.len() as u64 + within) * OPPORTUNITY_BYTES
 }
 
-/// Opportunities taken from a trace, from the place `at` of its round that began at `start`, with
-/// `credit` bytes left there.
+/// Takes opportunities from a trace, beginning with number `at` of the period that began at
+/// `start`, which has `credit` bytes left.
 #[inline(never)]
 fn finish_trace(
     trace: &Trace,
@@ -320,8 +320,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a trace means, one opportunity after the other: (period of the trace, place in it,
-    /// bytes left).
+    /// Reference model of a trace, which walks over the opportunities one by one: number of the
+    /// period, index within it, bytes used of that opportunity.
     #[derive(Default)]
     struct Walk {
         round: u64,

@@ -12,17 +12,17 @@ use crate::error::Error;
 
 /// Bytes that one opportunity may carry.
 pub const OPPORTUNITY_BYTES: u64 = 1504;
-/// 2^47 ns, the simulator's longest time: a trace that lasts longer has a typing error in it.
+/// Longest trace, 2^47 ns: the simulator's longest time. A longer trace contains a typing error.
 const LONGEST: Nanos = 1 << 47;
 
 /// A measured link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Where it is from: the path as it was opened, or the name of a built-in trace.
+    /// The path as opened, or the name of a built-in trace.
     pub name: String,
-    /// When each opportunity comes, within one period: ascending, none beyond `period`.
+    /// Times of the opportunities within one period, ns: ascending, none above `period`.
     pub opportunities: Vec<Nanos>,
-    /// The last opportunity's time, above 0: the trace repeats from there.
+    /// Time of the last opportunity, ns, above 0: the trace repeats from there.
     pub period: Nanos,
 }
 
@@ -40,7 +40,7 @@ impl Trace {
         Self::parse(&bytes, &name)
     }
 
-    /// Reads a trace's text; `name` is what errors call it.
+    /// Reads the text of a trace; `name` is its name in errors.
     ///
     /// # Errors
     /// If it is empty, a line is not a time, or times go backwards.
@@ -85,12 +85,12 @@ impl Trace {
         })
     }
 
-    /// A built-in trace: an invented line, see [`generated`].
+    /// A built-in trace: a synthetic line, see [`generated`].
     pub fn built_in(name: &str) -> Option<Self> {
         generated::line(name)
     }
 
-    /// The first opportunity at `now` or later: when its period began, and its place within the
+    /// The first opportunity at `now` or later: start of its period, and its index within the
     /// period.
     pub fn first_from(&self, now: Nanos) -> (Nanos, usize) {
         // A period ends with an opportunity, so one that ends at `now` still counts.
@@ -99,7 +99,7 @@ impl Trace {
         (start, at)
     }
 
-    /// What the link offers on average, bit/s.
+    /// Mean rate of the link, bit/s.
     pub fn mean_bps(&self) -> u64 {
         let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
         num::low_u64(bits * u128::from(SEC) / u128::from(self.period)).max(1)

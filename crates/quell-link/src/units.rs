@@ -65,17 +65,17 @@ const SIZES: &[(&str, f64)] = &[
     ("gbit", 125e6),
 ];
 
-/// What one sort of quantity is called and how one writes it.
+/// Name and notation of one kind of quantity, for errors.
 struct Quantity {
     article: &'static str,
     units: &'static [(&'static str, f64)],
     remedy: &'static str,
-    /// The largest that can be written.
+    /// The largest value, as written.
     most: &'static str,
 }
 
-/// 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that
-/// large.
+/// Largest quantity: above 2^53 a double no longer represents every integer, and no link, time or
+/// buffer is that large.
 const LARGEST: u64 = 1 << 53;
 
 const RATE: Quantity = Quantity {
@@ -97,7 +97,7 @@ const SIZE: Quantity = Quantity {
     most: "9007199254740992",
 };
 
-/// bit/s; never 0.
+/// Reads a rate, bit/s; never 0.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -115,8 +115,8 @@ pub fn parse_rate(text: &str) -> Result<u64, Error> {
     }
 }
 
-/// What to say about a rate in bytes per second, `50mbps` for instance, whose writer probably meant
-/// bits; `None` for all else. It is read as `tc` reads it.
+/// A note on a rate in bytes per second, such as `50mbps`, whose writer probably meant bits; `None`
+/// for all other text. The rate itself is read as in `tc`.
 pub fn note_on_rate(text: &str) -> Option<String> {
     let (number, unit) = split(text);
     let prefix = unit.get(..unit.len().checked_sub(3)?)?;
@@ -131,7 +131,7 @@ pub fn note_on_rate(text: &str) -> Option<String> {
     ))
 }
 
-/// Nanoseconds. Only 0 needs no unit.
+/// Reads a time, ns. Only 0 needs no unit.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -157,7 +157,8 @@ pub fn parse_size(text: &str) -> Result<u64, Error> {
     quantity(text, number, unit, &SIZE)
 }
 
-/// A whole number, 0 or more, without a unit. Who knows its bounds names them in the remedy.
+/// Reads a whole number of at least 0, without a unit. A caller that knows its bounds names them in
+/// the remedy.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -171,7 +172,7 @@ pub fn parse_count(text: &str) -> Result<u64, Error> {
     })
 }
 
-/// A finite number.
+/// Reads a finite number.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -184,7 +185,7 @@ pub fn parse_number(text: &str) -> Result<f64, Error> {
     .ok_or_else(|| Error::new(format!("\"{text}\" is not a number")).remedy("write it as 0.5"))
 }
 
-/// 0..1, also as a percentage.
+/// Reads a probability, 0..1, also as a percentage.
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
@@ -254,12 +255,12 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Quantity) -> Result<u64
     Ok(scaled)
 }
 
-/// A plain decimal number times an integral scale, rounded. A product of doubles is off by one near
-/// 2^53, and what [`format_rate`] and [`format_time`] write has to read back as it was.
+/// A plain decimal number times an integral scale, rounded. A product of doubles can be off by one
+/// near 2^53, but the output of [`format_rate`] and [`format_time`] must read back unchanged.
 fn exactly(number: &str, scale: f64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{part}");
-    // So many fit into 128 bits with the largest scale.
+    // 24 digits times the largest scale fit into 128 bits.
     if digits.len() > 24
         || !digits.bytes().all(|b| b.is_ascii_digit())
         || scale != libm::trunc(scale)
@@ -281,7 +282,7 @@ pub fn times() -> Vec<&'static str> {
     TIMES.iter().map(|(unit, _)| *unit).collect()
 }
 
-/// The units of sizes, none among them.
+/// The units of sizes, the empty one included.
 pub fn sizes() -> Vec<&'static str> {
     SIZES.iter().map(|(unit, _)| *unit).collect()
 }
@@ -291,7 +292,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// As `tc` would take it, exactly: `15mbit`, `1.5gbit`.
+/// An exact rate in the notation of `tc`: `15mbit`, `1.5gbit`.
 pub fn format_rate(bps: u64) -> String {
     shortest(
         bps,
@@ -300,7 +301,7 @@ pub fn format_rate(bps: u64) -> String {
     )
 }
 
-/// As `tc` would take it, exactly: `20ms`, `1.5s`.
+/// An exact time in the notation of `tc`: `20ms`, `1.5s`.
 pub fn format_time(ns: Nanos) -> String {
     if ns == 0 {
         return "0ms".to_owned();
@@ -312,7 +313,7 @@ pub fn format_time(ns: Nanos) -> String {
     )
 }
 
-/// As `tc` would take it, exactly: `32mb`, `1514`.
+/// An exact size in the notation of `tc`: `32mb`, `1514`.
 pub fn format_size(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
         if bytes >= unit && bytes.is_multiple_of(unit) {

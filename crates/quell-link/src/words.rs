@@ -1,6 +1,6 @@
-//! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and
-//! defaults, as in `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser,
-//! the canonical spelling and the catalogue.
+//! Queue words: a queue written as in `tc`, the kind first, then options with `tc`'s names, units
+//! and defaults, as in `codel target 5ms interval 100ms ecn`. The parser, the canonical spelling
+//! and the catalogue use one table (`KINDS`).
 
 mod a3c;
 mod autorate;
@@ -87,7 +87,7 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     ],
 ];
 
-/// Queue words beside the bare kinds: variants that take paths of their own.
+/// Variants of kinds that use other code paths than the bare kinds, for tests.
 const VARIANTS: &[&str] = &[
     "pie ns3-2018",
     "pie bytemode dq_rate_estimator",
@@ -140,7 +140,7 @@ pub struct Queue {
     guard: Option<guard::Words>,
 }
 
-/// What queue words come down to on a link.
+/// A queue as built from its words for a link.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// The discipline's parameters.
@@ -158,7 +158,7 @@ impl Built {
         }
     }
 
-    /// A FIFO, and who sets its knobs.
+    /// A FIFO with default parameters and the controller that sets its knobs.
     fn fifo(controller: Option<Box<dyn Control>>) -> Self {
         Self {
             queue: disciplines::Params::Fifo(quell_qdisc::fifo::Params::default()),
@@ -172,11 +172,11 @@ impl Built {
 pub struct KindInfo {
     /// The first word.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Description in one line.
     pub summary: &'static str,
     /// The RFC, paper or Linux file that defines it.
     pub source: &'static str,
-    /// What may follow.
+    /// Its options.
     pub options: Vec<OptionInfo>,
 }
 
@@ -185,11 +185,11 @@ pub struct KindInfo {
 pub struct OptionInfo {
     /// The word; two words that are each other's opposite are joined by `|`.
     pub name: String,
-    /// How its value is written; empty for a word that stands alone.
+    /// Notation of its value; empty for a word that stands alone.
     pub value: &'static str,
-    /// What holds without it.
+    /// Its default.
     pub default: String,
-    /// What it does.
+    /// Description.
     pub meaning: &'static str,
 }
 
@@ -212,7 +212,7 @@ impl Queue {
             spec: kind.parse(&options).map_err(|e| e.under(name))?,
             guard,
         };
-        // Any rate will do: who sets the knobs does not depend on it.
+        // Whether there is a controller does not depend on the rate.
         if guard.is_some() && queue.spec.build(1_000_000).controller.is_none() {
             let error = Error::new("no controller to guard").key("guard");
             let remedy = "leave guard out, or what replaces the controller";
@@ -224,8 +224,7 @@ impl Queue {
     /// Reads words of a queue for real packets.
     ///
     /// # Errors
-    /// As [`Queue::parse`]; and if its controller is to continue learning, which takes place in
-    /// simulations only.
+    /// See [`Queue::parse`]; also if the controller would learn, which is for simulations only.
     pub fn parse_live(words: &str) -> Result<Self, Error> {
         let queue = Self::parse(words)?;
         let controller = queue.build(1_000_000).controller;
@@ -236,7 +235,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The kind's name; that of the queue where another crate brings it.
+    /// Name of the kind; for a queue from another crate, the queue's name.
     pub fn kind(&self) -> &str {
         match self.spec::<outside::Words>() {
             Some(words) => &words.name,
@@ -249,8 +248,8 @@ impl Queue {
         downcast(&*self.spec)
     }
 
-    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from
-    /// which some kinds take defaults.
+    /// Builds the queue's parameters and its controller. Some kinds derive defaults from
+    /// `rate_bps`, the link's mean rate.
     pub fn build(&self, rate_bps: u64) -> Built {
         let built = self.spec.build(rate_bps);
         match (self.guard, built.controller) {
@@ -265,12 +264,12 @@ impl Queue {
         }
     }
 
-    /// Does a guard watch its controller?
+    /// Whether a guard watches its controller.
     pub fn is_guarded(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// The same words, LearnQueue starting from `table`.
+    /// The same words, with LearnQueue starting from `table`.
     ///
     /// # Errors
     /// If this kind has no table.
@@ -280,26 +279,26 @@ impl Queue {
         Ok(self)
     }
 
-    /// The same words with this network in place of the one that they name.
+    /// The same words with the network `policy` in place of the one that they name.
     ///
     /// # Errors
-    /// If this kind asks no network, or another kind of network.
+    /// If this kind uses no network, or a network of another shape.
     pub fn with_policy(mut self, policy: Policy) -> Result<Self, Error> {
         let set = self.spec.set_policy(policy);
         set.map_err(|e| e.under(self.kind()))?;
         Ok(self)
     }
 
-    /// What is wrong with it on a link of this rate, where that matters.
+    /// Checks the queue on a link of the rate `rate_bps`.
     ///
     /// # Errors
-    /// If it is wrong on such a link.
+    /// If its parameters do not work at this rate.
     pub fn check(&self, rate_bps: u64) -> Result<(), Error> {
         self.spec.check_on(rate_bps).map_err(|e| e.under(self.kind))
     }
 
-    /// The shortest words that mean this queue: the kind and what differs from its defaults, in the
-    /// catalogue's order.
+    /// The shortest words for this queue: the kind and the options that differ from its defaults,
+    /// in the catalogue's order.
     pub fn canonical(&self) -> String {
         let mut words = self.kind().to_owned();
         if let Some(kind) = find(self.kind) {
@@ -332,31 +331,31 @@ pub fn catalogue() -> Vec<KindInfo> {
     alone.map(|k| k.info()).collect()
 }
 
-/// Every kind that needs no more than its name, and variants that take paths of their own: what
-/// tests of all queues draw from.
+/// Every kind that needs no more than its name, and variants that use other code paths: the queues
+/// for tests of all queues.
 pub fn every() -> Vec<String> {
     let bare = catalogue().into_iter().map(|kind| kind.name.to_owned());
     bare.chain(VARIANTS.iter().map(ToString::to_string))
         .collect()
 }
 
-/// What serves a link whose `hush` names a model that cannot be read: the same words without it,
-/// fq_codel's law in charge. `None` where the model is not what is wrong with the words.
+/// Replacement for a `hush` whose model cannot be read: the same words without the model, under
+/// fq_codel's law. `None` if the words name no model or have another error.
 pub fn hush_without_model(words: &str) -> Option<Queue> {
     note("hush");
     hush::without_model(words)
 }
 
-/// The text of the policy that `hush` has without a `model`.
+/// Text of the default policy of `hush`.
 pub fn hush_model() -> &'static str {
     note("hush");
     quell_qdisc::hush::model::TEXT
 }
 
-/// In a checkout's builds (the feature `inputs`): records the kind as an input of the running test,
-/// in the folder that the environment names, as tests/recorder/sitecustomize.py does. Must be
-/// called before a discipline of the kind is used, as it is where words are read. A file that calls
-/// it for a kind may use the kind's discipline without words (tests/kinds.py).
+/// With the feature `inputs` (builds in a checkout): records the kind as an input of the running
+/// test, in the folder `QUELL_TEST_INPUTS`, as tests/recorder/sitecustomize.py does. It must be
+/// called before a discipline of the kind is used; the parser of queue words does so. A file that
+/// calls it for a kind may use the kind's discipline without words (tests/kinds.py).
 pub fn note(kind: &str) {
     #[cfg(unix)]
     if cfg!(feature = "inputs")
@@ -364,7 +363,7 @@ pub fn note(kind: &str) {
     {
         let name = format!("kind:{kind}");
         let made = std::os::unix::fs::symlink(&name, std::path::Path::new(&folder).join(&name));
-        // A test that runs on without the note would not be run again.
+        // Without the note, the test would not be repeated when the kind changes.
         if let Err(e) = made
             && e.kind() != std::io::ErrorKind::AlreadyExists
         {
@@ -394,7 +393,8 @@ pub(crate) mod tests {
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::{Discipline, Gauges, Qdisc};
 
-    /// A new file that holds `bytes`, and no one else's: tests run as root, too.
+    /// A new file with the content `bytes`, at a path that no other user can take: tests also run
+    /// as root.
     pub(super) fn file(name: &str, bytes: &[u8]) -> String {
         use std::hash::BuildHasher;
         let random = std::hash::RandomState::new().hash_one(name);
@@ -404,13 +404,13 @@ pub(crate) mod tests {
         path.to_str().expect("a path").to_owned()
     }
 
-    /// A controller of this type sets the knobs.
+    /// Whether a controller of the type `C` sets the knobs.
     pub(super) fn is<C: Control>(built: &Built) -> bool {
         let controller = built.controller.as_deref();
         controller.is_some_and(|c| (c as &dyn std::any::Any).is::<C>())
     }
 
-    /// The queue with the knobs that its controller sets first.
+    /// The queue with its controller's initial knobs.
     fn queue(words: &str, rate_bps: u64) -> Qdisc<TestPacket> {
         let built = Queue::parse(words).unwrap().build(rate_bps);
         let mut q = Qdisc::new(built.queue);

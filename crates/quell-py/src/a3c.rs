@@ -1,4 +1,4 @@
-//! `quell._core.CoupledQueues`: coupled queues as A3C learns in them.
+//! `quell._core.CoupledQueues`: A3C's environments with coupled queues.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,9 +9,9 @@ use quell_qdisc::control::a3c::{self, Observation};
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// What a period shows, float32, world by world: what an actor reads of each sub-queue; of each
-/// sub-queue whether it was in use, its delay in ms and its share of losses; of the whole queue
-/// utilisation, backlog in ms, and whether the scenario is over.
+/// Results of a period, float32, world by world: an actor's readings of each sub-queue; for each
+/// sub-queue whether it was in use, its delay in ms and its share of losses; for the whole queue
+/// the utilisation, the backlog in ms, and whether the scenario is over.
 type Seen<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
@@ -68,7 +68,7 @@ impl CoupledQueues {
             .map_err(input_error)
     }
 
-    /// How many sub-queues a world has: the classic ones, then their L4S partners in the same
+    /// Number of sub-queues of a world: the classic ones, then their L4S partners in the same
     /// order.
     #[getter]
     fn sub_queues(&self) -> usize {
@@ -122,13 +122,13 @@ impl CoupledQueues {
     }
 }
 
-/// The names of what an actor reads of a sub-queue, in order.
+/// Names of an actor's readings of a sub-queue, in order.
 #[pyfunction]
 pub fn a3c_readings(observation: &str) -> PyResult<Vec<&'static str>> {
     Ok(self::observation(observation)?.names())
 }
 
-/// Where each of the linear readings ends.
+/// Maximum of each of the linear readings.
 #[pyfunction]
 pub fn a3c_most() -> Vec<f32> {
     a3c::READINGS.iter().map(|r| r.most).collect()

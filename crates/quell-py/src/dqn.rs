@@ -1,4 +1,4 @@
-//! `quell._core.Dqn`: DQN training of `rlaqm`'s networks of probabilities.
+//! `quell._core.Dqn`: DQN training of `rlaqm`'s networks.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -95,9 +95,9 @@ impl Dqn {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// All that the next fit depends on, beside the constructor's arguments: float32 of the online,
-    /// target and mean weights, Adam's first and second moments and the replay memory; the numbers
-    /// of Adam's steps and of averaged weights.
+    /// The state on which the next fit depends, besides the constructor's arguments: float32 of the
+    /// online, target and mean weights, Adam's first and second moments and the replay memory; the
+    /// numbers of Adam's steps and of averaged weights.
     fn state<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, u64, u32) {
         let s = self.0.state();
         let all = [s.online, s.target, s.mean, s.first, s.second, s.rows];

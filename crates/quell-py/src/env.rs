@@ -1,5 +1,5 @@
-//! `quell._core.Environments`: worlds that wait for actions, stepped over all cores with the
-//! interpreter's lock released.
+//! `quell._core.Environments`: worlds that wait for actions, stepped on all cores without the
+//! interpreter's lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -15,20 +15,20 @@ use quell_link::Error;
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// Pieces of a vector for each thread, so that one whose environments have less to do takes more of
-/// them.
+/// Pieces of a vector per thread, so that a thread whose environments need less time takes more
+/// pieces.
 const PIECES: usize = 4;
 
 /// Environments of one task, numbered from 0.
 #[pyclass(module = "quell._core")]
 pub struct Environments {
     task: Arc<Task>,
-    /// The environments, so many a piece.
+    /// The environments, `per_piece` in each piece.
     team: Team<Piece>,
     per_piece: usize,
     len: usize,
     names: Vec<Py<PyString>>,
-    /// Actions as they came, and as the task takes them.
+    /// Actions as Python passed them, and as the task takes them.
     indices: Vec<i64>,
     shares: Vec<f32>,
     actions: Vec<f64>,
@@ -37,7 +37,7 @@ pub struct Environments {
     over: Vec<u8>,
 }
 
-/// Some of the environments, and what their steps take and bring.
+/// Some of the environments, with the actions and results of their steps.
 struct Piece {
     task: Arc<Task>,
     envs: Vec<Env>,
@@ -51,11 +51,11 @@ struct Piece {
 #[pymethods]
 impl Environments {
     /// One environment per seed, at the start of its first episode, on `threads` cores (0: all).
-    /// With `own_law` the queue is left to its own law, and actions are ignored.
+    /// With `own_law` the queue follows its own law and actions are ignored.
     #[new]
     #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, path = false,
         own_law = false, along = None, threads = 0))]
-    #[allow(clippy::too_many_arguments)] // They are Python's keywords.
+    #[allow(clippy::too_many_arguments)] // These are Python's keyword arguments.
     fn new(
         py: Python<'_>,
         scenario: &Scenario,
@@ -110,8 +110,8 @@ impl Environments {
         Self::around(py, task, envs, threads)
     }
 
-    /// Copies all environments in the middle of their episodes: equal actions then bring equal
-    /// steps in both.
+    /// Copies all environments in the middle of their episodes: equal actions then give equal steps
+    /// in both.
     #[pyo3(name = "clone", signature = (threads = 0))]
     fn copy(&self, py: Python<'_>, threads: usize) -> PyResult<Self> {
         let pieces = (0..self.team.pieces()).map(|i| self.team.piece(i));
@@ -119,14 +119,14 @@ impl Environments {
         Self::around(py, self.task.clone(), envs, threads)
     }
 
-    /// How many agents an environment has; what they do and see stands row after row, environment
-    /// by environment.
+    /// Number of agents in an environment. Actions and observations have one row per agent,
+    /// environment by environment.
     #[getter]
     fn agents(&self) -> usize {
         self.task.agents()
     }
 
-    /// Least and greatest value of every part of an observation.
+    /// Least and greatest value of each feature of an observation.
     #[getter]
     fn ranges(&self) -> Vec<(f64, f64)> {
         self.task.ranges()
@@ -146,7 +146,7 @@ impl Environments {
         piece.envs[at].reset(&self.task).map_err(input_error)
     }
 
-    /// Everything that an agent of environment `index` read of its last period, by name.
+    /// All readings of an agent of environment `index` in the last period, by name.
     #[pyo3(signature = (index, agent = 0))]
     fn readings<'py>(
         &self,
@@ -168,7 +168,7 @@ impl Environments {
         Ok(dict)
     }
 
-    /// Writes what is seen now, float32, row by row.
+    /// Writes the current observations, float32, row by row.
     fn observe(&mut self, py: Python<'_>, observations: PyBuffer<f32>) -> PyResult<()> {
         let (agents, width) = (self.task.agents(), self.task.width());
         let rows = self
@@ -184,7 +184,7 @@ impl Environments {
     }
 
     /// Takes an action in every environment, the index of a step (int64), and runs to the next
-    /// decisions; writes observations (float32), rewards (float64) and whether episodes ended
+    /// decisions. Writes observations (float32), rewards (float64) and whether episodes have ended
     /// (uint8).
     fn step(
         &mut self,
@@ -201,7 +201,7 @@ impl Environments {
         self.run(py, &observations, &rewards, &over)
     }
 
-    /// As `step`, with shares of the knob's range (float32) for actions.
+    /// Like `step`, with shares of the knob's range (float32) as actions.
     fn step_to(
         &mut self,
         py: Python<'_>,
@@ -272,7 +272,7 @@ impl Environments {
         })
     }
 
-    /// The piece of environment `index`, and its place there.
+    /// The piece of environment `index`, and its index there.
     fn at(&self, index: usize) -> PyResult<(MutexGuard<'_, Piece>, usize)> {
         if index >= self.len {
             return Err(PyValueError::new_err(format!(
@@ -293,7 +293,7 @@ impl Environments {
     ) -> PyResult<()> {
         let agents = self.task.agents();
         let (rows, width) = (self.per_piece * agents, self.task.width());
-        // All of them before any acts.
+        // All actions are checked before any is taken.
         for (i, actions) in self.actions.chunks(rows).enumerate() {
             let mut piece = self.team.piece(i);
             for (env, actions) in piece.envs.iter().zip(actions.chunks(agents)) {
@@ -324,7 +324,7 @@ impl Environments {
 impl Piece {
     fn step(&mut self) {
         let task = &*self.task;
-        // Stays, if a step does not return.
+        // This result stays if a step panics.
         self.result = Err(Error::new("a step failed"));
         let mut result = Ok(());
         let (agents, width) = (task.agents(), task.width());
@@ -344,7 +344,7 @@ impl Piece {
     }
 }
 
-/// What can be observed: name, least, greatest value, meaning.
+/// The readings that can be observed: name, least value, greatest value, meaning.
 #[pyfunction]
 pub fn readings() -> Vec<(&'static str, f64, f64, &'static str)> {
     READINGS

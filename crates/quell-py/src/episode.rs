@@ -1,5 +1,5 @@
-//! `quell._core.episode`: runs of queues that learn; `quell._core.LearnQueueTable`: what LearnQueue
-//! has learned.
+//! `quell._core.episode`: runs of queues that learn; `quell._core.LearnQueueTable`: LearnQueue's
+//! Q-table.
 
 use std::sync::Arc;
 
@@ -33,22 +33,22 @@ impl LearnQueueTable {
         serde_json::to_string(self.0.card()).map_err(input_error)
     }
 
-    /// The limits that are states, ascending: one per row.
+    /// The limits that are the table's states, ascending: one per row.
     fn limits(&self) -> Vec<u32> {
         self.0.limits()
     }
 
-    /// Q for every row, of the next smaller and of the next larger limit, ms.
+    /// Q of the next smaller and of the next larger limit, for each row, ms.
     fn values(&self) -> Vec<[f64; 2]> {
         self.0.values()
     }
 
-    /// How often the two were tried.
+    /// Number of visits of these two actions, for each row.
     fn visits(&self) -> Vec<[u32; 2]> {
         self.0.visits().to_vec()
     }
 
-    /// The bytes of a table file; its card says what it was learned on.
+    /// The bytes of a table file; its card describes the training.
     fn save<'py>(
         &self,
         py: Python<'py>,
@@ -60,8 +60,8 @@ impl LearnQueueTable {
     }
 }
 
-/// What an episode gives: the record as JSON; what the network read at each decision and what it
-/// chose (float32); what LearnQueue has learned.
+/// Results of an episode: the record as JSON; the network's inputs and actions at each decision
+/// (float32); LearnQueue's table.
 type Given<'py> = (
     String,
     Bound<'py, PyBytes>,
@@ -69,9 +69,9 @@ type Given<'py> = (
     Option<LearnQueueTable>,
 );
 
-/// Runs one world. Its queues start from the network in `model` (the bytes of a policy file) and
-/// from `table`, where they are given; `explore` is the seed of random steps. Decisions and table
-/// are those of the queue number `which`. The interpreter's lock is released; Ctrl-C ends it.
+/// Runs one world. Its queues start from the network in `model` (bytes of a policy file) and from
+/// `table`, if given; `explore` is the seed for exploration. Decisions and table in the result are
+/// those of queue number `which`. Releases the interpreter's lock; Ctrl-C ends the run.
 #[pyfunction]
 #[pyo3(signature = (scenario, queue, seed, *, which = 0, model = None, explore = None, table = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
@@ -121,7 +121,7 @@ pub fn episode<'py>(
     ))
 }
 
-/// The limits that are states, the first limit, and the seconds between two decisions.
+/// LearnQueue's limits (its states), its initial limit, and the seconds between two decisions.
 #[pyfunction]
 pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
     let parsed = Queue::parse(queue).map_err(input_error)?;
@@ -134,7 +134,7 @@ pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
     }
 }
 
-/// Bytes that LearnQueue keeps per station: its Q table alone, and all of it.
+/// LearnQueue's memory per station, bytes: of its Q-table alone, and in total.
 #[pyfunction]
 pub fn learnqueue_memory(queue: &str) -> PyResult<(usize, usize)> {
     let parsed = Queue::parse(queue).map_err(input_error)?;

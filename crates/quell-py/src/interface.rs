@@ -1,4 +1,4 @@
-//! `quell._core.live`, what `quell doctor` asks about it, `quell._core.watch` and
+//! `quell._core.live`, its diagnostics for `quell doctor`, `quell._core.watch` and
 //! `quell._core.steer`. Linux only.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Does what `quell live` does with these options. To be called by the main thread.
+/// Runs `quell live` with these options. Must be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
@@ -24,13 +24,13 @@ pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     py.detach(|| system::command(&options)).map_err(input_error)
 }
 
-/// Keywords as options: None and False are those that are not given, a list gives one several
-/// times.
+/// Converts keywords to options. None and False mean that an option is not given, a list repeats
+/// it.
 fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     let mut options = T::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
-        // Python's keywords have a mark: with_.
+        // Names that are keywords of Python end in an underscore: with_.
         let name = name.trim_end_matches('_');
         let row = T::ROWS
             .iter()
@@ -49,8 +49,8 @@ fn read<T: Table>(given: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     Ok(options)
 }
 
-/// The rules of `quell live` on an interface with iptables: each a program and what follows its
-/// verb.
+/// The iptables rules of `quell live` on an interface: for each the program, then the arguments
+/// after its verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
     let changes = Changes::iptables(dev, Some(1..=1), None).map_err(input_error)?;
@@ -76,8 +76,8 @@ pub fn steered(dev: &str) -> PyResult<bool> {
     steering::is_changed(dev).map_err(input_error)
 }
 
-/// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least
-/// milliseconds between two changes.
+/// Kinds that `quell steer` supports: name, whether it is a kind of class, knobs, and the least
+/// time between two changes, ms.
 #[pyfunction]
 pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {
     let kinds = steering::kinds::KINDS.iter();
@@ -89,20 +89,19 @@ pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {
         .collect()
 }
 
-/// Why `quell steer` turns nothing of a kind that is not among `steer_kinds`.
+/// Why `quell steer` does not support a kind that is not in `steer_kinds`.
 #[pyfunction]
 pub fn steer_why_not(kind: &str) -> &'static str {
     steering::kinds::why_not(kind)
 }
 
-/// All disciplines of this network namespace: the device's name, the kind, handle and parent as
-/// `tc` writes them.
+/// All disciplines of this network namespace: device, kind, handle and parent as in `tc`.
 #[pyfunction]
 pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
     sampling::disciplines().map_err(input_error)
 }
 
-/// Does what `quell steer` does with these words and options. To be called by the main thread.
+/// Runs `quell steer` with these words and options. Must be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (words, **options))]
 pub fn steer(
@@ -123,7 +122,7 @@ pub fn attached_left() -> PyResult<Vec<PathBuf>> {
     attaching::left().map_err(input_error)
 }
 
-/// Attaches a discipline to a device; without words, says what is attached.
+/// Attaches a discipline to a device; without words, prints what is attached.
 #[pyfunction]
 #[pyo3(signature = (dev, words = None, **options))]
 pub fn attach(
@@ -140,7 +139,7 @@ pub fn attach(
     py.detach(|| attaching::run(&options)).map_err(input_error)
 }
 
-/// Takes away what is attached to these devices, and puts back what was before.
+/// Detaches quell's disciplines from these devices and restores the previous ones.
 #[pyfunction]
 #[pyo3(signature = (devices, **options))]
 pub fn detach(devices: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
@@ -151,8 +150,8 @@ pub fn detach(devices: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyRe
     attaching::detach(&options).map_err(input_error)
 }
 
-/// Samples the queues of these devices as `quell watch` with these options; `finished` receives the
-/// path of each file that is complete. To be called by the main thread.
+/// Samples the queues of these devices like `quell watch` with these options; calls `finished` with
+/// the path of each complete file. Must be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (devices, finished = None, **options))]
 pub fn watch(

@@ -1,5 +1,5 @@
-//! `quell._core.lfq_experiments`: what a packet more or less in a flow's limit is worth, many flows
-//! on all cores.
+//! `quell._core.lfq_experiments`: the value of one packet more or less in a flow's limit, for many
+//! flows on all cores.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -12,9 +12,9 @@ use quell_qdisc::policy::Affine;
 
 use crate::{input_error, nanos};
 
-/// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under the network whose
-/// layers' weights and biases (float32) are given in turn. What comes back depends on seeds and
-/// weights alone.
+/// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under a network given as
+/// the weights and biases of its layers in turn (float32). The result depends only on seeds and
+/// weights.
 #[pyfunction]
 #[pyo3(signature = (weights, first_seed, count, alpha, *, online = false, duration_s = 5.0, act_within = 0.5, paper_weights = false, threads = 0))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.

@@ -1,7 +1,7 @@
-//! The extension module `quell._core`: what Python sees of the simulator. Conversion only; every
-//! rule lives in the crates below.
+//! The extension module `quell._core`: the simulator's interface for Python. It only converts
+//! values; all rules are in the crates below.
 //!
-//! Its types are written down in `python/quell/_core.pyi`.
+//! `python/quell/_core.pyi` has its types.
 
 // Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what
 // becomes of the rest.
@@ -93,12 +93,12 @@ mod _core {
     const __build__: &str = env!("QUELL_BUILD");
 }
 
-/// Any error of the simulator as Python's.
+/// Converts an error of the simulator to Python's `InputError`.
 fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
 }
 
-/// Seconds, a float in Python, in nanoseconds.
+/// Converts seconds, a float in Python, to nanoseconds.
 fn nanos(seconds: f64) -> PyResult<u64> {
     let nanos = seconds * 1e9;
     if !(1.0..1e18).contains(&nanos) {

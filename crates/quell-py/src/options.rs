@@ -5,8 +5,8 @@ use quell_live::options::{Row, Table, attach, live, steer, watch};
 
 use crate::input_error;
 
-/// A row: name, former name, value, what it does with the default, the default, whether it repeats,
-/// where it can be given.
+/// An option: name, former name, notation of the value, description with the default, default,
+/// whether it can be repeated, where it can be given.
 type Fields = (
     &'static str,
     Option<&'static str>,
@@ -17,14 +17,14 @@ type Fields = (
     String,
 );
 
-/// A command: its rows, what is typed without an option's name and what that is, examples.
+/// A command: its options, its positional arguments with their meaning, and examples.
 type Command = (
     Vec<Fields>,
     Vec<(&'static str, &'static str)>,
     Vec<&'static str>,
 );
 
-/// The options of a command in the help's order, its words, and examples of what is typed.
+/// The options of a command in the order of its help, its positional arguments, and examples.
 #[pyfunction]
 pub fn options(command: &str) -> PyResult<Command> {
     Ok(match command {

@@ -1,4 +1,4 @@
-//! `quell._core.Policy`: a policy network as controllers ask it.
+//! `quell._core.Policy`: a policy network as evaluated by controllers.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -31,19 +31,19 @@ impl Policy {
         serde_json::to_string(self.0.card()).map_err(input_error)
     }
 
-    /// How many numbers it reads.
+    /// Number of inputs.
     #[getter]
     fn inputs(&self) -> usize {
         self.0.inputs()
     }
 
-    /// How many numbers it gives, those of all heads.
+    /// Number of outputs of all heads.
     #[getter]
     fn outputs(&self) -> usize {
         self.0.outputs()
     }
 
-    /// Weights and biases.
+    /// Number of weights and biases.
     #[getter]
     fn parameters(&self) -> usize {
         self.0.parameters()

@@ -1,8 +1,8 @@
-//! Queues written in Python: `quell._core.Packet`, and a discipline that asks a Python object about
+//! Queues written in Python: `quell._core.Packet`, and a discipline that calls a Python object for
 //! each packet.
 //!
-//! A packet of Python's holds a handle of the simulator's. The object that keeps and returns
-//! packets is called with the interpreter's lock held, by the thread that runs its world.
+//! A Python packet contains a handle of the simulator. The thread that runs the world calls the
+//! Python object, with the interpreter's lock held.
 
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -24,19 +24,19 @@ pub struct Packet {
     handle: Handle,
     queue: Arc<Shared>,
     ecn: AtomicU8,
-    /// It has not been returned, dropped or refused yet.
+    /// False once the packet has been returned, dropped or refused.
     held: AtomicBool,
 }
 
 #[pymethods]
 impl Packet {
-    /// Bytes, those of the link layer included.
+    /// Length in bytes, link layer included.
     #[getter]
     fn length(&self) -> u32 {
         self.handle.len()
     }
 
-    /// The same number for all packets of a flow, below 2^32.
+    /// Number of its flow, below 2^32.
     #[getter]
     fn flow(&self) -> u32 {
         self.handle.flow_hash()
@@ -48,7 +48,7 @@ impl Packet {
         self.ecn.load(Relaxed)
     }
 
-    /// When it came to this queue, seconds.
+    /// Time of its arrival at this queue, seconds.
     #[getter]
     fn enqueued(&self) -> f64 {
         seconds(self.handle.enqueued())
@@ -66,7 +66,7 @@ impl Packet {
         Ok(true)
     }
 
-    /// Gives it up: the queue does not return it any more.
+    /// Drops the packet: the queue must not return it any more.
     fn drop(&self) -> PyResult<()> {
         self.must_be_held("drop")?;
         self.held.store(false, Relaxed);
@@ -86,7 +86,7 @@ impl Packet {
 }
 
 impl Packet {
-    /// The handle, with the mark that Python gave it.
+    /// The handle, with the ECN field as Python has set it.
     fn handle(&self) -> Handle {
         let mut handle = self.handle;
         if self.ecn() != handle.ecn().bits() {
@@ -105,7 +105,7 @@ impl Packet {
     }
 }
 
-/// Python forgot the packet: nothing refers to it any more.
+/// Nothing in Python refers to the packet any more.
 impl Drop for Packet {
     fn drop(&mut self) {
         if *self.held.get_mut() {
@@ -114,13 +114,13 @@ impl Drop for Packet {
     }
 }
 
-/// What a queue shares with its packets.
+/// State that a queue shares with its packets.
 #[derive(Default)]
 struct Shared {
-    /// Packets that `drop()` was called of, to be reported when the call is over.
+    /// Packets whose `drop()` was called, to be reported after the current call.
     dropped: Mutex<Vec<Handle>>,
     marks: AtomicU64,
-    /// Packets that were forgotten while they should have been kept.
+    /// Number of packets that the queue lost: kept, but no longer referenced.
     lost: AtomicU64,
 }
 
@@ -133,17 +133,17 @@ impl Shared {
 /// The exception that ended a run.
 pub type Raised = Arc<Mutex<Option<PyErr>>>;
 
-/// A queue as `quell.experiments.queue.OwnQueue` describes it.
+/// A queue as described by `quell.experiments.queue.OwnQueue`.
 #[derive(FromPyObject)]
 pub struct OwnQueue {
-    /// What its runs are called.
+    /// Name of the queue in records.
     name: String,
-    /// Makes a fresh object.
+    /// Makes a new queue object.
     make: Py<PyAny>,
 }
 
 impl OwnQueue {
-    /// The queue, as the simulator takes it. What its methods raise is left in `raised`.
+    /// The queue for the simulator. An exception of its methods is stored in `raised`.
     pub fn queue(self, raised: &Raised) -> Result<Queue, Error> {
         let Self { name, make } = self;
         let raised = raised.clone();
@@ -153,10 +153,10 @@ impl OwnQueue {
     }
 }
 
-/// The discipline.
+/// The discipline that calls Python.
 struct PyQueue {
     name: String,
-    /// The object's bound methods; None if it could not be made.
+    /// The object's bound methods; `None` if it could not be made.
     methods: Option<(Py<PyAny>, Py<PyAny>)>,
     shared: Arc<Shared>,
     packets: usize,
@@ -171,7 +171,7 @@ impl Debug for PyQueue {
     }
 }
 
-/// Python's objects cannot be copied in the middle of a run. Nothing in this module clones a world.
+/// Python objects cannot be copied in the middle of a run. Nothing in this module clones a world.
 impl Clone for PyQueue {
     fn clone(&self) -> Self {
         Self {
@@ -186,7 +186,7 @@ impl Clone for PyQueue {
     }
 }
 
-/// Why a call was no good: an exception, or what the queue did wrong.
+/// Why a call failed: an exception, or an error of the queue.
 enum Wrong {
     Raised(PyErr),
     Did(String),
@@ -233,7 +233,7 @@ impl PyQueue {
         });
     }
 
-    /// What the queue dropped during a call.
+    /// Reports the packets that the queue dropped during a call.
     fn report<D: Drops<Handle>>(&mut self, now: Nanos, drops: &mut D) {
         for handle in self.shared.dropped().drain(..) {
             self.packets -= 1;
@@ -242,7 +242,7 @@ impl PyQueue {
         }
     }
 
-    /// What is wrong once a method has returned, if nothing was before.
+    /// Turns the loss of packets during a call into an error, unless the call has failed already.
     fn after<T>(&self, method: &str, answer: Result<T, Wrong>) -> Result<T, Wrong> {
         match self.shared.lost.load(Relaxed) {
             0 => answer,
@@ -253,7 +253,7 @@ impl PyQueue {
         }
     }
 
-    /// Whether the packet is kept.
+    /// Passes an arrival to Python; returns whether the queue keeps the packet.
     fn keeps(&self, py: Python<'_>, now: Nanos, handle: Handle) -> Result<bool, Wrong> {
         let Some((enqueue, _)) = &self.methods else {
             return Ok(false);
@@ -277,7 +277,7 @@ impl PyQueue {
             return Err(Wrong::Did(what));
         };
         let kept = kept.is_true();
-        // One that was dropped by its own method is reported with those.
+        // A packet dropped by `drop()` is reported with the others that were.
         Ok(kept || !packet.get().held.swap(false, Relaxed))
     }
 
@@ -398,7 +398,7 @@ fn seconds(time: Nanos) -> f64 {
     time as f64 / SEC as f64
 }
 
-/// A time that Python said, which comes after `now`.
+/// A time from Python in nanoseconds, later than `now`.
 fn nanos_after(now: Nanos, seconds: f64) -> Nanos {
     let nanos = seconds * SEC as f64;
     match nanos < NEVER as f64 {
@@ -407,7 +407,7 @@ fn nanos_after(now: Nanos, seconds: f64) -> Nanos {
     }
 }
 
-/// What Python would show, in one line, not too long.
+/// Python's `repr` of a value, in one line of limited length.
 fn shown(value: &Bound<'_, PyAny>) -> String {
     let text = value.repr();
     let text = text.map_or_else(|_| "an object".into(), |text| text.to_string());

@@ -1,5 +1,5 @@
-//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C
-//! answered. Worlds whose queue is written in Python run one after another on the calling thread,
+//! `quell._core.run_many`: runs many worlds on all cores, without the interpreter's lock; Ctrl-C
+//! stops them. Worlds whose queue is written in Python run one after another on the calling thread,
 //! which holds the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ use crate::queue::{OwnQueue, Raised};
 use crate::scenario::{Queue, Scenario};
 use crate::{input_error, nanos};
 
-/// How often a waiting caller looks for a pending signal.
+/// Interval at which a waiting caller checks for pending signals.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A queue: words, or one written in Python.
@@ -29,14 +29,14 @@ const POLL: Duration = Duration::from_millis(20);
 pub enum AnyQueue {
     /// Words that have been parsed.
     Parsed(Queue),
-    /// As in `tc`.
+    /// Queue words.
     Words(String),
-    /// See `quell.experiments.queue.OwnQueue`.
+    /// A queue written in Python, see `quell.experiments.queue.OwnQueue`.
     Own(OwnQueue),
 }
 
 impl AnyQueue {
-    /// The queue, if it is not written in Python.
+    /// Parses the queue; `Err` is a queue that is written in Python.
     pub fn parsed(self) -> PyResult<Result<Queue, OwnQueue>> {
         Ok(match self {
             Self::Parsed(queue) => Ok(queue),
@@ -47,9 +47,9 @@ impl AnyQueue {
 }
 
 /// Runs every job `(queue, seed, width of the series' bins in seconds)` and calls
-/// `on_done(index, record as JSON)` from this thread as runs finish, in no fixed order. On Ctrl-C,
-/// or when `on_done` raises, running worlds stop, what had finished is still handed over, and the
-/// exception is raised.
+/// `on_done(index, record as JSON)` in this thread as runs finish, in no fixed order. On Ctrl-C, or
+/// when `on_done` raises an exception, running worlds stop, finished records are still handed over,
+/// and the exception is raised.
 #[pyfunction]
 #[pyo3(signature = (scenario, jobs, on_done, *, threads = 0, pcap = None))]
 pub fn run_many(
@@ -64,7 +64,7 @@ pub fn run_many(
     run_all(py, jobs.into_iter().map(job), on_done, threads, pcap)
 }
 
-/// As `run_many`, each job with a scenario of its own:
+/// Like `run_many`, but each job has its own scenario:
 /// `(scenario, queue, seed, width of the series' bins)`.
 #[pyfunction]
 #[pyo3(signature = (jobs, on_done, *, threads = 0))]
@@ -109,7 +109,7 @@ fn run_all(
         0 => rayon::current_num_threads(),
         threads => threads.min(words.len() + own.len()).max(1),
     };
-    // This thread works, too, where queues are written in Python.
+    // This thread runs the queues that are written in Python.
     let others = if own.is_empty() { cores } else { cores - 1 };
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(others.max(1))
@@ -121,7 +121,7 @@ fn run_all(
         let (stop, sender) = (stop.clone(), sender.clone());
         pool.spawn_fifo(move || {
             if !stop.load(Ordering::Relaxed) {
-                // The receiver lives until the last sender is gone.
+                // Cannot fail: the receiver outlives all senders.
                 let _ = sender.send((job.index, job.run(&queue, &stop)));
             }
         });
@@ -148,8 +148,8 @@ fn run_all(
     results.first_error.map_or(Ok(()), Err)
 }
 
-/// Refuses what is no result record as JSON, nor an array of at least one; `file` is named in
-/// errors.
+/// Checks that `data` is a result record as JSON, or a non-empty array of records; errors name
+/// `file`.
 #[pyfunction]
 pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     let fail = |e: &dyn std::fmt::Display| {
@@ -173,7 +173,7 @@ pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
         if !has_plausible_numbers(&record) {
             return Err(fail(&format!("it has a number beyond {MAX_NUMBER:e}")));
         }
-        // What Python adds to a run's record.
+        // A key that Python adds to a run's record.
         if record.get("rpm").is_some_and(|rpm| !rpm.is_number()) {
             return Err(fail(&"rpm is no number"));
         }
@@ -182,7 +182,7 @@ pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     Ok(())
 }
 
-/// No measurement is larger; sums of squares of larger numbers may overflow.
+/// Largest plausible measurement; sums of squares of larger numbers may overflow.
 const MAX_NUMBER: f64 = 1e100;
 
 fn has_plausible_numbers(value: &Value) -> bool {
@@ -197,7 +197,7 @@ fn has_plausible_numbers(value: &Value) -> bool {
 /// A run's index, and its record as JSON.
 type Message = (usize, PyResult<String>);
 
-/// What comes of the runs.
+/// Collects the results of the runs.
 struct Results<'a, 'py> {
     on_done: &'a Bound<'py, PyAny>,
     receiver: Receiver<Message>,
@@ -206,8 +206,8 @@ struct Results<'a, 'py> {
 }
 
 impl Results<'_, '_> {
-    /// Hands a record to Python. A stopped world reports that it was stopped: the reason is already
-    /// kept.
+    /// Hands a record to Python. The error of a stopped world is ignored, because the reason for
+    /// stopping is already stored.
     fn take(&mut self, py: Python<'_>, (index, record): Message) {
         let handed = record.and_then(|json| self.on_done.call1((index, json)).map(drop));
         self.check(handed.and_then(|()| py.check_signals()));
@@ -220,7 +220,7 @@ impl Results<'_, '_> {
         }
     }
 
-    /// Takes what other threads have finished until now.
+    /// Takes the results that other threads have finished so far.
     fn take_ready(&mut self, py: Python<'_>) {
         while let Ok(message) = self.receiver.try_recv() {
             self.take(py, message);
@@ -228,7 +228,7 @@ impl Results<'_, '_> {
         self.check(py.check_signals());
     }
 
-    /// Takes everything, until the last run has ended.
+    /// Takes all results, until the last run has ended.
     fn wait(&mut self, py: Python<'_>) {
         loop {
             let message;
@@ -248,7 +248,7 @@ impl Results<'_, '_> {
     }
 }
 
-/// A run to do, without its queue.
+/// A run to be done, without its queue.
 struct Job {
     index: usize,
     scenario: Arc<Checked>,
@@ -257,9 +257,9 @@ struct Job {
 }
 
 impl Job {
-    /// The record of a run with a queue of the simulator's own.
+    /// The record of a run with a queue of the simulator.
     fn run(&self, queue: &Queue, stop: &AtomicBool) -> PyResult<String> {
-        // A panic would end the process, and with it what other runs have found.
+        // A panic would end the process and lose the results of other runs.
         let run = catch_unwind(AssertUnwindSafe(|| {
             let (scenario, bin) = (self.scenario.clone(), self.options.series_bin);
             let world = World::with_queue(scenario, &queue.parsed, self.seed, bin)?;
@@ -274,8 +274,8 @@ impl Job {
         serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)
     }
 
-    /// The record of a run with a queue that is written in Python; what others finish in between is
-    /// handed over.
+    /// The record of a run with a queue that is written in Python. Hands over results of other
+    /// threads in between.
     fn run_own(
         &self,
         py: Python<'_>,
@@ -308,14 +308,14 @@ impl Job {
     }
 }
 
-/// The letter of a mean increase of latency under load, ms.
+/// The bufferbloat grade for a mean increase of latency under load, ms.
 #[pyfunction]
 pub fn grade(increase_ms: f64) -> &'static str {
     quell_link::record::grade(increase_ms)
 }
 
-/// What the listener of a real call experienced, as the JSON of an application; `None` if nothing
-/// was said.
+/// Quality of a real call at the listener, as the JSON of an application; `None` if nothing was
+/// sent.
 #[pyfunction]
 pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
     let result = quell_sim::heard(&arrivals, sent);
@@ -324,7 +324,7 @@ pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<Stri
         .transpose()
 }
 
-/// A data frame has null where a record, or a part of one, lacks a key.
+/// Removes null values: a data frame has null where a record, or a part of it, lacks a key.
 fn leave_nulls_out(value: &mut Value) {
     match value {
         Value::Object(keys) => {

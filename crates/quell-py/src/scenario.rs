@@ -12,7 +12,7 @@ use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
 use crate::input_error;
 
-/// A checked scenario, and the keys that it was made of. Immutable.
+/// A checked scenario, and the keys from which it was made. Immutable.
 #[pyclass(frozen, module = "quell._core")]
 pub struct Scenario(pub Arc<scenario::Scenario>, Source);
 
@@ -25,9 +25,9 @@ impl Scenario {
 
 #[pymethods]
 impl Scenario {
-    /// Reads a scenario file or a built-in one, or takes another scenario, or reads `text`, which
-    /// `name` names in errors. The rest are the command line's strings, which override the file or
-    /// take its place.
+    /// Reads a scenario file or a built-in scenario, takes another scenario, or reads `text`, which
+    /// errors call `name`. The other arguments are strings as on the command line, which override
+    /// the file or replace it.
     #[new]
     #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
         ecn = false, duration = None, warmup = None, seeds = None, seed = None))]
@@ -74,7 +74,7 @@ impl Scenario {
         Self::read(source.map_err(input_error)?)
     }
 
-    /// A scenario of these keys alone.
+    /// A scenario made of these keys only.
     #[staticmethod]
     #[pyo3(signature = (**keys))]
     fn from_keys(keys: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -105,7 +105,7 @@ impl Scenario {
         self.0.seeds
     }
 
-    /// The seed from which each run's is derived.
+    /// The seed from which the seeds of runs are derived.
     #[getter]
     fn seed(&self) -> u64 {
         self.0.seed
@@ -126,12 +126,12 @@ impl Scenario {
         self.0.run_seed(k)
     }
 
-    /// Every key with its value, defaults filled in, as a scenario file.
+    /// All keys with their values, defaults included, as a scenario file.
     fn toml(&self) -> String {
         self.0.to_toml()
     }
 
-    /// What `print` shows: the same.
+    /// The scenario as a scenario file.
     fn __str__(&self) -> String {
         self.toml()
     }
@@ -150,13 +150,13 @@ impl Scenario {
         )
     }
 
-    /// What pickle makes it from again.
+    /// Arguments from which pickle makes it again.
     fn __getnewargs_ex__(&self) -> ((), BTreeMap<&str, String>) {
         ((), BTreeMap::from([("text", self.1.to_toml())]))
     }
 }
 
-/// A table of a scenario file, which errors call `path`.
+/// Converts keywords to a table of a scenario file, which errors call `path`.
 fn table(keys: Option<&Bound<'_, PyDict>>, path: String) -> PyResult<Table> {
     let mut table = Table::new(path);
     for (key, value) in keys.into_iter().flatten() {
@@ -221,7 +221,7 @@ pub fn scenario_schema() -> String {
     format!("{:#}", scenario::json_schema())
 }
 
-/// The built-in scenarios: name, a line about it, its TOML.
+/// The built-in scenarios: name, description in one line, TOML.
 #[pyfunction]
 pub fn scenarios() -> Vec<(&'static str, &'static str, &'static str)> {
     scenario::scenarios()
@@ -236,7 +236,7 @@ pub fn queues() -> PyResult<String> {
     serde_json::to_string(&words::catalogue()).map_err(input_error)
 }
 
-/// The text of the policy that `hush` has without a `model`.
+/// Text of the default policy of `hush`.
 #[pyfunction]
 pub fn hush_model() -> &'static str {
     quell_link::words::hush_model()
@@ -254,19 +254,19 @@ pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
     .map_err(input_error)
 }
 
-/// Checks queue words and gives them back as short as they can be written.
+/// Checks queue words and returns the shortest words with the same meaning.
 #[pyfunction]
 pub fn queue(words: &str) -> PyResult<String> {
     Queue::new(words).map(|queue| queue.words)
 }
 
-/// Queue words that have been parsed and checked; equal to others that mean the same.
+/// Queue words, parsed and checked. Two are equal if they have the same meaning.
 #[pyclass(frozen, eq, hash, from_py_object, module = "quell._core")]
 #[derive(Clone)]
 pub struct Queue {
-    /// As short as they can be written.
+    /// The shortest words with this meaning.
     pub words: String,
-    /// What they say.
+    /// The parsed queue.
     pub parsed: Arc<words::Queue>,
 }
 
@@ -281,7 +281,7 @@ impl Queue {
         })
     }
 
-    /// As short as they can be written.
+    /// The shortest words with this meaning.
     fn __str__(&self) -> &str {
         &self.words
     }
@@ -307,8 +307,8 @@ impl Hash for Queue {
     }
 }
 
-/// The bytes of a plain file or a pipe, if it is not longer than its kind ("scenario", "model",
-/// "records") can be.
+/// The bytes of a plain file or a pipe, up to the maximum for its kind ("scenario", "model",
+/// "records").
 #[pyfunction]
 pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>> {
     let most = match kind {
@@ -321,8 +321,7 @@ pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>>
     })
 }
 
-/// What to say about a rate that is probably not what was meant: bytes per second where bits were;
-/// None for all other text.
+/// A note on a rate in bytes per second, which probably should be bits; None for all other text.
 #[pyfunction]
 pub fn note_on_rate(text: &str) -> Option<String> {
     units::note_on_rate(text)

@@ -15,7 +15,7 @@ use quell_sim::scenario::{Link, Shaper, run_seed};
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// A running command. Not for several threads at once.
+/// A running command. Not thread-safe.
 #[pyclass(module = "quell._core")]
 pub struct Shell {
     running: Option<Running>,
@@ -25,8 +25,8 @@ pub struct Shell {
 #[pymethods]
 impl Shell {
     /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like
-    /// `[link]`. Each way takes the link's delay, or with `base_rtt`, where a link has none, half
-    /// of the first flow's base round trip. With `hold` the command waits for `go`.
+    /// `[link]`. Each direction has the link's delay or, with `base_rtt` and a link without delay,
+    /// half of the first flow's base round trip. With `hold` the command waits for `go`.
     #[new]
     #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, offload = true,
         output = None, hold = false, dashboard = None))]
@@ -70,13 +70,13 @@ impl Shell {
         })
     }
 
-    /// Lets a command that was held run.
+    /// Starts a command that `hold` has delayed.
     fn go(&mut self) -> PyResult<()> {
         self.running()?.go().map_err(input_error)
     }
 
-    /// Waits for the command's end, at most so many seconds: the exit status that a shell has for
-    /// it, or None.
+    /// Waits for the command's end, at most `timeout_s` seconds; returns its exit status as in a
+    /// shell, or None.
     fn wait(&mut self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<i32>> {
         let running = self.running()?;
         let timeout = Duration::from_secs_f64(timeout_s.clamp(0.0, 3600.0));
@@ -102,18 +102,18 @@ impl Shell {
         }))
     }
 
-    /// Whether the link is gone because a device was deleted; true once.
+    /// Whether the link was lost because a device was deleted; true once only.
     fn link_lost(&mut self) -> PyResult<bool> {
         Ok(self.running()?.link_lost())
     }
 
-    /// Hands SIGTERM or SIGHUP on to the command.
+    /// Forwards SIGTERM or SIGHUP to the command.
     fn signal(&mut self, signal: i32) -> PyResult<()> {
         self.running()?.signal(signal);
         Ok(())
     }
 
-    /// Where the other side is: `caller`, `server` or `unprivileged`.
+    /// Location of the other side: `caller`, `server` or `unprivileged`.
     #[getter]
     fn outside(&mut self) -> PyResult<&'static str> {
         Ok(match self.running()?.outside {
@@ -147,18 +147,18 @@ impl Shell {
         Ok(self.running()?.network.clone())
     }
 
-    /// A look at both directions, [down, up], as JSON.
+    /// A snapshot of both directions, [down, up], as JSON.
     fn view(&mut self) -> PyResult<String> {
         serde_json::to_string(&self.running()?.view()).map_err(input_error)
     }
 
-    /// Lets the records begin again; with `series` their time series, too.
+    /// Restarts the records, and with `series` their time series.
     fn restart(&mut self, series: bool) -> PyResult<()> {
         self.running()?.restart(series);
         Ok(())
     }
 
-    /// Ends everything; the records of both directions, [down, up], as JSON.
+    /// Ends everything; returns the records of both directions, [down, up], as JSON.
     fn finish(&mut self, py: Python<'_>) -> PyResult<String> {
         self.running()?;
         let running = self.running.take();
@@ -174,7 +174,7 @@ impl Shell {
     }
 }
 
-/// What the live link is for a scenario's.
+/// Parameters of the live link for a scenario's link.
 fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Params, Error> {
     if link.nic > 0 {
         let error = Error::new("a shell's link has no device queue").key("link.nic");

@@ -10,16 +10,16 @@ use quell_live::state::{self, NAT, TUNE};
 
 use crate::input_error;
 
-/// How long another `quell shell --nat` may take to start or to end.
+/// Timeout for another `quell shell --nat` that starts or ends.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A state file, locked against other processes until it is closed.
+/// A state file, locked for this process until it is closed.
 #[pyclass(module = "quell._core")]
 pub struct StateFile(Option<state::StateFile>);
 
 #[pymethods]
 impl StateFile {
-    /// Takes the state file of an interface.
+    /// Locks the state file of an interface.
     #[staticmethod]
     fn hold(dev: &str) -> PyResult<Self> {
         let file = TUNE.hold(dev).map_err(input_error)?;
@@ -27,8 +27,8 @@ impl StateFile {
         Ok(Self(Some(file.ok_or_else(taken)?)))
     }
 
-    /// Takes the one that all `quell shell --nat` of this network namespace share, once no other
-    /// process has it.
+    /// Locks the state file shared by all `quell shell --nat` of this network namespace, as soon as
+    /// no other process holds it.
     #[staticmethod]
     fn nat(py: Python<'_>) -> PyResult<Self> {
         let until = Instant::now() + LOCK_TIMEOUT;
@@ -45,7 +45,7 @@ impl StateFile {
         }
     }
 
-    /// The number of this start of the system; 0 where it is not known.
+    /// Number that identifies this boot of the system; 0 if unknown.
     #[staticmethod]
     fn boot() -> u64 {
         quell_live::boot()
@@ -69,7 +69,7 @@ impl StateFile {
             .map_err(input_error)
     }
 
-    /// Tests whether this text could be written; the file stays as it is.
+    /// Tests whether this text could be written; does not change the file.
     fn try_write(&self, text: &str) -> PyResult<()> {
         self.file()?.try_text(text.as_bytes()).map_err(input_error)
     }

@@ -1,4 +1,4 @@
-//! `quell._core.World`: a world that Python runs on from decision to decision.
+//! `quell._core.World`: a world that Python runs from decision to decision.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,17 +11,17 @@ use crate::runs::AnyQueue;
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// What is to be decided: of which queue, of which of its sub-queues (None: of the queue), and the
-/// queue's gauges.
+/// A pending decision: the queue, the sub-queue (None: the queue as a whole), and the queue's
+/// gauges.
 type Question<'py> = (usize, Option<usize>, Bound<'py, PyDict>);
 
-/// One world, and the run of it.
+/// One world and its run.
 #[pyclass(module = "quell._core")]
 pub struct World(Option<Session>);
 
 #[pymethods]
 impl World {
-    /// The world of a scenario with this queue at the bottleneck. `series_bin_s` asks for time
+    /// The world of a scenario with this queue at the bottleneck. `series_bin_s` requests time
     /// series, `pcap` names a file for the bottleneck's packets.
     #[new]
     #[pyo3(signature = (scenario, queue, seed, *, series_bin_s = None, pcap = None))]
@@ -44,8 +44,8 @@ impl World {
         Ok(Self(Some(session.map_err(input_error)?)))
     }
 
-    /// Gives a queue (0: the bottleneck, then the hops, then the queue upwards) to whoever runs the
-    /// world: `run` then stops every `period_s` seconds.
+    /// Gives the control of a queue (0: the bottleneck, then the hops, then the queue upwards) to
+    /// the caller: `run` then stops every `period_s` seconds.
     #[pyo3(signature = (period_s, queue = 0))]
     fn control(&mut self, period_s: f64, queue: usize) -> PyResult<()> {
         let period = nanos(period_s)?;
@@ -53,15 +53,15 @@ impl World {
         world.set_outside(queue, period).map_err(input_error)
     }
 
-    /// The knobs that a queue has as a whole.
+    /// The knobs of a queue as a whole.
     #[pyo3(signature = (queue = 0))]
     fn knobs(&mut self, queue: usize) -> PyResult<Vec<&'static str>> {
         let known = self.session()?.world.knobs(queue, false);
         Ok(known.map_err(input_error)?.names().collect())
     }
 
-    /// Runs on to the next decision; None at the scenario's end. The interpreter's lock is
-    /// released; Ctrl-C ends it.
+    /// Runs to the next decision; None at the scenario's end. Releases the interpreter's lock;
+    /// Ctrl-C ends the run.
     fn run<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Question<'py>>> {
         let session = self.session()?;
         let mut signal = None;
@@ -88,8 +88,8 @@ impl World {
         }
     }
 
-    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision
-    /// about just that, this is it.
+    /// Sets knobs of a queue, or of one of its sub-queues. This answers a packet that waits for
+    /// this decision.
     #[pyo3(signature = (knobs, queue = 0, sub_queue = None))]
     fn set(
         &mut self,
@@ -104,7 +104,7 @@ impl World {
             .map_err(input_error)
     }
 
-    /// Ends the run: its record as JSON. After that there is no world any more.
+    /// Ends the run and returns its record as JSON. The world cannot be used afterwards.
     fn finish(&mut self) -> PyResult<String> {
         self.session()?;
         let run = self.0.take().map(Session::finish);

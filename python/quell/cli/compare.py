@@ -130,7 +130,7 @@ def compare(
 
 
 def _reality(scenario: Scenario) -> dict[str, Any]:
-    """Check what `--real` needs before anything runs."""
+    """Check the requirements of `--real` before anything runs."""
     from quell.linux import real
 
     return real.check(scenario)

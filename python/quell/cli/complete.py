@@ -26,7 +26,7 @@ def _starting(values: Iterable[tuple[str, str]], prefix: str) -> Completions:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name is one shell word without quotes: completion scripts evaluate the names they are given."""
+    """Return whether a name is one shell word without quotes, because completion scripts evaluate names."""
     return all(char.isalnum() or char in "_@%+=:,./-" for char in name)
 
 

@@ -1,4 +1,4 @@
-"""Files of `quell --install-completion`, replaced whole: typer empties a shell's settings before it writes them."""
+"""Files of `quell --install-completion`, written atomically: typer empties a shell's settings before it writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quell.common import files
 
 
 def install_whole() -> None:
-    """Have typer call the functions below for the shells whose settings it would write in place."""
+    """Make typer call the functions below for shells whose settings it would write in place."""
     vars(typers).update(install_bash=bash, install_zsh=zsh, install_fish=fish)
 
 

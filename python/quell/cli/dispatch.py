@@ -1,6 +1,6 @@
-"""The command line's entry: finds the command by its name and loads that one alone.
+"""Entry of the command line: finds the command by its name and loads only that one.
 
-Loading a command costs its imports and, in typer, a validator for each of its options.
+Loading a command takes the time of its imports and, in typer, of a validator for each of its options.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from quell.train import Stopped
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full or fails."""
 _FEW = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process or a system that may open no more files."""
+"""Errors of a process or system that cannot open more files."""
 _FILES = {"detach": "attach"}
-"""Commands whose file has another name than theirs."""
+"""Commands in a file of another name."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
 
 
@@ -82,7 +82,7 @@ def _add(program: typer.Typer, name: str) -> None:
 
 def _usage(error: typer.TyperException, named: Sequence[str]) -> str:
     """Describe an error of the command line in one line, with the command that prints help."""
-    context = getattr(error, "ctx", None)  # none if the parser found the error: then the command's name is known
+    context = getattr(error, "ctx", None)  # None if the parser found the error; the command's name is known then
     path = context.command_path if context is not None else " ".join(["quell", *named])
     return f"{error_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
@@ -104,16 +104,16 @@ def call(arguments: Sequence[str]) -> int:
 
 
 SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
-"""Options of `quell shell` without a value; behind the first word that is none begins the user's command."""
+"""Options of `quell shell` without a value. The user's command begins at the first word that is not an option."""
 
 
 def with_port(arguments: Sequence[str]) -> list[str]:
-    """Write a `--dashboard` without a port as one with port 0: typer knows no option whose value can be left out.
+    """Write a `--dashboard` without a port as one with port 0, since typer has no options with an optional value.
 
-    The interface of `quell live eth0` gets its `--dev`.
+    The interface in `quell live eth0` gets `--dev`.
     """
     words = list(arguments)
-    # As watch, steer and attach take the interface.
+    # watch, steer and attach also take the interface as an argument.
     if words[:1] == ["live"] and words[1:] and not words[1].startswith("-"):
         words.insert(1, "--dev")
     if not words or words[0] not in ("live", "shell", "watch"):
@@ -164,7 +164,7 @@ def _call(arguments: Sequence[str]) -> int:
         where = error.filename or "standard output"
         err.print(f"quell: {error_line(str(where))}: cannot be written: {error.strerror}", soft_wrap=True)
         return FAILED
-    except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
+    except UnicodeEncodeError as error:  # an argument is not valid text
         near = error.object[max(error.start - 40, 0) : error.end + 40]
         err.print(f"quell: {near!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8")
         return BAD_INPUT

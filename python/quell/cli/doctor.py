@@ -36,13 +36,13 @@ _CAPABILITIES = {
     "CAP_PERFMON": 38, "CAP_BPF": 39,
 }  # fmt: skip
 _FRAMES = 64 << 20
-"""Bytes of frames that AF_XDP pins with the default queue in both directions."""
+"""Memory of frames that AF_XDP locks with the default queue in both directions, bytes."""
 _SIOCETHTOOL = 0x8946
 _AF_XDP = 44
 _OFFLOADS = {"gso": 0x23, "tso": 0x1E, "gro": 0x2B}
 """ETHTOOL_GGSO, ETHTOOL_GTSO, ETHTOOL_GGRO (linux/ethtool.h)."""
 _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
-"""Disciplines that delay packets themselves."""
+"""Disciplines that hold packets although the link is free."""
 
 
 def doctor(
@@ -82,7 +82,7 @@ def _kernel() -> Finding:
 
 
 def _held(*bits: int) -> bool:
-    """Whether one of these capabilities is in effect."""
+    """Return whether one of these capabilities is effective."""
     effective = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     held = int(effective[1], 16) if effective else 0
     return any(held >> bit & 1 for bit in bits)
@@ -122,7 +122,7 @@ def _rule(program: str) -> Finding:
         with Away():
             done = ended(*words, "-A", *_core.live_rules("lo")[0][1:])
     except InputError:
-        # Without the right to create a namespace, existing rules can still be listed.
+        # Without the capability to create a namespace, existing rules can still be listed.
         apart, done = False, ended(*words, "-S")
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
@@ -165,7 +165,7 @@ def _xdp() -> Finding:
 
 
 def _loading() -> Finding:
-    """Say whether this process may load what `quell attach` loads."""
+    """Report whether this process may load the programs of `quell attach`."""
     lacks = [
         name for name in ("CAP_BPF", "CAP_PERFMON") if not _held(_CAPABILITIES[name], _CAPABILITIES["CAP_SYS_ADMIN"])
     ]

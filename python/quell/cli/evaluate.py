@@ -124,5 +124,5 @@ def _deliver(plan: run.Plan, targets: Targets, cells: Sequence[run.Cell]) -> Non
 
 
 def _every() -> list[str]:
-    """List a queue of every kind, except those that are pfifo unless a knob is turned."""
+    """List a queue of every kind, except those that equal pfifo unless a knob is set."""
     return [kind["name"] for kind in experiment.known_queues() if kind["name"] not in ("fifo", "fixed")]

@@ -94,7 +94,7 @@ ShownJson = Annotated[
         metavar="PATH|-", help="What is shown, as JSON; - prints it and nothing else.", rich_help_panel=OUTPUT
     ),
 ]
-"""`--json` of commands whose result is not records of runs."""
+"""`--json` of commands whose result is not a list of records."""
 Html = Annotated[
     Path | None, typer.Option(metavar="PATH", help="HTML report, one file that works offline.", rich_help_panel=OUTPUT)
 ]

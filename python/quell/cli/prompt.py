@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def interactive(link: str) -> list[str]:
-    """Return the user's shell as a command, and set what its prompt shows: `(quell 15mbit) `.
+    """Return the user's shell as a command, and set its prompt: `(quell 15mbit) `.
 
-    QUELL_SHELL has the link for prompts of the user's own.
+    QUELL_SHELL has the link for the user's own prompts.
     """
     shell = os.environ.get("SHELL") or "/bin/sh"
-    # Shells expand what a prompt holds.
+    # Shells expand special characters in a prompt.
     shown = re.sub(r"[^\w ./:,-]", "?", link, flags=re.ASCII)
     os.environ["QUELL_SHELL"] = shown
     if Path(shell).name == "bash":

@@ -188,7 +188,7 @@ def _cells(row: dict[str, Any], digits: int, unit: str) -> list[Text]:
 
 
 def _what(what: str, source: str, quote: str) -> str:
-    """Say what a row is, and where the paper has it."""
+    """Return a row's description and its place in the paper."""
     cited = f"“{quote}”, {source}" if quote else source
     return f"{what} ({cited})" if cited else what
 
@@ -214,7 +214,7 @@ def _show_matrix(matrix: Any) -> None:
 
 
 def _reasons(missed: Sequence[dict[str, Any]]) -> None:
-    """Say why, rows with the same reason together."""
+    """Print the reasons, with rows of the same reason together."""
     together: dict[str, list[str]] = {}
     for row in missed:
         together.setdefault(row["why"], []).append(row["id"])

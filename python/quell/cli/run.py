@@ -54,7 +54,8 @@ def run(
     if aqm is not None and len(aqm) > 1:
         raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
     scenario = changes.load(file, "1")
-    # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
+    # As in a comparison, the queue is set only at the bottleneck and the other direction keeps its queue, so that its
+    # runs can be repeated.
     queue = aqm_words(aqm[0]) if aqm else _core.Queue(scenario.queue)
     measure = partial(responsiveness.compare, scenario, [queue], simulate, rpm=rpm, **output.bins(targets))
     if pcap is None:

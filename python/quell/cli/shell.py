@@ -59,11 +59,11 @@ EXAMPLES = (
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
 _LEAST_BINS = 2
-"""Of a data file for Flent."""
+"""Least number of bins of a data file for Flent."""
 _BIN_S, _LOOK_S = 0.1, 0.25
 
 Forwarding = Callable[[str, str], AbstractContextManager[None]]
-"""Gives the context in which the packets of a shell with this device and network are forwarded."""
+"""Returns the context in which packets of a shell with this device and network are forwarded."""
 
 
 def shell(
@@ -174,7 +174,7 @@ def shell(
     given = _Given(
         words=words, serve=serve, of_flows=scenario is not None, bin_s=targets.bins(series) or _BIN_S, mtu=mtu,
         offload=not no_offload, dashboard=dashboard, quiet=quiet,
-        # Standard output belongs to JSON.
+        # Standard output is for JSON only.
         output=(2, 2) if targets.quiet else None,
         forwarding=nat.translated if out else lambda _device, _network: nullcontext(),
     )  # fmt: skip
@@ -199,12 +199,12 @@ def shell(
 
 @dataclass(frozen=True, kw_only=True)
 class _Given:
-    """What is the same for each queue."""
+    """Parameters that are the same for each queue."""
 
     words: list[str]
     serve: list[str] | None
     of_flows: bool
-    """A link without delay gets half of the first flow's base round trip each way."""
+    """Whether a link without delay gets half of the first flow's base round trip in each direction."""
     bin_s: float
     mtu: int
     offload: bool
@@ -226,11 +226,11 @@ class _Signals:
     def __init__(self) -> None:
         self.for_command: list[int] = []
         self.stop = False
-        """No further queue's turn."""
+        """Whether to stop before the next queue."""
 
     def note(self, number: int) -> None:
         self.stop = True
-        # The terminal sends Ctrl-C to the command, too.
+        # The terminal also sends Ctrl-C to the command.
         if number != signal.SIGINT:
             self.for_command.append(number)
 
@@ -238,9 +238,9 @@ class _Signals:
 def _run_all(
     given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int, float]]
 ) -> tuple[list[commands.Run], int]:
-    """Run the command behind each link; give the runs and the first exit status that is not 0.
+    """Run the command behind each link; return the runs and the first exit status that is not 0.
 
-    What keeps one turn from being a run ends the turns; the earlier ones stay.
+    A failure to run the command ends the sequence; earlier runs are kept.
     """
     records: list[dict[str, Any]] = []
     statuses = []
@@ -265,7 +265,7 @@ def _run_all(
 
 
 def _records(given: _Given, running: Shell, status: int, wall_s: float) -> tuple[list[dict[str, Any]], int]:
-    """Give the records of a command that has ended, none if it could not be executed, and the exit status."""
+    """Return the records of a command that has ended (none if it could not be executed) and the exit status."""
     if (why := running.not_executed()) is not None:
         not_found = status == 127 and "/" not in given.words[0]
         _say(f"{given.words[0]}: {'command not found' if not_found else why}")
@@ -273,7 +273,7 @@ def _records(given: _Given, running: Shell, status: int, wall_s: float) -> tuple
     if given.serve and (ended := running.server_ended()) is not None:
         why = ended[1] or f"it ended before the command did, with status {ended[0]}"
         _say(f"--server {given.serve[0]}: {why}")
-        # Nothing was there for the command to reach.
+        # There was no server for the command to reach.
         status = status or (ended[0] if ended[1] else 0)
     told = {"words": given.words, "status": status, "wall_s": wall_s}
     return [record | {"command": told} for record in _json.loads(running.finish())], status
@@ -284,7 +284,7 @@ def _say(text: str) -> None:
 
 
 def _report(runs: Sequence[commands.Run]) -> None:
-    """Print the tables, and warn of what makes their figures worthless."""
+    """Print the tables, and warn of conditions that invalidate their figures."""
     width = None if err.is_terminal or "COLUMNS" in os.environ else 100
     screen = Errors(width=width)
     screen.print(view_of.table(runs, screen.width))
@@ -301,7 +301,7 @@ def _report(runs: Sequence[commands.Run]) -> None:
 
 
 def _exceeded(limits: Sequence[Limit], runs: Sequence[commands.Run]) -> int:
-    """Name each limit that a run exceeds; give the exit status."""
+    """Print each limit that a run exceeds; return the exit status."""
     found = [(limit, run.name, had) for run in runs for limit in limits if (had := limit.exceeded(run)) is not None]
     for limit, name, had in found:
         _say(f"--fail-if {limit.text}: {name}: {had}")
@@ -315,7 +315,7 @@ def _flents(path: Path | None, given: _Given, found: Sequence[tuple[Scenario, co
         if min(len(record["series"]["backlog_ms"]) for record in run.records) < _LEAST_BINS:
             _say(f"--flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {path} is not written")
         else:
-            # A file's name has the queue: two runs behind one have a number.
+            # A file's name contains the queue; several runs behind the same queue get a number.
             file = flent_file.of_shell(run.records, _base_ms(link, of_flows=given.of_flows))
             joined.append(file | ({"queue": run.name} if several else {}))
     return joined
@@ -327,9 +327,9 @@ def _base_ms(link: Scenario, *, of_flows: bool) -> float:
 
 
 def _ways(link: Scenario, *, of_flows: bool) -> list[tuple[dict[str, Any], float, str]]:
-    """Give of both directions the keys, the delay in ms and the queue.
+    """Return the keys, the delay in ms and the queue of both directions.
 
-    Where a direction has no delay, `of_flows` makes it half of the first flow's round trip.
+    If a direction has no delay, `of_flows` sets it to half of the first flow's round trip.
     """
     written = tomllib.loads(link.toml())
     flows = written.get("flow", ()) if of_flows else ()
@@ -339,7 +339,7 @@ def _ways(link: Scenario, *, of_flows: bool) -> list[tuple[dict[str, Any], float
 
 
 def _describe(link: Scenario, given: _Given, *, queues: bool = True) -> str:
-    """Say what each direction has."""
+    """Describe each direction."""
     told = []
     for way, delay, queue in _ways(link, of_flows=given.of_flows):
         parts = [experiment.rate(way), f"{delay:g} ms" if delay else "", queue if queues else ""]
@@ -354,7 +354,7 @@ def _describe(link: Scenario, given: _Given, *, queues: bool = True) -> str:
 
 
 def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | None], seed: str | None) -> Scenario:
-    """Make a scenario of the options; its errors name the options."""
+    """Make a scenario from the options; its errors name the options."""
     if source is not None:
         others = [f"--{key}" for key in ("delay", "loss") if down[key] is not None]
         others += [f"--up-{key}" for key, value in up.items() if value is not None and key != "queue"]
@@ -415,7 +415,7 @@ def _words(option: str, line: str | None) -> list[str] | None:
 
 @contextmanager
 def _command_gets_signals() -> Iterator[_Signals]:
-    """While the command runs, leave Ctrl-C to it (the terminal sends it there, too) and forward SIGTERM and SIGHUP."""
+    """While the command runs, ignore Ctrl-C, which the terminal also sends to it, and forward SIGTERM and SIGHUP."""
     signals = _Signals()
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -439,7 +439,7 @@ def _wait(running: Shell, signals: _Signals, timeout_s: float) -> int | None:
 
 
 def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[Shell, int, float]:
-    """Run the command once; give its exit status and how long it took."""
+    """Run the command once; return its exit status and the time it took."""
     running = given.start(link)
     _say_dashboard(running)
     with given.forwarding(running.device, running.network):
@@ -454,13 +454,13 @@ def _run(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple[S
 
 
 def _tell(text: str, **how: Any) -> None:
-    """Print a line, unless nothing reads standard error: SIGTERM, which is for the command, could not end the wait."""
+    """Print a line, unless nothing reads standard error: SIGTERM goes to the command and could not end the wait."""
     if select.select((), (sys.stderr,), (), _LOOK_S)[1]:
         err.print(text, soft_wrap=True, **how)
 
 
 def _say_dashboard(running: Shell) -> None:
-    """Print the dashboard's address, also where nothing else is printed: its port cannot be guessed."""
+    """Print the dashboard's address even if nothing else is printed, because its port is unpredictable."""
     if running.dashboard:
         _tell(f"quell: dashboard: {running.dashboard}")
 
@@ -492,7 +492,7 @@ def _watch(given: _Given, link: Scenario, signals: _Signals, turn: str) -> tuple
     with given.forwarding(running.device, running.network), shown as live:
         running.go()
         began = time.monotonic()
-        # Threads, because a command that is not read from stops.
+        # Threads, because a command stops if its output is not read.
         printers = [threading.Thread(target=_print_lines, args=(os.fdopen(end, "rb"), live)) for end, _ in pipes]
         for printer in printers:
             printer.start()

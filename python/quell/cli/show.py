@@ -1,4 +1,4 @@
-"""`quell show FILE`: what a file holds: LearnQueue's table drawn, a network's card, result records side by side."""
+"""`quell show FILE`: the content of a file: LearnQueue's table as a figure, a network's card, result records."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ EXAMPLES = (
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"
 ROWS = 24
-"""Of limits in the terminal's table."""
+"""Number of limits in the terminal's table."""
 
 
 @dataclass(frozen=True)
 class QTable:
-    """What a LearnQueue has learned, a row per limit: the next smaller one, the next larger one."""
+    """LearnQueue's Q-table: a row per limit, with a column for the next smaller and for the next larger limit."""
 
     card: dict[str, Any]
     limits: list[int]
-    """Packets, ascending."""
+    """Limits in packets, ascending."""
     values: list[tuple[float, float]]
     """Q, ms."""
     visits: list[tuple[int, int]]
@@ -60,7 +60,7 @@ class QTable:
         return cls(_json.loads(core.card), core.limits(), values, [(int(a), int(b)) for a, b in visits])
 
     def greedy(self, row: int) -> str:
-        """Return what LearnQueue does at a row's limit when it does not explore: a tie is the larger limit."""
+        """Return LearnQueue's greedy action at a row's limit; in a tie, the larger limit is chosen."""
         if not any(self.visits[row]):
             return UNTRIED
         less, more = self.values[row]
@@ -68,7 +68,7 @@ class QTable:
 
     @property
     def top(self) -> int:
-        """The number of rows up to the largest limit at which anything was tried."""
+        """Number of rows up to the largest limit at which an action was tried."""
         return max((k + 1 for k, tried in enumerate(self.visits) if any(tried)), default=1)
 
 
@@ -98,7 +98,7 @@ def show(
     data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)
-    # A model file has the length of its header in eight bytes, then the header, which is JSON.
+    # A model file begins with the length of its header in eight bytes, then has the header in JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
     try:
@@ -159,7 +159,7 @@ def _shown(file: Path) -> Iterator[None]:
 
 
 def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:
-    """Show records of `quell shell`, those of several files side by side."""
+    """Show records of `quell shell`, several files side by side."""
     runs, names, plain = [], [], []
     for file, data in given:
         found = experiment.recorded(file, data).records
@@ -206,7 +206,7 @@ def _show_flent(measured: flent.Measured, targets: Targets) -> int:
 
 
 def beside(measured: flent.Measured) -> str:
-    """Return a page with the measured series beside those of a simulated run of the line that the file tells of."""
+    """Return a page with the measured series beside those of a simulated run of the measured line."""
     runs = [("measured", measured.x, measured.results)]
     for queue in ("pfifo", "fq_codel"):
         scenario = measured.scenario(up_queue=queue).replace(seeds=1)
@@ -284,7 +284,7 @@ def _print_table(table: QTable) -> None:
 
 
 def _behaviour(network: behaviour.Network) -> list[dict[str, Any]]:
-    """Say what a network does over a grid of its inputs and over a recorded run."""
+    """Return a network's behaviour over a grid of its inputs and over a recorded run."""
     run, rows = behaviour.recorded(network)
     out = []
     for where, points in (("a grid of the inputs", behaviour.grid(network)), (run, rows)):
@@ -297,7 +297,7 @@ def _behaviour(network: behaviour.Network) -> list[dict[str, Any]]:
 
 
 MAX_INPUTS = 6
-"""Whose sensitivity the terminal shows."""
+"""Largest number of inputs whose sensitivity the terminal shows."""
 
 
 def _print_behaviour(does: Sequence[dict[str, Any]]) -> None:
@@ -326,7 +326,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def picture(name: str, table: QTable) -> str:
-    """Return a page that draws a table: Q, what the greedy policy does, and how often each pair was tried."""
+    """Return a page with a table's Q, the greedy policy, and the number of visits of each pair."""
     tops, limits = range(table.top), table.limits
     ends = {(0, 0), (len(limits) - 1, 1)}
 

@@ -1,4 +1,4 @@
-"""What the commands that simulate share: groups of options, running jobs, heading, exit status."""
+"""Shared parts of the commands that simulate: groups of options, running jobs, heading, exit status."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from quell.experiments.experiment import Outcome
 from quell.views.targets import Targets, progress
 
 _PYTHON = re.compile(r"\S+\.py\b|\w+:\w+$")
-"""A file of Python, or a module and a name in it."""
+"""A Python file, or a module with a name in it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Output:
-    """Options that say where results go."""
+    """Options for the destinations of results."""
 
     json: Json = None
     html: Html = None
@@ -75,7 +75,7 @@ class Output:
     series: Series = None
 
     def bins(self, targets: Targets) -> dict[str, Any]:
-        """Say which time series the records keep, as `experiment.plan` takes it."""
+        """Return which time series the records keep, as arguments of `experiment.plan`."""
         return {"series_bin_s": targets.bins(self.series), "first_series": self.html is not None}
 
     def targets(self) -> Targets:
@@ -84,7 +84,7 @@ class Output:
 
 
 def spread(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the fields of its parameters that are dataclasses, each as an option of its own."""
+    """Turn each field of a command's dataclass parameters into an option."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = []
@@ -140,7 +140,7 @@ def aqm_words(words: str) -> _core.Queue:
 
 
 def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = ()) -> None:
-    """Print what was run; keys that are `swept` have columns of their own."""
+    """Print what was run; `swept` keys have their own columns."""
     about = [
         "" if any(key.startswith("link.") for key in swept) else one_line(experiment.rates(scenario)),
         ""
@@ -153,11 +153,11 @@ def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = 
 
 
 def status(outcome: Outcome) -> int:
-    """Return the exit status; say how much of an interrupted experiment there is."""
+    """Return the exit status; print how much of an interrupted experiment is finished."""
     return kept(len(outcome.by_job), len(outcome.jobs)) if outcome.interrupted else OK
 
 
 def kept(finished: int, total: int) -> int:
-    """Say how many runs had finished at Ctrl-C; return the exit status."""
+    """Print how many runs had finished at Ctrl-C; return the exit status."""
     err.print(f"quell: interrupted: {finished} of {total} runs had finished and were kept")
     return INTERRUPTED

@@ -18,7 +18,7 @@ _COMPLETED: dict[str, Callable[[str], Any]] = {
     "WORDS": complete.words,
     "KNOB": complete.listed("limit", "target", "rate", "clsact", "bpf"),
 }
-"""What completes a value, by the value's name."""
+"""Completions by the name of the value."""
 
 
 def examples(command: str) -> str:
@@ -27,7 +27,7 @@ def examples(command: str) -> str:
 
 
 def argument(command: str, first: int = 0, last: int | None = None, **settings: Any) -> Any:
-    """Return some of the words of a command, which are typed without an option's name, as one argument for typer."""
+    """Return some positional words of a command as one argument for typer."""
     heads, texts = zip(*_core.options(command)[1][first:last], strict=True)
     return typer.Argument(metavar=" ".join(heads), help=_sentence("; ".join(texts)), show_default=False, **settings)
 

@@ -229,7 +229,7 @@ def tune(
             kinds = _usable(apply, kinds, on)
         plan = Plan(on, kinds, trials, seed, chosen.lacks)
         bench = Bench(wanted, jobs, cluster)
-        # A first run finds what is wrong with aims and scenario before the search begins.
+        # A first run finds errors in aims and scenario before the search begins.
         first = search.Run(on, today, 0)
         bench.run([first])
         if for_ is None and (record := bench.record(first)) is not None:
@@ -325,7 +325,7 @@ def tune(
 
 @dataclass
 class _Tuned:
-    """What came of a line."""
+    """Result for a line."""
 
     judged: Judged
     now: search.Shapes
@@ -338,14 +338,14 @@ class _Tuned:
     wall_s: float
     interrupted: bool
     whole: bool
-    """It was judged to the end."""
+    """Whether judging was completed."""
     bench: Bench
     found: Found
     verified: list[verify.Verified] = field(default_factory=list)
 
 
 def _given(**arguments: object) -> str:
-    """Name the first argument that was given, with dashes for two underscores."""
+    """Return the name of the first given argument, with dashes for underscores."""
     return next((name.replace("_", "-") for name, value in arguments.items() if value is not None), "")
 
 
@@ -358,7 +358,7 @@ def _tuned(
     *,
     announce: bool,
 ) -> _Tuned | None:
-    """Search and judge; None if Ctrl-C left nothing to give.
+    """Search and judge; None if Ctrl-C left no result.
 
     With `announce` the best default is printed on standard error as soon as it is known.
     """  # fmt: skip
@@ -392,7 +392,7 @@ def _tuned(
 
 
 def _usable(dev: str, kinds: list[str], on: line.Line) -> list[str]:
-    """Leave out what this machine cannot install. Raises InputError if nothing is left."""
+    """Leave out disciplines that this machine cannot install. Raises InputError if none is left."""
     why = install.refused(dev, kinds, on)
     kept = [kind for kind in kinds if kind not in why]
     if not kept:
@@ -404,7 +404,7 @@ def _usable(dev: str, kinds: list[str], on: line.Line) -> list[str]:
 
 
 def _verified(bench: Bench, on: line.Line, dev: str, today: search.Shapes, judged: Judged) -> list[verify.Verified]:
-    """Replay what is compared on real Linux TCP."""
+    """Replay the compared settings with real Linux TCP."""
     settings = [("now", today), ("default", search.shapes(judged.default, on))]
     if judged.tuned:
         settings.append(("tuned", search.shapes(judged.setting, on)))
@@ -416,7 +416,7 @@ def _fleet(
     columns: list[str], rows: list[fleets.Row], lines: list[line.Line], target: str,
     tuned: Callable[[line.Line], _Tuned | None],
 ) -> int:  # fmt: skip
-    """Print a row of settings for each line, as soon as it is known; Ctrl-C keeps the rows that are whole."""
+    """Print a row of settings for each line as soon as it is known; Ctrl-C keeps complete rows."""
     started = time.monotonic()
     print(fleets.line(columns), end="", flush=True)
     for number, (row, on) in enumerate(zip(rows, lines, strict=True), 1):
@@ -453,7 +453,7 @@ def _objective(metrics: judge.Metrics | None) -> str:
 
 
 def _judged(bench: Bench, on: line.Line, today: search.Shapes, seeds: int, found: Found) -> tuple[Judged, bool]:
-    """Judge what was found, and whether that came to its end: Ctrl-C leaves the best so far without figures."""
+    """Judge the result; return it and whether judging was completed. Ctrl-C leaves the best so far without figures."""
     with bar("Judging", 1, "") as update:
         try:
             return judge.Judge(bench, on, today, seeds).judge(found, lambda step: update(0, step)), True

@@ -1,4 +1,4 @@
-"""What `quell --help` prints, without the command line's libraries, whose loading would take ten times as long."""
+"""The text of `quell --help`, without the command line's libraries, which take ten times as long to load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMANDS = {
         "doctor": "Check what live, shell, steer and attach need, and name the remedy for what is missing.",
     },
 }
-"""Each command with the first paragraph of its own help, by group."""
+"""Each command with the first paragraph of its help, by group."""
 
 _OPTIONS = {
     "-h, --help": "Show this message, or a command's: quell compare --help.",
@@ -43,7 +43,7 @@ _OPTIONS = {
 
 
 def text(columns: int | None = None) -> str:
-    """Return the help of the whole program, wrapped to so many columns (default: the terminal's, at most 100)."""
+    """Return the help of the whole program, wrapped to `columns` (default: the terminal's, at most 100)."""
     width = columns or min(shutil.get_terminal_size().columns, 100)
     lines = [
         "Simulate a bottleneck with any queue discipline and find the one that suits it.",

@@ -51,7 +51,7 @@ def watch(
 
 
 class _Converter:
-    """Makes Parquet of finished files of JSON lines, beside the sampling."""
+    """Converts finished files of JSON lines to Parquet during the sampling."""
 
     def __init__(self, target: Path, keep: int | None) -> None:
         self._target, self._keep = target, keep
@@ -62,11 +62,11 @@ class _Converter:
         self._thread.start()
 
     def put(self, lines: Path) -> None:
-        """Take a finished file."""
+        """Queue a finished file."""
         self._queue.put(lines)
 
     def end(self) -> None:
-        """Wait until all is converted. Raises InputError if a file could not be; its lines stay."""
+        """Wait until all files are converted. Raises InputError if one could not be; its JSON lines are kept."""
         self._queue.put(None)
         self._thread.join()
         if self._error is not None:
@@ -102,5 +102,5 @@ class _Converter:
 
 
 def is_watched(path: Path) -> bool:
-    """Whether a file's name says that it may hold samples."""
+    """Return whether a file may contain samples, by its name."""
     return path.suffix in _SUFFIXES

@@ -1,4 +1,4 @@
-"""Refuses a command line that would write over a file that it also reads, or write two things to one file."""
+"""Checks that a command line does not overwrite a file that it also reads, or write two results to one file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_SCENARIO = 1 << 20
 
 
 class _Word:
-    """A word of the command line after an option. The files that it may name are looked up once and if need be."""
+    """A word of the command line after an option. The files that it may name are looked up once and only if needed."""
 
     def __init__(self, option: str, text: str) -> None:
         self.option = option
@@ -40,9 +40,9 @@ class _Word:
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Raise InputError for a file that is to be written and is named once more.
+    """Raise InputError for a file that is to be written and is named a second time.
 
-    Names within other words count, too, as in `--aqm 'hush model FILE'`, and those that a scenario has.
+    Names within other words also count, as in `--aqm 'hush model FILE'`, and names in a scenario.
     """
     words = [_Word(option, text) for option, text in _apart(arguments)]
     for output in words:
@@ -63,7 +63,7 @@ def _is_named(output: _Word, other: _Word) -> bool:
 
 
 def _identity(name: str) -> tuple[int, int] | None:
-    """Give device and inode."""
+    """Return device and inode."""
     try:
         status = os.stat(name)  # noqa: PTH116 (a Path takes as long as the look-up)
     except (OSError, ValueError):  # the command itself says what is wrong with a name
@@ -72,7 +72,7 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 
 def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give each word that is no option, with the option before it; of `quell shell` not its command."""
+    """Yield each word that is not an option, with the option before it; for `quell shell` without its command."""
     option = ""
     for word in arguments[1:]:
         if word == "--":
@@ -92,7 +92,7 @@ def _apart(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _within(path: str) -> Iterator[str]:
-    """Give the files that a scenario may name: the words of all its texts, from its folder and from this one."""
+    """Yield the files that a scenario may name: the words of all its texts, relative to its folder and to this one."""
     try:
         scenario = Path(path)
         if not scenario.is_file() or scenario.stat().st_size > _LARGEST_SCENARIO:
@@ -111,7 +111,7 @@ def _within(path: str) -> Iterator[str]:
 
 
 def _has_run(names: Iterable[str], flent: str) -> bool:
-    """Say whether `--flent` may write one of these: for each of several runs it adds the queue and the seed."""
+    """Return whether `--flent` may write one of these: for each of several runs it adds the queue and the seed."""
     from quell.inputs.flent import SUFFIX
 
     stem = Path(flent).name.removesuffix(SUFFIX) + "."
@@ -122,7 +122,7 @@ def _has_run(names: Iterable[str], flent: str) -> bool:
 
 
 def same(one: str, other: str, *, written: bool) -> bool:
-    """Say whether two words name the same plain file, which need not be there yet if both are `written`."""
+    """Return whether two words name the same plain file, which need not exist yet if both are `written`."""
     try:
         if Path(one).exists():
             return Path(one).is_file() and Path(one).samefile(other)

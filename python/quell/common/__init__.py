@@ -1,1 +1,1 @@
-"""What every part of quell uses: files written whole, names, extras, the console."""
+"""Shared parts of quell: atomic files, names, extras, the console."""

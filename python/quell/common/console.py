@@ -1,4 +1,4 @@
-"""Standard output and standard error: consoles that any text can be printed on, and the progress bar."""
+"""Standard output and standard error: consoles for any text, and the progress bar."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Screen(Console):
-    """A console that shows control characters and markup of texts (names of scenarios, flows, devices) as they are."""
+    """A console that prints control characters and markup in texts (names of scenarios, flows, devices) literally."""
 
     def __init__(self, **how: Any) -> None:
-        """Take the arguments of rich's console but those about texts."""
+        """Take the arguments of rich's console, except those about texts."""
         super().__init__(markup=False, highlight=False, emoji=False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render; called for each part of what is printed."""
+        """Render one part of the output."""
         for part in super().render(renderable, options):
             if part.control or part.text.isprintable() or part.text == "\n":
                 yield part
@@ -48,7 +48,7 @@ class Output(Screen):
     failure: OSError | None = None
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print as rich does."""
+        """Print like rich."""
         if self.failure is None:
             try:
                 super().print(*objects, **how)
@@ -61,17 +61,17 @@ class Output(Screen):
 
 
 class Errors(Screen):
-    """Standard error, without which a command does its work all the same: a full disk, or no reader, loses no results.
+    """Standard error of a command, which continues after an error of this stream (full disk, no reader).
 
     After the first error nothing more is printed.
     """
 
     def __init__(self, **how: Any) -> None:
-        """Take the arguments of `Screen` but the stream."""
+        """Take the arguments of `Screen`, except the stream."""
         super().__init__(stderr=True, **how)
 
     def __exit__(self, *raised: object) -> None:
-        """Write what was printed; each way to print ends here."""
+        """Write the output; every way of printing ends here."""
         try:
             super().__exit__(*raised)
         except OSError:
@@ -84,7 +84,7 @@ class Errors(Screen):
 
 
 err = Errors()
-# Piped output has no width of its own; the widest table needs 100 columns.
+# Piped output has no width; the widest table needs 100 columns.
 out = Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
 
@@ -101,7 +101,7 @@ def plain_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def write_anywhere() -> None:
-    """Let standard output and standard error take every text, whatever their encoding: ASCII under LC_ALL=C."""
+    """Make standard output and standard error accept any text in any encoding, such as ASCII under LC_ALL=C."""
     codecs.register_error("quell", plain_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -110,7 +110,7 @@ def write_anywhere() -> None:
 
 @contextmanager
 def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], object]]:
-    """Show a progress bar on standard error if that is a terminal; call the result with the number done and a note."""
+    """Show a progress bar on standard error if that is a terminal. Yields a function of the number done and a note."""
     if not err.is_terminal:
         yield lambda done, note: None
         return

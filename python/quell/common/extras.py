@@ -1,4 +1,4 @@
-"""What quell needs beyond its dependencies (the extras of pyproject.toml), and how to install it."""
+"""Optional dependencies (the extras of pyproject.toml), and how to install them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 DISTRIBUTION = "quell-aqm"
-"""The name on package indexes, where `quell` is another project."""
+"""Name on package indexes, where `quell` is another project."""
 
 
 def install(*extras: str) -> str:
-    """Return the line that installs extras where this quell runs: in a checkout's .venv, or wherever a wheel is."""
+    """Return the command that installs extras for this quell: in a checkout's .venv, or where a wheel is installed."""
     root = Path(__file__).resolve().parents[3]
     if Path(sys.prefix).resolve() == root / ".venv" and (root / "Makefile").exists():
         folder = "" if Path().samefile(root) else f" -C {shlex.quote(str(root))}"

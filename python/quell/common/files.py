@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quell._core import InputError
 
 
 def check_target(option: str, path: Path | None) -> None:
-    """Refuse before hours are simulated what could not be written after them. Raises InputError."""
+    """Check before a long simulation that its results can be written. Raises InputError."""
     if path is None or str(path) == "-":
         return
     try:
@@ -26,7 +26,7 @@ def check_target(option: str, path: Path | None) -> None:
         if not target.parent.is_dir():
             folder = target.parent if path.is_symlink() else path.parent
             raise InputError(f"{option} {path}: the folder {folder} does not exist; create it or name another")
-        # Permissions are no test: no user can create files in /proc, and root can write where others cannot.
+        # Permissions are not sufficient: no user can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
             _replaced(target)
             _try_to_create(target)
@@ -37,14 +37,14 @@ def check_target(option: str, path: Path | None) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part.
+    """Call `write` for a file beside `path`, then rename it: readers see the old file or the new one, never a part.
 
-    A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
-    A new file has the permissions of quell's file that it replaces; a read-only one is not replaced. A user's file in a
-    folder of that user stays the user's if root replaces it.
+    A device or a pipe is written directly, since a file must not replace it. A link's target is replaced, not the link.
+    A new file has the permissions of the file that it replaces, if that is this user's; a read-only file is not
+    replaced. If root replaces a user's file in a folder of that user, the file keeps its owner.
     """
     try:
-        # Looked at first: what a stranger plants afterwards is refused, or replaced.
+        # This check comes first: a file that another user creates afterwards is refused or replaced.
         special = _is_special(path)
         target = follow(path)
         if special:
@@ -58,20 +58,20 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Say whether there is a device, pipe or socket."""
+    """Return whether the path is a device, pipe or socket."""
     try:
         return path.exists() and not path.is_file()
     except PermissionError:
-        return False  # a link that fs.protected_symlinks forbids: `follow` says whose it is
+        return False  # a link that fs.protected_symlinks forbids: `follow` reports its owner
 
 
 @contextmanager
 def _opened_pipe(path: Path) -> Iterator[None]:
-    """Wait until a pipe has a reader, here, where Ctrl-C ends the wait: it does not where Rust opens the pipe."""
+    """Wait here until a pipe has a reader, because Ctrl-C would not end the wait if Rust opened the pipe."""
     if not path.is_fifo():
         yield
         return
-    # The handler that polars installs has system calls repeated, this wait as well.
+    # The signal handler of polars restarts system calls, including this wait.
     signal.siginterrupt(signal.SIGINT, True)
     held = os.open(path, os.O_WRONLY)
     try:
@@ -81,14 +81,15 @@ def _opened_pipe(path: Path) -> Iterator[None]:
 
 
 _LINKS = 40
-"""As many the kernel follows."""
+"""Largest number of links followed, as in the kernel."""
 
 
 def follow(path: Path) -> Path:
-    """Follow the links in a path, but none that a stranger may have laid. Raises OSError for such a one.
+    """Follow the links in a path. Raises OSError for a link that another user may have created.
 
-    In a folder where everybody may write, links, pipes and sockets must belong to us or to the folder's owner, as
-    Linux demands of links under fs.protected_symlinks (proc_sys_fs(5)); `Path.resolve` reads links and evades that.
+    In a folder that all users can write to, links, pipes and sockets must belong to this user or to the folder's owner,
+    as Linux requires of links under fs.protected_symlinks (proc_sys_fs(5)). `Path.resolve` reads links and would evade
+    that.
     """
     path = path.absolute()
     at, left, links = Path(path.anchor), list(path.parts[1:]), 0
@@ -120,7 +121,7 @@ def follow(path: Path) -> Path:
 def refuse_planted(path: Path) -> None:
     """Refuse another user's link, pipe, socket or folder in a folder that all users can write to. Raises OSError."""
     found = path.lstat()
-    # A plain file is replaced, not written.
+    # A plain file is replaced, not written to.
     if not stat.S_ISREG(found.st_mode):
         refuse_foreign(path, found)
 
@@ -128,7 +129,7 @@ def refuse_planted(path: Path) -> None:
 def refuse_foreign(path: Path, found: os.stat_result) -> None:
     """Refuse another user's file in a folder that all users can write to. Raises OSError."""
     if os.name == "nt":
-        return  # Modes mean nothing there, and links need a privilege.
+        return  # On Windows modes have no meaning, and links need a privilege.
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), folder.st_uid):
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
@@ -136,10 +137,10 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[Path]:
-    """Hold a folder open and give a path that leads to this one even if its owner moves it and puts a link there.
+    """Hold a folder open; yield a path that leads to it even if its owner replaces it by a link.
 
-    Otherwise a user could have root's new file made, and given to that user, in a folder of root. Without /proc it
-    is the path as it was given.
+    Otherwise a user could make root create a file in a folder of root and give it to that user. Without /proc the path
+    is unchanged.
     """
     if not hasattr(os, "O_PATH"):
         yield path
@@ -154,12 +155,12 @@ def _folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def own_folder(path: Path) -> Iterator[Path]:
-    """Hold this user's folder open for files whose names can be guessed; give a path to it that cannot be redirected.
+    """Hold this user's folder open for files with predictable names; yield a path to it that cannot be redirected.
 
-    Raises OSError if it is another user's, or others may write to it: links that they laid in it would be followed.
+    Raises OSError if it is another user's, or others may write to it, because their links in it would be followed.
     """
     with _folder(path) as folder:
-        if os.name != "nt":  # Modes mean nothing there.
+        if os.name != "nt":  # On Windows modes have no meaning.
             found = folder.stat()
             ours = found.st_uid == os.geteuid()
             group = stat.S_IWGRP if found.st_gid != os.getegid() else 0
@@ -169,7 +170,7 @@ def own_folder(path: Path) -> Iterator[Path]:
 
 
 def _replaced(path: Path) -> os.stat_result | None:
-    """Return the status of the file that is to be replaced, if the new one is to have its owner and permissions.
+    """Return the status of the file to be replaced, if the new file takes its owner and permissions.
 
     Raises OSError if it is read-only.
     """
@@ -178,28 +179,28 @@ def _replaced(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        return None  # put there after `follow` looked
+        return None  # created after the check of `follow`
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         folder = path.parent.stat()
-        # Elsewhere a stranger may have planted it: the new file would be open to all.
+        # Elsewhere another user may have created it, and the new file would be open to all users.
         if os.geteuid() != 0 or folder.st_uid != found.st_uid or folder.st_mode & stat.S_IWOTH:
             return None
     if not found.st_mode & 0o222:
-        raise OSError(errno.EACCES, "it is read-only")  # A rename would replace it all the same.
+        raise OSError(errno.EACCES, "it is read-only")  # A rename would replace it nevertheless.
     return found
 
 
 def _write_and_rename(path: Path, shown: Path, write: Callable[[Path], object]) -> None:
-    """Write a part and give it the name `path`; messages call it `shown`."""
+    """Write a temporary file and rename it to `path`; messages call it `shown`."""
     before = _replaced(path)
     with _temporary(path) as (handle, part):
         try:
-            # Where all may write, a stranger may put a link in the place of the part, but not of its descriptor.
+            # In a folder that all can write to, another user may replace the part by a link, but not its descriptor.
             opened = Path(f"/proc/self/fd/{handle}")
             at = opened if opened.exists() else part
             try:
                 write(at)
-            except InputError as error:  # names the part
+            except InputError as error:  # the error names the part
                 raise InputError(str(error).replace(str(at), str(shown))) from None
             if before is None:
                 umask = os.umask(0)
@@ -217,7 +218,7 @@ def _write_and_rename(path: Path, shown: Path, write: Callable[[Path], object]) 
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
-    """Make a part as `_part`; it is removed in the end, also at SIGTERM and SIGHUP, which end the process as ever."""
+    """Make a part like `_part` and remove it at the end, also at SIGTERM and SIGHUP, which then end the process."""
     part: Path | None = None
 
     def remove() -> bool:
@@ -236,7 +237,7 @@ def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Make a folder for temporary files; it is removed in the end, also at SIGTERM and SIGHUP."""
+    """Make a folder for temporary files and remove it at the end, also at SIGTERM and SIGHUP."""
     made: tempfile.TemporaryDirectory[str] | None = None
 
     def remove() -> bool:
@@ -255,9 +256,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _removed_at_signals(remove: Callable[[], bool]) -> Iterator[Callable[[], None]]:
-    """At SIGTERM and SIGHUP call `remove` before the process ends. It returns False while its file is being made.
+    """Call `remove` at SIGTERM and SIGHUP before the process ends. It returns False while its file is being made.
 
-    A signal that came meanwhile ends the process when what this yields is called.
+    A signal during that time ends the process when the yielded function is called.
     """
     asked: list[int] = []
 
@@ -271,7 +272,7 @@ def _removed_at_signals(remove: Callable[[], bool]) -> Iterator[Callable[[], Non
         if asked:
             end(asked[0])
 
-    # A handler other than the default one is a program's own.
+    # A handler other than the default one belongs to the calling program.
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ours = [number for number in numbers if _is_main() and signal.getsignal(number) == signal.SIG_DFL]
     for number in ours:
@@ -291,11 +292,11 @@ def _is_main() -> bool:
 
 
 def _try_to_create(path: Path) -> None:
-    """Create a file in the folder of `path`, without a name if the system can: a kill then leaves nothing."""
+    """Create a file in the folder of `path`, if possible without a name, so that a kill leaves nothing."""
     try:
         os.close(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o600))
     except (AttributeError, OSError) as error:
-        # Errors of a file system or a kernel without such files (open(2)); other systems lack O_TMPFILE.
+        # Errors of a file system or kernel without such files (open(2)); other systems do not have O_TMPFILE.
         if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
             raise
         handle, part = _part(path)
@@ -304,17 +305,17 @@ def _try_to_create(path: Path) -> None:
 
 
 def _part(path: Path) -> tuple[int, Path]:
-    """Make an empty file beside `path`, in the folder that holds it; return its descriptor and path."""
-    # A name may have 255 bytes, the whole of `path` as well.
+    """Make an empty file in the folder of `path`; return its descriptor and path."""
+    # A name may have 255 bytes, so only a part of the name of `path` is used.
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     return handle, Path(name)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all."""
+    """Write UTF-8 text atomically."""
     write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write bytes whole or not at all."""
+    """Write bytes atomically."""
     write_whole(path, lambda part: part.write_bytes(data))

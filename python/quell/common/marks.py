@@ -1,4 +1,4 @@
-"""Text between marks in a page: `<!-- NAME -->` on a line of its own, the text, `<!-- /NAME -->`."""
+"""Text between marks in a page: `<!-- NAME -->` on its own line, the text, `<!-- /NAME -->`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def fill(page: Path, name: str, text: str) -> None:
-    """Put a text in place of that between the page's marks of this name.
+    """Replace the text between the page's marks of this name.
 
-    Raises ValueError where the page has not exactly one pair of them.
+    Raises ValueError unless the page has exactly one pair of them.
     """
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, begun, rest = page.read_text("utf-8").partition(begin)

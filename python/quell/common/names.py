@@ -1,4 +1,4 @@
-"""Names that users type: found, or refused with the nearest one that there is."""
+"""Lookup of names that users type, with errors that suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
 
 
 def check_keywords(function: Callable[..., object], more: type, given: Mapping[str, object]) -> None:
-    """Refuse a keyword that neither `function` nor the TypedDict `more` of its further keywords has.
+    """Check that `function` or `more`, the TypedDict of its other keywords, has each given keyword.
 
     Raises InputError.
     """

@@ -1,4 +1,4 @@
-"""How a network was made: what its model card says of its training, and whether its weights are still those."""
+"""Origin of a network: its training according to the model card, and whether its weights are unchanged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from quell._core import InputError, Scenario
 from quell.common.text import counted
 
 LIBRARIES = ("numpy", "torch", "stable_baselines3", "ray")
-"""Libraries whose versions a card names, where the training imported them."""
+"""Libraries whose versions a card names if the training imported them."""
 
 
 def of_this_machine(*, threads: int = 0, scenario: Scenario | None = None, chosen_by: str = "") -> dict[str, Any]:
     """Describe this process: commit of quell, versions, processor; with the training's threads, scenario and choice.
 
-    `chosen_by` says what chose the weights among all of the training. What is not known is empty.
+    `chosen_by` describes how the weights were chosen among those of the training. Unknown fields are empty.
     """
     versions = {"python": platform.python_version()}
     for library in LIBRARIES:
@@ -43,26 +43,26 @@ def of_this_machine(*, threads: int = 0, scenario: Scenario | None = None, chose
 
 
 def split(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Take a model file apart: the header of safetensors, and the bytes in which its tensors have their places."""
+    """Split a model file into the header of safetensors and the bytes of its tensors."""
     size = int.from_bytes(data[:8], "little")
     return json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
 
 
 def weights_sha256(data: bytes) -> str:
-    """Give the SHA-256 of what follows the header of a model file, in hexadecimal."""
+    """Return the SHA-256 of a model file without its header, in hexadecimal."""
     return hashlib.sha256(split(data)[1]).hexdigest()
 
 
 def sealed(save: Callable[[Mapping[str, Any]], bytes], card: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """Save a model with its card twice, the second time with the hash of its weights in the card's origin."""
+    """Save a model twice, the second time with the hash of its weights in the card's origin."""
     whole = {**card, "origin": {**card["origin"], "weights_sha256": weights_sha256(save(card))}}
     return save(whole), whole
 
 
 def check(file: str, data: bytes, card: Mapping[str, Any]) -> bool:
-    """Say whether a model file's weights are those that its card names; False where it names none.
+    """Check that a model file's weights match the hash in its card; False if the card has none.
 
-    Raises InputError if they are others.
+    Raises InputError if they do not match.
     """
     expected = (card.get("origin") or {}).get("weights_sha256", "")
     if expected and expected != weights_sha256(data):
@@ -96,7 +96,7 @@ def lines(card: Mapping[str, Any], *, checked: bool) -> list[str]:
 
 
 def _commit() -> str:
-    """Give the commit of the checkout that this package is part of; empty for an installed one."""
+    """Return the commit of the checkout that contains this package; empty for an installed package."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""

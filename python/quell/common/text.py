@@ -1,4 +1,4 @@
-"""Texts for people: names on one line, numbers with a prefix."""
+"""Text for users: names on one line, numbers with a prefix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 _WORD, _TEXT = 300, 1500
-"""Longest word and longest text that an error prints whole, characters, as in crates/quell-link/src/error.rs."""
+"""Longest word and text that an error prints in full, characters, as in crates/quell-link/src/error.rs."""
 
 
 def one_line(text: str) -> str:
@@ -15,7 +15,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Leave out the middle of a text, and of each word in it, that is too long to print."""
+    """Cut the middle out of a text, and of each word in it, that is too long to print."""
     return _without_middle(re.sub(rf"\S{{{_WORD + 1},}}", lambda word: _without_middle(word[0], _WORD), text), _TEXT)
 
 
@@ -24,7 +24,7 @@ def _without_middle(text: str, most: int) -> str:
 
 
 def error_line(text: str) -> str:
-    """Write an error's text for the terminal: one line, without the middle of what is too long."""
+    """Format an error for the terminal: one line, shortened."""
     return one_line(shortened(text))
 
 

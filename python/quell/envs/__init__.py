@@ -1,11 +1,11 @@
-"""Environments for learners: you are the controller of a queue (Gymnasium, extra `envs`).
+"""Environments for reinforcement learning: the agent controls a queue (Gymnasium, extra `envs`).
 
 >>> import gymnasium
 >>> import quell
 >>> env = gymnasium.make("quell/RlAqm-v0")
 >>> envs = gymnasium.make_vec("quell/RlAqm-v0", num_envs=32)       # steps in Rust, on all cores
 
-`import quell` after `import gymnasium`, or `import quell.envs`, registers the names. So does a name with its module:
+`import quell` after `import gymnasium`, `import quell.envs`, or a name with its module registers the names:
 `gymnasium.make("quell:quell/RlAqm-v0")`.
 """
 
@@ -60,7 +60,7 @@ Info: TypeAlias = dict[str, Any]
 RewardFunction: TypeAlias = Callable[[Mapping[str, float]], float]
 
 READINGS: dict[str, str] = {name: meaning for name, _, _, meaning in _core.readings()}
-"""What can be observed of a period between two decisions, and what it means."""
+"""Readings of a period between two decisions that can be observed, with their meanings."""
 
 _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
     "drop": ((0.0, 0.5), 0.0, "fifo limit 5000"),
@@ -68,14 +68,14 @@ _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
     "base_probability": ((0.0, 1.0), 0.0, "dualpi2"),
     "flow_limit": ((1.0, 1000.0), 1.0, "lfq"),
 }
-"""Each knob's bounds, its value at an episode's start, and the queue that has it."""
+"""For each knob its bounds, its value at the start of an episode, and the queue that has it."""
 _OTHER: tuple[tuple[float, float], float, str] = ((0.0, 1.0), 0.0, "fifo")
 _SEEDS = 2**64
 
 
 @dataclass(frozen=True)
 class Task:
-    """What an environment is; see `quell.env` for the meaning of each."""
+    """Definition of an environment; see `quell.env` for the meaning of the fields."""
 
     scenario: Scenario
     queue: str | None = None
@@ -85,12 +85,12 @@ class Task:
     period: float = 0.02
     steps: Sequence[float] | None = None
     along: Sequence[float] | None = None
-    """Values of the knob, ascending from bound to bound; steps are then places along them."""
+    """Values of the knob, ascending from bound to bound; steps are then numbers of places along them."""
     observe: Sequence[str] = ("delay_ms", "utilisation", "knob")
     reward: str | RewardFunction = "rlaqm"
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     path: bool = False
-    """Every queue of the path has an agent, not the bottleneck alone."""
+    """Whether every queue of the path has an agent, not only the bottleneck."""
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -98,7 +98,7 @@ class Task:
         return self.bounds or _KNOBS.get(self.knob, _OTHER)[0]
 
     def start(self, seeds: Sequence[int], threads: int, *, own_law: bool = False) -> Environments:
-        """Build one environment per seed; with `own_law` the queue is left to its own law, and actions are ignored."""
+        """Build one environment per seed; with `own_law` the queue follows its own law and actions are ignored."""
         if self.knob == "flow_limit" and self.queue is not None:
             raise InputError("queue: the knob flow_limit is that of LFQ's own queue; leave queue out")
         _, initial, queue = _KNOBS.get(self.knob, _OTHER)
@@ -122,7 +122,7 @@ class Task:
         )
 
     def spaces(self, core: Environments) -> tuple[spaces.Box, spaces.Space[Any]]:
-        """Give the spaces of one environment's observations and actions."""
+        """Return the spaces of one environment's observations and actions."""
         low, high = np.array(core.ranges, dtype=np.float32).T
         observations = spaces.Box(low, high, dtype=np.float32)
         if self.steps is not None:
@@ -148,15 +148,13 @@ def _check_render_mode(mode: str | None, modes_available: Sequence[str]) -> None
 
 
 class QueueEnv(gymnasium.Env[Observation, Any]):
-    """A queue whose knob the agent turns.
+    """A queue with a knob that the agent sets.
 
-    ## Description
-    A queue in a simulated network stops every `period` seconds; the agent turns one of its knobs. `quell.env` makes
-    it; `RlAqmEnv` and `LearnQueueEnv` are two that were published.
+    ## Description A queue in a simulated network stops every `period` seconds; the agent sets one of its knobs.
+    `quell.env` makes it; `RlAqmEnv` and `LearnQueueEnv` are two published environments.
 
-    ## Action Space
-    `Discrete(n)` where `steps` has n numbers: action k adds the k-th to the knob. Without `steps` `Box(0, 1, (1,))`: a
-    share of the knob's range, in proportion (`drop`) or by equal factors (`limit`).
+    ## Action Space `Discrete(n)` if `steps` has n numbers: action k adds the k-th to the knob. Without `steps`
+    `Box(0, 1, (1,))`: a share of the knob's range, on a linear (`drop`) or logarithmic scale (`limit`).
 
     ## Observation Space
     `Box((len(observe),), float32)`, the readings named in `observe` (`quell.envs.READINGS`), in their own units. The
@@ -165,8 +163,8 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     ## Rewards
     The value of `reward` for the period.
 
-    ## Starting State
-    An empty network. Every episode has a seed of its own, and its own draw out of `vary`, from the environment's seed.
+    ## Starting State An empty network. The environment's seed determines each episode's seed and its random values from
+    `vary`.
 
     ## Episode End
     Truncated at the scenario's duration; never terminated.
@@ -174,8 +172,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     ## Info
     Every reading of the period (`quell.envs.READINGS`), by name.
 
-    ## Rendering
-    The delay and the knob of the last periods: `ansi` a line of text, `rgb_array` a picture.
+    ## Rendering The delay and the knob of the last periods, as a line of text (`ansi`) or a picture (`rgb_array`).
     """
 
     metadata: dict[str, Any] = {"render_modes": render.MODES, "render_fps": render.FPS}  # noqa: RUF012 (Gymnasium's)
@@ -196,11 +193,11 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
 
     @property
     def readings(self) -> dict[str, float]:
-        """Every reading of the period that just ended, by name."""
+        """All readings of the last period, by name."""
         return self._core.readings(0)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
-        """Begin an episode; `seed` decides it and all that follow."""
+        """Begin an episode; `seed` determines it and all following ones."""
         super().reset(seed=seed)
         if seed is None and self._seeded:
             self._core.reset(0)
@@ -213,7 +210,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         return self._observation[0].copy(), self.readings
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
-        """Turn the knob and run on to the next decision."""
+        """Set the knob and run to the next decision."""
         if not self._ready:
             raise ResetNeeded("the episode is over, or none began: call reset()")
         self._action[0] = _index(action) if self._discrete else action[0]
@@ -229,15 +226,15 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         return self._observation[0].copy(), value, False, over, readings
 
     def render(self) -> Any:
-        """Draw the last periods, as `render_mode` says; nothing without one."""
+        """Draw the last periods according to `render_mode`; return None without one."""
         if self._chart is None:
             return None
         return self._chart.text() if self.render_mode == "ansi" else self._chart.picture()
 
     def clone(self) -> Self:
-        """Copy the environment within its episode: the same actions have the same results in both.
+        """Copy the environment in the middle of its episode: the same actions have the same results in both.
 
-        What a planner or an A/B comparison needs. `copy.deepcopy` gives the same.
+        For planners and A/B comparisons. `copy.deepcopy` does the same.
         """
         return copy.deepcopy(self)
 
@@ -245,15 +242,15 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         return _copied(self, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the task alone: the copy begins with `reset`, as a new environment."""
+        """Pickle only the task: the copy begins with `reset`, as a new environment."""
         return _remade, (type(self), self.task, self.render_mode, self.spec)
 
 
 class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
-    """`num_envs` of `QueueEnv`, stepped in Rust on `threads` cores (0: all) with the interpreter's lock released.
+    """`num_envs` of `QueueEnv`, stepped in Rust on `threads` cores (0: all) without the interpreter's lock.
 
     Autoreset is next-step: the step after an episode's end ignores that environment's action, begins the next episode
-    and gives its first observation with reward 0. With the same seeds trajectories are those of single environments.
+    and returns its first observation with reward 0. With the same seeds, trajectories are those of single environments.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -274,7 +271,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         self._fresh = np.ones(num_envs, np.bool_)
 
     def readings(self, index: int) -> dict[str, float]:
-        """Every reading of environment `index`'s last period, by name."""
+        """All readings of environment `index` in its last period, by name."""
         return self._core.readings(index)
 
     def reset(
@@ -302,7 +299,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
     def begin(self, indices: Sequence[int] | NDArray[np.int64]) -> Observation:
         """Begin the next episode of some environments at once, without the step that ignores their actions.
 
-        Returns what every environment shows now.
+        Returns the current observations of all environments.
         """
         for i in indices:
             self._core.reset(int(i))
@@ -312,7 +309,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         return observations
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
-        """Turn every knob and run on to the next decisions; what it returns is the caller's to keep."""
+        """Set every knob and run to the next decisions; the returned arrays belong to the caller."""
         if not self._seeded:
             raise ResetNeeded("no episode began: call reset()")
         n = self.num_envs
@@ -331,7 +328,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         return observations, rewards, self._never.copy(), over.view(np.bool_), {}
 
     def clone(self) -> Self:
-        """Copy all environments within their episodes: the same actions have the same results in both."""
+        """Copy all environments in the middle of their episodes: the same actions have the same results in both."""
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -339,7 +336,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
 
 
 def _index(action: Any) -> int:
-    """Give the index of a step. Raises TypeError for what is no whole number."""
+    """Return the index of a step. Raises TypeError unless it is a whole number."""
     try:
         return operator.index(action)
     except TypeError:
@@ -349,7 +346,7 @@ def _index(action: Any) -> int:
 
 
 def _copied(environment: Any, memo: dict[int, Any]) -> Any:
-    """Copy an environment: the worlds by the core, the task, which never changes, not at all, the rest as it is."""
+    """Copy an environment: the core clones the worlds, the immutable task is shared, the rest is copied."""
     new = object.__new__(type(environment))
     for name, value in vars(environment).items():
         if name == "_core":
@@ -368,7 +365,7 @@ def _remade(kind: type[QueueEnv], task: Task, render_mode: str | None, spec: Any
 
 
 class RlAqmOptions(Network, total=False):
-    """What `RlAqmEnv` takes."""
+    """Options of `RlAqmEnv`."""
 
     scenario: str | Path | Scenario
     reward_u_power: int
@@ -393,13 +390,12 @@ def _rl_aqm(
 class RlAqmEnv(QueueEnv):
     """RL-AQM's queue.
 
-    ## Description
-    Every 20 ms the agent moves the probability p with which a FIFO of 5000 packets drops each arrival. The default
-    scenario is the paper's: 10 Mbit/s, 20 ms, NewReno in nine sections of 1, 2, 5, 10, 50, 10, 5, 2, 1 flows over 120
-    s (`quell/RlAqm-v0`).
+    ## Description Every 20 ms the agent changes the probability p with which a FIFO of 5000 packets drops each arrival.
+    The default scenario is the paper's: 10 Mbit/s, 20 ms, NewReno in nine sections of 1, 2, 5, 10, 50, 10, 5, 2, 1
+    flows over 120 s (`quell/RlAqm-v0`).
 
-    ## Action Space
-    `Discrete(5)`: 0 leaves p as it is, 1 adds 0.01, 2 takes 0.01, 3 adds 0.1, 4 takes 0.1; p stays within 0 to 0.5.
+    ## Action Space `Discrete(5)`: 0 keeps p, 1 adds 0.01, 2 subtracts 0.01, 3 adds 0.1, 4 subtracts 0.1; p stays within
+    0 to 0.5.
 
     ## Observation Space
     `Box((3,), float32)`
@@ -410,10 +406,10 @@ class RlAqmEnv(QueueEnv):
     | 1 | U: share of the link's capacity that the last 20 ms used | 0 | 1 |
     | 2 | p: the drop probability | 0 | 0.5 |
 
-    Units are raw, as in the paper; a learner wants D/50 and p/0.5.
+    Units are raw, as in the paper; for learning, scale them to D/50 and p/0.5.
 
-    ## Rewards
-    (U² - 0.5) + (2 / (1 + D/5) - 1.5), above -2 and at most 1. `reward_u_power=1` takes U for U², as the paper's code.
+    ## Rewards (U² - 0.5) + (2 / (1 + D/5) - 1.5), above -2 and at most 1. `reward_u_power=1` uses U in place of U², as
+    in the paper's code.
 
     ## Starting State
     An empty queue, p = 0, U = 0 at time 0.
@@ -421,8 +417,8 @@ class RlAqmEnv(QueueEnv):
     ## Episode End
     Truncated after the scenario's 120 s: 6000 steps.
 
-    ## Arguments
-    `scenario`, `reward_u_power`, `vary` and the short cuts of `quell.env` (`rate="100mbit"`, `rtt="100ms"`).
+    ## Arguments `scenario`, `reward_u_power`, `vary` and the shortcuts of `quell.env` (`rate="100mbit"`,
+    `rtt="100ms"`).
     """
 
     def __init__(self, render_mode: str | None = None, **options: Unpack[RlAqmOptions]) -> None:
@@ -444,7 +440,7 @@ class RlAqmVectorEnv(QueueVectorEnv):
 
 
 class LearnQueueOptions(Network, total=False):
-    """What `LearnQueueEnv` takes."""
+    """Options of `LearnQueueEnv`."""
 
     scenario: str | Path | Scenario | None
     reward: str
@@ -482,10 +478,9 @@ def _learnqueue(
 class LearnQueueEnv(QueueEnv):
     """LearnQueue's queue.
 
-    ## Description
-    The decision process of the queue word `learnqueue`: every 15 ms the agent moves a FIFO's limit to the next smaller
-    or the next larger of 39 limits from 1 to 400 packets, each 14 % and at least a packet above the one before. By
-    default one flow of CUBIC over 17 Mbit/s and 20 ms for 100 s (`quell/LearnQueue-v0`).
+    ## Description The decision process of the queue word `learnqueue`: every 15 ms the agent changes a FIFO's limit to
+    the next smaller or the next larger of 39 limits from 1 to 400 packets, each 14 % and at least one packet above the
+    previous one. The default is one flow of CUBIC over 17 Mbit/s and 20 ms for 100 s (`quell/LearnQueue-v0`).
 
     ## Action Space
     `Discrete(2)`: 0 is the next smaller limit, 1 the next larger one; at an end of the range the limit stays.
@@ -499,15 +494,14 @@ class LearnQueueEnv(QueueEnv):
     | 1 | time in the queue of the packet that left last, ms | 0 | 1e6 |
     | 2 | share of arrivals that found room in the last 15 ms | 0 | 1 |
 
-    The paper's agent sees the limit alone.
+    The paper's agent observes only the limit.
 
-    ## Rewards
-    x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0: equation 11
-    with the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` has the options of that queue: `learnqueue target
-    20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ (target - delay) + η
-    (max_delay - target) enqueue_rate whatever the action was, -max_delay where it would leave the range (equations 11
-    to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises it holds the target. A queue
-    whose limit stays, as in `baseline`, earns 0 by the first reward.
+    ## Rewards x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0:
+    equation 11 with the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` takes the options of that queue:
+    `learnqueue target 20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ
+    (target - delay) + η (max_delay - target) enqueue_rate for either action, or -max_delay if the limit would leave the
+    range (equations 11 to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises this reward
+    holds the target. A queue with a constant limit, as in `baseline`, gets 0 by the first reward.
 
     ## Starting State
     An empty queue with a limit of one packet. The first action is taken at time 0; the queue word takes its first 15 ms
@@ -516,8 +510,7 @@ class LearnQueueEnv(QueueEnv):
     ## Episode End
     Truncated at the scenario's end, 6667 steps.
 
-    ## Arguments
-    `scenario`, `reward`, `max_size` (of `reward`: its `max`), `vary` and the short cuts of `quell.env`.
+    ## Arguments `scenario`, `reward`, `max_size` (`max` of the `reward`), `vary` and the shortcuts of `quell.env`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Unpack[LearnQueueOptions]) -> None:
@@ -546,7 +539,7 @@ _LFQ_DRAWS: dict[str, tuple[str, ...]] = {
 
 
 class LfqOptions(Network, total=False):
-    """What `LfqEnv` takes."""
+    """Options of `LfqEnv`."""
 
     scenario: str | Path | Scenario
     alpha: float
@@ -574,15 +567,13 @@ def _lfq(
 class LfqEnv(QueueEnv):
     """LFQ's queue: at every tenth packet of a flow the agent sets that flow's limit.
 
-    ## Description
-    A fair queue in which each flow has a FIFO of its own. The arrival of a flow's first and then of each tenth packet
-    asks the agent, who sees 60 features of that flow's traffic, for the FIFO's limit; the packet waits for the answer.
-    By default one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn for every episode
-    (`quell/Lfq-v0`).
+    ## Description A fair queue in which each flow has its own FIFO. At the arrival of a flow's first packet and then of
+    each tenth one, the agent sets the FIFO's limit from 60 features of that flow's traffic; the packet waits for it.
+    The default is one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn at random for every
+    episode (`quell/Lfq-v0`).
 
-    ## Action Space
-    `Box(0, 1, (1,))`: action a sets the limit to 1000^a packets, rounded, so a = log(limit) / log(1000). With
-    `steps=(-1, 1)` `Discrete(2)`: one packet less or more.
+    ## Action Space `Box(0, 1, (1,))`: action a sets the limit to 1000^a packets, rounded, so a = log(limit) /
+    log(1000). With `steps=(-1, 1)` it is `Discrete(2)`: one packet less or more.
 
     ## Observation Space
     `Box((60,), float32)`: moving averages with the weights 2^-5, 2^-6, ..., 2^-14, ten numbers of each kind, as LFQ's
@@ -597,20 +588,18 @@ class LfqEnv(QueueEnv):
     | 40-49 | departures, 10000 packets per second | 0 | 1e6 |
     | 50-59 | time since the last loss, tens of seconds | 0 | 1e6 |
 
-    ## Rewards
-    Megabytes that left the queue since the last decision, less alpha (1/s; 10) times 1446 bytes for each packet queued
-    and second. An episode's sum is what the paper's formula gives for the episode, times its length in seconds.
+    ## Rewards Megabytes that left the queue since the last decision, less alpha (1/s; default 10) times 1446 bytes for
+    each packet-second queued. The sum over an episode is the value of the paper's formula for the episode times its
+    length in seconds.
 
-    ## Starting State
-    The first packet of the flow arrives at an empty queue with a limit of 1 packet. As in the authors' code it asks
-    twice.
+    ## Starting State The first packet of the flow arrives at an empty queue with a limit of 1 packet. As in the
+    authors' code, it requires two actions.
 
     ## Episode End
     Truncated at the scenario's end.
 
-    ## Arguments
-    `alpha`, `steps`, `scenario`, `vary` (`{}`: the scenario as it stands; rate and round trip are drawn by equal
-    factors) and the short cuts of `quell.env`.
+    ## Arguments `alpha`, `steps`, `scenario`, `vary` (`{}`: the scenario unchanged; rate and round trip are drawn from
+    log-uniform distributions) and the shortcuts of `quell.env`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Unpack[LfqOptions]) -> None:
@@ -618,7 +607,7 @@ class LfqEnv(QueueEnv):
 
 
 class LfqVectorEnv(QueueVectorEnv):
-    """Many `LfqEnv`, each of which runs on to a decision of its own: their clocks differ."""
+    """Many `LfqEnv`. Each runs to its own next decision, so their clocks differ."""
 
     def __init__(
         self,
@@ -632,7 +621,7 @@ class LfqVectorEnv(QueueVectorEnv):
 
 
 class Options(Network, total=False):
-    """What `quell.env` takes."""
+    """Options of `quell.env`."""
 
     knob: str
     period: float
@@ -678,16 +667,18 @@ def make_task(
 
 
 def env(source: str | Path | Scenario | None = None, **options: Unpack[Options]) -> QueueEnv:
-    """Make any scenario's bottleneck an environment in which the agent turns a knob.
+    """Make the bottleneck of any scenario an environment in which the agent sets a knob.
 
     `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0), `limit` (packets, 1 to
-    1000, 1000) or `base_probability` (p' of coupled queues, 0 to 1, 0); `queue` is the discipline that has it, by
-    default `fifo limit 5000`, for the last `dualpi2`. `period` seconds (0.02) lie between two decisions. `steps` are
-    the numbers that the discrete actions add to the knob; without them one continuous action from 0 to 1 sets it.
-    `observe` lists readings (`quell.envs.READINGS`). `reward` is `rlaqm [u_power 1]`, `learnqueue` with that queue's
-    options, `lfq [alpha 10]`, or a function of the readings by name. `vary` gives ranges out of which every episode
-    draws: `{"rate": ("5mbit", "50mbit"), "rtt": ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate
-    and rtt by equal factors, `flows` the count of each TCP table, `cc` for each. For the rest see `quell.scenario`.
+    1000, 1000) or `base_probability` (p' of coupled queues, 0 to 1, 0); `queue` is the discipline with this knob
+    (default: `fifo limit 5000`; for `base_probability` `dualpi2`). `period` is the time between two decisions in
+    seconds (0.02). `steps` are the numbers that the discrete actions add to the knob; without them one continuous
+    action from 0 to 1 sets it. `observe` lists readings (`quell.envs.READINGS`). `reward` is `rlaqm [u_power 1]`,
+    `learnqueue` with that queue's options, `lfq [alpha 10]`, or a function of the readings by name. `vary` has ranges
+    from which every episode draws random values:
+    `{"rate": ("5mbit", "50mbit"), "rtt": ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate and rtt
+    are log-uniform, `flows` is the count of each TCP table, and `cc` is drawn for each table. For the rest see
+    `quell.scenario`.
 
     Raises InputError.
     """
@@ -702,16 +693,16 @@ def baseline(
     seeds: Sequence[int] = (0,),
     threads: int = 0,
 ) -> NDArray[np.float64]:
-    """Give what a queue earns in an environment by its own law: the sum of rewards of one episode per seed, float64.
+    """Return the sum of rewards that a queue gets under its own law, for one episode per seed, float64.
 
-    An agent is compared with it by `env.reset(seed=s)` with the same seeds and the same sum. `queue` is any queue word
+    To compare an agent, sum its rewards after `env.reset(seed=s)` with the same seeds. `queue` is any queue word
     (`pie`, `fq_codel`, `rlaqm`); `env` is one of quell's environments, wrapped or not; only its task is used.
 
     >>> env = gymnasium.make("quell/RlAqm-v0")
     >>> quell.envs.baseline(env, "pie", seeds=range(10)).mean()
 
-    Raises InputError for an unknown queue, for LFQ's environment (its reward is that of its own queue), and for what is
-    none of quell's environments.
+    Raises InputError for an unknown queue, for LFQ's environment (its reward exists for its own queue only), and for
+    other than quell's environments.
     """
     task = getattr(env.unwrapped, "task", None)
     if not isinstance(task, Task):

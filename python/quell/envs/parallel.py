@@ -1,4 +1,4 @@
-"""A path of several queues, an agent at each (PettingZoo, extra `envs`)."""
+"""A path of several queues with an agent at each (PettingZoo, extra `envs`)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,20 @@ __all__ = ["PathEnv", "parallel_env"]
 
 
 class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
-    """Every queue of a path has an agent that turns its knob.
+    """A path in which an agent sets the knob of each queue.
 
-    ## Description
-    Packets pass `link`, then `hop1`, `hop2` and so on, the scenario's `[[hop]]` tables. All queues stop every `period`
-    seconds at the same instant; every agent turns the knob of its own.
+    ## Description Packets pass `link`, then `hop1`, `hop2` and so on, the scenario's `[[hop]]` tables. All queues stop
+    every `period` seconds at the same instant, and each agent sets the knob of its queue.
 
-    ## Action Space
-    For each agent what `QueueEnv` has: `Discrete(n)` with `steps`, else `Box(0, 1, (1,))`.
+    ## Action Space For each agent as in `QueueEnv`: `Discrete(n)` with `steps`, else `Box(0, 1, (1,))`.
 
-    ## Observation Space
-    For each agent `Box((len(observe),), float32)`, the readings named in `observe` of its own queue.
+    ## Observation Space For each agent `Box((len(observe),), float32)`: the readings of its queue that `observe` names.
 
     ## Rewards
     The value of `reward` for the period, per queue.
 
-    ## Starting State
-    An empty network. Every episode has a seed of its own, and its own draw out of `vary`, from the environment's seed.
+    ## Starting State An empty network. The environment's seed determines each episode's seed and its random values from
+    `vary`.
 
     ## Episode End
     Truncated for all agents at the scenario's duration; never terminated.
@@ -64,21 +61,21 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
         self._seeded = False
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Give an agent's space of observations; always the same object."""
+        """Return an agent's observation space; always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Give an agent's space of actions; always the same object."""
+        """Return an agent's action space; always the same object."""
         return self.action_spaces[agent]
 
     def readings(self, agent: str) -> dict[str, float]:
-        """Every reading of an agent's queue in the period that just ended, by name."""
+        """All readings of an agent's queue in the last period, by name."""
         return self._core.readings(0, self.possible_agents.index(agent))
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, envs.Observation], dict[str, dict[str, Any]]]:
-        """Begin an episode; `seed` decides it and all that follow."""
+        """Begin an episode; `seed` determines it and all following ones."""
         if seed is None and self._seeded:
             self._core.reset(0)
         else:
@@ -94,7 +91,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
     ) -> tuple[
         dict[str, envs.Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
     ]:
-        """Turn every knob and run on to the next decision. Raises KeyError where an agent's action is missing."""
+        """Set every knob and run to the next decision. Raises KeyError if an agent's action is missing."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         for i, agent in enumerate(self.agents):

@@ -27,7 +27,7 @@ __all__ = ["Policy"]
 
 _OPSET = 18
 _ONNX = {"relu": "Relu", "leaky_relu": "LeakyRelu", "tanh": "Tanh", "softplus": "Softplus", "softmax": "Softmax"}
-"""ONNX's operators for the activations of a model card, whose definitions are torch's."""
+"""ONNX operators for the activations of a model card, which are defined as in torch."""
 _TORCH = {
     "ReLU": "relu",
     "LeakyReLU": "leaky_relu",
@@ -35,14 +35,14 @@ _TORCH = {
     "Softplus": "softplus",
     "Softmax": "softmax",
 }
-"""Activations of a model card for torch's modules."""
+"""Activations of a model card for torch modules."""
 _IGNORED = ("Flatten", "Dropout", "Identity")
-"""Modules that change nothing in a trained network of rows."""
+"""Modules without effect in a trained network on rows."""
 _OPTIONS: dict[str, dict[str, Any]] = {"leaky_relu": {"alpha": 0.01}, "softmax": {"axis": -1}}
 
 
 class Policy:
-    """A small neural network that a controller asks, with its model card.
+    """A small neural network of a controller, with its model card.
 
     >>> policy = quell.Policy.load("crates/quell-link/models/rl-aqm.safetensors")
     >>> policy([3.0, 0.9, 0.1])                             # delay in ms, utilisation, drop probability: raw
@@ -53,13 +53,14 @@ class Policy:
         self._data = data
         self._core = _core.Policy(file, data, integers=integers)
         self.card: dict[str, Any] = json.loads(self._core.card)
-        """What it is, what it reads and gives, and where it came from."""
+        """The model card: description, inputs, outputs and origin."""
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, integers: bool = False) -> Policy:
         """Read a policy file (safetensors with a model card; docs/how-to/environments.md has its form).
 
-        `integers` rounds the weights of wide hidden layers to about 12 bits, as the option of queues that ask one.
+        `integers` rounds the weights of wide hidden layers to about 12 bits, like the option of the same name of
+        queues.
 
         Raises InputError, one line that names the file and the tensor or key.
         """
@@ -71,19 +72,19 @@ class Policy:
 
         `module` has `nn.Linear` layers with an activation behind each hidden one (ReLU, LeakyReLU(0.01), Tanh,
         Softplus, Softmax); an actor in several parts is passed as `nn.Sequential(part, part)`. The last layer is the
-        head, or, where `card["heads"]` has several, the last of them are, each reading the last hidden layer.
+        head. If `card["heads"]` has several heads, the last layers are heads, and each reads the last hidden layer.
 
-        `card` says what the controller that will ask it must know: `name`, `inputs` (names with units in order, or
-        mappings with `name`, `offset` and `scale`; the first layer reads (x - offset) * scale) and `heads` (mappings
-        with `name` and `outputs`). The card of a shipped network for the same queue has them:
-        `{**Policy.load("rl-aqm.safetensors").card, "name": "mine"}`. All else has a default; `hidden` and the
-        heads' activations are the module's.
+        `card` has what the controller needs: `name`, `inputs` (names with units in order, or mappings with `name`,
+        `offset` and `scale`; the first layer reads (x - offset) * scale) and `heads` (mappings with `name` and
+        `outputs`). They can be taken from the card of a shipped network for the same queue:
+        `{**Policy.load("rl-aqm.safetensors").card, "name": "mine"}`. Everything else has a default; `hidden` and the
+        activations of the heads come from the module.
 
         >>> actor = nn.Sequential(model.policy.mlp_extractor.policy_net, model.policy.action_net)   # stable-baselines3
         >>> quell.Policy.from_torch(actor, card).save("mine.safetensors")
         >>> quell.compare("home", aqm=["rlaqm model mine.safetensors"])
 
-        Raises InputError for a module that is no such network, and for a card that does not fit it.
+        Raises InputError for a module that is not such a network, and for a card that does not fit it.
         """
         layers, activations = _perceptron(module)
         heads = [dict(head) for head in card.get("heads", [])]
@@ -107,14 +108,14 @@ class Policy:
             "heads": heads,
         }
         whole.setdefault("name", "from torch")
-        # A card that was another network's has that one's origin.
+        # A card copied from another network has that network's origin.
         whole["origin"] = origin.of_this_machine(chosen_by=str(card.get("chosen_by", "")))
         whole.pop("chosen_by", None)
         data, _ = origin.sealed(lambda card: _core.policy_bytes(json.dumps(card), layers), whole)
         return cls(str(whole["name"]), data)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy file, whole or not at all.
+        """Write the policy file atomically.
 
         Raises InputError where it cannot be written.
         """
@@ -123,12 +124,12 @@ class Policy:
 
     @property
     def inputs(self) -> int:
-        """How many numbers it reads."""
+        """Number of inputs."""
         return self._core.inputs
 
     @property
     def outputs(self) -> int:
-        """How many numbers it gives: those of all heads, one after the other."""
+        """Number of outputs of all heads, which come one after another."""
         return self._core.outputs
 
     @property
@@ -137,9 +138,9 @@ class Policy:
         return self._core.parameters
 
     def __call__(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Answer raw inputs of shape (..., inputs) with outputs of shape (..., outputs), float32.
+        """Compute the outputs, of shape (..., outputs), float32, for raw inputs of shape (..., inputs).
 
-        Raises ValueError where the last axis is not `inputs` long.
+        Raises ValueError unless the last axis has `inputs` elements.
         """
         x = np.ascontiguousarray(inputs, np.float32)
         if x.ndim == 0 or x.shape[-1] != self.inputs:
@@ -149,7 +150,7 @@ class Policy:
         return y
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """Copy the weights under the file's names: `layers.0.weight` [outputs, inputs], `layers.0.bias`, and so on."""
+        """Copy the weights, named as in the file: `layers.0.weight` [outputs, inputs], `layers.0.bias`, and so on."""
         header, body = origin.split(self._data)
 
         def tensor(about: dict[str, Any]) -> NDArray[np.float32]:
@@ -162,10 +163,10 @@ class Policy:
     def to_onnx(self, path: str | PathLike[str]) -> None:
         """Write an ONNX model: `inputs` [rows, inputs], raw; one output [rows, n] for each head, named as the head.
 
-        The card lies in the metadata under `quell`. The weights are those of the file, never rounded. Needs
-        the extra `onnx`.
+        The card is in the metadata under `quell`. The weights are those of the file, never rounded. Needs the extra
+        `onnx`.
 
-        Raises InputError where onnx is missing or the file cannot be written.
+        Raises InputError if onnx is missing or the file cannot be written.
         """
         try:
             import onnx
@@ -213,7 +214,7 @@ class Policy:
 
 
 def _perceptron(module: nn.Module) -> tuple[list[tuple[NDArray[np.float32], NDArray[np.float32]]], list[str]]:
-    """Take a perceptron apart: weight and bias of each linear layer, and what follows it."""
+    """Split a perceptron: weight and bias of each linear layer, and the activation after it."""
     layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
     activations: list[str] = []
     for name, part in module.named_modules():

@@ -1,4 +1,4 @@
-"""What `render()` of an environment shows: the queue's last periods as a line of text or as a picture."""
+"""`render()` of an environment: the queue's last periods as a line of text or a picture."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FPS = 50
 WIDTH, HEIGHT = 400, 240
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN = 60
-"""Periods in a line of text."""
+"""Number of periods in a line of text."""
 _LEAST_MS = 20.0
-"""Full scale of the delay, unless it was longer."""
+"""Smallest full scale of the delay, ms."""
 _PAPER, _GRID, _DELAY, _KNOB = (255, 255, 255), (225, 225, 225), (200, 60, 40), (40, 90, 170)
 
 
@@ -29,7 +29,7 @@ class Chart:
         self.knobs: deque[float] = deque(maxlen=WIDTH)
 
     def clear(self) -> None:
-        """Forget the last episode."""
+        """Remove the last episode."""
         self.delays.clear()
         self.knobs.clear()
 
@@ -39,7 +39,7 @@ class Chart:
         self.knobs.append(readings["knob"])
 
     def text(self) -> str:
-        """Give the delay as a row of bars, with the last figures."""
+        """Return the delay as a row of bars, with the last values."""
         delays = list(self.delays)[-_SHOWN:]
         if not delays:
             return "no step yet"

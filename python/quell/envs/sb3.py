@@ -25,10 +25,10 @@ from quell.envs import Observation, QueueVectorEnv
 
 
 class VectorEnv(VecEnv):
-    """A `QueueVectorEnv` with stable-baselines3's interface: episodes begin in the step that ends the one before.
+    """A `QueueVectorEnv` with stable-baselines3's interface: the step that ends an episode also begins the next.
 
-    `info` of an ended episode has `terminal_observation`, `TimeLimit.truncated`, `episode` (return `r` and length `l`,
-    which stable-baselines3 logs) and `readings` of its last period.
+    `info` at the end of an episode has `terminal_observation`, `TimeLimit.truncated`, `episode` (return `r` and length
+    `l`, which stable-baselines3 logs) and `readings` of its last period.
     """
 
     def __init__(self, env: str | QueueVectorEnv, num_envs: int = 8, **options: Any) -> None:
@@ -44,7 +44,7 @@ class VectorEnv(VecEnv):
         super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
 
     def reset(self) -> Observation:
-        """Begin an episode everywhere, with the seeds that `seed` gave."""
+        """Begin an episode in every environment, with the seeds from `seed`."""
         seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
         observations, _ = self.env.reset(seed=seeds)
         self._reset_seeds()
@@ -56,7 +56,7 @@ class VectorEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Observation, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Do the step; where an episode ended, the observation is the first of the next."""
+        """Do the step; at the end of an episode, the observation is the first one of the next."""
         seen, rewards, _, over, _ = self.env.step(self._actions)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         self._returns += rewards
@@ -79,7 +79,7 @@ class VectorEnv(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Give an attribute of the vector, once per index."""
+        """Return an attribute of the vector, once per index."""
         return [getattr(self.env, attr_name)] * len(self._indices(indices))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -91,7 +91,7 @@ class VectorEnv(VecEnv):
         return [getattr(self.env, method_name)(i, *arguments, **named) for i in self._indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Say that no environment has a wrapper of its own."""
+        """Return False for each: no environment has its own wrapper."""
         return [False] * len(self._indices(indices))
 
     def _indices(self, indices: int | Sequence[int] | None) -> list[int]:

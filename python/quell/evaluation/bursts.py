@@ -26,12 +26,12 @@ from quell.evaluation.verdict import at_most
 
 
 def _web(link: Link) -> Keys:
-    """Pages one after another on six connections with an initial window of 10."""
+    """Return pages one after another on six connections with an initial window of 10."""
     return {"kind": "page", "http": "http/1.1", "think": "1s", "cc": "newreno", "iw": 10, "rtt": link.rtt()}
 
 
 def _frames(link: Link) -> Keys:
-    """Frames, 30 a second, a fifth of the link: packets close together, then a pause."""
+    """Return 30 frames a second at a fifth of the link's rate: a burst of packets, then a pause."""
     packets = max(1.0, link.rate_bps * 0.2 / 30 / 12_000)
     gap_us = max(1, round(5_000 / packets))
     return {"kind": "onoff", "on": "5ms", "off": "28333us", "gap_on": f"{gap_us}us", "gap_off": "10s",

@@ -1,4 +1,4 @@
-"""What is evaluated: queue words, a queue written in Python, or a queue with a controller written in Python."""
+"""The subject of an evaluation: queue words, a queue written in Python, or a queue with a controller in Python."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quell.experiments.queue import Controlled, OwnQueue, Parsed
 from quell.experiments.queue import parse_all as queues
 
 _SENSITIVE = ("target", "rtt", "interval", "probability", "alpha", "delta", "limit")
-"""Parameters to turn for section 8.3, the first that a queue has."""
+"""Parameters to vary for section 8.3; the first that a queue has is used."""
 
 
 class LeftOut(Exception):  # noqa: N818 (no error: a scenario that a queue has no part in)
-    """A scenario is not run with a queue; the text says why."""
+    """A scenario is not run with a queue; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What the column is called."""
+        """Title of the column."""
         return str(self.queue)
 
     @property
     def words(self) -> str:
-        """Return the queue's words. Raises LeftOut where the queue or its controller is written in Python."""
+        """Return the queue's words. Raises LeftOut if the queue or its controller is written in Python."""
         if not isinstance(self.queue, _core.Queue):
             raise LeftOut("needs queue words; what is written in Python works at the bottleneck, as it is given")
         return str(self.queue)
 
     def options(self) -> list[dict[str, Any]]:
-        """List the parameters: `name`, `value`, `default`, `meaning`; empty where the queue is written in Python."""
+        """List the parameters: `name`, `value`, `default`, `meaning`; empty if the queue is written in Python."""
         queue = self.queue.queue if isinstance(self.queue, Controlled) else self.queue
         if isinstance(queue, OwnQueue):
             return []
@@ -48,7 +48,7 @@ class Candidate:
         return options
 
     def with_ecn(self) -> str:
-        """Return the words with marking switched on, where it is an option that was not given."""
+        """Return the words with marking switched on, if that is an option that was not given."""
         words = self.words
         default = next((o["default"] for o in self.options() if o["name"] == "ecn|noecn"), None)
         return f"{words} ecn" if default == "noecn" and not {"ecn", "noecn"} & set(words.split()) else words
@@ -70,5 +70,5 @@ class Candidate:
 
 
 def parse_all(given: list[object]) -> list[Candidate]:
-    """Read what `quell.evaluate` takes. Raises InputError."""
+    """Parse the queues for `quell.evaluate`. Raises InputError."""
     return [Candidate(queue) for queue in queues(given)]

@@ -8,7 +8,7 @@ from quell.evaluation.link import Link
 
 
 def _same_packets(link: Link, _: Candidate) -> Keys:
-    """Send every queue the same packets: no sender reacts, and the queue is short."""
+    """Send the same packets through every queue: no sender reacts, and the queue is short."""
     fast = Link(1_000_000_000, link.rtt_s)
     flows = [{"kind": "poisson", "rate": fast.rate(0.225), "count": 4, "rtt": fast.rtt()}]
     return {"duration": "1s", "warmup": "100ms", "link": fast.table(), "flow": flows}
@@ -16,7 +16,7 @@ def _same_packets(link: Link, _: Candidate) -> Keys:
 
 def _cost(runs: Runs, _: Link) -> Measured:
     run = only(runs)
-    # CPU time is that of the whole run, packets those after the warm-up.
+    # CPU time is that of the whole run, but packets are counted after the warm-up.
     packets = run["packets"] * (run["measured_s"] + 0.1) / run["measured_s"]
     return {"cost_ns": run["cpu_s"] / packets * 1e9}
 

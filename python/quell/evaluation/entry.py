@@ -1,9 +1,9 @@
-"""An entry of the suite: a scenario of RFC 7928 with its runs, measures and bars; and what many scenarios share.
+"""An entry of the suite: a scenario of RFC 7928 with its runs, measures and bars; and parts that scenarios share.
 
-Requirements are those of section 13 (Figure 4) and RECOMMENDED where it has none. The RFC itself draws no line between
-good and bad: it asks for comparison with tail drop (section 1.2). So most bars are multiples of what `pfifo` with a
-buffer of the bandwidth-delay product has in the same run, and each bar says whose choice its factor is. Numbers that
-the RFC leaves open are quell's, at the place where they stand.
+Requirements are those of section 13 (Figure 4), and RECOMMENDED if it has none. The RFC defines no threshold between
+good and bad, but asks for comparison with tail drop (section 1.2). So most bars are multiples of the value of `pfifo`
+with a buffer of the bandwidth-delay product in the same run, and each bar names the source of its factor. Numbers that
+the RFC leaves open are quell's choice.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Run:
 
     name: str
     keys: Callable[[Link, Candidate], Keys]
-    """The scenario's keys; may raise LeftOut."""
+    """Returns the scenario's keys; may raise LeftOut."""
     words: Callable[[Candidate], str] | None = None
-    """Other words for the queue; may raise LeftOut."""
+    """Returns other words for the queue; may raise LeftOut."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,26 @@ class Entry:
 
     section: str
     name: str
-    """Short, for the matrix."""
+    """Short name for the matrix."""
     requirement: str
     about: str
     runs: tuple[Run, ...] = ()
     bars: tuple[Bar, ...] = ()
     measure: Callable[[Runs, Link], Measured] = lambda _, __: {}
-    """Measures beside the common ones; may raise LeftOut."""
+    """Returns measures besides the common ones; may raise LeftOut."""
     common: str = ""
-    """The run that the common measures are of; otherwise their mean over all runs."""
+    """The run of the common measures; empty: their mean over all runs."""
     bin: float = 1.0
     """Width of the series' bins in base round trips."""
     shown: str = ""
-    """The measure that the matrix shows where there is no bar."""
+    """The measure that the matrix shows if there is no bar."""
     least: bool = False
-    """The least over the seeds is the measure, not the mean: for CPU time, to which other programs only add."""
+    """Whether the measure is the least value over the seeds, not the mean: for CPU time, which other programs only
+    increase."""
 
     @property
     def id(self) -> str:
-        """What distinguishes it."""
+        """Its identifier."""
         return f"{self.section} {self.name}"
 
     def measures(self, runs: Runs, link: Link) -> dict[str, float | None]:
@@ -72,9 +73,9 @@ class Entry:
 
 
 DURATION_S, WARMUP_S = 120.0, 10.0
-"""Seconds of a run and of its warm-up: a thousand round trips, and past slow start."""
+"""Length of a run and of its warm-up, s: a thousand round trips, and the end of slow start."""
 RARE_EVENTS_S = 300.0
-"""Seconds of a run where pages or several queues make for rare events."""
+"""Length of a run with rare events, from pages or several queues, s."""
 
 
 def tcp(link: Link, count: int = 1, cc: str = "newreno", **more: Any) -> Keys:
@@ -94,7 +95,7 @@ def scenario(link: Link, flows: Sequence[Keys], seconds: float = DURATION_S, /, 
 
 
 def load(link: Link, level: float) -> int:
-    """Return how many flows make a congestion level (sections 8.2.1 to 8.2.4).
+    """Return the number of flows for a congestion level (sections 8.2.1 to 8.2.4).
 
     It is a share of S, the sum of the bandwidth-delay product and the buffer, which is as large (section 3.2).
     """
@@ -119,7 +120,7 @@ def categories(first: Sequence[Record], second: Sequence[Record]) -> dict[str, f
 
 
 def application(run: Record, kind: str, key: str) -> float | None:
-    """Return the mean over the applications of a kind of what they experienced; of a distribution, its median."""
+    """Return the mean of a result over the applications of a kind; of a distribution, its median is used."""
     values = [app[key] for app in run.get("applications") or () if app["kind"] == kind and app.get(key) is not None]
     if not values:
         return None
@@ -127,7 +128,7 @@ def application(run: Record, kind: str, key: str) -> float | None:
 
 
 def only(runs: Runs) -> Record:
-    """Return the run of a scenario that has one."""
+    """Return the run of a scenario with a single run."""
     return next(iter(runs.values()))
 
 

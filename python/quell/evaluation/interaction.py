@@ -35,7 +35,7 @@ def _packet_sizes(link: Link, _: Candidate) -> Keys:
 def _size_bias(runs: Runs, _: Link) -> Measured:
     flows = only(runs)["flows"]
     near, far = flows[: len(flows) // 2], flows[len(flows) // 2 :]
-    # Losses below 0.1 % are a handful of packets.
+    # Losses below 0.1 % are only a few packets.
     found = categories(near, far)
     a, b = max(found["cat2_loss"], 0.001), max(found["cat1_loss"], 0.001)
     return {**found, "size_bias": max(a / b, b / a)}

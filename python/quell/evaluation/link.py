@@ -1,4 +1,4 @@
-"""The link that an evaluation takes place on."""
+"""The link of an evaluation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quell.inputs import notes
 
 DEFAULT = "10mbit@rtt=100ms"
 PACKET = 1514
-"""Bytes of a full-size packet on the link: 1500 and an Ethernet header."""
+"""Size of a full-size packet on the link, bytes: 1500 plus an Ethernet header."""
 _SMALLEST, _LARGEST = 10, 20_000
-"""Packets of the bandwidth-delay product: below, a mild load is less than a flow; above, there are thousands."""
+"""Range of the bandwidth-delay product, packets: below it, a mild load is less than one flow; above it, thousands."""
 _KEPT = ("shaper", "burst", "overhead", "framing", "nic")
 """Keys of a scenario's [link] that an evaluation keeps."""
 
@@ -37,26 +37,26 @@ class Link:
         return math.ceil(self.rate_bps * self.rtt_s / 8 / PACKET)
 
     def table(self, share: float = 1.0) -> dict[str, Any]:
-        """Return the table [link], its rate a share of the link's."""
+        """Return the table [link] with a share of the link's rate."""
         return {"rate": self.rate(share), **self.keys}
 
     def rate(self, share: float) -> str:
-        """Write a share of the rate in the form of scenario files."""
+        """Return a share of the rate in the notation of scenario files."""
         return f"{round(self.rate_bps * share)}bit"
 
     def rtt(self, factor: float = 1.0) -> str:
-        """Write a multiple of the base round trip in the form of scenario files."""
+        """Return a multiple of the base round trip in the notation of scenario files."""
         return f"{round(self.rtt_s * factor * 1e6)}us"
 
     def at(self, seconds: float) -> str:
-        """Write a time of a scenario: that of the suite up to a round trip of 100 ms, longer in proportion above.
+        """Return a time of the suite as text, extended in proportion to round trips above 100 ms.
 
-        A window needs as many round trips to grow on a long path as on a short one.
+        On a long path, a window needs as many round trips to grow as on a short one.
         """
         return f"{round(self.seconds(seconds) * 1000)}ms"
 
     def seconds(self, seconds: float) -> float:
-        """Return a time of a scenario as `at` stretches it."""
+        """Return a time of the suite as extended by `at`."""
         return seconds * max(1.0, self.rtt_s / 0.1)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def parse(text: str | None) -> Link:
         link = Link(_core.quantity(rate, "rate"), _core.quantity(rtt or "100ms", "time") / 1e9)
     else:
         link = _of_scenario(given)
-    # Compared as an exact product: no infinity, no overflow.
+    # An exact product is compared, without infinity or overflow.
     bits = link.rate_bps * link.rtt_s
     if not _SMALLEST * PACKET * 8 <= bits <= _LARGEST * PACKET * 8:
         raise InputError(

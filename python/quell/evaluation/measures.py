@@ -1,4 +1,4 @@
-"""What is measured of a run: the metrics of RFC 7928, section 2, in plain Python."""
+"""Measures of a run: the metrics of RFC 7928, section 2, in plain Python."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from quell.results.stats import Record, mean
 
 _POINTS = 240
-"""Points of a plotted series."""
+"""Number of points of a plotted series."""
 _CDF = 60
-"""Points of a plotted distribution."""
+"""Number of points of a plotted distribution."""
 _CUT = 0.1
-"""Share of its congestion window that a flow must lose at least for a reaction to congestion."""
+"""Least reduction of a flow's congestion window, as a share, that counts as a reaction to congestion."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How a measure is written."""
+    """Title and format of a measure."""
 
     title: str
     unit: str
@@ -27,7 +27,7 @@ class Measure:
     scale: float = 1.0
 
     def text(self, value: float) -> str:
-        """Write a value with its unit."""
+        """Format a value with its unit."""
         shown = f"{value * self.scale:.{self.digits}f}"
         return f"{shown} {self.unit}" if self.unit else shown
 
@@ -86,17 +86,17 @@ _FLOW = {
     "kind": str, "cc": (str, None), "direction": (str, None), "base_rtt_ms": float, "goodput_mbps": float,
     "completed": _MAYBE, "delay_ms": (_DISTRIBUTION, None), "jitter_ms": _MAYBE, "loss_rate": _MAYBE,
 }  # fmt: skip
-"""What is kept of each flow of a record, and its types."""
+"""Kept fields of each flow of a record, with their types."""
 _RUN = {
     "seed": float, "measured_s": float, "goodput_mbps": float, "sojourn_ms": (_DISTRIBUTION, None), "loss_rate": _MAYBE,
     "mark_rate": _MAYBE, "jain": _MAYBE, "fct_ms": (_DISTRIBUTION, None), "packets": float, "cpu_s": float,
 }  # fmt: skip
-"""What is kept of the record itself, and its types."""
+"""Kept fields of the record, with their types."""
 _KEPT = (*_RUN, "applications", "hops")
 
 
 def compact(record: Record, *, plot: bool) -> dict[str, Any]:
-    """Keep of a run's record, which has series, what measures need, and with `plot` what its plots need."""
+    """Reduce a record with series to the data that measures need, and with `plot` that plots need."""
     series = record["series"]
     warm = warm_bins(record)
     delays = [ms for ms in series["sojourn_ms"][warm:] if ms is not None]
@@ -127,11 +127,11 @@ _PLOT = {
     "flows": [[(str, float)]],
 }  # fmt: skip
 _MAX = 1e100
-"""No measurement is larger; sums of squares of larger numbers may overflow."""
+"""Largest plausible measurement; sums of squares of larger numbers may overflow."""
 
 
 def is_compact(run: Mapping[str, Any]) -> bool:
-    """Say whether this may be what `compact` returned: it has the keys, their types, and no impossible number."""
+    """Return whether this can be a result of `compact`: right keys and types, and no impossible number."""
     if "plot" in run and not _fits(run["plot"], _PLOT):
         return False
     return _plausible(run) and _fits(run, _COMPACT) and len(run["ellipse"]) == len(sums(()))
@@ -144,7 +144,7 @@ def _plausible(value: Any) -> bool:
 
 
 def _fits(value: Any, shape: Any) -> bool:
-    """Whether a value has a type, one of several, or in its parts those of a dictionary or a list."""
+    """Return whether a value has the type `shape` or one of its types, or recursively the shape of its parts."""
     if isinstance(shape, tuple):
         return any(_fits(value, one) for one in shape)
     if isinstance(shape, list):
@@ -185,7 +185,7 @@ def common(run: Record) -> dict[str, float | None]:
 
 
 def mean_over_runs(runs: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Average the measures of a scenario's runs; None where none has a value."""
+    """Average the measures of a scenario's runs; None if no run has a value."""
     out: dict[str, float | None] = {}
     for key in runs[0]:
         values = [value for run in runs if (value := run[key]) is not None]
@@ -204,7 +204,8 @@ def deviation(values: Sequence[float]) -> float | None:
 def loss_pattern(drops: Sequence[int], bin_s: float) -> tuple[float | None, float | None]:
     """Return the mean time between loss events, ms, and the packets of an event (section 2.3).
 
-    An event is a run of adjacent bins with drops. Both are None without an event, the time with one.
+    An event is a sequence of adjacent bins with drops. Both values are None without an event; the time is None with
+    only one.
     """
     starts: list[int] = []
     last = -2
@@ -220,10 +221,10 @@ def loss_pattern(drops: Sequence[int], bin_s: float) -> tuple[float | None, floa
 
 
 def synchronisation(windows: Sequence[Sequence[float | None]]) -> float | None:
-    """Return the share of flows that cut their window where one does, averaged over such bins (section 2.4).
+    """Return the share of flows that cut their window in bins in which at least one does, on average (section 2.4).
 
-    A flow cuts its window in a bin at whose end it is a tenth smaller than at the end of the bin before. Only flows
-    that run in both count. None with fewer than two flows, or where none cuts its window.
+    A flow cuts its window in a bin if the window at its end is a tenth smaller than at the end of the previous bin.
+    Only flows that run in both bins count. None with fewer than two flows, or if no flow cuts its window.
     """
     shares: list[float] = []
     for k in range(1, min((len(w) for w in windows), default=0)):
@@ -235,7 +236,7 @@ def synchronisation(windows: Sequence[Sequence[float | None]]) -> float | None:
 
 
 def first_delivery_ms(rates: Sequence[float], bin_s: float) -> float | None:
-    """Return the end of the first bin in which a flow delivered data, ms; None where it never did."""
+    """Return the end of the first bin in which a flow delivered data, ms; None if it never did."""
     return next(((k + 1) * bin_s * 1000 for k, rate in enumerate(rates) if rate > 0), None)
 
 
@@ -247,7 +248,7 @@ def delay_goodput(series: Mapping[str, Any], warm: int) -> list[tuple[float, flo
 
 
 def sums(points: Sequence[tuple[float, float]]) -> list[float]:
-    """Return count, sums, sums of squares and of products: what adds up over runs to an ellipse."""
+    """Return count, sums, sums of squares and of products, which can be added over runs for an ellipse."""
     return [
         float(len(points)),
         math.fsum(x for x, _ in points),

@@ -63,7 +63,7 @@ def _both_ways(link: Link, candidate: Candidate) -> Keys:
 
 
 _UPLINK = 0.2
-"""The asymmetric link's capacity upwards, of that downwards."""
+"""Upward capacity of the asymmetric link, as a share of the downward one."""
 
 
 def _asymmetric(link: Link, _: Candidate) -> Keys:
@@ -114,7 +114,7 @@ SECTION_9 = (
 
 
 def _chain(second: Callable[[Candidate], str]) -> Callable[[Link, Candidate], Keys]:
-    """Make two links, the first with half the rate: half of the flows pass both, the others the second alone."""
+    """Make two links, the first with half the rate. Half of the flows pass both, the others only the second."""
 
     def keys(link: Link, candidate: Candidate) -> Keys:
         half = max(1, load(link, MILD) // 2)

@@ -1,4 +1,4 @@
-"""The page: a matrix of scenarios and queues that opens each cell's figures and plots, one HTML file made offline."""
+"""The page: a matrix of scenarios and queues whose cells open figures and plots, in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
 
 
 def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
-    """Return the page as HTML; `command` is what repeats it."""
+    """Return the page as HTML; `command` repeats it."""
     rows = show.rows(plan, cells)
     seeds = counted(plan.seeds, "seed")
     facts = f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"

@@ -1,4 +1,4 @@
-"""Running the suite: every scenario with every queue and seed, what has finished kept in a file until all is done."""
+"""Runs the suite: every scenario with every queue and seed. A file keeps finished runs until all are done."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from quell.experiments.executor import HERE, Executor
 from quell.results.stats import estimate
 
 DEFAULT_QUEUES = ("codel", "pie", "fq_codel", "cake", "dualpi2", "hush")
-"""Beside tail drop: the AQMs that are standardised or deployed, and quell's own."""
+"""Besides tail drop: standardised or deployed AQMs, and quell's own."""
 SEEDS, MAX_SEEDS = 5, 1000
 STATE = Path("quell-evaluate.state")
-"""Where finished runs are kept while an evaluation lasts."""
+"""File of finished runs during an evaluation."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to evaluate."""
+    """Parameters of an evaluation."""
 
     link: Link
     candidates: tuple[Candidate, ...]
-    """The first is tail drop, the reference."""
+    """The queues; the first is tail drop, the reference."""
     entries: tuple[Entry, ...]
     seeds: int
 
 
 @dataclass
 class Cell:
-    """A scenario with a queue."""
+    """Results of a scenario with a queue."""
 
     entry: Entry
     candidate: Candidate
     verdict: str = LEFT_OUT
     reason: str = ""
-    """Why it was not run."""
+    """Reason why it was not run."""
     values: dict[str, list[float | None]] = field(default_factory=dict)
     judged: list[Judged] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _Task:
     job: experiment.Job
     first: bool
     key: str
-    """What the state file calls it."""
+    """Its key in the state file."""
 
 
 def _key(scenario_hash: str, candidate: Candidate, job: experiment.Job) -> str:
@@ -132,7 +132,7 @@ def _key(scenario_hash: str, candidate: Candidate, job: experiment.Job) -> str:
 
 
 def _tasks(plan: Plan, cells: Sequence[Cell]) -> list[_Task]:
-    """List all runs, seed by seed; note at cells why they have none."""
+    """List all runs, seed by seed; set the reason of cells without runs."""
     tasks: list[_Task] = []
     for index, cell in enumerate(cells):
         try:
@@ -154,10 +154,10 @@ def _tasks_of(plan: Plan, index: int, cell: Cell, run: Run) -> list[_Task]:
         queue = candidate.queue if run.words is None else _core.Queue(run.words(candidate))
         scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
     except InputError as error:
-        # What the simulator lacks, as LEDBAT, or a setting that a queue does not have: nothing that the user wrote.
+        # Not the user's error: the simulator does not have it, such as LEDBAT, or a queue does not have the setting.
         raise LeftOut(f"cannot be simulated: {str(error).partition('; known: ')[0]}") from None
     bin_s = round(entry.bin * plan.link.rtt_s, 6)
-    # A series has no more than a few thousand bins, also where the round trip is short.
+    # A series has at most a few thousand bins, even with a short round trip.
     bin_s = max(bin_s, scenario.duration_s / 3000)
     scenario_hash = experiment.fingerprint(scenario)
     jobs = [experiment.Job(queue, scenario.run_seed(k), bin_s) for k in range(plan.seeds)]
@@ -185,10 +185,10 @@ def evaluate(
     deliver: Callable[[Sequence[Cell]], object] = lambda _: None,
     on: Executor = HERE,
 ) -> list[Cell]:
-    """Run what a state file does not have yet, and judge everything; list the cells, row by row.
+    """Run everything that is not in the state file, and judge all runs; return the cells, row by row.
 
-    Finished runs are added to `state`; the file is removed when all is done and `deliver` had the cells. Raises
-    InputError; KeyboardInterrupt on Ctrl-C; what `deliver`, or a queue or a controller written in Python raises.
+    Finished runs are added to `state`; the file is removed when all is done and `deliver` has returned. Raises
+    InputError; KeyboardInterrupt on Ctrl-C; exceptions of `deliver`, or of a queue or controller written in Python.
     """
     cells = _cells(plan)
     tasks = _tasks(plan, cells)
@@ -200,7 +200,7 @@ def evaluate(
 
         def done(task: _Task, record: Mapping[str, Any]) -> None:
             nonlocal finished
-            # What is written in Python may have changed when the evaluation is continued.
+            # Python code may have changed when the evaluation is continued.
             words = isinstance(task.candidate.queue, _core.Queue)
             kept.add(task.key, compact(record, plot=task.first), to_file=words)
             finished += alike[task.key]
@@ -246,7 +246,7 @@ def _difference(a: Sequence[float | None], b: Sequence[float | None]) -> float |
 
 
 def _values(plan: Plan, cell: Cell) -> dict[str, list[float | None]]:
-    """Give each measure its value for each seed. Raises LeftOut."""
+    """Return the values of each measure by seed. Raises LeftOut."""
     if not cell.entry.runs:
         if not (options := cell.candidate.options()):
             raise LeftOut("is written in Python: its parameters are its author's to list")

@@ -20,10 +20,10 @@ _SHORT = {MUST: "MUST", RECOMMENDED: "rec.", MAY: "may"}
 _STYLE = {PASS: "green", FAIL: "bold red", UNCLEAR: "yellow", REPORTED: "", LEFT_OUT: "dim"}
 _SHOWN = {PASS: "pass", FAIL: "fail", UNCLEAR: "?", LEFT_OUT: "–"}
 _FAILURES = 12
-"""Failed bars that are printed."""
+"""Largest number of failed bars printed."""
 _NAME = 18
 _LEFT = 6 + 1 + _NAME + 1 + 4 + 2
-"""Characters that are no queue's: columns on the left, both edges; a queue's column has one before it."""
+"""Width of the columns on the left and both edges; each queue's column adds one separator."""
 
 
 def rows(plan: Plan, cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -33,14 +33,14 @@ def rows(plan: Plan, cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def cell_text(cell: Cell) -> str:
-    """Write a cell of the matrix."""
+    """Return the text of a cell."""
     if cell.verdict == REPORTED and (value := estimate(cell.values.get(cell.entry.shown, ()))) is not None:
         return f"{value.mean * MEASURES[cell.entry.shown].scale:.0f}"
     return _SHOWN.get(cell.verdict, cell.verdict)
 
 
 def matrix(plan: Plan, cells: Sequence[Cell], width: int) -> RenderableType:
-    """Lay out the matrix; queues that do not fit into `width` characters get another table below."""
+    """Return the matrix; queues that do not fit into `width` characters go into another table below."""
     names = [_heading(one.name) for one in plan.candidates]
     table_rows = rows(plan, cells)
     room = width - _LEFT
@@ -97,7 +97,7 @@ def passed(cells: Sequence[Cell], name: str) -> tuple[int, int]:
 
 
 def tally(plan: Plan, cells: Sequence[Cell], most: int | None = None) -> str:
-    """Say how many scenarios each queue passed, or the `most` best, best first."""
+    """Return how many scenarios each queue, or each of the `most` best ones, has passed, best first."""
     compared = [one.name for one in plan.candidates[1:] or plan.candidates]
     counts = sorted(((*passed(cells, name), name) for name in compared), key=lambda found: -found[0])
     parts = [f"{one_line(name)} {won} of {judged}" for won, judged, name in counts[:most]]
@@ -106,7 +106,7 @@ def tally(plan: Plan, cells: Sequence[Cell], most: int | None = None) -> str:
 
 
 def failures(cells: Sequence[Cell]) -> list[Text]:
-    """Say which bars failed, the MUSTs first."""
+    """Return the failed bars, MUSTs first."""
     failed = [(cell, one) for cell in cells[:] for one in cell.judged if one.verdict == FAIL]
     reference = cells[0].candidate if cells else None
     failed = [(cell, one) for cell, one in failed if cell.candidate != reference]
@@ -125,7 +125,7 @@ def failures(cells: Sequence[Cell]) -> list[Text]:
 
 
 def reasons(cells: Sequence[Cell]) -> list[Text]:
-    """Say why scenarios were not run, like reasons together."""
+    """Return why scenarios were not run, grouped by reason."""
     together: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.reason:

@@ -17,16 +17,16 @@ from quell.common import files
 from quell.evaluation.measures import is_compact
 
 _FORMAT = 2
-"""In format 1 lines had no checksum."""
+"""Version of the format; lines of format 1 had no checksum."""
 _LONGEST = 10_000_000
-"""Characters of a line."""
+"""Largest number of characters in a line."""
 _AGAIN = "remove the file to start again, or name another: --state"
 _LOCKED_BYTE = 1 << 30
-"""Windows locks bytes, and no other process can read them: this one is beyond all lines."""
+"""Windows locks bytes and prevents other processes from reading them, so this byte is beyond all lines."""
 
 
 class Kept:
-    """Finished runs, compact (measures.compact), in memory and in a file: of each a line with its checksum."""
+    """Finished runs, compact (measures.compact), in memory and in a file with a line and checksum for each."""
 
     def __init__(self, path: Path | None) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
@@ -47,7 +47,7 @@ class Kept:
                 opened = os.fstat(self._file.fileno())
                 files.refuse_foreign(self._path, opened)
                 _lock(self._file.fileno())
-                # Another evaluation may have finished, and removed its file, between the two.
+                # Another evaluation may have removed the file between opening and locking.
                 if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
                     break
                 self._file.close()
@@ -61,7 +61,7 @@ class Kept:
         return self
 
     def _read(self, path: Path, file: TextIO, header: str) -> None:
-        """Read what is there; write the header of a new file."""
+        """Read the file, or write the header of a new one."""
         try:
             first = file.readline(_LONGEST)
             if not first:
@@ -75,7 +75,7 @@ class Kept:
             while line := file.readline(_LONGEST):
                 number += 1
                 if not line.endswith("\n") and len(line) < _LONGEST:
-                    os.ftruncate(file.fileno(), whole)  # power failed while it was written: that run is run again
+                    os.ftruncate(file.fileno(), whole)  # incomplete after a power failure: that run is repeated
                     return
                 whole += len(line.encode())
                 checksum, _, text = line.partition(" ")
@@ -86,7 +86,7 @@ class Kept:
                     raise ValueError(text)
                 self.runs[str(key)] = run
                 self._read_from_file.add(str(key))
-        except InputError:  # a ValueError, too
+        except InputError:  # also a ValueError
             raise
         except UnicodeDecodeError:
             raise InputError(f"{path}: is no file of quell evaluate; {_AGAIN}") from None
@@ -94,7 +94,7 @@ class Kept:
             raise InputError(f"{path}: line {number}: is no finished run; {_AGAIN}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
-        """Keep a run. Raises InputError, and leaves the file as it was, where there is no room for it."""
+        """Keep a run. If there is no space, raises InputError and leaves the file unchanged."""
         self.runs[key] = run
         if to_file and self._file is not None:
             text = json.dumps([key, run], separators=(",", ":")) + "\n"
@@ -111,13 +111,13 @@ class Kept:
 
     @contextmanager
     def judged(self, keys: Container[str]) -> Iterator[None]:
-        """While runs are judged and reported: what fails is the file's fault if some of them were read from it.
+        """Context for judging and reporting: attribute errors to the file if some runs were read from it.
 
-        Its checksums refuse damage, and types and ranges are checked, but not that runs suit their scenarios.
+        Checksums detect damage, and types and ranges are checked, but not whether runs fit their scenarios.
         """
         try:
             yield
-        except InputError:  # a ValueError, too
+        except InputError:  # also a ValueError
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             if not any(key in keys for key in self._read_from_file):
@@ -125,11 +125,11 @@ class Kept:
             raise InputError(f"{self._path}: has runs that are not of these scenarios; {_AGAIN}") from error
 
     def finished(self, keys: Container[str]) -> None:
-        """Remove the file: all is done. It stays if it has runs of another evaluation, which was interrupted."""
+        """Remove the file when all is done, unless it has runs of another, interrupted evaluation."""
         if self._path is not None and all(key in keys for key in self.runs):
             if os.name == "nt":
                 self.__exit__()  # Windows does not delete an open file.
-            # Another evaluation that starts meanwhile must not get the lock of a file that is about to go.
+            # An evaluation that starts now must not lock a file that is about to be removed.
             self._path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
@@ -142,7 +142,7 @@ def _checksum(line: str) -> str:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Open a file whose links are followed already: one that is there now is a stranger's."""
+    """Open a file whose links are already resolved: a link that exists now is another user's."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 

@@ -1,4 +1,4 @@
-"""RFC 7928's scenarios, all of them; `entry.py` says what an entry is."""
+"""All scenarios of RFC 7928; `entry.py` defines an entry."""
 
 from __future__ import annotations
 

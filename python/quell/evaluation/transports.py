@@ -36,7 +36,7 @@ _SHORT_PACKETS, _FIRST = 50, 20
 
 
 def _other_window(window: int) -> Callable[[Link, Candidate], Keys]:
-    """Make a long flow, and from 20 s on short ones, 10 s apart, so that one at most is under way."""
+    """Make a long flow and, from 20 s on, short ones 10 s apart, so that at most one is active."""
 
     def keys(link: Link, _: Candidate) -> Keys:
         size = _SHORT_PACKETS * 1448
@@ -127,7 +127,7 @@ SECTION_5 = (
 
 
 _OTHER_RTTS = (0.05, 0.5, 2.0, 5.6)
-"""Of the base round trip: 5 to 560 ms beside 100 ms (section 6.2)."""
+"""Multiples of the base round trip: 5 to 560 ms beside 100 ms (section 6.2)."""
 
 
 def _round_trips(factor: float) -> Callable[[Link, Candidate], Keys]:

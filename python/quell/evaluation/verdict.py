@@ -13,7 +13,7 @@ PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT = "pass", "fail", "unclear", "reported",
 VERDICTS = (PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT)
 
 Values = Mapping[str, Sequence[float | None]]
-"""By measure, a value for each seed; None: not measured."""
+"""Values by measure, one per seed; None: not measured."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Bar:
     """Whether the limit is a lower one."""
     limit: float
     source: str
-    """Where the limit comes from, or that it is quell's choice."""
+    """Source of the limit, or that it is quell's choice."""
     of_reference: bool = True
     """Whether `limit` is multiplied by the measure of tail drop with the same seed."""
     slack: float = 0.0
-    """Added to the limit, in the measure's unit: what the measure cannot resolve."""
+    """Added to the limit, in the measure's unit: the resolution of the measure."""
 
 
 def at_least(measure: str, factor: float, source: str) -> Bar:
@@ -49,7 +49,7 @@ class Judged:
     bar: Bar
     value: Estimate | None
     limit: float | None
-    """The mean limit in the measure's unit; None: there is nothing to compare."""
+    """Mean limit in the measure's unit; None if there is nothing to compare."""
     verdict: str
 
     def plain(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def judge(bar: Bar, values: Values, reference: Values) -> Judged:
     own = values.get(bar.measure, ())
     compared = reference.get(bar.measure, ()) if bar.of_reference else [1.0] * len(own)
     limits = [None if other is None else bar.limit * other + bar.slack for other in compared]
-    # A measure that one of them lacks has nothing to be compared with; else both have a value for each seed.
+    # If one of them lacks the measure, there is nothing to compare; otherwise both have a value for each seed.
     seeds = zip(own, limits, strict=True) if own and limits else ()
     pairs = [(v, lim) for v, lim in seeds if v is not None and lim is not None]
     value, limit = estimate(own), estimate(limits)

@@ -1,4 +1,4 @@
-"""Controllers written in Python: read a queue's gauges on a cadence, set its knobs."""
+"""Controllers written in Python: they read a queue's gauges periodically and set its knobs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Gauges(TypedDict):
     """Readings of one queue. Counters run from the queue's creation."""
 
     now: float
-    """When it was read, seconds since the start."""
+    """Time of the reading, seconds since the start."""
     backlog_packets: int
     backlog_bytes: int
     limit_packets: int
     sojourn: float
-    """Seconds that the packet that left last had spent in the queue; 0 before the first."""
+    """Time that the last departed packet spent in the queue, s; 0 before the first."""
     head_age: float
-    """Seconds that the head of the queue has waited; 0 if empty."""
+    """Waiting time of the head of the queue, s; 0 if empty."""
     rate_bps: int
     share: float
-    """Share of the link that this queue gets, 0..1; in a cell what others leave of the channel."""
+    """Share of the link that this queue gets, 0..1; in a cell the share that other nodes leave of the channel."""
     achieved_bps: int
-    """In a cell: bits that arrive per second of the air that the queue's frames take; 0 on a wire."""
+    """In a cell: bits that arrive per second of airtime of the queue's frames; 0 on a wire."""
     busy: float
-    """In a cell: share of the time in which the air is in use, 0..1; 0 on a wire."""
+    """In a cell: share of the time in which the channel is busy, 0..1; 0 on a wire."""
     contenders: int
-    """Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire."""
+    """Nodes that recently sent data on the same channel, including the queue's own; 1 on a wire."""
     aggregate: float
     """Frames per aggregate: 1 on a wire."""
     arrivals: int
@@ -45,11 +45,11 @@ class Gauges(TypedDict):
     marks: int
     probability: float
     backlog_packet_seconds: float
-    """Packets queued, integrated over time: the mean backlog of a period is the difference over its length."""
+    """Packets queued, integrated over time. The mean backlog of a period is the difference divided by its length."""
 
 
 class Knobs(TypedDict, total=False):
-    """What a controller sets; a knob left out stays as it is."""
+    """Knobs that a controller sets; a knob that is left out keeps its value."""
 
     limit: int
     """Packets."""
@@ -60,18 +60,18 @@ class Knobs(TypedDict, total=False):
 
 
 class Controller(Protocol):
-    """What `quell.run(controller=...)` takes.
+    """A controller for `quell.run(controller=...)`.
 
-    It may have an attribute `name`, which records and tables call it by, and an attribute `knobs`, which lists the
-    knobs that it sets, as in `knobs = ("limit", "drop")`: a queue that lacks one is then refused before the run, else
-    at the first decision that sets it. `knobs = ()` is for a controller that only reads gauges.
+    An optional attribute `name` is its name in records and tables. An optional attribute `knobs` lists the knobs that
+    it sets, as in `knobs = ("limit", "drop")`: a queue without one of them is then refused before the run, otherwise at
+    the first decision that sets it. `knobs = ()` is for a controller that only reads gauges.
     """
 
     period: float
     """Seconds between decisions, at least 1e-9."""
 
     def decide(self, gauges: Gauges, /) -> Knobs | None:
-        """Look at the gauges and return the knobs to set; None leaves all as they are."""
+        """Read the gauges and return the knobs to set; None keeps all of them."""
 
 
 def run_controlled(
@@ -84,7 +84,7 @@ def run_controlled(
 ) -> dict[str, Any]:
     """Simulate one run with a controller from outside; returns the result record.
 
-    Raises InputError, also where the queue lacks a knob that the controller sets.
+    Raises InputError, also if the queue lacks a knob that the controller sets.
     """
     world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s, pcap=pcap)
     _check_knobs(controller, queue, world.knobs())
@@ -100,14 +100,14 @@ def run_controlled(
 
 
 def name(own: object) -> str:
-    """Return what a controller or a queue written in Python is called: its attribute `name`, or its class."""
+    """Return the name of a controller or queue written in Python: its attribute `name`, or the name of its class."""
     given = getattr(own, "name", None)
     return given if isinstance(given, str) else type(own).__name__
 
 
 @contextmanager
 def _named(controller: Controller) -> Iterator[None]:
-    """Put the name of the controller before what is wrong with its answer."""
+    """Put the controller's name before errors in its answer."""
     try:
         yield
     except (InputError, TypeError) as error:

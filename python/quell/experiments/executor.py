@@ -3,7 +3,7 @@
 >>> with executor("local") as on:
 ...     results = on.map(simulate, batches, weights)
 
-Same functions and arguments, same results: a cluster only simulates, whatever learns from it stays with the caller.
+The same functions and arguments give the same results. A cluster only simulates; learning stays with the caller.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from quell.common.extras import install
 Result = TypeVar("Result")
 
 RETRIES = 10
-"""How often a call is made again whose worker or node died."""
+"""Number of times that a call is repeated if its worker or node died."""
 AHEAD = 1000
-"""Calls that a cluster is given before the first of them is done."""
+"""Calls submitted to a cluster before the first of them is done."""
 
 
 class Executor:
-    """Calls in this process: one call after the other, each free to use every core."""
+    """Calls in this process: one after another, each of which may use every core."""
 
     @property
     def cores(self) -> int:
@@ -44,8 +44,8 @@ class Executor:
     ) -> Iterator[tuple[int, Result]]:
         """Call `function(item, *shared)` for every item; give `(index, result)` as they finish, `at_once` at a time.
 
-        The function belongs to a module, its result depends on nothing but its arguments, and all of them pickle. It
-        may be called twice for an item, where a worker died. What it raises ends the stream.
+        The function must belong to a module, its result must depend only on its arguments, and all of them must be
+        picklable. If a worker died, it may be called twice for an item. Its exceptions end the stream.
         """
         for index, item in enumerate(items):
             yield index, function(item, *shared)
@@ -56,9 +56,9 @@ class Executor:
         return [done[index] for index in range(len(done))]
 
     def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors | None:
-        """Make an object `make(item, *shared)` per item that stays on the cluster, with a core; None without a cluster.
+        """Make an object `make(item, *shared)` per item on the cluster, each with a core; None without a cluster.
 
-        Raises InputError where the cluster has not as many cores.
+        Raises InputError if the cluster has fewer cores.
         """
         return None
 
@@ -69,9 +69,9 @@ HERE: Executor = Executor()
 
 @contextmanager
 def executor(ray: str | None = None) -> Iterator[Executor]:
-    """Give the executor for `--ray`: None is this process, `local` a Ray of this machine, else a cluster's address.
+    """Return the executor for `--ray`: None is this process, `local` is Ray on this machine, else a cluster's address.
 
-    Raises InputError where Ray is not installed or the cluster cannot be reached.
+    Raises InputError if Ray is not installed or the cluster cannot be reached.
     """
     if ray is None:
         yield HERE
@@ -97,7 +97,8 @@ class _Cluster(Executor):
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address == "local":
             options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": os.cpu_count()}
-            # Whoever has Ray's token runs programs as this user. Ray's own file of it may be readable by all.
+            # The token of Ray allows running programs as this user. Ray's own file of the token may be readable by all
+            # users.
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             if "ray" not in sys.modules:  # read when it is imported; Ray 2.60 has a token without it
                 os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -121,7 +122,7 @@ class _Cluster(Executor):
 
     def _private(self) -> str:
         """Make a folder for Ray's sockets and programs. Ray opens its own, such as /tmp/ray, to all users."""
-        # Paths of sockets must be short, which those of TMPDIR need not be.
+        # Paths of sockets must be short; paths in TMPDIR may be long.
         short = None if os.name == "nt" else os.environ.get("RAY_TMPDIR", "/tmp")
         self._folder = TemporaryDirectory(prefix="quell-ray-", dir=short, ignore_cleanup_errors=True)
         return f"{self._folder.name}/r"
@@ -184,14 +185,14 @@ class _Cluster(Executor):
 
 
 class Actors:
-    """Objects on a cluster that keep their state between calls; each does one call at a time."""
+    """Objects on a cluster that keep their state between calls; each handles one call at a time."""
 
     def __init__(self, ray: Any, actors: list[Any]) -> None:
         self._ray, self._actors = ray, actors
         self._running: dict[Any, int] = {}
 
     def make(self, make: Callable[..., Any], items: list[Any], *shared: Any) -> None:
-        """Make the objects, and wait for all."""
+        """Make the objects and wait until all are made."""
         for index, item in enumerate(items):
             made = self._actors[index].make.remote(_core.__version__, str(Path.cwd()), make, item, *shared)
             self._running[made] = index
@@ -203,9 +204,9 @@ class Actors:
         self._running[self._actors[index].call.remote(method, *arguments)] = index
 
     def first(self) -> tuple[int, Any]:
-        """Wait for the first of the calls begun: whose it is, and its result.
+        """Wait for the first call to finish; return the index of its object and its result.
 
-        Raises what the call raised, and RuntimeError where its worker or node died: its state is lost with it.
+        Raises the call's exception, and RuntimeError if its worker or node died, with which the object's state is lost.
         """
         (done,), _ = self._ray.wait(list(self._running), num_returns=1)
         index = self._running.pop(done)
@@ -217,7 +218,7 @@ class Actors:
             raise RuntimeError(f"worker {index} is gone") from None
 
     def close(self) -> None:
-        """End the objects, whatever they do."""
+        """End the objects, even during a call."""
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -247,13 +248,13 @@ def _reach(address: str) -> None:
 
 
 def _call(version: str, folder: str, function: Callable[..., Result], item: Any, *shared: Any) -> Result:
-    """Run on a worker."""
+    """Run a call on a worker."""
     _settle(version, folder)
     return function(item, *shared)
 
 
 def _settle(version: str, folder: str) -> None:
-    """Give a worker the caller's files under the caller's names, and one core."""
+    """Prepare a worker: check its version of quell, enter the caller's working folder, and use one core."""
     if version != _core.__version__:
         raise InputError(f"--ray: a node has quell {_core.__version__}, this is {version}; install the same on all")
     os.environ["RAYON_NUM_THREADS"] = "1"

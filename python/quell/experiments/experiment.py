@@ -1,4 +1,4 @@
-"""An experiment: one scenario, several queues, several seeds; every run a result record (docs/reference/records.md)."""
+"""An experiment: one scenario, several queues, several seeds; every run gives a record (docs/reference/records.md)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from quell.inputs.shortcuts import Overrides
 T = TypeVar("T")
 
 BINS = 300
-"""Bins of a time series where no width is given."""
+"""Number of bins of a time series if no width is given."""
 
 
 def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario.
 
-    `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the line that it
-    measured), a capture (`*.pcap`, `*.pcapng`: the line that it shows), TOML text (what has a line break, or a `=`
-    where it is no file and no name in `.toml`), or None: the built-in `home`, or a bare link where `rate`, `trace` or
-    `tc` says what it is.
+    `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the measured line), a
+    capture (`*.pcap`, `*.pcapng`: the captured line), TOML text (has a line break, or a `=` and is neither a file nor a
+    name in `.toml`), or None: the built-in `home`, or a bare link if `rate`, `trace` or `tc` describes it.
 
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
     bytes per second.
@@ -75,7 +74,7 @@ def _is_toml(source: str) -> bool:
 
 
 def rates(scenario: Scenario) -> str:
-    """Say at what rate the bottleneck sends, as it was understood, and the other direction's; empty for a cell."""
+    """Return the rates of the bottleneck and of the other direction, as parsed, as text; empty for a cell."""
     link = tomllib.loads(scenario.toml()).get("link")
     if link is None:
         return ""
@@ -83,7 +82,7 @@ def rates(scenario: Scenario) -> str:
 
 
 def rate(link: Mapping[str, Any]) -> str:
-    """Say at what rate a link of a scenario file sends."""
+    """Return the rate of a link in a scenario file as text."""
     if "trace" in link:
         return f"trace {link['trace']}"
     if "schedule" in link:
@@ -93,7 +92,7 @@ def rate(link: Mapping[str, Any]) -> str:
 
 
 def fingerprint(scenario: Scenario) -> str:
-    """Hash a scenario without its name, its seeds and the bottleneck's queue, which records name."""
+    """Hash a scenario without its name, its seeds and the bottleneck's queue, which are in the records."""
     import hashlib  # loads OpenSSL, 4 MB
 
     plain = tomllib.loads(scenario.toml())
@@ -106,20 +105,20 @@ def fingerprint(scenario: Scenario) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One run to do."""
+    """A run to be done."""
 
     queue: Parsed | str
-    """Parsed words, or one written in Python; of words that are not parsed every run does so."""
+    """Parsed words or a queue written in Python. Words that are not parsed are parsed in every run."""
     seed: int
     series_bin_s: float | None = None
 
 
 @dataclass
 class Outcome:
-    """What came of an experiment."""
+    """Results of an experiment."""
 
     scenario: Scenario | None
-    """None: only the records are known."""
+    """The scenario; None: only the records are known."""
     jobs: list[Job]
     by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: bool = False
@@ -127,12 +126,12 @@ class Outcome:
     packets: float = 0.0
     """Bottleneck packets simulated, warm-up included."""
     again: int = 0
-    """Runs repeated with probes, of which `by_job` has only the responsiveness."""
+    """Number of runs repeated with probes; `by_job` has only their responsiveness."""
     measured: tuple[list[float], list[float | None]] | None = None
-    """Times, s, and rates on the wire, Mbit/s, that a report draws beside the simulated ones."""
+    """Measured times, s, and wire rates, Mbit/s, which a report draws beside the simulated ones."""
 
     def add(self, more: Outcome) -> None:
-        """Add the jobs of another outcome of the scenario, and what came of them."""
+        """Add the jobs and results of another outcome of the scenario."""
         self.by_job |= {len(self.jobs) + index: record for index, record in more.by_job.items()}
         self.jobs += more.jobs
         self.interrupted |= more.interrupted
@@ -142,7 +141,7 @@ class Outcome:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The finished runs' records, queue by queue in the order asked for, seeds ascending within."""
+        """Records of the finished runs, by queue in the requested order, then by ascending seed."""
         order = {queue: i for i, queue in enumerate(dict.fromkeys(job.queue for job in self.jobs))}
         return [self.by_job[i] for i in sorted(self.by_job, key=lambda i: (order[self.jobs[i].queue], i))]
 
@@ -154,17 +153,17 @@ def known_queues() -> list[dict[str, Any]]:
 
 
 BY_NAME_ONLY = (
-    *("fifo", "fixed"),  # pfifo, unless a knob is turned
-    *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
-    "htb",  # pfifo, without classes
-    *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # of the past, or of a few niches
-    *("cake_autorate", "sqm_autorate", "pace"),  # cake at a constant rate, without probes
+    *("fifo", "fixed"),  # equal to pfifo unless a knob is set
+    *("pfifo_fast", "prio", "ets"),  # equal to pfifo if all flows have one priority
+    "htb",  # equal to pfifo without classes
+    *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # historical or for special uses
+    *("cake_autorate", "sqm_autorate", "pace"),  # equal to cake at a constant rate without probes
 )
-"""Queues that a comparison has only where it names them."""
+"""Queues that are compared only if they are named."""
 
 
 def every_queue(scenario: Scenario) -> list[_core.Queue]:
-    """List the scenario's own queue, then one of every other kind with its defaults, except `BY_NAME_ONLY`."""
+    """List the scenario's own queue, then every other kind with its defaults, except `BY_NAME_ONLY`."""
     own = _core.Queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
     return [own] + [_core.Queue(kind) for kind in kinds if kind not in (str(own), *BY_NAME_ONLY)]
@@ -178,10 +177,10 @@ def plan(
     series_bin_s: float | None = None,
     first_series: bool = False,
 ) -> list[Job]:
-    """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
+    """List the runs, seed by seed, so that an interrupted experiment has about as many runs of every queue.
 
-    With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
-    The seeds are those after `rounds` times as many.
+    With `first_series` the runs of the first seed keep a time series for the report even if `series_bin_s` is None. The
+    first `rounds` times the scenario's number of seeds are skipped.
     """
     first = scenario.duration_s / BINS if series_bin_s is None and first_series else series_bin_s
     return [
@@ -237,9 +236,9 @@ def run_each(
 ) -> list[T]:
     """Run jobs that differ in their scenarios, `threads` at a time (0: all cores), in this process or on a cluster.
 
-    Return what `reduce` makes of each record.
+    Return `reduce` of each record.
 
-    `on_done` is told how many are done. Raises KeyboardInterrupt on Ctrl-C.
+    `on_done` is called with the number of finished runs. Raises KeyboardInterrupt on Ctrl-C.
     """
     kept: dict[int, T] = {}
 
@@ -258,10 +257,10 @@ def stream(
     threads: int = 0,
     on: Executor = HERE,
 ) -> None:
-    """Run jobs as `run_each`; give `done` each job's index and record as it finishes, in no fixed order.
+    """Run jobs like `run_each`; call `done` with each job's index and record as it finishes, in no fixed order.
 
     Queues with a controller run last, one after another in this thread. Raises KeyboardInterrupt on Ctrl-C, after
-    `done` had what was finished.
+    `done` got all finished records.
     """
     places, work, controlled = [], [], []
     for index, (scenario, job) in enumerate(runs):
@@ -287,9 +286,9 @@ def run_one(work: tuple[Scenario, _core.Queue | OwnQueue | str, int, float | Non
 
 
 def recorded(file: str | Path, data: bytes) -> Outcome:
-    """Read result records: of `--json`, of a frame's write_json(), of a program that uses quell's crates.
+    """Read result records from `--json`, from a frame's write_json(), or from a program that uses quell's crates.
 
-    A queue under a controller that is no part of it is called by both names. Raises InputError, which names `file`.
+    A queue whose controller is not part of it is named after both. Raises InputError, which names `file`.
     """
     _core.check_records(str(file), data)
     read = json.loads(data)

@@ -1,4 +1,4 @@
-"""Runs over a grid of a scenario's keys: what `quell.sweep` and `quell sweep` share."""
+"""Runs over a grid of a scenario's keys, for `quell.sweep` and `quell sweep`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from quell.experiments.executor import HERE, Executor
 from quell.experiments.queue import Parsed
 
 MAX_RUNS = 100_000
-"""Runs that one grid may have."""
+"""Largest number of runs of a grid."""
 
 Point = dict[str, Any]
-"""A value of each key."""
+"""One value for each key."""
 
 
 class Swept(NamedTuple):
-    """What a grid's runs gave."""
+    """Results of a grid."""
 
     runs: list[tuple[Point, dict[str, Any]]]
     """The point and record of each finished run, by point, queue and seed."""
     total: int
-    """Runs that there were to be."""
+    """Number of planned runs."""
     interrupted: bool
 
 
@@ -82,9 +82,9 @@ def run(
     on_done: Callable[[int], object] = lambda _: None,
     on: Executor = HERE,
 ) -> Swept:
-    """Run every queue with every seed at every point. Ctrl-C ends it early, with the finished runs.
+    """Run every queue with every seed at every point. Ctrl-C ends it early and keeps the finished runs.
 
-    Without `queues` each point runs its own. Raises InputError before the first run where a point is no scenario.
+    Without `queues` each point runs its own queue. Raises InputError before the first run if a point is not a scenario.
     """
     combinations = points(over)
     count(scenario, over, queues)

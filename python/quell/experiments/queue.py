@@ -11,7 +11,7 @@
 ...         return self.packets.popleft() if self.packets else None
 >>> quell.compare("home", aqm=["fq_codel", Fifo(), Fifo])
 
-docs/how-to/extending.md has the rules, docs/lab/performance.md what such a queue costs.
+docs/how-to/extending.md has the rules, docs/lab/performance.md the costs of such a queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Queue(Protocol):
         """Keep the packet that arrives at `now` (seconds), or return False to drop it."""
 
     def dequeue(self, now: float, /) -> Packet | float | None:
-        """Return the next packet for the link, None if there is none, or the time until which none may leave."""
+        """Return the next packet for the link, None if there is none, or the time (s) before which none may leave."""
 
 
 Aqm: TypeAlias = str | Queue | Callable[[], Queue] | tuple[str, Controller | Callable[[], Controller]]
@@ -77,7 +77,7 @@ Parsed: TypeAlias = _core.Queue | OwnQueue | Controlled
 
 
 def parse(aqm: object) -> Parsed:
-    """Return queue words that are parsed, or what makes a queue that is written in Python.
+    """Return parsed queue words, or the factory of a queue that is written in Python.
 
     Raises InputError.
     """
@@ -127,7 +127,7 @@ def _controlled(given: tuple[object, ...]) -> Controlled:
 
 
 def parse_all(aqm: Iterable[object]) -> list[Parsed]:
-    """Return queues for one table, each once.
+    """Return the queues of one table without duplicates.
 
     Raises InputError, also if one row would have the runs of two queues.
     """

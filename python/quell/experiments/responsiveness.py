@@ -20,13 +20,13 @@ from quell.results import stats
 CONNECTIONS = 16
 """Load-generating connections in each direction at most (MNP)."""
 INTERVAL_S = 5
-"""Seconds after which one more begins, and stability is judged (ID, INC)."""
+"""Seconds after which one more connection begins and stability is checked (ID, INC)."""
 WINDOW = 4
-"""Intervals of a moving average, and moving averages that are compared (MAD)."""
+"""Number of intervals in a moving average, and of moving averages that are compared (MAD)."""
 LIMIT = 20
-"""Intervals after which a test ends in any case; the draft leaves that to the tool."""
+"""Largest number of intervals of a test; the draft leaves it to the tool."""
 TOLERANCE = 0.05
-"""Of the standard deviation of moving averages, as a share of the newest (SDT)."""
+"""Largest standard deviation of stable moving averages, as a share of the newest (SDT)."""
 
 
 def working_conditions(scenario: Scenario, intervals: int = LIMIT) -> Scenario:
@@ -49,16 +49,16 @@ def working_conditions(scenario: Scenario, intervals: int = LIMIT) -> Scenario:
 
 @dataclass
 class Test:
-    """What a test found so far: moving averages, one for each interval from the first that is whole."""
+    """Moving averages of a test so far, one for each interval from the first complete one."""
 
     goodputs: list[tuple[float, ...]] = field(default_factory=list)
-    """Mbit/s, of each direction that has a queue."""
+    """Goodput of each direction with a queue, Mbit/s."""
     saturated: bool = False
     responsiveness: list[float | None] = field(default_factory=list)
-    """Since goodput was stable, round trips per minute."""
+    """Round trips per minute since goodput was stable."""
 
     def note(self, record: Mapping[str, Any]) -> bool:
-        """Take in an interval; tell whether goodput and then responsiveness are stable."""
+        """Add an interval; return whether goodput and then responsiveness are stable."""
         up = record.get("up")
         self.goodputs.append((record["goodput_mbps"], *(() if up is None else (up["goodput_mbps"],))))
         self.saturated = self.saturated or all(map(stable, zip(*self.goodputs, strict=True)))
@@ -68,7 +68,7 @@ class Test:
 
 
 def stable(averages: Sequence[float | None]) -> bool:
-    """Tell whether the last four moving averages deviate from their mean by less than 5 % of the newest.
+    """Return whether the last four moving averages deviate from their mean by less than 5 % of the newest.
 
     The draft names no estimator: the standard deviation is the root of the mean square.
     """
@@ -82,9 +82,9 @@ def stable(averages: Sequence[float | None]) -> bool:
 def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, Sequence[Job]], Outcome]) -> Outcome:
     """Follow the draft's algorithm for each job, on the links of a scenario.
 
-    A test ends with the first interval at which responsiveness is stable, or after 20. The record is that of its last
-    four intervals, with `intervals` and the draft's `confidence`: `high` if it was stable, else `medium`. Equal seeds
-    make equal runs, so a test that continues is simulated again from its beginning.
+    A test ends with the first interval at which responsiveness is stable, or after 20. The record covers its last four
+    intervals and has `intervals` and the draft's `confidence`: `high` if it was stable, else `medium`. Equal seeds give
+    equal runs, so a continued test is simulated again from its beginning.
     """
     outcome = Outcome(None, list(jobs))
     tests = [Test() for _ in jobs]
@@ -111,7 +111,7 @@ def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, S
 
 
 def about(records: Sequence[Mapping[str, Any]]) -> str:
-    """Say how long the tests took, and which were not stable."""
+    """Return a note on the lengths of the tests and on those that were not stable."""
     lengths = [record["intervals"] * INTERVAL_S for record in records]
     unsure = Counter(record["queue"] for record in records if record["confidence"] != "high")
     took = f"{min(lengths)} s" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)} s"
@@ -124,9 +124,9 @@ def about(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 EVERY = 5
-"""One in this many seeds is run again with probes, unless more are asked for."""
+"""One in this many seeds is run again with probes, unless more are requested."""
 ROUNDS = 3
-"""How many times as many runs as the scenario's seeds a queue gets at most whose place on the front is unsure."""
+"""Largest number of runs of a queue whose place on the front is uncertain, in multiples of the scenario's seeds."""
 TRANSFERS = ("tcp", "download", "upload", "backup")
 """Kinds of flows that load the network."""
 
@@ -143,7 +143,7 @@ def probed(scenario: Scenario) -> Scenario:
 
 
 def probed_if_possible(scenario: Scenario) -> Scenario | None:
-    """Add probes to a scenario's traffic; None for one whose responsiveness `probed` or the measure itself excludes."""
+    """Add probes to a scenario's traffic; None if `probed` refuses it or the measure does not apply to it."""
     kinds = {flow.get("kind", "tcp") for flow in tomllib.loads(scenario.toml()).get("flow", ())}
     if kinds.isdisjoint(TRANSFERS):
         return None
@@ -154,7 +154,7 @@ def probed_if_possible(scenario: Scenario) -> Scenario | None:
 
 
 def again(jobs: Sequence[Job], *, every: int) -> list[int]:
-    """List the places of the jobs to run again: all jobs of the first seeds, one of so many begun."""
+    """List the indices of jobs to run again: all jobs of the first seeds, one seed for every `every` (rounded up)."""
     seeds = list(dict.fromkeys(job.seed for job in jobs))
     chosen = set(seeds[: math.ceil(len(seeds) / every)])
     return [place for place, job in enumerate(jobs) if job.seed in chosen]
@@ -163,9 +163,9 @@ def again(jobs: Sequence[Job], *, every: int) -> list[int]:
 def measure(
     outcome: Outcome, probed: Scenario | None, run: Callable[[Scenario, Sequence[Job]], Outcome], *, every: int = EVERY
 ) -> None:
-    """Run one of `every` seeds again with probes; give those records `rpm`, and the others null.
+    """Run one of `every` seeds again with probes; set `rpm` in their records, and null in the others.
 
-    Nothing else in a record comes from the runs with probes.
+    The runs with probes change nothing else in a record.
     """
     places = [] if probed is None or outcome.interrupted else again(outcome.jobs, every=every)
     found: dict[int, float | None] = {}
@@ -193,8 +193,8 @@ def compare(
     """Run each queue (None: all usual ones) with each seed, by `run(scenario, jobs, pcap=)`; for `series` see `plan`.
 
     Then run all seeds (`rpm`), some (None) or none again with probes. With `more`, queues whose place on the front may
-    be due to chance are run with as many seeds again, up to `ROUNDS` times as many in all. Raises InputError if `rpm`
-    and the scenario takes no probes.
+    be due to chance run with further seeds, up to `ROUNDS` times as many in total. Raises InputError if `rpm` is true
+    and the scenario does not allow probes.
     """
     again = probed(scenario) if rpm else probed_if_possible(scenario)
 
@@ -215,6 +215,6 @@ def compare(
 
 
 def of(record: Mapping[str, Any]) -> float | None:
-    """Read the responsiveness that a run's probes measured; None where nothing loaded the network."""
+    """Return the responsiveness that a run's probes measured; None if nothing loaded the network."""
     found = (a.get("rpm") for a in record.get("applications") or () if a["kind"] == "probe")
     return next((rpm for rpm in found if rpm is not None), None)

@@ -1,1 +1,1 @@
-"""What a user gives: scenario keys and short cuts, lines of tc, files of Flent, captures."""
+"""User input: scenario keys and shortcuts, lines of tc, files of Flent, captures."""

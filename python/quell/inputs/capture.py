@@ -1,4 +1,4 @@
-"""Captures of a line (pcap, pcapng): its rates, its base round trip and its traffic, as far as packets tell them."""
+"""Captures of a line (pcap, pcapng): its rates, base round trip and traffic, as far as packets show them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from quell.results.stats import quantile
 SUFFIXES = (".pcap", ".pcapng", ".cap")
 
 _HEADER = 14
-"""Bytes of Ethernet's header, which rates of quell count."""
+"""Bytes of Ethernet's header, which rates in quell include."""
 _BIN_S = 0.25
 _NEAR = 0.1
-"""How far from the rate a saturated bin may be."""
+"""Largest relative deviation of a saturated bin from the rate."""
 _LEAST_BINS = 8
-"""Saturated bins that make a bottleneck: 2 s."""
+"""Least number of saturated bins of a bottleneck: 2 s."""
 _BULK = 500_000
-"""Bytes from which on a flow is a transfer, and not part of a page."""
+"""Least bytes of a transfer; smaller flows are parts of a page."""
 _LONGEST_S = 86_400
 _LONGEST_BLOCK = 16 << 20
-"""Bytes of a packet, or of a block of pcapng."""
+"""Largest packet or block of pcapng, bytes."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _TCP, _UDP = 6, 17
 _ETHERNET, _RAW, _LINUX_SLL, _LINUX_SLL2, _NULL = 1, 101, 113, 276, 0
 _IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20, _NULL: 4}
-"""Where the IP header begins, by link type."""
+"""Offset of the IP header by link type, bytes."""
 
 _PRIVATE = [ipaddress.ip_network(net) for net in (
     "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10",
@@ -44,7 +44,7 @@ Side = tuple[bytes, int]
 
 
 def is_capture(path: str | Path) -> bool:
-    """Tell a capture by its name."""
+    """Return whether a file is a capture, by its name."""
     return str(path).endswith(SUFFIXES)
 
 
@@ -55,7 +55,7 @@ class _Packet:
     target: Side
     protocol: int
     length: int
-    """Of the IP packet."""
+    """Length of the IP packet, bytes."""
     seq: int = 0
     ack: int = 0
     flags: int = 0
@@ -64,17 +64,17 @@ class _Packet:
 
 @dataclass(slots=True)
 class _Way:
-    """What one end of a connection sent."""
+    """Traffic sent by one end of a connection."""
 
     packets: int = 0
     bytes: int = 0
     payload: int = 0
     ends: int = -1
-    """The sequence number whose acknowledgment is awaited; -1: none is."""
+    """Sequence number whose acknowledgment is awaited; -1: none."""
     sent: float = 0.0
     highest: int = -1
     rtt: float = inf
-    """Least time from a segment to its acknowledgment, seen where the capture was taken."""
+    """Least time from a segment to its acknowledgment at the place of the capture, s."""
 
 
 @dataclass(slots=True)
@@ -87,19 +87,19 @@ class _Flow:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a capture shows of a line."""
+    """Properties of a line inferred from a capture."""
 
     path: Path
     down_mbps: float | None
-    """The rate, with Ethernet's header; None where the direction was not loaded."""
+    """Rate down, with Ethernet's header, Mbit/s; None if the direction was not loaded."""
     up_mbps: float | None
     rtt_ms: float | None
     flows: dict[str, int]
-    """By kind of traffic, how many at once."""
+    """Number of simultaneous flows by kind of traffic."""
 
     @classmethod
     def load(cls, path: str | Path) -> Seen:
-        """Read a capture. Raises InputError: no capture, no packets of IP, too many flows."""
+        """Read a capture. Raises InputError if it is not a capture, has no IP packets, or has too many flows."""
         path = Path(path)
         reading = _Reading(path)
         for packet in _packets(path):
@@ -109,7 +109,7 @@ class Seen:
     def scenario(self, rate: str | None = None, rtt: str | None = None) -> Scenario:
         """Return the line and its traffic; `rate` (DOWN/UP) and `rtt` replace what was inferred.
 
-        Raises InputError where a rate or the round trip is neither seen nor given.
+        Raises InputError if a rate or the round trip was neither inferred nor given.
         """
         if rate is None:
             for way, seen in (("download", self.down_mbps), ("upload", self.up_mbps)):
@@ -139,7 +139,7 @@ class Seen:
         return Scenario.from_keys(name=self.path.name.partition(".")[0] or "capture", **keys)
 
     def summary(self) -> str:
-        """Say what was seen, in a line."""
+        """Describe the line in one line of text."""
         rates = [
             f"{way} {'?' if rate is None else f'{rate:.1f}'} Mbit/s"
             for way, rate in (("download", self.down_mbps), ("upload", self.up_mbps))
@@ -157,13 +157,13 @@ _HOSTS = {
 
 
 class _Reading:
-    """Sums of a capture, in memory bounded by its flows and its length in time."""
+    """Sums over a capture; memory is bounded by the number of flows and the duration."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.flows: dict[tuple[Side, Side, int], _Flow] = {}
         self.to: dict[bytes, defaultdict[int, int]] = {}
-        """By address, bytes that were sent to it in each bin."""
+        """By address, bytes sent to it in each bin."""
         self.by: dict[bytes, defaultdict[int, int]] = {}
         self.start: float | None = None
 
@@ -194,22 +194,22 @@ class _Reading:
             raise InputError(f"{self.path}: no packets of TCP or UDP in it")
         inside = self._inside()
         kinds = self._kinds(inside)
-        # Acknowledgments and calls are as steady as what a full line carries: only a transfer fills one.
+        # Acknowledgments and calls are as steady as traffic on a full line, but only a transfer fills a line.
         down, up = (
             _rate(_sum(bins, inside)) if kinds[way] else None
             for way, bins in (("download", self.to), ("upload", self.by))
         )
         ways = [(end[0] in inside, way) for flow in self.flows.values() for end, way in flow.ways.items()]
-        # From where the capture was taken to the servers and back, and to the hosts of the line and back.
+        # Round trips from the place of the capture to the servers, and to the hosts of the line.
         outside, near = (min((way.rtt for inner, way in ways if inner == side), default=inf) for side in (True, False))
-        # On the host itself nothing that it received tells how long its own acknowledgments take: next to nothing.
+        # A capture on the host itself shows no round trip to the host; it is close to zero.
         rtt = (outside + (near if near < inf else 0.0)) * 1e3
         return Seen(
             self.path, down, up, rtt if rtt < inf else None, {kind: kinds[kind] for kind in _HOSTS if kinds[kind]}
         )
 
     def _inside(self) -> frozenset[bytes]:
-        """Find the addresses on the near side of the line: private ones, or else the one that received most."""
+        """Find the addresses on the near side of the line: private ones, or else the one that received most bytes."""
         private = {address for address in self.to if any(ipaddress.ip_address(address) in net for net in _PRIVATE)}
         if private and len(private) < len(self.to):
             return frozenset(private)
@@ -237,7 +237,7 @@ class _Reading:
 
 
 def _time(p: _Packet, at: float, way: _Way, back: _Way) -> None:
-    """Take the time from a segment to the acknowledgment that covers it, of one at a time and none sent twice."""
+    """Measure the time from a segment to its acknowledgment: one segment at a time, no retransmissions."""
     end = (p.seq + p.payload + bool(p.flags & 2)) & 0xFFFF_FFFF
     if p.payload or p.flags & 2:
         new = way.highest < 0 or 0 < (end - way.highest) & 0xFFFF_FFFF < 1 << 31
@@ -256,19 +256,19 @@ def _one_way(up: _Way, down: _Way) -> bool:
 
 
 def _talk(flow: _Flow, up: _Way, down: _Way) -> str | None:
-    """Name a flow of datagrams both ways by its packets per second and their sizes; None if it is none of these."""
+    """Classify a two-way datagram flow as call or game by packet rate and size; None if it is neither."""
     seconds = flow.last - flow.first
     if seconds < 2 or min(up.packets, down.packets) < 10 * seconds:
         return None
     if max(up.bytes, down.bytes) * 8 / seconds >= 200_000:
         return "video_call"
-    # Codecs of speech send a packet each 10 to 60 ms, both ends alike.
+    # Speech codecs send a packet every 10 to 60 ms, and both ends send alike.
     alike = 0.8 <= up.packets / down.packets <= 1.25 and 0.5 <= up.bytes / down.bytes <= 2
     return "call" if alike else "game"
 
 
 def _sum(bins: dict[bytes, defaultdict[int, int]], inside: frozenset[bytes]) -> list[float]:
-    """Mbit/s of each bin, those at both ends left out because they are not whole."""
+    """Return the rate of each bin, Mbit/s, without the first and last, which are incomplete."""
     total: Counter[int] = Counter()
     for address, mine in bins.items():
         if address in inside:
@@ -278,7 +278,7 @@ def _sum(bins: dict[bytes, defaultdict[int, int]], inside: frozenset[bytes]) -> 
 
 
 def _rate(rates: list[float]) -> float | None:
-    """Return what a full line carries: where many bins agree that nothing carried more; None if none do."""
+    """Return the rate of a full line: the highest rate at which many bins agree; None if they do not."""
     top = sorted(rates)[-max(_LEAST_BINS, len(rates) // 20) :]
     if len(top) < _LEAST_BINS or top[0] < 0.1:
         return None
@@ -288,7 +288,7 @@ def _rate(rates: list[float]) -> float | None:
 
 
 class _Bounded:
-    """A file whose reads are bounded by the longest block: dpkt trusts lengths of 4 GiB and negative ones."""
+    """A file that bounds reads by the largest block, because dpkt accepts lengths of 4 GiB and negative ones."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -302,7 +302,7 @@ class _Bounded:
 
 def _packets(path: Path) -> Iterator[_Packet]:
     """Read the packets of TCP and UDP one by one."""
-    # Slow to load: only captures need it.
+    # dpkt loads slowly and only captures need it.
     import dpkt
 
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -324,7 +324,7 @@ def _packets(path: Path) -> Iterator[_Packet]:
                 if (packet := _parse(float(at), frame, link)) is not None:
                     yield packet
         except (ValueError, dpkt.Error, struct.error):
-            return  # the end is missing, as of a capture that still runs
+            return  # the end is missing, as in a capture in progress
 
 
 def _parse(at: float, frame: bytes, link: int) -> _Packet | None:

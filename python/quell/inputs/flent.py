@@ -1,4 +1,4 @@
-"""Flent's data files (https://flent.org, file format 4): runs that Flent plots, and lines that Flent measured."""
+"""Flent's data files (https://flent.org, file format 4): runs written for Flent, and lines that Flent measured."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from quell.results.stats import jain, mean, quantile
 
 SUFFIX = ".flent.gz"
 STEP_S = 0.2
-"""Flent's own width of a bin."""
+"""Flent's width of a bin, s."""
 VERSION = 4
-"""Of the file format that Flent 2 writes."""
+"""Version of the file format that Flent 2 writes."""
 _GZIP = 31
 """zlib's `wbits` for gzip."""
 _READ = (2, 3, VERSION)
-"""Versions whose series are the same."""
+"""Versions with the same series."""
 _MARGIN_S = 5
-"""What Flent's tests leave before and after the load, and its box plots leave out."""
+"""Time before and after the load in Flent's tests, which its box plots leave out."""
 _MOST_BYTES = 256 << 20
-"""Unpacked; a test of an hour with 100 streams has about 100 MB."""
+"""Largest unpacked size; a test of an hour with 100 streams has about 100 MB."""
 _MOST_VALUES = 8_000_000
-"""A text of empty lists takes 25 times its size in memory, so values are counted before they are read."""
+"""Largest number of values. Empty lists take 25 times the size of their text in memory, so values are counted before
+parsing."""
 _MOST_SERIES = 1000
 _MOST_LISTS = 10 * _MOST_SERIES
-"""A series is a list in `results` and mostly one in `raw_values`; metadata has a few."""
+"""Largest number of lists. A series is a list in `results` and usually one in `raw_values`; metadata has a few."""
 _LARGEST = 1e12
-"""Of a value, in any unit."""
+"""Largest value, in any unit."""
 _BULK = ("tcp", "download", "upload", "backup")
-"""Kinds of flows that are Flent's streams."""
+"""Kinds of flows that are streams in Flent."""
 _PAYLOAD = 1448 / 1514
-"""Payload of a full TCP segment with timestamps per byte on an Ethernet."""
+"""Payload of a full TCP segment with timestamps per byte on Ethernet."""
 
 _SIMULATED = "simulated by quell; Ping (ms) ICMP is the mean of the TCP senders' smoothed round-trip times"
 _MEASURED = (
@@ -50,14 +51,14 @@ _MEASURED = (
 )
 _ORIGIN = ("scenario", "queue", "seed", "trace_hash", "scenario_hash")
 _STREAM = re.compile(r"TCP (download|upload)(?! avg| sum| fairness| totals)[^:]*(?:::\d+)?")
-"""A stream of a test; behind `::` is its number, or in words what its socket said (`tcp_cwnd`)."""
+"""A stream of a test. After `::` comes its number, or the name of a value read from its socket (`tcp_cwnd`)."""
 
 Values = list[float | None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A test that Flent ran: series over time, Mbit/s and ms, None where a sample is missing."""
+    """A test by Flent: time series in Mbit/s and ms, with None for missing samples."""
 
     path: Path
     test: str
@@ -68,7 +69,7 @@ class Measured:
 
     @classmethod
     def load(cls, path: str | Path) -> Measured:
-        """Read a data file. Raises InputError, one line that names the file and what would be right."""
+        """Read a data file. Raises InputError, one line that names the file and the remedy."""
         path = Path(path)
         data = _plain(path)
         if (version := data.get("version")) not in _READ:
@@ -85,7 +86,7 @@ class Measured:
         return cls(path, str(about.get("NAME") or "test"), str(about.get("TITLE") or ""), [float(t) for t in x], series)
 
     def streams(self, way: str) -> dict[str, Values]:
-        """Return the TCP streams of a way (`download`, `upload`) by name, without Flent's sums and means."""
+        """Return the TCP streams of a direction (`download`, `upload`) by name, without Flent's sums and means."""
         streams = {key: values for key, values in self.results.items() if (m := _STREAM.fullmatch(key)) and m[1] == way}
         return {key: values for key, values in streams.items() if any(v is not None for v in values)}
 
@@ -102,13 +103,13 @@ class Measured:
         return range(first, last) if first < last else range(len(self.x))
 
     def total(self, way: str) -> list[float]:
-        """Return the sum of the streams of a way while the line was loaded, Mbit/s; empty without streams."""
+        """Return the sum of the streams of a direction while the line was loaded, Mbit/s; empty without streams."""
         streams = list(self.streams(way).values())
         sums = over(streams, math.fsum) if streams else []
         return [v for i in self.loaded() if i < len(sums) and (v := sums[i]) is not None]
 
     def line(self) -> tuple[list[float], list[float | None]]:
-        """Return times, s, and what the streams of the loaded way carried together on the wire, Mbit/s."""
+        """Return times, s, and the total wire rate of the streams of the loaded direction, Mbit/s."""
         way = "download" if self.streams("download") else "upload"
         sums = over(list(self.streams(way).values()), math.fsum)
         return self.x, [None if value is None else value / _PAYLOAD for value in sums]
@@ -118,11 +119,11 @@ class Measured:
         return [v for values in self.pings.values() for i in self.loaded() if (v := values[i]) is not None]
 
     def scenario(self, up_queue: str = "pfifo limit 1000") -> Scenario:
-        """Return the line that the test ran on, as far as the file tells, with `up_queue` in the other direction.
+        """Return the line of the test, as far as the file describes it, with `up_queue` in the other direction.
 
-        Rate: the 95th percentile of what the streams carried together, with headers; upwards the same, where the test
-        loads that way. Round trip: the lowest ping. Flows: one CUBIC flow per stream. Raises InputError where the file
-        has no streams or no pings.
+        Rate: the 95th percentile of the streams' total, with headers, in each direction that the test loads. Round
+        trip: the lowest ping. Flows: one CUBIC flow per stream. Raises InputError if the file has no streams or no
+        pings.
         """
         down, up = self.total("download"), self.total("upload")
         lowest = min((v for values in self.pings.values() for v in values if v is not None), default=None)
@@ -139,7 +140,7 @@ class Measured:
         link: dict[str, Any] = {"rate": rates[0]}
         if up and down:
             link["up"] = {"rate": rates[1], "queue": up_queue}
-        # A test that loads one way alone tells nothing of the other.
+        # A test that loads only one direction gives no information about the other.
         flows = [
             {"count": len(self.streams(way)), "rtt": rtt, "stagger": "1s"}
             | ({"direction": "up"} if way == "upload" and down else {})
@@ -151,7 +152,7 @@ class Measured:
         return Scenario.from_keys(name=self.path.name.removesuffix(SUFFIX), **keys)
 
     def summary(self) -> str:
-        """Say what was measured, in a line."""
+        """Describe the measurement in one line of text."""
         parts = [f"{way} {mean(total):.2f} Mbit/s" for way in ("download", "upload") if (total := self.total(way))]
         if pings := self.round_trips():
             parts.append(f"ping mean {mean(pings):.1f} ms, p95 {quantile(pings, 0.95):.1f} ms")
@@ -159,12 +160,12 @@ class Measured:
 
 
 def is_flent(path: str | Path) -> bool:
-    """Tell a data file of Flent by its name."""
+    """Return whether a file is a data file of Flent, by its name."""
     return str(path).endswith(SUFFIX)
 
 
 def _plain(path: Path) -> dict[str, Any]:
-    """Unpack and read, in bounded memory."""
+    """Unpack and parse in bounded memory."""
     packed = _core.read_file(path, "records")
     unpack = zlib.decompressobj(wbits=_GZIP)
     try:
@@ -193,7 +194,7 @@ def _too_many_series(path: Path) -> InputError:
 
 
 def _number(value: object) -> bool:
-    """Tell a time, a rate or a delay; not what only a spoilt file has."""
+    """Return whether a value is a plausible time, rate or delay."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
@@ -207,8 +208,8 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
     """Return the data file of one run as plain data.
 
     The test is Flent's `tcp_ndown`, `tcp_nup` or, with transfers both ways, `rrul_be_nflows`. `Ping (ms) ICMP` is the
-    mean of the senders' smoothed round trips: the scenario has no ping. Raises InputError for a record without time
-    series or without TCP.
+    mean of the senders' smoothed round trips, because the scenario has no ping. Raises InputError for a record without
+    time series or without TCP.
     """
     series = record.get("series")
     if series is None:
@@ -265,7 +266,7 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
             "SERIES_META": {name: {} for name in results},
             "QUELL": {key: record[key] for key in _ORIGIN if key in record},
         },
-        # Without samples of its own Flent takes a run for empty.
+        # Flent treats a run without raw samples as empty.
         "raw_values": {
             name: [{"t": when.timestamp() + k * step, "val": v} for k, v in enumerate(values, 1) if v is not None]
             for name, values in results.items()
@@ -275,9 +276,9 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
 
 
 def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, Any]:
-    """Join the records of a shell's directions, [down, up], to one that `document` takes.
+    """Join the records of a shell's directions, [down, up], to one record for `document`.
 
-    A direction is one stream, all of its traffic. A round trip is `base_ms` and the mean waits in both queues.
+    All traffic of a direction is one stream. A round trip is `base_ms` plus the mean sojourns in both queues.
     """
     down, up = (record["series"] for record in records)
     bins = min(len(down["backlog_ms"]), len(up["backlog_ms"]))
@@ -292,7 +293,7 @@ def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, 
         "series": {
             "bin_s": down["bin_s"],
             "backlog_ms": down["backlog_ms"][:bins],
-            # Where nothing was sent there is no flow.
+            # If nothing was sent, there is no flow.
             "goodput_mbps": [(series["goodput_mbps"] or [[0.0] * bins])[0][:bins] for series in (down, up)],
             "rtt_ms": [round_trips, round_trips],
         },
@@ -314,11 +315,11 @@ def _pack(text: str, part: Path) -> None:
 
 
 _MAX_QUEUE = 100
-"""Characters of a queue's words in a file's name, which may have 255 bytes."""
+"""Largest number of characters of queue words in a file's name, which may have 255 bytes."""
 
 
 def _names(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Name a file for each record. Queues whose words differ in other characters alone are numbered."""
+    """Name a file for each record. Queues whose words differ only in replaced characters are numbered."""
     queues: dict[str, list[str]] = {}
     names = []
     for record in records:
@@ -337,7 +338,7 @@ def _iso(when: datetime) -> str:
 
 
 def over(flows: Sequence[Values], combine: Callable[[Sequence[float]], float]) -> Values:
-    """Combine what is there of several series, sample by sample."""
+    """Combine the existing values of several series, sample by sample."""
     return [
         float(combine(there)) if (there := [v for v in column if v is not None]) else None
         for column in zip(*flows, strict=True)

@@ -1,4 +1,4 @@
-"""A line's framing in numbers, read from keywords of tc-cake(8) as `cake` reads them."""
+"""A line's framing in numbers, read from keywords of tc-cake(8) like those of `cake`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from quell import _core
 
 _ETHERNET = 14
-"""Bytes of header that the kernel counts already (stab, htb), and that a packet has where no framing is given."""
+"""Header bytes that the kernel already counts (stab, htb), and that packets have without a given framing."""
 
 
 @dataclass(frozen=True)
 class Framing:
-    """What a line makes of an IP packet."""
+    """Framing of an IP packet on a line."""
 
     overhead: int
     mpu: int
     cells: str
-    """none, atm or ptm."""
+    """Kind of cells: none, atm or ptm."""
     given: bool
-    """False: nothing is known of the line; packets count with Ethernet's header."""
+    """Whether the framing is known. If not, packets count with Ethernet's header."""
 
     @classmethod
     def of(cls, words: str) -> Framing:
@@ -31,16 +31,16 @@ class Framing:
 
     @property
     def counted(self) -> int:
-        """Bytes on top of an IP packet: the overhead, or Ethernet's header where nothing is known of the line."""
+        """Bytes in addition to an IP packet: the overhead, or Ethernet's header if the framing is unknown."""
         return self.overhead if self.given else _ETHERNET
 
     @property
     def beyond_ethernet(self) -> int:
-        """Bytes on top of what the kernel counts."""
+        """Bytes in addition to those that the kernel counts."""
         return self.overhead - _ETHERNET
 
     def stab(self) -> str:
-        """Return the words of tc-stab(8) with a blank at the end; nothing where nothing is to be added."""
+        """Return the words of tc-stab(8) with a trailing space; empty if nothing has to be added."""
         if not self.given:
             return ""
         kind = "atm" if self.cells == "atm" else "ethernet"

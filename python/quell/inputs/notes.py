@@ -1,4 +1,4 @@
-"""Quantities that are understood, but probably not as they were meant: rates in bytes per second."""
+"""Quantities that are probably not what their writer meant: rates in bytes per second."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from quell.inputs import toml
 
 
 class Note(UserWarning):
-    """What a user should know of how input was understood."""
+    """A note to the user on the interpretation of input."""
 
 
 class UnitWarning(Note):
-    """A quantity that probably means something else than its writer thought."""
+    """A quantity whose unit is probably not the intended one."""
 
 
 class LeftOutWarning(Note):
-    """Words of tc that have no effect here."""
+    """Words of tc without effect in quell."""
 
 
 def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
-    """Warn of such rates in a scenario's text, or the file of this name where there is one, and in its overrides."""
+    """Warn of such rates in a scenario's overrides and in the file, or without a file in the text."""
     _warn([*_in_toml(text if file is None else _read(file), file), *_in_overrides(overrides)])
 
 
@@ -46,7 +46,7 @@ def _read(file: str) -> str:
     try:
         return _core.read_file(file, "scenario").decode(errors="replace")
     except InputError:
-        return ""  # reading the scenario says what is wrong
+        return ""  # reading the scenario reports the error
 
 
 def _in_overrides(overrides: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The command line's short cuts as keywords of functions: their types, and what a Python caller may write for them."""
+"""The command line's shortcuts as keyword arguments: their types and the values that a Python caller may pass."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Network(TypedDict, total=False):
 
 
 class Shortcuts(Network, total=False):
-    """And the bottleneck's queue."""
+    """Also the bottleneck's queue."""
 
     queue: str | None
 
 
 class Overrides(Shortcuts, total=False):
-    """And the number of runs per queue, and lines of tc: all that there are."""
+    """Also the number of runs per queue and lines of tc: all shortcuts."""
 
     seeds: int | str | None
     tc: Sequence[str] | None

@@ -1,9 +1,9 @@
-"""Results of speed tests: the rates and the round trip of a line (docs/how-to/tune.md#measuring-the-line).
+"""Results of speed tests: rates and round trip of a line (docs/how-to/tune.md#measuring-the-line).
 
-Fields as Ookla's `speedtest --format=json` writes them (bandwidths in bytes per second), and as
-github.com/code-inflation/cfspeedtest, a client of Cloudflare's test, does with `--output-format json`: an object with
-`latency`, `download` and `upload` (src/engine/types.rs of version 2), or a list of one entry per direction and size
-(src/measurements.rs of version 1), in Mbit/s.
+Formats: Ookla's `speedtest --format=json` (bandwidths in bytes per second), and `--output-format json` of
+github.com/code-inflation/cfspeedtest, a client of Cloudflare's test, in Mbit/s: an object with `latency`, `download`
+and `upload` (src/engine/types.rs of version 2), or a list of one entry per direction and size (src/measurements.rs of
+version 1).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from quell import _core
 from quell._core import InputError
 
 TAKEN = 0.95
-"""The share of the measured rates that is taken: one test may have seen the line at a good moment."""
+"""Share of the measured rates that is used, because a single test may show the line at a good moment."""
 
 _MAX_RTT_MS = 10_000
 
 
 @dataclass(frozen=True)
 class Speedtest:
-    """What a speed test measured."""
+    """Results of a speed test."""
 
     program: str
     down_mbps: float
@@ -34,16 +34,16 @@ class Speedtest:
 
     @property
     def rate(self) -> str:
-        """The rates to take, as `--rate` has them."""
+        """The rates to use, in the notation of `--rate`."""
         return "/".join(f"{round(TAKEN * mbps * 1000)}kbit" for mbps in (self.down_mbps, self.up_mbps))
 
     @property
     def rtt(self) -> str | None:
-        """The round trip, as `--rtt` has it."""
+        """The round trip, in the notation of `--rtt`."""
         return None if self.rtt_ms is None else f"{max(1, round(self.rtt_ms))}ms"
 
     def summary(self) -> str:
-        """Say what was measured and what of it is taken."""
+        """Describe the measured and the used values."""
         rtt = "" if self.rtt_ms is None else f", {self.rtt_ms:.0f} ms"
         return (
             f"{self.program} measured {self.down_mbps:.1f}/{self.up_mbps:.1f} Mbit/s{rtt}; {100 - 100 * TAKEN:.0f} % "

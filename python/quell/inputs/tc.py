@@ -1,7 +1,7 @@
-"""What pasted lines of `tc` say: commands that set up a shaper and a queue, or the output of `tc qdisc show`.
+"""Pasted lines of `tc`: commands that set up a shaper and a queue, or the output of `tc qdisc show`.
 
-Each interface becomes a link and its queue words. Two interfaces of which one is an `ifb` become both directions: a
-router shapes what it receives, the download, on an `ifb`.
+Each interface becomes a link with queue words. Two interfaces of which one is an `ifb` become both directions: a router
+shapes the download on an `ifb`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
 
 _IGNORED = ("noqueue", "ingress", "clsact")
 _COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s")
-"""Where a command begins: behind a prompt, `sudo`, `ip netns exec NAME` and the like, or in a script's variable."""
+"""Beginning of a command: after a prompt, `sudo`, `ip netns exec NAME` and the like, or as a variable of a script."""
 _MAX_LINE = 1 << 14
-"""Characters. The time of shlex grows with the square of a word's length."""
+"""Largest number of characters in a line. The time of shlex grows with the square of a word's length."""
 _MAX_TEXT = 1 << 20
-"""Characters of all lines together."""
+"""Largest number of characters in all lines."""
 _OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
@@ -49,7 +49,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, int]] = {
     "choke": {"ewma": 1, "Scell_log": 1},
     "sfq": {"ewma": 1, "Scell_log": 1},
 }  # fmt: skip
-"""Words of tc that quell's disciplines lack, each with the number of values after it."""
+"""Words of tc that quell's disciplines do not have, with the number of values after each."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class Side:
     """Queue words."""
     rate: str | None = None
     burst: int | None = None
-    """Of a token bucket, bytes."""
+    """Size of a token bucket, bytes."""
     framing: str | None = None
     delay: str | None = None
     loss: float | None = None
     shapes_itself: bool = False
-    """The queue has a rate of its own: the link's may be another."""
+    """Whether the queue has its own rate, which may differ from the link's."""
 
     def keys(self) -> dict[str, Any]:
         """Return the keys of a scenario's link."""
@@ -76,7 +76,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pasted:
-    """What the lines say."""
+    """The parsed lines."""
 
     down: Side
     up: Side | None
@@ -90,7 +90,7 @@ class _Qdisc:
     handle: str
     words: list[str]
     framing: str | None = None
-    """Of its size table, in keywords."""
+    """Framing of its size table, in keywords."""
 
 
 @dataclass
@@ -101,24 +101,24 @@ class _Class:
 
 @dataclass
 class _Device:
-    """An interface as its lines leave it."""
+    """State of an interface after its lines."""
 
     qdiscs: dict[str, _Qdisc] = field(default_factory=dict)
-    """By parent: `root`, or a class."""
+    """Disciplines by parent: `root` or a class."""
     classes: dict[str, _Class] = field(default_factory=dict)
     filters: dict[str, list[list[str]]] = field(default_factory=dict)
-    """The words of each, by the class that it leads to."""
+    """Words of the filters, by the class to which they lead."""
 
 
 def read(text: str) -> Pasted:
     """Read lines of tc.
 
-    Raises InputError, one line that says which words cannot be simulated and what can.
+    Raises InputError, one line that names the words that cannot be simulated, and supported ones.
     """
     devices: dict[str, _Device] = {}
     for words, shown in _lines(text):
         _enter(devices, words, shown)
-    # `tc class show` names no interface, nor does `tc qdisc show dev NAME`.
+    # The outputs of `tc class show` and `tc qdisc show dev NAME` contain no interface.
     trees = [device for device in devices.values() if "root" in device.qdiscs and device.qdiscs["root"].kind == "htb"]
     if (nameless := devices.get("")) is not None and len(trees) == 1:
         trees[0].classes |= nameless.classes
@@ -139,7 +139,7 @@ def read(text: str) -> Pasted:
 
 
 def shortcuts(pasted: Pasted, given: dict[str, Any], bare: bool) -> None:
-    """Enter rate and round trip into the short cuts that were given; `bare`: there is no scenario that has them.
+    """Add rate and round trip to the given shortcuts; `bare`: there is no scenario that has them.
 
     Raises InputError.
     """
@@ -157,7 +157,7 @@ def shortcuts(pasted: Pasted, given: dict[str, Any], bare: bool) -> None:
 
 
 def applied(pasted: Pasted, scenario: Scenario) -> Scenario:
-    """Return the scenario with the lines' links and queues, and say which words were left out.
+    """Return the scenario with the links and queues of the lines; warn of words that were left out.
 
     Raises InputError. Warns (LeftOutWarning).
     """
@@ -174,7 +174,7 @@ def applied(pasted: Pasted, scenario: Scenario) -> Scenario:
 
 
 def source(given: Sequence[str]) -> str:
-    """Return the lines that `--tc` was given: each is a line, the name of a file of lines, or `-` for standard input.
+    """Return the lines given to `--tc`: each value is a line, the name of a file of lines, or `-` for standard input.
 
     Raises InputError.
     """
@@ -211,12 +211,12 @@ def _lines(text: str) -> Iterator[tuple[list[str], bool]]:
         try:
             words = shlex.split(said, comments=True)
         except ValueError:
-            continue  # a quotation mark in what is no line of tc
+            continue  # a quotation mark in a line that is not tc's
         if words == ["tc"]:
             found = True
         if not words or (command is None and words[0] not in ("qdisc", "class", "filter")):
             continue
-        # Lines of a file for `tc -batch` have the verbs of commands, what tc prints a kind.
+        # Lines of a file for `tc -batch` have verbs like commands; the output of tc has a kind there.
         shown = command is None and not set(words[1:2]) & set(_VERBS)
         if shown and words[0] == "filter":
             continue
@@ -233,7 +233,7 @@ def _after_options(words: list[str]) -> list[str]:
 
 
 def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
-    """Enter a line: `qdisc VERB dev X root handle 1: KIND ...`, or as tc shows it `qdisc KIND 1: dev X root ...`."""
+    """Add a line: `qdisc VERB dev X root handle 1: KIND ...`, or in tc's output `qdisc KIND 1: dev X root ...`."""
     what, *rest = words or [""]
     if what == "filter" and "dev" in rest[:-1] and not shown:
         to = next((rest[i + 1] for i, word in enumerate(rest[:-1]) if word in ("flowid", "classid")), "")
@@ -312,7 +312,7 @@ def _leave_out(qdisc: _Qdisc, names: Sequence[str], left_out: list[str]) -> None
 
 
 def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
-    """Treat the queues of a device with several rings, all alike, as one: only the busiest one counts."""
+    """Treat the equal queues of a device with several rings as one queue."""
     leaves = [p for p in device.qdiscs if p != "root"]
     if not leaves:
         raise _error(f"{name} has `mq` whose queues are not among the lines; give those with `parent :1`, too")
@@ -323,7 +323,7 @@ def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
 
 
 def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> Side:
-    """Read a tree. With one leaf it is a shaper: its rate is the least ceiling on the way to the root."""
+    """Read a tree. With a single leaf it is a shaper, whose rate is the least ceiling on the path to the root."""
     parents = {c.parent for c in device.classes.values()}
     own = [key for key in device.classes if key.partition(":")[0] == qdisc.handle]
     leaves = [key for key in own if key not in parents]
@@ -332,7 +332,7 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
     if len(leaves) > 1:
         words = _with_classes(name, device, qdisc, _head_of_htb(qdisc), left_out)
         roots = [key for key in own if device.classes[key].parent not in device.classes]
-        # A class at the top with others below it borrows from no class.
+        # A top class with other classes below it does not borrow.
         total = sum(_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots)
         return Side(words, rate=f"{total}bit", framing=qdisc.framing, shapes_itself=True)
     rates, at, burst = [], leaves[0], 0
@@ -354,13 +354,13 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
 
 
 def _stab(words: list[str]) -> tuple[str, list[str]]:
-    """Read a size table (tc-stab(8)) as framing; return the words after it, too."""
+    """Read a size table (tc-stab(8)) as framing; also return the words after it."""
     given, rest = {"overhead": "0", "mpu": "0", "linklayer": "ethernet"}, list(words)
     while rest and rest[0] in (*given, "mtu", "tsize"):
         name, value, *rest = [*rest, ""] if len(rest) < 2 else rest
         given[name] = value
     try:
-        # The kernel has counted Ethernet's header, keywords count from the IP packet on.
+        # The kernel already counts Ethernet's header; keywords count from the IP packet on.
         overhead, mpu = int(given["overhead"]) + 14, int(given["mpu"])
     except ValueError:
         raise _error(f"stab: {given['overhead']} and {given['mpu']} are to be numbers") from None
@@ -380,13 +380,13 @@ def _stab(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _table(values: dict[str, str]) -> str | None:
-    """Return the framing in the words of a shaper's rate table, which are those of a size table."""
+    """Return the framing from the words of a shaper's rate table, which are those of a size table."""
     words = [word for name in ("overhead", "mpu", "linklayer") if name in values for word in (name, values[name])]
     return _stab(words)[0] if words else None
 
 
 def _numbers(words: str) -> str | None:
-    """Return what queue words of CAKE say of framing, unless it counts packets as they are."""
+    """Return the framing in queue words of CAKE; None if it counts packets unchanged."""
     given = words.split()
     found = [f"{name} {given[given.index(name) + 1]}" for name in ("overhead", "mpu") if name in given]
     found += [cells for cells in ("atm", "ptm") if cells in given]
@@ -409,11 +409,11 @@ def _head_of_htb(qdisc: _Qdisc) -> str:
 
 
 _OF_CLASS = {"rate": True, "ceil": True, "burst": False, "cburst": False, "prio": False, "quantum": False}
-"""Words of a class of htb or drr that quell has, and whether their values are rates."""
+"""Supported words of a class of htb or drr, and whether their values are rates."""
 
 
 def _with_classes(name: str, device: _Device, qdisc: _Qdisc, head: str, left_out: list[str]) -> str:
-    """Return queue words with the classes below a discipline, their queues and their filters."""
+    """Return queue words with a discipline's classes, their queues and their filters."""
     below = dict.fromkeys(key for key in device.classes if key.partition(":")[0] == qdisc.handle)
     below |= dict.fromkeys(key for key in device.qdiscs if key.partition(":")[0] == qdisc.handle != "0")
     words = [head]
@@ -441,11 +441,11 @@ def _count(text: str) -> int:
 
 
 def _filter(device: _Device, key: str, left_out: list[str]) -> list[str]:
-    """Return words for what leads packets to a class: marks, DSCPs and hosts."""
+    """Return words for the filters of a class: marks, DSCPs and hosts."""
     found: dict[str, list[str]] = {}
     for words in device.filters.get(key, []):
         said = _conditions(words)
-        # Of several filters those by DSCP are one list; quell has one condition of each other sort.
+        # Several filters by DSCP form one list; of each other kind quell supports one condition.
         if not said or (found and (set(said) | set(found) != {"dscp"})):
             left_out.append(f"filter {' '.join(words[words.index('dev') + 2 :])}")
             continue
@@ -455,7 +455,7 @@ def _filter(device: _Device, key: str, left_out: list[str]) -> list[str]:
 
 
 def _conditions(words: list[str]) -> dict[str, str]:
-    """Return what a filter asks for, as quell's words; nothing if quell cannot ask for all of it."""
+    """Return a filter's conditions in quell's words; empty if quell does not support all of them."""
     text = " ".join(words)
     if (mark := re.search(r"\bhandle (\w+)(?:/0xf+)? fw\b", text)) is not None:
         return {"fwmark": str(int(mark[1], 0))}
@@ -476,7 +476,7 @@ def _conditions(words: list[str]) -> dict[str, str]:
 
 
 def _own_queue(kind: str, values: dict[str, str]) -> str:
-    """Return the queue of a shaper that has none below: netem's counts packets, tbf's bytes, by limit or latency."""
+    """Return the queue of a shaper without a child: netem's in packets, tbf's in bytes, from limit or latency."""
     if kind == "netem":
         return f"pfifo limit {values.get('limit', '1000').removesuffix('p')}"
     if "limit" in values:
@@ -484,13 +484,13 @@ def _own_queue(kind: str, values: dict[str, str]) -> str:
     latency = values.get("latency", values.get("lat"))
     if latency is None or "rate" not in values:
         raise _error("tbf has neither limit nor latency")
-    # tc-tbf(8): the bytes that arrive in the latency, and the bucket's.
+    # tc-tbf(8): the bytes that arrive within the latency, plus the bucket.
     waiting = _core.quantity(_rate(values) or "", "rate") * _core.quantity(latency, "time") / 8e9
     return f"bfifo limit {round(waiting) + _bucket(values)}"
 
 
 def _bucket(values: dict[str, str]) -> int:
-    """Return the bytes of tbf's bucket."""
+    """Return the size of tbf's bucket, bytes."""
     for name in ("burst", "buffer", "maxburst"):
         if name in values:
             return _bytes(values[name])
@@ -498,7 +498,7 @@ def _bucket(values: dict[str, str]) -> int:
 
 
 def _queue_words(qdisc: _Qdisc, left_out: list[str]) -> str:
-    """Return queue words: tc's without the units that it prints after counts, and without those that have no effect."""
+    """Return queue words: tc's, without the units that it prints after counts and without words that have no effect."""
     known = _WITHOUT_EFFECT.get(qdisc.kind, {})
     kept, rest = [qdisc.kind], list(qdisc.words)
     while rest:
@@ -509,14 +509,14 @@ def _queue_words(qdisc: _Qdisc, left_out: list[str]) -> str:
         elif word == "bandwidth" and rest[:1] == ["unlimited"]:  # as tc prints it
             continue
         else:
-            # tc reads these in milliseconds and prints them in seconds.
+            # tc reads these values in milliseconds and prints them in seconds.
             seconds = re.fullmatch(r"(\d+)s", word) if qdisc.kind == "sfb" else None
             kept.append(f"{seconds[1]}000" if seconds else _plain(word))
     return _core.queue(" ".join(kept))
 
 
 def _plain(word: str) -> str:
-    """Turn what tc prints into queue words: `10240p`, `10pps`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
+    """Convert tc's output to queue words: `10240p`, `10pps`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
     if (number := re.fullmatch(r"(\d+)(p|pps|b|%|sec)", word)) is not None:
         return number[1]
     if word == "autorate_ingress":
@@ -551,7 +551,7 @@ def _share(values: dict[str, str], otherwise: float | None) -> float | None:
 
 
 def _bytes(text: str) -> int:
-    """`32kb`, `1600b`, and `15Kb/8` as tc prints the bucket of a large packet size."""
+    """Read `32kb`, `1600b`, or `15Kb/8`, tc's output for the bucket with a large packet size."""
     try:
         return _core.quantity(_plain(text.partition("/")[0]), "size")
     except InputError as error:

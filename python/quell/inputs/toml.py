@@ -1,4 +1,4 @@
-"""TOML files from elsewhere, which may have been made to harm."""
+"""Untrusted TOML files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import tomllib
 from typing import Any
 
 _MAX_PARTS = 4
-"""Of a dotted key; a scenario has three. The time and memory of tomllib grow with the square of this number."""
+"""Largest number of parts of a dotted key; a scenario has three. Time and memory of tomllib grow with its square."""
 _PART = r"""(?:(?<![\w-])[\w-]++|(?<!\\)"(?:[^"\\\n]++|\\.)*+"|(?<!\\)'[^'\n]*+')[ \t]*+\.[ \t]*+"""
-"""Bare or quoted. It begins only where a key can, and gives nothing back: the search takes linear time."""
+"""A bare or quoted part of a key. It begins only where a key can and does not backtrack, so searches take linear
+time."""
 _LONG_KEY = re.compile(f"(?:{_PART}){{{_MAX_PARTS}}}")
 
 

@@ -1,1 +1,1 @@
-"""What needs Linux: network namespaces, NAT, real TCP, the kernel's features."""
+"""Parts that need Linux: network namespaces, NAT, real TCP, the kernel's features."""

@@ -1,10 +1,10 @@
-"""The two ends of `quell compare --real`: real TCP connections and datagrams over the link, and what they measured.
+"""The two ends of `quell compare --real`: real TCP connections and datagrams over the link, with measurements.
 
     ends.py near|far SPEC
 
-SPEC is JSON, as `quell.linux.real` writes it. The near end runs behind the link and opens every connection; the flow
-defines which end sends. Both write their measurements into the folder that SPEC names; the far end first writes a
-file `listening`.
+SPEC is JSON from `quell.linux.real`. The near end runs behind the link and opens every connection; the flow defines
+which end sends. Both write their measurements into the folder that SPEC names; the far end first writes a file
+`listening`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 SAMPLE_S = 0.01
-"""Interval between two samples of TCP_INFO, as the simulator's probes."""
+"""Interval between two samples of TCP_INFO, s, as of the simulator's probes."""
 PORT = 5001
 CHUNK = bytes(1 << 18)
 INFO = struct.Struct("=8B24I")
@@ -39,10 +39,10 @@ class End:
         self.resent, self.resent_before = 0, 0
         self.due = float(flow["start_s"])
         self.peer_known = False
-        """The far end learns where datagrams go from one that comes."""
+        """Whether the peer's address is known. The far end learns it from the first datagram."""
 
     def sends(self, side: str) -> bool:
-        """Say whether the data leaves from this side."""
+        """Return whether this side sends the data."""
         return bool((self.flow["direction"] == "up") == (side == "near"))
 
     def sample(self, warm: bool) -> None:
@@ -65,7 +65,7 @@ def main() -> None:
     if side == "far":
         listeners = [listen(flow) for flow in spec["flows"]]
         write_new(folder / "listening", "")
-        # The near end says when time begins; both have the same clock.
+        # The near end defines the start of time; both ends use the same clock.
         while not (folder / "start").exists():
             time.sleep(0.005)
         begin = float((folder / "start").read_text())
@@ -84,7 +84,7 @@ def main() -> None:
         for end in ends
     ]  # fmt: skip
     write_new(folder / f"{side}.json", json.dumps(seen))
-    # When the near end exits, the link goes away, and with it the far end.
+    # When the near end exits, the link is removed, and the far end with it.
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and not (folder / "far.json").exists():
         time.sleep(0.01)
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Make a file whole; fail where there is one, or a link in its place, for this runs as root."""
+    """Create a file atomically. Fails if a file or link exists, because this runs as root."""
     part = path.with_suffix(".part")
     with part.open("x") as file:
         file.write(text)
@@ -101,7 +101,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def listen(flow: dict[str, Any]) -> socket.socket:
-    """Give the far end's socket of a flow."""
+    """Return the far end's socket of a flow."""
     port = PORT + flow["number"]
     if flow["kind"] == "tcp":
         listener = socket.socket()
@@ -124,7 +124,7 @@ def control(at: socket.socket, flow: dict[str, Any]) -> None:
 
 
 def connect(flow: dict[str, Any]) -> socket.socket:
-    """Give the near end's socket of a flow, on its way to be connected."""
+    """Return the near end's socket of a flow, which is connecting."""
     where = (os.environ["QUELL_SERVER"], PORT + flow["number"])
     if flow["kind"] == "tcp":
         at = socket.socket()
@@ -200,7 +200,7 @@ def forget(selector: selectors.BaseSelector, end: End) -> None:
 
 
 def move(selector: selectors.BaseSelector, end: End, side: str) -> None:
-    """Send or receive what is possible now."""
+    """Send or receive as much as possible now."""
     try:
         if end.sends(side) and end.flow["kind"] == "tcp":
             end.at.send(CHUNK)

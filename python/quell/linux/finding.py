@@ -1,4 +1,4 @@
-"""What one check of `quell doctor` found."""
+"""The result of one check of `quell doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For `quell doctor`: the queues of the kernel, what it has for BPF, and what is attached (docs/how-to/kernel.md)."""
+"""For `quell doctor`: the kernel's queues, its support for BPF, and attached disciplines (docs/how-to/kernel.md)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _BTF = Path("/sys/kernel/btf/vmlinux")
 _JIT = Path("/proc/sys/net/core/bpf_jit_enable")
 _BPF = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
-"""Linux that runs what quell attaches to clsact; that has queue disciplines in BPF (NET_SCH_BPF)."""
+"""Versions of Linux that run quell's programs at clsact, and that have queue disciplines in BPF (NET_SCH_BPF)."""
 _NOTHING = {"noqueue", "ingress", "clsact"}
-"""What holds no packets."""
+"""Disciplines without packets."""
 _OURS = "quell_"
-"""Begins the kinds of attached queues."""
+"""Prefix of the kinds of attached queues."""
 
 
 def queues(dev: str | None) -> list[Finding]:
-    """Say of each interface (or of one) which disciplines it has, and which of them can be steered."""
+    """Report the disciplines of each interface (or of one), and which of them can be steered."""
     rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in _NOTHING]
     rows = [row for row in rows if not row[1].startswith(_OURS)]
     kinds = {(kind, is_class): (knobs, least) for kind, is_class, knobs, least in _core.steer_kinds()}
     found = []
     for name in sorted({row[0] for row in rows}):
-        # Children of mq are alike mostly: one line for all of a kind.
+        # Children of mq are mostly alike: one line for all of a kind.
         mine = [row[1:] for row in rows if row[0] == name]
         alike = Counter((kind, handle == "0:", _place(parent)) for kind, handle, parent in mine)
         found += [_queue(name, *key, count, kinds) for key, count in alike.items()]
@@ -70,7 +70,7 @@ def _replace(dev: str, place: str, kind: str = "pfifo") -> str:
 
 
 def bpf() -> list[Finding]:
-    """Say what the kernel has for programs in BPF."""
+    """Report the kernel's support for programs in BPF."""
     found = [_clsact()]
     if _BPF.exists():
         found.append(Finding("BPF", "ok", "the kernel loads programs"))
@@ -91,7 +91,7 @@ def _release() -> tuple[int, int]:
 
 
 def _clsact() -> Finding:
-    """Test it in a temporary network namespace, where it has no effect."""
+    """Test clsact in a temporary network namespace, where it has no effect."""
     if _release() < _CLSACT_BPF:
         return Finding("clsact", "warn", "needs Linux 5.10", "a newer kernel")
     if find("tc") is None or os.geteuid() != 0:
@@ -134,7 +134,7 @@ def _disciplines(btf: bool) -> Finding:
 
 
 def attached(dev: str | None) -> list[Finding]:
-    """Say of each interface (or of one) what `quell attach` put there, and what is left of it."""
+    """Report what `quell attach` installed on each interface (or on one), and what remains of it."""
     there: dict[str, Counter[str]] = {}
     for name, kind, *_ in _core.disciplines():
         if kind.startswith(_OURS):
@@ -149,7 +149,7 @@ def attached(dev: str | None) -> list[Finding]:
 
 
 def _device(path: Path) -> str:
-    """Give the interface of a state file, `attach-NAMESPACE-DEV.json`."""
+    """Return the interface of a state file, `attach-NAMESPACE-DEV.json`."""
     return path.stem.split("-", 2)[2]
 
 
@@ -169,7 +169,7 @@ def _attached(dev: str, there: Counter[str] | None, saved: Path | None) -> Findi
 
 
 def _marks(saved: Path) -> bool:
-    """Whether a state file names a filter that marks packets."""
+    """Return whether a state file names a filter that marks packets."""
     try:
         return bool(json.loads(saved.read_text()).get("hooks"))
     except (OSError, ValueError, AttributeError):
@@ -177,7 +177,7 @@ def _marks(saved: Path) -> bool:
 
 
 def _filtered(dev: str) -> bool:
-    """Whether the filter is there; without tc that is unknown, and it is taken to be."""
+    """Return whether the filter exists; without tc this is unknown, and it is assumed to exist."""
     if find("tc") is None:
         return True
     done = ended("tc", "filter", "show", "dev", dev, "egress")

@@ -1,4 +1,4 @@
-"""`quell shell --nat`: access to the Internet by iptables rules, which are removed however the shell ends."""
+"""`quell shell --nat`: Internet access by iptables rules, which are removed in any case when the shell ends."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _TAG = re.compile(r'^(?=.* -[io] quell(?:\d|\+)).* --comment "?quell-(\d+)"?(?: 
 """Comment of a shell's rules: the index of its device."""
 _DEVICE = re.compile(r"quell\d+")
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-"""Exists if br_netfilter is loaded: packets within a bridge pass FORWARD, too, if this or the bridge's own is 1."""
+"""Exists if br_netfilter is loaded. Bridged packets also pass FORWARD if this or the bridge's own setting is 1."""
 _GUARD = Path(__file__).with_name("natguard.py")
 _LOOK_S, _TRIES, _RETRY_S = 1.0, 5, 0.1
 
 
 @dataclass(frozen=True)
 class _State:
-    """The contents of the state file, which is there while ip_forward is 1 because of shells, and was 0 before."""
+    """Contents of the state file, which exists while shells have changed ip_forward from 0 to 1."""
 
     redirects: int
     """The previous value of accept_redirects, which the kernel sets whenever ip_forward changes."""
     shells: list[int]
     """Indices of the devices of the shells that need it."""
     boot: int = 0
-    """The start of the system in which it was written; 0: not known."""
+    """The boot of the system in which it was written; 0: unknown."""
 
     @classmethod
     def read(cls, file: StateFile) -> _State | None:
-        """Return None if there is no file, or one of another start of the system, where `/run` outlives that.
+        """Read the file; None if it does not exist or is from another boot (where `/run` is persistent).
 
-        Raises InputError for what quell does not write.
+        Raises InputError for content that quell does not write.
         """
         text = file.read()
         if text is None:
@@ -83,7 +83,7 @@ class _State:
 
 
 def check() -> None:
-    """Check what --nat needs on this machine. Raises InputError, which names what is missing."""
+    """Check this machine's requirements for --nat. Raises InputError, which names what is missing."""
     if os.geteuid() != 0:
         raise InputError(f"--nat: {_FORWARDING}: only root may forward packets; run it as root")
     for program in _programs():
@@ -93,10 +93,10 @@ def check() -> None:
 
 @contextmanager
 def translated(device: str, network: str) -> Iterator[None]:
-    """Forward packets of a shell's network, with this machine's address as source, and the answers; in IPv6 none.
+    """Forward packets of a shell's network with this machine's address as source, and the answers; not for IPv6.
 
-    Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
-    process removes the rules when its standard input ends, which no signal to this process can prevent.
+    Other machines cannot reach the shell and, if this machine did not forward before, cannot send through it. A
+    separate process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
     shown, index = _ran("iptables", "-S", "FORWARD"), socket.if_nametoindex(device)
     file, guarding, told = _core.StateFile.nat(), None, ""
@@ -138,13 +138,13 @@ def end(index: int) -> None:
 
 
 def guard(device: str, network: str, index: int, block: bool) -> None:
-    """Restore rules that others have removed, until standard input or the device ends; then end the shell's part."""
+    """Restore rules removed by other programs until standard input or the device ends; then call `end`."""
     while _lives(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
             rules, found = _rules(device, network, index, block=block), _of(index)
             if len(found) == len(rules) and not _outdated(found):
                 continue
-            # Not while the shell itself, or another one, changes rules.
+            # The lock excludes changes by this or another shell.
             with _core.StateFile.nat():
                 found = _of(index)
                 if len(found) != len(rules):
@@ -153,7 +153,7 @@ def guard(device: str, network: str, index: int, block: bool) -> None:
                         _ran(*rule)
                 else:
                     for rule in _outdated(found):
-                        _ran(*rules[0])  # before the old one goes, since others are not to pass meanwhile
+                        _ran(*rules[0])  # before the old one is removed, since other packets must not pass in between
                         _ran(*rule)
         except InputError:
             break  # without rules, other machines could send through this one
@@ -161,7 +161,7 @@ def guard(device: str, network: str, index: int, block: bool) -> None:
 
 
 def _join(file: StateFile, index: int) -> None:
-    """Enter a shell among those that need forwarding. Raises InputError where that could not be changed or restored."""
+    """Add a shell to those that need forwarding. Raises InputError if forwarding could not be changed or restored."""
     try:
         os.close(os.open(_FORWARDING, os.O_WRONLY))
     except OSError as error:
@@ -178,10 +178,10 @@ def _join(file: StateFile, index: int) -> None:
 
 
 def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
-    """Raise InputError where a shell lives that has turned forwarding on and is in no file here: it turns it off, too.
+    """Raise InputError if a live shell, in no state file here, has turned forwarding on, since it will turn it off.
 
-    It has another /run, as in a container that shares this network namespace. `index` is that of the shell that asks,
-    `others` are the rules of all.
+    Such a shell has another /run, as in a container that shares this network namespace. `index` is that of the calling
+    shell, `others` are the rules of all shells.
     """
     state = _State.read(file)
     known = [index, *(state.shells if state else [])]
@@ -194,10 +194,10 @@ def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
 
 
 def _settle(file: StateFile, ending: int = 0) -> tuple[bool, list[_Rule]]:
-    """Remove the rules of shells that have ended, and restore forwarding if none is left that needs it.
+    """Remove the rules of ended shells, and restore forwarding if no shell needs it any more.
 
-    Return whether that was done, and the rules of the shells that live. Nothing is removed where forwarding cannot be
-    restored: other machines could send through this one.
+    Return whether it was restored, and the rules of live shells. Nothing is removed if forwarding cannot be restored,
+    because other machines could send through this one.
     """
     state, restored = _State.read(file), False
     if state:
@@ -206,20 +206,20 @@ def _settle(file: StateFile, ending: int = 0) -> tuple[bool, list[_Rule]]:
             replace(state, shells=living).write(file)
         else:
             restored = _set(_FORWARDING, 0)
-            _set(_REDIRECTS, state.redirects)  # last: the kernel sets it with the other
+            _set(_REDIRECTS, state.redirects)  # last, because the kernel changes it together with ip_forward
             file.remove()
     else:
-        file.remove()  # one of another start of the system
+        file.remove()  # a file from another boot
     return restored, _remove(lambda index: index == ending or not _lives(index))
 
 
 def _lives(index: int) -> bool:
-    """Whether this is the index of a shell's device, which another interface may have after its end."""
+    """Return whether this is the index of a shell's device; after its end another interface may have the index."""
     return bool(_DEVICE.fullmatch(interface_name(index)))
 
 
 def _set(setting: Path, value: int) -> bool:
-    """Change a setting that has another value; return whether it had."""
+    """Set a kernel setting; return whether that changed it."""
     if int(setting.read_text()) == value:
         return False
     try:
@@ -232,8 +232,8 @@ def _set(setting: Path, value: int) -> bool:
 def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[str]]:
     """Return the commands that insert a shell's rules, in order; `block` if the machine did not forward before."""
     tag = ["-m", "comment", "--comment", f"quell-{index}"]
-    # Each rule is inserted above the previous one. Those that drop must be in force before packets are forwarded, so
-    # they are inserted first and end below the others.
+    # Each rule is inserted above the previous one. Drop rules must be in force before packets are forwarded, so they
+    # are inserted first and end up below the others.
     forward = [
         ["-o", device, "!", "-i", _SHELLS, "-j", "DROP"],
         ["-i", device, "!", "-s", network, "-j", "DROP"],
@@ -243,10 +243,11 @@ def _rules(device: str, network: str, index: int, *, block: bool) -> list[list[s
         ["-i", device, "!", "-o", _SHELLS, "-s", network, "-j", "ACCEPT"],
     ]  # fmt: skip
     if block:
-        # What a bridge forwards does not depend on ip_forward.
-        routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _BRIDGED.exists() else []  # it loads br_netfilter
+        # Forwarding by a bridge does not depend on ip_forward.
+        routed = ["-m", "physdev", "!", "--physdev-is-bridged"] if _BRIDGED.exists() else []  # loads br_netfilter
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, *routed, "-j", "DROP"])
-    # Where the machine forwards IPv6, others could reach the shell by its address, and it them with any source.
+    # On a machine that forwards IPv6, others could reach the shell by its address, and it could reach them with any
+    # source address.
     six = [["-o", device, "!", "-i", _SHELLS, "-j", "DROP"], ["-i", device, "!", "-o", _SHELLS, "-j", "DROP"]]
     return [
         *(["iptables", "-I", "FORWARD", *tag, *rule] for rule in forward),
@@ -283,20 +284,20 @@ def _of(index: int) -> list[list[str]]:
 
 
 def _outdated(listed: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rule that blocks if it was made before br_netfilter was loaded: it drops what bridges forward."""
+    """Return the blocking rule if it was made before br_netfilter was loaded, since it drops bridged packets."""
     blocks = [rule for rule in listed if _blocks(rule)]
     return [rule for rule in blocks if "physdev" not in rule] if _BRIDGED.exists() else []
 
 
 def _blocks(rule: Sequence[str]) -> bool:
-    """Whether this is the rule of a shell's that drops what others send through this machine."""
+    """Return whether this is a shell's rule that drops packets of others through this machine."""
     return rule.count(_SHELLS) == 2
 
 
 def _remove(of: Callable[[int], bool]) -> list[_Rule]:
-    """Remove rules until none is listed: another program may be changing them at this moment.
+    """Remove rules until none is listed, because another program may change them at the same time.
 
-    Return the rules of the shells that are not wanted.
+    Return the rules of the other shells.
     """
     error = None
     for _ in range(_TRIES):
@@ -315,7 +316,7 @@ def _remove(of: Callable[[int], bool]) -> list[_Rule]:
 
 
 def _tell(before: str, shell: str) -> None:
-    """Say if forwarding is off again: others may need it by now, and its value does not say who set it to 1."""
+    """Print a note if forwarding is off again: other programs may need it now, which its value does not show."""
     if _FORWARDING.read_text().strip() != "0":
         return
     try:
@@ -332,7 +333,7 @@ def _is_on(setting: Path) -> bool:
 
 
 def _forwarding() -> list[str]:
-    """Return the interfaces that forward; a change of ip_forward changes them, too."""
+    """Return the interfaces that forward; a change of ip_forward also changes these settings."""
     each = (path for path in sorted(_CONF.iterdir()) if path.name != "all")
     return [path.name for path in each if (path / "forwarding").read_text().strip() != "0"]
 
@@ -342,7 +343,7 @@ def _programs() -> tuple[str, ...]:
 
 
 def _ran(program: str, *arguments: str) -> str:
-    """Run iptables or ip6tables; return what it printed. Raises InputError where it fails."""
+    """Run iptables or ip6tables; return its output. Raises InputError if it fails."""
     done = ended(program, "-w", *arguments)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]

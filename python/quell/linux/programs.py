@@ -1,4 +1,4 @@
-"""Programs of the system, and commands that `quell tune` runs: their words, and the lines to paste."""
+"""Programs of the system, and commands that `quell tune` runs or prints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quell._core import InputError
 
 
 def find(name: str) -> str | None:
-    """Return where a program of the system is, also where a user's PATH leaves out its folders, as on Debian."""
+    """Return the path of a system program, even if a user's PATH lacks its folder, as on Debian."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the system, wherever `find` finds it, to its end."""
+    """Run a system program, found by `find`, to its end."""
     program = find(words[0]) or words[0]
     return subprocess.run(
         (program, *words[1:]), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
@@ -27,16 +27,16 @@ def ended(*words: str) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A program and its arguments. No shell reads them."""
+    """A program and its arguments, which run without a shell."""
 
     words: tuple[str, ...]
     may_fail: bool = False
     unless: tuple[str, ...] = ()
-    """Another command; if that succeeds, this one is not run."""
+    """Another command; if it succeeds, this one is not run."""
 
     @classmethod
     def of(cls, template: str, *more: str, may_fail: bool = False, unless: str = "", **values: object) -> Command:
-        """Split a template into words, then fill in values: a value is never split, whatever characters it has."""
+        """Split a template into words, then fill in values, which are never split."""
 
         def filled(text: str) -> tuple[str, ...]:
             return tuple(word.format(**values) for word in text.split())
@@ -56,7 +56,7 @@ class Command:
 
 
 def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
-    """Run commands, each behind the words `before`. Raises InputError at the first that fails and may not."""
+    """Run commands, each after the words `before`. Raises InputError at the first failure that is not allowed."""
     for command in commands:
         if command.unless and ended(*before, *command.unless).returncode == 0:
             continue

@@ -21,16 +21,16 @@ from quell.linux import ends
 from quell.results import stats
 
 LABEL = "{queue}, real TCP"
-"""What a row with real packets is called, beside the simulated one of its queue."""
+"""Name of the row with real packets, beside the simulated one of its queue."""
 _NAMES = {"newreno": "reno"}
 _QUELLS = {linux: name for name, linux in _NAMES.items()}
 _SIMULATED = ("mss", "iw", "min_rto", "rto", "delack", "delack_timeout", "sack", "limited_transmit", "ect")
-"""What a flow of a scenario can have otherwise than Linux does."""
+"""Keys of a flow whose behaviour may differ from Linux."""
 _START_S = 60.0
 
 
 def check(scenario: Scenario) -> dict[str, Any]:
-    """Say in one line what of a scenario has no counterpart in reality, or give what the two ends must know."""
+    """Return the parameters of the two ends. Raises InputError for parts of a scenario that cannot be run for real."""
     plain = tomllib.loads(scenario.toml())
     flows = _flows(plain, scenario.duration_s)
     forbidden = _check_system({flow["cc"] for flow in flows if flow["kind"] == "tcp"})
@@ -41,7 +41,7 @@ def check(scenario: Scenario) -> dict[str, Any]:
         raise InputError(
             "--real: flow.ecn: Linux has one setting for all; give all flows the same, or leave it to dctcp"
         )
-    # What is mistyped is said to everyone, not to root alone.
+    # Errors in names come first, so that all users see them, not only root.
     if forbidden:
         raise InputError(f"--real: flow.cc: Linux's {forbidden[0]} needs root")
     sysctl = {
@@ -54,7 +54,7 @@ def check(scenario: Scenario) -> dict[str, Any]:
 
 
 def check_path(option: str, plain: Mapping[str, Any]) -> None:
-    """Refuse a scenario whose path is more than the two links of `quell shell`. Raises InputError."""
+    """Check that a scenario's path consists of the two links of `quell shell`. Raises InputError."""
     for key, there_is in (("hop", "one link each way"), ("wifi", "no radio")):
         if key in plain:
             raise InputError(f"{option}: [{key}]: quell shell has {there_is}; leave it to the simulation")
@@ -100,12 +100,12 @@ def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
 
 
 def _spread(number: int) -> float:
-    """Give where in the stagger a flow starts: evenly scattered, the same in every run."""
+    """Return the position of a flow's start within the stagger: evenly scattered, the same in every run."""
     return (number * 0.6180339887498949) % 1.0
 
 
 def _check_system(controls: set[str]) -> list[str]:
-    """List the congestion controls that this user may not take. Raises InputError for what the machine lacks."""
+    """List the congestion controls that this user may not use. Raises InputError for missing ones."""
     if not sys.platform.startswith("linux"):
         raise InputError("--real needs Linux: network namespaces and TUN devices")
     forbidden = []
@@ -130,7 +130,7 @@ def beside(
     spec: Mapping[str, Any],
     on_done: Callable[[int], object],
 ) -> Outcome:
-    """Run each queue once, in real time; give all runs, the real one behind its queue's simulated ones.
+    """Run each queue once, in real time; return all runs, the real one after its queue's simulated ones.
 
     Ctrl-C ends it early with `interrupted` set and the finished runs kept.
     """
@@ -208,7 +208,7 @@ def _sleep_until(running: _core.Shell, moment: float, until: float) -> None:
 def _record(
     scenario: Scenario, spec: Mapping[str, Any], link: Mapping[str, Any], seen: Sequence[Any]
 ) -> dict[str, Any]:
-    """Make the record of a simulated run of the bottleneck's record and of what both ends saw."""
+    """Make a record like that of a simulated run from the bottleneck's record and both ends' measurements."""
     flows = [_flow(flow, spec, [s for s in seen if s["flow"] == flow["number"]]) for flow in spec["flows"]]
     rates = [flow["goodput_mbps"] for flow in flows if flow["kind"] == "tcp"]
     rtts = sorted(us / 1e3 for s in seen for us in s["rtts_us"])

@@ -1,4 +1,4 @@
-"""Network namespaces that end with this process: lines of tc are tried there."""
+"""Network namespaces that end with this process, for trying lines of tc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEATH_SIGNAL = 1
 
 
 def has_interface(name: str) -> bool:
-    """Whether the network namespace of this process has an interface of this name."""
+    """Return whether the network namespace of this process has an interface of this name."""
     try:
         socket.if_nametoindex(name)
     except OSError:
@@ -30,9 +30,9 @@ def has_interface(name: str) -> bool:
 
 
 def has_ipv6() -> bool:
-    """Whether the kernel has IPv6, as quell-live asks: it has unless it does not know the addresses.
+    """Return whether the kernel has IPv6, like quell-live: yes, unless it does not support the address family.
 
-    What /proc does not show, as in a container, is not taken for absent.
+    Missing files in /proc, as in a container, are no evidence of absence.
     """
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
@@ -51,13 +51,13 @@ def interface_name(index: int) -> str:
 
 
 def check_asked() -> None:
-    """Raise OSError where no file can be opened: the kernel was not asked then, and every interface looks gone."""
+    """Raise OSError if no file can be opened: queries then fail, and every interface seems to be missing."""
     socket.socket().close()
 
 
 @cache
 def _linux() -> Any:
-    """Return the C library. Loaded when it is used, since Windows has none without a name."""
+    """Return the C library. It is loaded on use, since this fails on Windows."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -82,11 +82,11 @@ class Space:
             raise InputError("a network namespace cannot be made here; it needs root")
 
     def run(self, *commands: Command) -> None:
-        """Run commands in it. Raises InputError at the first that fails and may not."""
+        """Run commands in it. Raises InputError at the first failure that is not allowed."""
         programs.run(*commands, before=("nsenter", f"--net={self._file}"))
 
     def enter(self) -> None:
-        """Have what this thread does next happen there."""
+        """Move this thread into the namespace."""
         _enter(self._file)
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Space:
 
 
 class Away:
-    """A namespace that this thread is in for the length of a `with`; everything in it ends there."""
+    """A namespace for this thread within a `with` block, at whose end the namespace ends."""
 
     def __enter__(self) -> Space:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY)

@@ -1,8 +1,8 @@
 """`quell reproduce`: published tables and figures, reproduced beside the printed numbers.
 
 A paper is a module of this package with a `PAPER` (`quell.papers.paper.Paper`): the claims, each with its printed
-number and how to judge it, and a function that measures them on a `quell.papers.bench.Bench`. What the papers call
-goodput or throughput of an application is what their receivers read: `delivered_in_order_mbps` of a record.
+number and its criterion, and a function that measures them on a `quell.papers.bench.Bench`. Goodput or throughput of an
+application in the papers is the data that their receivers read: `delivered_in_order_mbps` of a record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a paper's module runs its experiments: over all cores, with a progress bar."""
+"""Runs the experiments of a paper's module on all cores, with a progress bar."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 LOOKS = (10, 20, 40, 80)
-"""Runs of a setting after which its verdicts are checked; it stops once they are decided."""
+"""Numbers of runs after which a setting's verdicts are checked; it stops once they are decided."""
 SEEDS, QUICK_SEEDS = LOOKS[-1], 2
 
 
 @dataclass(frozen=True)
 class Sample(Generic[K]):
-    """What a row is judged by: one value per seed, and the settings that they were measured in."""
+    """Data for the verdict on a row: one value per seed, and the settings in which they were measured."""
 
     claim: str
     values: Sequence[float | None]
@@ -35,33 +35,33 @@ class Sample(Generic[K]):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: scenario, queue words, and the number of its seed."""
+    """A run: scenario, queue words, and the number of its seed."""
 
     scenario: Scenario
     queue: str
     seed: int = 0
-    """Number k of the run; the seed itself is derived from the scenario's."""
+    """Number k of the run; its seed is derived from the scenario's."""
     bin_s: float | None = None
     """Width of the bins of a time series; None keeps none."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a paper's module gets to measure with."""
+    """The means with which a paper's module measures."""
 
     quick: bool = False
-    """A smaller version for tests is wanted."""
+    """Whether to run a smaller version for tests."""
     seeds: int = SEEDS
-    """Most runs of a setting."""
+    """Largest number of runs of a setting."""
     threads: int = 0
     """Cores; 0: all."""
     on: Executor = HERE
-    """Where runs are simulated."""
+    """The executor of simulations."""
     study: Study = field(default_factory=Study)
-    """What the module measures, filled row by row: after Ctrl-C it has the rows that are complete."""
+    """The module's results, filled row by row: after Ctrl-C it has the complete rows."""
 
     def run(self, what: str, runs: Sequence[Run], reduce: Callable[[Record], T]) -> list[T]:
-        """Simulate, and keep what `reduce` makes of each record, in the order of `runs`. `what` names the bar."""
+        """Simulate; return `reduce` of each record in the order of `runs`. `what` is the title of the progress bar."""
         with bar(what, len(runs), "runs") as update:
             out = experiment.run_each(
                 [(r.scenario, experiment.Job(r.queue, r.scenario.run_seed(r.seed), r.bin_s)) for r in runs],
@@ -79,7 +79,7 @@ class Bench:
 
     @property
     def first(self) -> int:
-        """Return the runs at the first look: as many as settings have that no verdict hangs on."""
+        """Return the number of runs at the first check, which is also that of settings without a verdict."""
         return self.looks[0]
 
     def seeds_of(
@@ -94,9 +94,9 @@ class Bench:
     ) -> dict[K, list[T]]:
         """Simulate every setting, a scenario and queue words, with seeds; return the seeds' results by setting.
 
-        `samples` says what rows of `claims` are judged by. Settings whose rows are open continue to the next look, the
-        others stop; without it all stop at the first. So settings may have different numbers of results: those of
-        equal index have equal seeds.
+        `samples` returns the data for the rows of `claims`. Settings with open rows continue to the next check, the
+        others stop; without `samples` all stop at the first. So settings may have different numbers of results; results
+        of equal index have equal seeds.
         """
         out: dict[K, list[T]] = {key: [] for key in settings}
         wanted: Iterable[K] = settings
@@ -113,7 +113,7 @@ class Bench:
 
 
 def undecided(samples: Iterable[Sample[K]], claims: Iterable[Claim]) -> set[K]:
-    """Return the settings of rows whose verdict is open."""
+    """Return the settings of rows with an open verdict."""
     by_id = {claim.id: claim for claim in claims}
     return {
         cell

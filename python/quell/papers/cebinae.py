@@ -1,8 +1,8 @@
 """Cebinae: Table 2 of its paper, sixteen mixes of flows through a FIFO, FQ-CoDel and Cebinae.
 
-The printed side are the authors' reference results of that table, single runs of ns-3.35: `ns/index/tbl2/rN/row.stdout`
-in github.com/eniac/Cebinae (commit cebcbdb); the settings are those of `ns/configs/tbl2/rN.json` and
-`ns/cebinae/dumbbell_long/dumbbell_long.cc`.
+The printed numbers are the authors' reference results for that table, single runs of ns-3.35:
+`ns/index/tbl2/rN/row.stdout` in github.com/eniac/Cebinae (commit cebcbdb); the settings are those of
+`ns/configs/tbl2/rN.json` and `ns/cebinae/dumbbell_long/dumbbell_long.cc`.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from quell.views.figures import Table
 
 QUEUES = ("fifo", "fq_codel", "cebinae")
 WIRE, IP = 1494, 1492
-"""Bytes of a full packet on the wire (PPP) and as ns-3's queues count it: 1440 of data, 52 of TCP and IP."""
+"""Bytes of a full packet on the wire (PPP), and in ns-3's queues: 1440 of data plus 52 of TCP and IP."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, with what is printed for each of `QUEUES`."""
+    """A row of the table, with the printed numbers for each of `QUEUES`."""
 
     number: int
     mbps: int
     limit: int
     groups: tuple[tuple[str, int, float], ...]
-    """Congestion control, flows, base round trip in ms."""
+    """Congestion control, number of flows, base round trip in ms."""
     round_ns: int
     """Cebinae's dT, ns."""
     rounds: int
     """Cebinae's P."""
     throughput: tuple[float, float, float]
-    """On the wire, Mbit/s."""
+    """Throughput on the wire, Mbit/s."""
     goodput: tuple[float, float, float]
     """Mbit/s."""
     jain: tuple[float, float, float]
     """Jain's index of the flows' goodput."""
     nic: int = 100
-    """Packets in the device below the queue."""
+    """Size of the device's queue below the discipline, packets."""
     delta_port: float = 0.0
 
     @property
     def mix(self) -> str:
-        """Name the flows."""
+        """Description of the flows."""
         return " + ".join(f"{count} {cc} ({rtt:g} ms)" for cc, count, rtt in self.groups)
 
 
@@ -91,7 +91,8 @@ ROWS = (
 # fmt: on
 START_S, END_S, QUICK_END_S = 1, 99, 20
 DIVISOR_S = 99
-"""The authors divide what passed in the 98 s from the first to the 99th by 99 s: their last period is not counted."""
+"""The authors divide the bytes of the 98 s from the first to the 99th second by 99 s: their last period is not
+counted."""
 _NS3: Flow = {
     "mss": 1440,
     "iw": 10,
@@ -102,26 +103,26 @@ _NS3: Flow = {
     "start": f"{START_S}s",
     "stagger": "10ms",
 }
-"""TCP as in the authors' simulation. Their flows start at the same instant."""
+"""Keys of TCP as in the authors' simulation. Their flows start at the same instant."""
 NEAR = (0.996, 0.997, 0.998, 0.999, 1.0, 1.001, 1.002, 1.003, 1.004)
-"""Factors of round trips: where packets of different flows meet at a full queue depends on them."""
+"""Factors on round trips, which determine how packets of different flows coincide at a full queue."""
 QUICK_MBPS = 100
 """The quick version leaves out rows with faster links."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What may differ between quell and the authors' model."""
+    """A possible difference between quell and the authors' model."""
 
     name: str = ""
     flow: Mapping[str, object] | None = None
     """Keys of flows."""
     of: str = ""
-    """The congestion control whose flows have these keys; empty: of all."""
+    """Congestion control of the flows with these keys; empty: all flows."""
     delta_port: float | None = None
-    """Cebinae's, in place of the row's."""
+    """Cebinae's delta_port, in place of the row's."""
     nic: bool = True
-    """There is a device below the queue."""
+    """Whether there is a device below the queue."""
 
 
 PLAIN = Setting()
@@ -130,20 +131,20 @@ OTHERS = (
     Setting("all flows starting at one instant", flow={"stagger": "0s"}),
     Setting("no device below the queue", nic=False),
 )
-"""Run again for each row and queue that misses."""
+"""Settings that are run for each missed row and queue."""
 BBR_ALONE = Setting("loss recovery without SACK of the BBR flow alone", flow={"sack": False}, of="bbr")
 LESS_THAN_FULL = Setting("delta_port 0.01", delta_port=0.01)
-"""All rows but the last call a link saturated only if it took more from the queue than it can send in that time, as it
-does while the device below the queue fills up."""
+"""In all rows except the last, a link counts as saturated only if it took more from the queue than it can send in that
+time, as happens while the device below the queue fills up."""
 
 
 def _words(row: Row, queue: str, setting: Setting) -> str:
     if queue == "fifo":
         return f"pfifo limit {row.limit}"
     if queue == "fq_codel":
-        # The authors have a queue for each flow, and ns-3's quantum is the device's MTU.
+        # The authors use a queue for each flow, and ns-3's quantum is the device's MTU.
         return f"fq_codel limit {row.limit} flows 65536 quantum 1500"
-    # The queue's lengths have no link-layer bytes in ns-3, but the rate that they are compared with does.
+    # In ns-3 the queue's lengths do not include link-layer bytes, but the rate with which they are compared does.
     rate = round(row.mbps * 1_000_000 * WIRE / IP)
     words = f"cebinae limit {row.limit} rate {rate}bit dt {row.round_ns}ns vdt 1ns l 100us p {row.rounds}"
     delta_port = row.delta_port if setting.delta_port is None else setting.delta_port
@@ -209,7 +210,7 @@ CLAIMED = {claim.id: claim for claim in _claims()}
 
 
 def measure(bench: Bench) -> None:
-    """Measure the table; rows and queues that miss again with what may differ from ns-3."""
+    """Measure the table; repeat missed rows and queues with possible differences from ns-3."""
     seconds = QUICK_END_S if bench.quick else END_S
     rows = [row for row in ROWS if not bench.quick or row.mbps <= QUICK_MBPS]
     cells = [(row, queue) for row in rows for queue in QUEUES]

@@ -1,4 +1,4 @@
-"""A number or a sentence of a paper, and the verdict of a measurement on it."""
+"""A number or sentence of a paper, and the verdict of a measurement on it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Claim:
     """The rate of which a rate's tolerance is a share; None: the printed rate."""
 
     def __post_init__(self) -> None:
-        """Refuse rows that lack what their kind requires: source, number, quote or direction."""
+        """Check that a row has what its kind requires: source, number, quote or direction."""
         bound = self.kind in ("claim", "aim")
         if (
             (self.kind == "printed" and not (self.source and self.expected is not None))
@@ -107,7 +107,7 @@ class Claim:
             return OPEN
         half = 0.0 if exact else (measured.half or 0.0)
         sign = self.better or 1
-        # With `better` -1 all signs are reversed, so that more is better below.
+        # With `better` -1 all signs are reversed, so that more is better from here on.
         low, high = sorted((sign * (measured.mean - half), sign * (measured.mean + half)))
         slack = self.tolerance * (1 + 1e-9)
         least, most = sign * self.expected - slack, sign * self.expected + slack

@@ -1,4 +1,4 @@
-"""Learning curves of the shipped networks: their trainings' `curve.parquet`, kept in the package as `trained/NAME`."""
+"""Learning curves of the shipped networks: their trainings' `curve.parquet`, in the package as `trained/NAME`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Curve = Mapping[str, Sequence[Any]]
 
 
 def find(model: str) -> Curve:
-    """Read a shipped network's curve, column by column."""
+    """Read a shipped network's curve as a dictionary of columns."""
     return table(f"{model}.curve").to_dict(as_series=False)
 
 
 def table(name: str) -> pl.DataFrame:
-    """Read a table that a training left."""
+    """Read a table that a training has written."""
     import polars as pl
 
     return pl.read_parquet(BytesIO((files(__package__) / "trained" / f"{name}.parquet").read_bytes()))
 
 
 def _settled(steps: Sequence[float], values: Sequence[float]) -> float | None:
-    """Find the step from which means of five stay within a tenth of the last; None where that is in the last third."""
+    """Return the step from which means of five stay within a tenth of the last; None if it is in the last third."""
     smooth = [sum(values[max(0, k - 4) : k + 1]) / len(values[max(0, k - 4) : k + 1]) for k in range(len(values))]
     off = [k for k, value in enumerate(smooth) if abs(value - smooth[-1]) > 0.1 * abs(smooth[-1])]
     first = off[-1] + 1 if off else 0

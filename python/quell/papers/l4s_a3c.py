@@ -1,8 +1,8 @@
 """A3C-L4S's testbed, reproduced: four NewReno flows through CoDel, PIE, FQ-CoDel, FQ-PIE and L4S.
 
 `dualpi2`, `cake` and both readings of `l4s` are compared with the paper's five. Table 2's totals cannot be those of the
-90 s that the text describes (42 MB at 10 Mbit/s is a link used for 34 s), so totals are given for 90 and for 40 s, and
-what is judged are ratios between queues of the same row of settings.
+90 s that the text describes (42 MB at 10 Mbit/s takes 34 s), so totals are given for 90 and for 40 s, and verdicts are
+on ratios between queues with the same settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 BIN_S = 0.5
 SHORT_S = 40.0
-"""Table 2's totals fit about so much of a busy link."""
+"""Time on a busy link that approximately matches Table 2's totals."""
 RATES = (10, 1)
 
 PRINTED = {
@@ -62,8 +62,8 @@ WORDS = {
 """Queue words, by the paper's name and whether senders and queue use ECN.
 
 The paper's PIE and FQ-PIE are FreeBSD's, from which its L4S is made; `pie` and `fq_pie` are Linux's. With the coupling
-ineffective and all packets in one half of the pairs, L4S is FreeBSD's FQ-PIE of so many sub-queues, and with one pair
-its PIE.
+ineffective and all packets in one half of the pairs, L4S is FreeBSD's FQ-PIE with that number of sub-queues, and with
+one pair its PIE.
 """
 QUEUES = list(dict.fromkeys(name for name, _ in WORDS))
 PIE_FAMILY = ("pie", "fq_pie")
@@ -98,7 +98,7 @@ def _printed(key: Key) -> float | None:
 
 
 def _ratio_printed(key: Key) -> float | None:
-    """Table 2: megabytes over those of all five queues in the same settings."""
+    """Return megabytes over those of all five queues with the same settings, from Table 2."""
     own = _printed(key)
     return None if own is None else own / mean(p[key[2]] for (_, rate), p in PRINTED.items() if rate == key[1])
 
@@ -109,11 +109,11 @@ OVER = {
     "linux_fq_pie": ("fq_pie", "Linux's FQ-PIE"),
     "linux_pie": ("pie", "Linux's PIE"),
 }
-"""The PIE family, over which L4S's RTT is given."""
+"""The PIE family, relative to which L4S's RTT is given."""
 
 
 UNFAIR = 0.9
-"""Jain's index below which rates are called unfair, and above which fair: the paper gives no number."""
+"""Jain's index below which rates count as unfair, else as fair; the paper gives no number."""
 SECOND_MS = 1000.0
 
 
@@ -131,7 +131,7 @@ def _claim(which: str, what: str, quote: str, section: str, bound: float, better
 
 
 def _sentences() -> list[Claim]:
-    """List what the paper says in words."""
+    """List the paper's claims in words."""
     out = [
         _claim("C.second.1", "1 Mbit/s, ECN: lowest RTT of CoDel, PIE, FQ-CoDel, FQ-PIE less L4S's",
                "nearly a second faster", "7", 0.8 * SECOND_MS, +1, "ms"),
@@ -206,7 +206,7 @@ def _claims() -> list[Claim]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of one run."""
 
     mb: float
     mb40: float
@@ -214,7 +214,7 @@ class Measurements:
     jain: float
     cwnd_jain: float
     loss: float
-    """Share of the packets."""
+    """Share of packets lost."""
     courses: Mapping[str, Sequence[Sequence[float | None]]]
     """Throughput, RTT and cwnd: by flow, then by bin."""
     times: Sequence[float]
@@ -270,13 +270,13 @@ def measure(bench: Bench) -> None:
 
 
 def _samples(results: Results) -> Iterator[Sample[Key]]:
-    """Give the values of each row that Table 2's runs decide."""
+    """Yield the values of each row that Table 2's runs decide."""
 
     def of(name: str, key: Key) -> list[float]:
         return [float(getattr(s, name)) for s in results[key]]
 
     def over(which: str, name: str, key: Key, *others: Key) -> Sample[Key]:
-        """Compare one setting with the lowest of others, seed by seed."""
+        """Compare a setting with the lowest of others, seed by seed."""
         columns = [of(name, other) for other in others]
         values = [a / min(b) for a, *b in zip(of(name, key), *columns, strict=False)]
         return Sample(which, values, (key, *others))
@@ -352,7 +352,7 @@ def _cell(results: Results, key: Key, name: str, digits: int) -> str:
 
 
 def _amount_sent(results: Results, key: Key) -> str:
-    """Say how much a full link carries, and what this one did."""
+    """Return, as text, how much a full link carries, and how much this one did."""
     most = key[1] / 8
     sent = mean(s.mb for s in results[key])
     return (
@@ -375,7 +375,7 @@ def _ratios(results: Results, key: Key, others: Sequence[Key]) -> list[float]:
 
 
 def _late_rtts(results: Results, rate: int) -> str:
-    """Say what the round trips are once all flows are past their start."""
+    """Return, as text, the round trips after the start of all flows."""
     queues = ("l4s", *PIE_FAMILY, *FREEBSD)
     listed = ", ".join(f"{q} {mean(v for s in results[q, rate, True] for v in _late(s)):.0f}" for q in queues)
     return f"from 50 to 60 s, when all flows are past their start: {listed}"
@@ -389,7 +389,7 @@ def _late(measured: Measurements) -> list[float]:
 
 
 def _why(swept: Mapping[tuple[str, int], float], rate: int) -> str:
-    """Say which of the open readings would give the lowest round trip."""
+    """Return, as text, which of the possible readings would give the lowest round trip."""
 
     def at(*names: str) -> str:
         return ", ".join(f"{swept[name, rate]:.0f}" for name in names)

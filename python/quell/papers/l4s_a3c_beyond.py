@@ -1,4 +1,4 @@
-"""Beyond A3C-L4S's testbed: what coupling does, why L4S's RTT is not the lowest, the traffic left as future work."""
+"""Beyond A3C-L4S's testbed: the effect of coupling, why L4S's RTT is not the lowest, and the traffic of future work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 READINGS = {"designed": "l4s pairs 1", "published": "l4s as_published pairs 1"}
 QUEUES = {"l4s": "l4s", "as_published": "l4s as_published", "dualpi2": "dualpi2", "a3c_l4s": "a3c_l4s"}
-"""In rows: queue words."""
+"""Queue words by their name in rows."""
 
 
 _CUBICS: Flow = {"cc": "cubic", "count": 2, "rtt": "20ms", "stagger": "1s"}
@@ -35,7 +35,7 @@ TRAFFIC: dict[str, tuple[str, Link, tuple[Flow, ...]]] = {
                "delay": "10ms"}, _PAIR),
     "lte": ("CUBIC 2, Prague 2, LTE trace", {"trace": "builtin:lte", "delay": "10ms"}, _PAIR),
 }  # fmt: skip
-"""What the paper leaves as future work."""
+"""Traffic that the paper leaves as future work."""
 MEASURES = (("mean", "mean sojourn", "ms", 1), ("p99", "99th percentile of the sojourn", "ms", 0),
             ("mbps", "throughput", "Mbit/s", 2), ("jain", "Jain's index of the TCP flows", "", 2))  # fmt: skip
 
@@ -56,7 +56,7 @@ CLAIMS = [
         for measure, what, unit, digits in MEASURES
     ),
 ]  # fmt: skip
-"""Section 2.1.5 of the paper expects about the same throughput per flow, and sub-millisecond delay of L4S's own."""
+"""Section 2.1.5 of the paper expects about the same throughput per flow, and sub-millisecond delay of L4S flows."""
 
 
 def _scenario(link: Link, flows: Sequence[Flow], *, quick: bool, warmup: int = 5) -> Scenario:
@@ -66,7 +66,7 @@ def _scenario(link: Link, flows: Sequence[Flow], *, quick: bool, warmup: int = 5
 
 
 def measure(study: Study, bench: Bench) -> None:
-    """Measure and draw all of it but round trips, which the testbed's module does."""
+    """Measure and draw all except round trips, which the testbed's module measures."""
     _coupling(study, bench)
     _future(study, bench)
 
@@ -76,7 +76,7 @@ def measure(study: Study, bench: Bench) -> None:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run of the coupled pair gave."""
+    """Results of one run of the coupled pair."""
 
     ratio: float
     delay: float
@@ -97,7 +97,7 @@ def _reduce(record: Record) -> Measurements:
 
 
 def _coupling(study: Study, bench: Bench) -> None:
-    scenario = _scenario(*COUPLED, quick=bench.quick, warmup=15)  # slow start overfills both for seconds
+    scenario = _scenario(*COUPLED, quick=bench.quick, warmup=15)  # slow start overfills both queues for seconds
     results = bench.seeds_of("coupling", {r: (scenario, w) for r, w in READINGS.items()}, _reduce, bin_s=0.5)
     for reading, measured in results.items():
         why = (
@@ -151,13 +151,13 @@ SWEEP = {
     "Linux's PIE": "pie target 15ms tupdate 15ms ecn",
     "Linux's FQ-PIE, 6": "fq_pie target 15ms tupdate 15ms flows 6 ecn",
 }
-"""Readings of what the paper leaves open, and the family to be compared with."""
+"""Possible readings of what the paper leaves open, and the family for comparison."""
 
 
 def round_trips(
     study: Study, bench: Bench, scenario: Callable[[int], Scenario], rates: Sequence[int]
 ) -> dict[tuple[str, int], float]:
-    """Sweep what is left open in the paper's testbed with ECN; a table of mean smoothed RTTs."""
+    """Sweep the possible readings in the paper's testbed with ECN; add a table of mean smoothed RTTs."""
     settings = {(name, rate): (scenario(rate), words) for name, words in SWEEP.items() for rate in rates}
     got = bench.seeds_of("readings", settings, lambda record: float(record["rtt_ms"]["mean"]))
     means = {key: mean(values) for key, values in got.items()}

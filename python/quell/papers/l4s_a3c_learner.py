@@ -1,4 +1,4 @@
-"""The shipped network of A3C-L4S on sets of scenarios, and beside it other networks and queues."""
+"""The shipped network of A3C-L4S on sets of scenarios, compared with other networks and queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRAINED = {
     "UNTRAINED": ("hand-written first weights, untrained", "untrained"),
     "SIX": ("a power law of six numbers, found by CMA-ES", "six"),
 }
-"""Prefix of rows: a network beside the shipped one, and its file `trained/a3c-l4s.NAME.safetensors`.
+"""Networks for comparison by the prefix of their rows, with the files `trained/a3c-l4s.NAME.safetensors`.
 
 - before: `quell train a3c-l4s --environment loop --actor-rate 5e-5`
 - start: `quell train a3c-l4s --episodes 1 --actor-rate 0 --seed 2`
@@ -31,13 +31,13 @@ TRAINED = {
 - six: the best of five searches by validation, `tools/a3c.py six`
 """
 QUEUES = {"TARGET": "l4s target 2ms", "DUALPI2": "dualpi2", "HUSH": "hush"}
-"""Prefix of rows: a queue without a network."""
+"""Queues without a network by the prefix of their rows."""
 BESIDE = {**{prefix: what for prefix, (what, _) in TRAINED.items()}, **QUEUES}
 CONSTANTS = [0.001 * 2 ** (k / 2) for k in range(19)]
-"""p' from 0.001 to 0.5: what a constant reaches where the network misses an aim."""
+"""Constant p' from 0.001 to 0.5, for scenarios in which the network misses an aim."""
 
 SETS = {"A3C": "held out", "FEW": "few flows", "GRID": "grid", "NEW": "new"}
-"""Prefix of rows: the set."""
+"""Sets by the prefix of their rows."""
 AIMS = (
     ("mean", "mean_delay", "mean delay over that of l4s's own law, geometric mean", 1.0, -1, 2),
     ("p99", "p99_delay", "99th percentile over that of the law, geometric mean", 1.0, -1, 2),
@@ -46,7 +46,7 @@ AIMS = (
     ("met", "met", "scenarios where all three are met", None, +1, 1),
 )
 KEPT = ("mean", "throughput", "met")
-"""Rows of what is beside the network."""
+"""Rows of the networks and queues for comparison."""
 
 CLAIMS = [
     *(
@@ -65,7 +65,7 @@ CLAIMS = [
         if row in KEPT
     ),
 ]  # fmt: skip
-"""The aims: less delay on average and at the 99th percentile, at no more than 2 % less throughput, everywhere."""
+"""The aims: less delay on average and at the 99th percentile with at most 2 % less throughput, in every scenario."""
 
 
 def measure(study: Study, bench: Bench) -> None:
@@ -109,7 +109,7 @@ def _judge(
     beside: list[list[str]],
     misses: list[list[str]],
 ) -> None:
-    """Run the network, the law and what is beside them over a set of scenarios."""
+    """Run the network, the law and the others over a set of scenarios."""
     settings, first = coupled.SETS[name], coupled.FIRST_SEEDS[name]
     settings = settings[::5] if bench.quick else settings
 
@@ -165,7 +165,7 @@ def _constants(
     law: Sequence[Sequence[Outcome]],
     run: Callable[[Sequence[str], Sequence[Setting]], dict[str, list[list[Outcome]]]],
 ) -> list[list[str]]:
-    """Sweep a constant p' where the network misses an aim."""
+    """Sweep a constant p' in scenarios in which the network misses an aim."""
     with tempfile.TemporaryDirectory() as folder:
         words = {}
         for p in CONSTANTS:

@@ -1,6 +1,6 @@
-"""Trainings of A3C-L4S beside each other: seeds, reward scales (Figures 26 and 27), A2C, first weights.
+"""Comparison of trainings of A3C-L4S: seeds, reward scales (Figures 26 and 27), A2C, initial weights.
 
-They were run by `tools/a3c.py`, which left `trained/a3c-l4s.studies.parquet`; a reproduction reads that.
+`tools/a3c.py` ran them and wrote `trained/a3c-l4s.studies.parquet`, which a reproduction reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OF_WORLDS = (
     ("met", "met", "scenarios held out where all aims are met", ALL, +1, 1),
     ("few", "few flows met", "scenarios with few flows where all aims are met", ALL - 1, +1, 1),
 )
-"""Row, column of the table, what it is, bound, direction, digits."""
+"""Row, column of the table, description, bound, direction, digits."""
 
 SHARES = {
     "mean_delay": "mean delay",
@@ -45,7 +45,7 @@ SHARES = {
     "met": "all aims met",
     "settings": "of",
 }
-"""Columns of tables that compare with the law, and what `coupled.versus` calls them."""
+"""Columns of tables that compare with the law, and their keys in `coupled.versus`."""
 
 CLAIMS = [
     Claim("RANDOM.a3c.rise", f"{WHAT['a3c']}: {RISE}", "", 0.0, +1, kind="claim", source="section 5.2.1, Figure 25",
@@ -80,13 +80,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def shares(found: Mapping[str, float]) -> list[str]:
-    """Write what `coupled.versus` gives, a cell for each of `SHARES`."""
+    """Return the result of `coupled.versus` as text, a cell for each of `SHARES`."""
     digits = {"mean_delay": 2, "p99_delay": 2, "throughput": 4, "throughput_cut": 4, "least_throughput": 3}
     return [f"{found[key]:.{digits.get(key, 0)}f}" for key in SHARES]
 
 
 def measure(study: Study) -> None:
-    """Judge and draw what the trainings left."""
+    """Judge and draw the results of the trainings."""
     rows = curves.table(TABLE).to_dicts()
     runs: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for row in rows:
@@ -117,13 +117,13 @@ def measure(study: Study) -> None:
 
 
 def _part(run: Rows, parts: int, key: str = "reward") -> float:
-    """Mean of the first of so many parts of a training, or of the last where it is negative."""
+    """Return the mean over the first of `parts` parts of a training, or over the last if `parts` is negative."""
     n = max(1, len(run) // abs(parts))
     return mean(row[key] for row in (run[:n] if parts > 0 else run[-n:]))
 
 
 def _training_text(found: Sequence[Rows]) -> str:
-    """Tell rewards by fifth of the training, mean of the seeds."""
+    """Return, as text, rewards by fifths of the training, averaged over the seeds."""
     n = max(1, len(found[0]) // 5)
     fifths = [mean(row["reward"] for run in found for row in run[k : k + n]) for k in range(0, 5 * n, n)]
     return "reward by fifth of the training " + ", ".join(f"{f:.3f}" for f in fifths)
@@ -164,7 +164,7 @@ def _table(study: Study, runs: Mapping[tuple[str, str, int], Rows]) -> None:
 
 
 def _seeds(study: Study, found: Mapping[str, Sequence[Rows]]) -> None:
-    """Show each training in many worlds, and each search for six numbers, on the sets that chose nothing."""
+    """Show each training in many worlds, and each search for six numbers, on the sets not used for any choice."""
     rows = [
         [name, f"{what}, seed {run[-1]['seed']}", *shares({k: run[-1][f"{prefix}{k}"] for k in SHARES})]
         for name, prefix in (("held out", ""), ("few flows", "few flows "), ("new", "new "))
@@ -179,7 +179,7 @@ def _seeds(study: Study, found: Mapping[str, Sequence[Rows]]) -> None:
 
 
 def _running(found: Sequence[Rows], key: str) -> list[tuple[float, float | None]]:
-    """Give the mean over seeds, over the last tenth of the training so far."""
+    """Return the mean over seeds and over the last tenth of the training, at each point."""
     n = max(1, len(found[0]) // 10)
     course = [mean(run[k][key] for run in found) for k in range(min(len(run) for run in found))]
     return [(float(k), mean(course[max(0, k - n + 1) : k + 1])) for k in range(len(course))]

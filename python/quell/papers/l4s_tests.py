@@ -1,8 +1,9 @@
 """The public tests of L4S by Heist and Morton: TCP Prague beside CUBIC and NewReno.
 
-Printed are single runs of flent's `tcp_2up` over an HTB of Linux, on L4STeam's kernel of August 2020, in the tables
-"Scenario 6" and "Scenario 1" of the appendix of github.com/heistp/l4s-tests (README.md, commit e21cd91); the settings
-are those of its `l4s.batch`. Queues that quell lacks (`cnq_codel_af`) and pairs of unequal round trips are left out.
+The printed numbers are single runs of flent's `tcp_2up` over an HTB of Linux, on L4STeam's kernel of August 2020, in
+the tables "Scenario 6" and "Scenario 1" of the appendix of github.com/heistp/l4s-tests (README.md, commit e21cd91); the
+settings are those of its `l4s.batch`. Queues that quell does not have (`cnq_codel_af`) and pairs of unequal round trips
+are left out.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from quell.views.figures import Table
 
 Scaling = Literal["additive", "rate"]
 RATE_SCALING: Scaling = "rate"
-"""That of tcp_prague.c 0.7. The authors' kernel is older, and its Prague had none as it seems: at 50 Mbit/s in DualPI2
-a round trip of 160 ms beside one of 10 ms gets 1.56 of 47 Mbit/s. From 25 ms on, this is none either."""
+"""RTT scaling of tcp_prague.c 0.7. The authors' kernel is older, and its Prague apparently had no scaling: at 50 Mbit/s
+in DualPI2 a flow with a round trip of 160 ms beside one of 10 ms gets 1.56 of 47 Mbit/s. From 25 ms on, this scaling
+has no effect either."""
 ADDITIVE: Scaling = "additive"
 
 
@@ -33,13 +35,13 @@ class Row:
     id: str
     queue: str
     other: str
-    """The other congestion control; `-noecn` after it: its packets are not ECN-capable."""
+    """The other congestion control; with `-noecn` its packets are not ECN-capable."""
     prague: float
     rival: float
     mbps: int = 50
     rtt_ms: int = 20
     window: tuple[int, int] = (18, 58)
-    """What is measured, seconds: of tests of 60 s the 40 s that end 2 s before the end."""
+    """Measured time, seconds: 40 s of tests of 60 s, which end 2 s before the end."""
 
 
 _QUEUES = {
@@ -56,7 +58,7 @@ _SCENARIO_6 = {
     "newreno": ((46.60, 1.10), (46.34, 1.25), (46.94, 0.78), (45.86, 1.77), (45.86, 1.73), (45.90, 1.80)),
     "newreno-noecn": ((46.49, 1.17), (46.01, 1.59), (46.67, 0.96), (46.36, 1.32), (46.27, 1.34), (45.74, 1.87)),
 }
-"""A line of each block for each of `_QUEUES`."""
+"""A line of each block of the table for each of `_QUEUES`."""
 _SCENARIO_1: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
     "dualpi2": {
         (50, 10): (34.09, 13.04), (50, 20): (31.85, 15.51), (50, 80): (29.92, 17.48),
@@ -71,9 +73,9 @@ _SCENARIO_1: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
         (10, 10): (4.68, 4.64), (10, 20): (4.78, 4.53), (10, 80): (5.28, 3.95),
     },
 }  # fmt: skip
-"""The lines `prague` against `cubic`, by Mbit/s and round trip in ms."""
+"""The lines `prague` against `cubic`, by rate in Mbit/s and round trip in ms."""
 _LIMITS = {10: 200, 50: 1000}
-"""Packets of `pfifo` in scenario 1."""
+"""Limits of `pfifo` in scenario 1, packets by Mbit/s."""
 
 
 def _rows() -> list[Row]:
@@ -135,7 +137,7 @@ def _rates(record: Record) -> tuple[float, float]:
 
 
 def measure(bench: Bench) -> None:
-    """Measure both tables; of rows that miss, again with what may differ from the authors' kernel."""
+    """Measure both tables; repeat missed rows with possible differences from the authors' kernel."""
     rows = [row for row in ROWS if not bench.quick or row.id.startswith("S6")]
     study = bench.study
     settings = {row.id: (_scenario(row), row.queue) for row in rows}
@@ -184,7 +186,7 @@ def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _variants(row: Row) -> list[tuple[str, Row, Scaling]]:
-    """List what may differ: how Prague scales its round trip, and when the step of DualPI2 marks."""
+    """List possible differences: Prague's RTT scaling, and when the step of DualPI2 marks."""
     out: list[tuple[str, Row, Scaling]] = []
     if row.rtt_ms < UNSCALED_MS:
         unscaled = replace(row, rtt_ms=UNSCALED_MS)

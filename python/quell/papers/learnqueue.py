@@ -1,8 +1,8 @@
-"""LearnQueue: Figures 5 to 12 and Table 2, on a cell like its radio boards: no aggregation, one frame per access.
+"""LearnQueue: Figures 5 to 12 and Table 2, in a cell like its radio boards: no aggregation, one frame per access.
 
-What the paper leaves open is calibrated once, on one and on five TCP flows (LQ3 and LQ5), and shown as a table; the
-words `learnqueue published_reward` have the outcome. Everything else is then predicted. `learnqueue` alone, whose
-reward has the sign of the action, is none of the paper's: rows `signed` show that it holds the target.
+Parameters that the paper leaves open are calibrated once, on one and on five TCP flows (LQ3 and LQ5), and shown as a
+table; the words `learnqueue published_reward` have the result. Everything else is then predicted. `learnqueue` alone,
+whose reward has the sign of the action, is not the paper's: rows `signed` show that it holds the target.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ Ends = tuple[str, str]
 
 @dataclass(frozen=True)
 class Setup:
-    """One experiment: where its delay is read, and what the paper prints."""
+    """An experiment: the queues whose delay is measured, and the paper's numbers."""
 
     id: str
     what: str
     scenario: Scenario
     quick: Scenario
     at: tuple[Ends, ...]
-    """Queues whose mean delay is meant, from and to."""
+    """Sender and receiver of the queues whose mean delay is measured."""
     delays: tuple[float | None, ...]
-    """Default, WQM, PIE, LearnQueue, ms."""
+    """Delays of default, WQM, PIE and LearnQueue, ms."""
     share: float | None = 1.0
     """LearnQueue's throughput over the default's."""
     order: bool = True
@@ -71,12 +71,12 @@ DOWN: Ends = ("ap", "sta1")
 
 
 def _steps(seconds: int) -> Wifi:
-    """MCS 0 to 7, an eighth of the run each."""
+    """Return MCS 0 to 7, each for an eighth of the run."""
     return {"schedule": [[f"{seconds * k * 125}ms", k] for k in range(8)]}
 
 
 def _bursty(seconds: int) -> list[Flow]:
-    """Both ends send with exponential gaps, of 1 ms and of 30 ms on average, 5 s each (the paper names no period)."""
+    """Return two senders with exponential gaps of 1 ms and 30 ms on average, 5 s each (the paper gives no period)."""
     return [
         {"kind": "poisson", "rate": f"{12_000 / (30 if k % 2 else 1):.0f}kbit", "size": 1500, "from": a, "to": b,
          "start": f"{5 * k}s", "stop": f"{5 * k + 5}s"}
@@ -203,7 +203,7 @@ def _reduce(at: Sequence[Ends]) -> Callable[[Record], Measurements]:
 def _simulate(
     bench: Bench, setups: Sequence[Setup], queues: Sequence[str], claims: Sequence[Claim] = ()
 ) -> dict[tuple[str, str], list[Measurements]]:
-    """Simulate with as many seeds as `claims` need to be decided; without any with those of the first look."""
+    """Simulate with as many seeds as the verdicts on `claims` need; without claims with those of the first check."""
     out: dict[tuple[str, str], list[Measurements]] = {}
     for s in setups:
         scenario = s.quick if bench.quick else s.scenario
@@ -214,7 +214,7 @@ def _simulate(
 
 
 def _samples(s: Setup, results: Results) -> Iterator[Sample[tuple[str, str]]]:
-    """Give the values of each row that an experiment decides, one per seed."""
+    """Yield the values of each row that an experiment decides, one per seed."""
     of = {queue: results[s.id, queue] for queue in QUEUES}
     for queue in QUEUES:
         yield Sample(f"{s.id}.{NAMES[queue]}", [x.delay for x in of[queue]], ((s.id, queue),))
@@ -242,10 +242,10 @@ def _samples(s: Setup, results: Results) -> Iterator[Sample[tuple[str, str]]]:
 OTHERS = (*(f"{LQ} {words}" for words in ("initial 10", "initial 100", "bytes_max_delay", "delayed_credit",
                                           "printed_gamma", "alpha 0.1", "current_max_delay")),
           "learnqueue as_published")  # fmt: skip
-"""Other readings of what the paper leaves open, for the calibration and for reasons."""
+"""Other readings of what the paper leaves open, for the calibration and for explanations."""
 OTHER_BASELINES = ("wqm target 30ms", "wqm target 30ms no_aggregation")
 FIXED = tuple(f"pfifo limit {n}" for n in (3, 8, 20, 60))
-"""Constant limits: what no choice of limits can beat on a constant link."""
+"""Constant limits, which no choice of limits can beat on a constant link."""
 
 
 def measure(bench: Bench) -> None:
@@ -298,7 +298,7 @@ def _means_by_queue(results: Results, which: str, queues: Sequence[str], name: s
 
 
 def _why(results: Results, sample: Sample[tuple[str, str]]) -> str:
-    """Say what else the command measured about a row."""
+    """Return, as text, other measurements that concern a row."""
     (which, queue), row = sample.cells[0], sample.claim.rpartition(".")[2]
     if row == "least":
         return _why_order(results, which)

@@ -1,4 +1,4 @@
-"""LearnQueue's unknowns: what one and five TCP flows (LQ3, LQ5) choose, and the reward's own optimum there."""
+"""LearnQueue's unknown parameters: the best fit to one and five TCP flows (LQ3, LQ5), and the reward's optimum."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from quell.papers.paper import short
 from quell.views.figures import Table
 
 CALIBRATION = {"LQ3": 5.16, "LQ5": 4.08}
-"""What the readings are chosen by: the printed delays, ms."""
+"""Printed delays that choose the readings, ms."""
 LIMITS = (1, 2, 3, 4, 6, 8, 10, 14, 20, 28, 40, 60, 100, 200, 400)
-"""Constant limits of which one earns the most reward."""
+"""Constant limits among which the one with the largest reward is found."""
 GRID = tuple(
     " ".join(word for word in (LQ, *words) if word)
     for words in product(
         ("", "alpha 0.1", "alpha 0.3", "alpha 0.5"), ("", "initial 5"), ("", "bytes_max_delay"), ("", "printed_gamma")
     )
 )
-"""Readings near those that fit: what more calibrating could find."""
+"""Readings near those that fit, for a finer calibration."""
 EQUATION_13: Mapping[str, Callable[[int], float]] = {
     "bits, largest limit (default)": lambda _: 738.46,
     "bytes, largest limit (`bytes_max_delay`)": lambda _: 92.31,
     "bits, present limit (`current_max_delay`)": lambda limit: 1.846 * limit,
 }
-"""Readings of equation 13: max_delay, ms, by the limit."""
+"""Readings of equation 13: max_delay, ms, as a function of the limit."""
 
 
 def misfit(results: Results, queue: str) -> float:
-    """Doublings by which the delays of LQ3 and LQ5 miss the printed ones, on average."""
+    """Return the mean error of the delays of LQ3 and LQ5 in doublings of the printed ones."""
     off = [abs(math.log2(mean(x.delay for x in results[which, queue]) / ms)) for which, ms in CALIBRATION.items()]
     return mean(off)
 
@@ -41,7 +41,7 @@ def _known(results: Results, readings: Sequence[str]) -> list[str]:
 
 
 def calibration(results: Results, readings: Sequence[str]) -> Table:
-    """Set the readings side by side."""
+    """Return a table of the readings."""
     rows = []
     for queue in _known(results, readings):
         cells = [queue]
@@ -58,7 +58,7 @@ def calibration(results: Results, readings: Sequence[str]) -> Table:
 
 
 def calibration_note(results: Results, readings: Sequence[str]) -> str:
-    """Say how well the chosen one fits."""
+    """Return, as text, how well the chosen reading fits."""
     delays = [[x.delay for x in results["LQ5", queue]] for queue in _known(results, readings)]
     wide = [max(ms) / min(ms) for ms in delays]
     named = {
@@ -73,7 +73,7 @@ def calibration_note(results: Results, readings: Sequence[str]) -> str:
 
 
 def grid_note(results: Results, words: Sequence[str]) -> str:
-    """Say what the best of many readings reach without costing throughput, and what a constant limit does."""
+    """Return, as text, the best of many readings that cost no throughput, and the results of a constant limit."""
     base = {which: mean(x.goodput for x in results[which, DEFAULT]) for which in CALIBRATION}
 
     def full(queue: str) -> bool:

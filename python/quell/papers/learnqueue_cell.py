@@ -18,11 +18,11 @@ NAMES = {DEFAULT: "default", WQM: "wqm", PIE: "pie", LQ: "lq"}
 
 
 USUAL: Wifi = {"mcs": 3}
-"""Of the channel."""
+"""Keys of the channel."""
 
 
 def cell(flows: Sequence[Flow], *, wifi: Wifi = USUAL, seconds: int = 100, stations: int = 1) -> Scenario:
-    """Return an access point with so many stations; `wifi` has more keys of `[wifi]`. The warm-up counts."""
+    """Return an access point with `stations` stations; `wifi` has further keys of `[wifi]`. There is no warm-up."""
     of_wifi: Wifi = {"stations": stations, **wifi, "ampdu": False, "hardware": 1, "serve": "round_robin"}
     return Scenario.from_keys(name="learnqueue", duration=f"{seconds}s", warmup="0s", wifi=of_wifi, flow=flows)
 
@@ -39,7 +39,7 @@ def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> Flow:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of one run."""
 
     delay: float
     most: float
@@ -47,8 +47,8 @@ class Measurements:
     goodput: float
     cdf: list[tuple[float, float]]
     loss: float
-    """Share of the packets that found the node's queues full."""
+    """Share of packets that found the node's queues full."""
 
 
 Results = Mapping[tuple[str, str], Sequence[Measurements]]
-"""By experiment and queue words, what each seed gave."""
+"""Results of each seed by experiment and queue words."""

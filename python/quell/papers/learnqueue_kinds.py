@@ -1,4 +1,4 @@
-"""What LearnQueue's rows are: where the paper prints their numbers, and which are its sentences."""
+"""Kinds of LearnQueue's rows: where the paper prints their numbers, and which are sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRINTED = {
     "LQ12.[0-9]*": "Table 2",
     "LQ14.fixed": "section 5",
 }
-"""By row, the first that fits; rows with a number that none fits are beyond the paper."""
+"""Sources by row; the first match counts, and rows with a number but no match are beyond the paper."""
 SENTENCES = {
     "*.least": ("section 1", "outperforms other well-known techniques"),
     "LQ7.wqm.worse": ("section 4.1", "behaves even worse than the"),
@@ -32,11 +32,11 @@ SENTENCES = {
     "LQ12.losses": ("section 4.4", "the dropping rate declines"),
 }
 HELD = ("LQ6.lq",)
-"""Delays of Figure 6 that the paper says are held around a reference: less is as far off as more."""
+"""Delays of Figure 6 that the paper says are held around a reference, so lower ones also count as errors."""
 
 
 def kinds(rows: Callable[[], list[Claim]]) -> Callable[[], list[Claim]]:
-    """Give each row its kind, its source, and the tolerance of the rule."""
+    """Add to each row its kind, its source, and the tolerance of the rule."""
     return lambda: [_with_kind(claim) for claim in rows()]
 
 

@@ -1,4 +1,4 @@
-"""LearnQueue's Table 2 on a channel that is faster than the offered load, except in its bursts."""
+"""LearnQueue's Table 2 on a channel that is faster than the offered load, except in bursts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"
 WIFI: Wifi = {"mcs": 4, "noise": {"loss": 1.0, "quiet": "500ms", "noisy": "100ms"}}
 PRESENT = f"{LQ} current_max_delay"
 RUNS = 10
-"""From which a table is learned."""
+"""Number of runs from which a table is learned."""
 MAX_DELAY_MS = 738.46
 
 _WHERE = "with spare capacity, with the present limit in equation 13"
@@ -44,7 +44,7 @@ CLAIMS = [
 
 
 def measure(study: Study, bench: Bench) -> Room:
-    """Measure Table 2 there; return what is to be drawn."""
+    """Measure Table 2 on this channel; return the data for the figure."""
     seconds, runs = (20, 2) if bench.quick else (100, RUNS)
     scenario = cell([udp(round(OFFERED["18 Mbit/s of UDP payload"], 3))], wifi=WIFI, seconds=seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def measure(study: Study, bench: Bench) -> Room:
 
 
 def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
-    """Return words that start from what some runs of other seeds have learned."""
+    """Return words that start from a table learned in some runs with other seeds."""
     table: LearnQueueTable | None = None
     for k in range(runs):
         _, table = episode(scenario, weights(LQ, delta), scenario.run_seed(1000 + k), table=table)

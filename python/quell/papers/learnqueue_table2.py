@@ -1,4 +1,4 @@
-"""LearnQueue's Table 2 and Figures 11 and 12: how the two weights of its reward trade delay for loss."""
+"""LearnQueue's Table 2 and Figures 11 and 12: the trade-off between delay and loss by the two weights of its reward."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOISES: dict[str, Wifi] = {
 LIMITS = (5, 10, 20, 35, 58, 97, 200, 400)
 READINGS = (f"{LQ} delayed_credit", f"{LQ} bytes_max_delay", f"{LQ} current_max_delay")
 SIGNED = "learnqueue target 30ms"
-"""The corrected reward, at the paper's target."""
+"""The corrected reward with the paper's target."""
 CONTROL = '"control the latency around a reference value": a second flow from 33 to 66 s, delay'
 """A claim of section 1, measured on Figure 11: two-sided, since a delay far below the reference is no control."""
 BIN_S = 1.0
@@ -78,7 +78,7 @@ CLAIMS = _claims()
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of one run."""
 
     delay: float
     loss: float
@@ -89,7 +89,7 @@ class Measurements:
 
 
 def reduce(record: Record) -> Measurements:
-    """Keep of a run what is shown."""
+    """Reduce a record to what is shown."""
     series = record["series"]
     drops = series["drops"]
     through = [mbps * 1e6 * series["bin_s"] / 12_000 for mbps in series["throughput_mbps"]]
@@ -110,7 +110,7 @@ def weights(words: str, delta: float) -> str:
 
 @dataclass(frozen=True)
 class Room:
-    """Another channel, for the figure: delay and loss of constant limits and of LearnQueue with the five weights."""
+    """Data of another channel: delay and loss of constant limits and of LearnQueue with the five weights."""
 
     what: str
     constant: list[tuple[float, float]]
@@ -163,14 +163,14 @@ Key = tuple[str, str]
 
 
 def traded(measured: Mapping[float, Sequence[Measurements]], name: str) -> list[float]:
-    """Return by seed how much delay delta 0.1 costs, or how much loss it saves, against delta 0.9."""
+    """Return by seed the additional delay, or the loss saved, with delta 0.1 against delta 0.9."""
     sign = 1 if name == "delay" else -1
     pairs = zip(measured[0.1], measured[0.9], strict=False)
     return [sign * (getattr(a, name) - getattr(b, name)) for a, b in pairs]
 
 
 def _samples(measured: Mapping[float, Sequence[Measurements]]) -> Iterator[Sample[float]]:
-    """Give the values of each row of Table 2, one per seed."""
+    """Yield the values of each row of Table 2, one per seed."""
     for delta in PRINTED:
         yield Sample(f"LQ12.{delta}.delay", [x.delay for x in measured[delta]], (delta,))
         yield Sample(f"LQ12.{delta}.loss", [x.loss for x in measured[delta]], (delta,))
@@ -219,7 +219,7 @@ def _proof(
     got: dict[tuple[str, str, float], list[Measurements]],
     room: Room,
 ) -> None:
-    """Loss against limit: a saturated queue never empties, so that the limit decides the delay alone."""
+    """Draw loss against limit: a saturated queue never empties, so the limit determines only the delay."""
     shown = [key for key in cells if key[0] == best[0]]
     lines = [
         Line(key[1], [(float(n), mean(x.loss for x in fixed[*key, n])) for n in LIMITS], "both", k)

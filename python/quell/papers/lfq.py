@@ -4,7 +4,7 @@ The evaluation is the authors' (their `rl.cc` and `plot_df.py`): 100 rates of 5 
 trips of 5 to 25 ms at 15 Mbit/s, for NewReno and for BIC. A run has no randomness, so shifted grids replace seeds: the
 first grid is the paper's, the others are shifted by fractions of a step, and the confidence interval shows how much
 depends on single losses. For figures over time, rates slightly below the paper's replace seeds. Throughput is
-application bytes over 5 s. What the paper's tables call fq was a plain FIFO; real `fq` is measured as well.
+application bytes over 5 s. The queue called fq in the paper's tables was a plain FIFO; real `fq` is measured as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOW, HIGH, MIDDLE = 5.0, 25.0, 15.0
 """Ends and middle of both axes: rates in Mbit/s, round trips in ms."""
 POINTS, QUICK_POINTS = 100, 12
 PACKET = 1500
-"""Bytes of a full packet as the link counts them: 1446 of data, 52 of headers, 2 of PPP."""
+"""Bytes of a full packet on the link: 1446 of data, 52 of headers, 2 of PPP."""
 
 QUEUES = {
     "offline_0.01": "lfq alpha 0.01",
@@ -73,7 +73,7 @@ TABLE_VII: dict[str, tuple[float | None, float | None, float | None]] = {
 
 @dataclass(frozen=True)
 class Flow:
-    """One of Figures 5 to 15: a flow and its queue over time; `text` says what the printed figure shows."""
+    """One of Figures 5 to 15: a flow and its queue over time; `text` describes the printed figure."""
 
     id: str
     cc: Cc

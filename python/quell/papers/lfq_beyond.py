@@ -19,9 +19,9 @@ FLOWS = (2, 4, 8, 16, 32, 64)
 CCS: tuple[Literal["cubic", "bbr", "newreno", "dctcp"], ...] = ("cubic", "bbr", "newreno", "dctcp")
 RTTS = (10, 20, 40, 80)
 RATE = 100
-"""Mbit/s."""
+"""Rate of the link, Mbit/s."""
 CEILINGS = {"ceiling_20ms": "lfq ceiling 20ms", "ceiling_40ms": "lfq ceiling 40ms"}
-"""The option that bounds what alpha 0.01's network says for shares that it has not learned from."""
+"""Options that bound the output of alpha 0.01's network for shares outside its training."""
 MIXED = ("offline_0.01", *CEILINGS, "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
 ALPHAS = {"0.01": 0.01, "10": 10.0}
 STATIC = [limit for limit in frontier.LIMITS if limit <= 256]
@@ -31,11 +31,11 @@ Cc = Literal["newreno", "bic"]
 NAMES: dict[Cc, str] = {"newreno": "NewReno", "bic": "BIC"}
 
 Where = tuple[Cc, str, float]
-"""Congestion control, axis, value on it."""
+"""Congestion control, axis, value on the axis."""
 
 
 def claims(learned: Sequence[str]) -> list[Claim]:
-    """List what is measured; the paper has none of it."""
+    """List the measured quantities, none of which is in the paper."""
     out = []
     for count in FLOWS:
         for queue in MIXED:
@@ -61,14 +61,14 @@ def claims(learned: Sequence[str]) -> list[Claim]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of one run."""
 
     jain: float
     delay: float
     goodput: float
     limit: float | None
     flows: list[tuple[str, float, float]]
-    """Congestion control, goodput in Mbit/s, RTT beyond the base in ms."""
+    """For each flow congestion control, goodput in Mbit/s, and RTT beyond the base in ms."""
 
 
 def _reduce(record: Record) -> Measurements:
@@ -82,7 +82,7 @@ def _reduce(record: Record) -> Measurements:
 
 
 def link_of(count: int, *, quick: bool) -> Scenario:
-    """Return a link of 100 Mbit/s with `count` flows, kinds and round trips dealt in turn."""
+    """Return a link of 100 Mbit/s with `count` flows whose kinds and round trips alternate."""
     dealt = [(CCS[k % 4], RTTS[(k + k // 4) % 4]) for k in range(count)]
     flows: list[Flow] = [
         {"cc": cc, "rtt": f"{rtt}ms", "count": dealt.count((cc, rtt)), "stagger": "1s"}
@@ -150,7 +150,7 @@ def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
 
 
 def _note_limits(study: Study, got: Mapping[tuple[str, int], Sequence[Measurements]], count: int) -> None:
-    """Say what limits come to where many flows share the link."""
+    """Add a note on the limits when many flows share the link."""
     limits_text = []
     packet_ms = 1514 * 8 / (RATE * 1e3 / count)
     for name in MIXED:
@@ -173,9 +173,9 @@ def _by_cc(measured: Measurements) -> list[Line]:
 
 
 def shift(number: int) -> float:
-    """Return how far grid `number` lies beside the first, as a share of a step: 0, 1/2, 1/4, 3/4, 1/8 and so on.
+    """Return the shift of grid `number` from the first, as a share of a step: 0, 1/2, 1/4, 3/4, 1/8 and so on.
 
-    Van der Corput's sequence: the grids so far are spread evenly, however many there will be.
+    This is van der Corput's sequence: any number of grids is spread evenly.
     """
     share, weight = 0.0, 0.5
     while number:
@@ -185,7 +185,7 @@ def shift(number: int) -> float:
 
 
 def _places(points: int, number: int) -> Iterator[Where]:
-    """Spread settings over the paper's ranges, grid `number` beside the first."""
+    """Yield settings spread over the paper's ranges, in grid `number`."""
     step = 20.0 / points
     for cc in NAMES:
         for axis in ("bw", "delay"):
@@ -202,7 +202,7 @@ def reward(record: Record, alpha: float) -> float:
 def regret(
     study: Study, bench: Bench, queues: Mapping[str, str], at: Callable[[Where], Scenario]
 ) -> dict[str, dict[Where, int]]:
-    """Measure what queues lose to the best static limit of each setting; return the best limits by alpha."""
+    """Measure the loss of queues against the best static limit of each setting; return the best limits by alpha."""
     here = {name: queues[name] for name in REGRET_OF if name in queues}
     static = {limit: frontier.words("limit", limit) for limit in STATIC}
     points = QUICK_POINTS if bench.quick else POINTS

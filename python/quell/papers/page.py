@@ -1,4 +1,4 @@
-"""A paper's page: what was expected and measured, row by row, beside its figures."""
+"""A paper's page: expected and measured values by row, and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quell.views import figures
 
 
 def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command: str, notice: str) -> str:
-    """Return a paper's page as HTML; `command` is what repeats it, `notice` what a reader must know first."""
+    """Return a paper's page as HTML; `command` repeats it, `notice` is shown first."""
     digits = {claim.id: claim.digits for claim in paper.claims}
     tally = "".join(
         f"<p>{kind}: " + "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in of.items()) + "</p>"
@@ -39,7 +39,7 @@ _NOTE = (
 
 
 def _verdicts_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """List what the paper prints and claims, misses first, each part in the paper's order."""
+    """List the paper's numbers and claims, misses first, each part in the paper's order."""
     of_paper = [r for r in rows if r["kind"] in ("printed", "claim")]
     return sorted(of_paper, key=lambda r: r["verdict"] not in (MISSED, CONTRADICTED))
 

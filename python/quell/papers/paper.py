@@ -1,4 +1,4 @@
-"""A published paper, its claims beside what was measured, and the totals."""
+"""A published paper, its claims with the measurements, and the totals."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from quell.papers.study import Measured, Study
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper that `quell reproduce` measures again."""
+    """A paper for `quell reproduce`."""
 
     name: str
     title: str
     source: str
     """Authors, venue, year."""
     about: str
-    """What is measured, in a line."""
+    """What is measured, in one line."""
     claims: Sequence[Claim]
     measure: Callable[[Bench], None]
     """Fills the bench's study."""
 
 
 def short(value: float) -> str:
-    """Write a number with three digits, and no power of ten."""
+    """Format a number with three digits and without a power of ten."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def rows(paper: Paper, study: Study) -> list[dict[str, Any]]:
-    """One row per claim, in the paper's order: what `--json` writes."""
+    """Return one row per claim, in the paper's order, as written by `--json`."""
     known = {claim.id for claim in paper.claims}
     if stray := sorted(study.measured.keys() - known):
         raise ValueError(f"{paper.name}: measured but not claimed: {', '.join(stray)}")
@@ -74,7 +74,7 @@ def _row(claim: Claim, all_measured: Mapping[str, Measured]) -> dict[str, Any]:
 
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, dict[str, int]]:
-    """Count the rows of each kind by verdict, in the order of `VERDICTS`; what does not occur is left out."""
+    """Count the rows of each kind by verdict, in the order of `VERDICTS`, without zeros."""
     out: dict[Kind, dict[str, int]] = {}
     for kind in KINDS:
         of = [row["verdict"] for row in rows if row["kind"] == kind]
@@ -84,7 +84,7 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, dict[str, int]]:
 
 
 def totals_text(counted: Mapping[Kind, Mapping[str, int]]) -> list[str]:
-    """Write totals in a line per kind."""
+    """Return totals as text, one line per kind."""
     return [
         f"{kind}: {sum(of.values())} ({', '.join(f'{n} {verdict}' for verdict, n in of.items())})"
         for kind, of in counted.items()

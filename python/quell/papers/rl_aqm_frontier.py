@@ -1,4 +1,4 @@
-"""RL-AQM on the bare link, where the bar is what constant drop probabilities reach and what PIE has."""
+"""RL-AQM on the bare link, compared with constant drop probabilities and with PIE."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from quell.results.stats import Record, pareto
 from quell.views.figures import Axis, Figure, Line, Panel
 
 Pairs = Sequence[tuple[float, float]]
-"""Of every seed: delay in ms, throughput in Mbit/s."""
+"""Delay in ms and throughput in Mbit/s of every seed."""
 
 PIE = "pie target 15ms"
 NETWORKS = {"F6.": "rlaqm", "F6.throughput.": "rlaqm throughput"}
-"""The paper's reward; and a reward that asks for a full link."""
+"""Networks by row prefix: with the paper's reward, and with a reward for a full link."""
 WHERE = "at nic 0, 10 Mbit/s, 20 ms"
 
 CLAIMS = [
@@ -35,7 +35,7 @@ CLAIMS = [
 def measure(
     study: Study, bench: Bench, at_nic_0: Mapping[str, Pairs], printed: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Judge what was measured at nic 0, by queue words, and draw it beside the printed points."""
+    """Judge the measurements at nic 0, by queue words, and draw them with the printed points."""
     constants = _constants(bench)
     points = [_mean_pair(pairs) for pairs in constants.values()]
     edge = sorted(p for p, on in zip(points, pareto([(t, d) for d, t in points]), strict=True) if on)
@@ -88,7 +88,7 @@ def _judge(study: Study, prefix: str, words: str, mine: Pairs, pie: Pairs, edge:
 
 
 def _delay_at(edge: Pairs, throughput: float) -> float | None:
-    """Delay on the frontier, points joined by lines, at a throughput; None where no constant is as fast."""
+    """Return the interpolated delay on the frontier at a throughput; None if no constant reaches it."""
     if throughput <= edge[0][1]:
         return edge[0][0]
     for (d0, t0), (d1, t1) in pairwise(edge):

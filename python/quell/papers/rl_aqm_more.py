@@ -17,7 +17,7 @@ from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 WIDE, PROCESS = "rl-aqm.wide", "rl-aqm.process"
-"""What `tools/rl_aqm.py` left: queues on links that nothing was chosen by; policies of the paper's decision process."""
+"""Tables written by `tools/rl_aqm.py`: queues on links not used for any choice; policies of the paper's process."""
 WIDE_QUEUES = {
     "default": "rlaqm",
     "corrected": "the corrected network",
@@ -29,10 +29,10 @@ TRANSIENT_QUEUES = {
     "pi": "PI of three numbers found there",
 }
 TABLE = "rl-aqm.studies"
-"""What `tools/rl_aqm.py` left: five trainings above a device of 100 packets at 10 Mbit/s, and five at 100."""
+"""Table written by `tools/rl_aqm.py`: five trainings above a device of 100 packets at 10 Mbit/s, and five at 100."""
 MEASURED_NIC = 100
 QUIET_SECTIONS = (0, 1, 7, 8)
-"""Sections with one flow or two."""
+"""Sections with one or two flows."""
 PERIODS_MS = (1, 2, 5, 10, 20)
 FOUND = "found by CMA-ES"
 
@@ -123,11 +123,11 @@ CLAIMS = [
 
 
 Scenarios = Callable[[tuple[int, int], int, Flow | None], Scenario]
-"""Makes the nine sections: Mbit/s and RTT in ms, packets of the device, what is other of the flows."""
+"""A function that makes the nine sections: Mbit/s and RTT in ms, packets in the device, other keys of the flows."""
 
 
 def measure(study: Study, bench: Bench, scenario_of: Scenarios, pie: str, network: str) -> None:
-    """Measure and draw all of it but the shipped network's reward."""
+    """Measure and draw all except the shipped network's reward."""
     _learning(study)
     _against_pie(study, bench, scenario_of((10, 20), MEASURED_NIC, None), pie, network)
     _rule(study, bench, scenario_of)
@@ -199,14 +199,14 @@ def _learning(study: Study) -> None:
 
 
 def _beside(record: Record) -> tuple[float, float, float]:
-    """Return delay, throughput, and Jain's index, mean of the sections with several flows."""
+    """Return delay, throughput, and Jain's index averaged over the sections with several flows."""
     series = record["series"]
     rates = series["delivered_in_order_mbps"]
     bins = len(series["backlog_ms"]) // 9
     indices = []
     for k, flows in enumerate((1, 2, 5, 10, 50, 10, 5, 2, 1)):
         if flows > 1:
-            # The first quarter of a section is left out: flows start or end.
+            # The first quarter of a section is left out because flows start or end in it.
             own = sorted((mean(flow[k * bins + bins // 4 : (k + 1) * bins]) for flow in rates), reverse=True)
             indices.append(jain(own[:flows]) or 0.0)
     return record["backlog_ms"]["mean"], record["throughput_mbps"], mean(indices)
@@ -229,9 +229,9 @@ def _against_pie(study: Study, bench: Bench, scenario: Scenario, pie: str, netwo
 
 
 def always_more() -> bytes:
-    """Return the policy file of a network that answers "+0.1" whatever it reads.
+    """Return the policy file of a network with the constant action "+0.1".
 
-    With the paper's two rules below 1 ms it is: p - 0.1 below a delay of 1 ms, p + 0.1 from there on, 0 <= p <= 0.5.
+    With the paper's two rules this is: p - 0.1 below a delay of 1 ms, else p + 0.1, with 0 <= p <= 0.5.
     """
     return rl_aqm_networks.steps(*rl_aqm_networks.STEPS[rl_aqm_networks.RULE])
 
@@ -279,7 +279,7 @@ def _periods(study: Study, bench: Bench, scenario_of: Scenarios, network: str) -
 
 
 def _variants(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
-    """Mark instead of dropping, and PI in the network's place."""
+    """Measure marking instead of dropping, and PI in place of the network."""
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[tuple[str, int], tuple[Scenario, str]] = {}
         for nic in (0, MEASURED_NIC):
@@ -294,7 +294,7 @@ def _variants(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
 
 
 def _other_links(study: Study) -> None:
-    """Put what queues earned above the rule, link by link."""
+    """Add the reward of queues above the rule's, by link."""
     earned: dict[tuple[str, int, str], dict[int, float]] = {}
     for row in curves.table(WIDE).to_dicts():
         earned.setdefault((row["senders"], row["nic"], row["queue"]), {})[row["link"]] = row["reward"]
@@ -311,7 +311,7 @@ def _other_links(study: Study) -> None:
 
 
 def _process(study: Study) -> None:
-    """Put what policies of the paper's decision process earn above the rule, link by link."""
+    """Add the reward of policies of the paper's decision process above the rule's, by link."""
     rows = curves.table(PROCESS).to_dicts()
     earned: dict[str, dict[int, float]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Small networks for `rlaqm` that were not trained: policies of the paper's steps, and PI."""
+"""Small hand-written networks for `rlaqm`: policies of the paper's steps, and PI."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from quell import _core
 ACTIONS = ("drop +0", "drop +0.01", "drop -0.01", "drop +0.1", "drop -0.1")
 READS = ("delay_ms", "utilisation", "drop")
 PI = {0: (0.171, 1.87, 0.006), 100: (0.456, 0.371, 0.0078)}
-"""By depth of the device: gain per ms and period, reference in ms, damping per ms; from an earlier search on other
-links, which `tools/rl_aqm.py pi` repeats."""
+"""Parameters of PI by size of the device's queue: gain per ms and period, reference in ms, damping per ms. They are
+from an earlier search on other links, which `tools/rl_aqm.py pi` repeats."""
 RULE = "always +0.1, the rule"
 NOTHING = ((0.0, 0.0, 0.0),) * 5
 
@@ -23,14 +23,14 @@ def _always(action: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
 
 
 def _above(ms: float, otherwise: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
-    """+0.1 above a delay, another step below."""
+    """Return a policy: +0.1 above a delay, another step below it."""
     weight = [(0.0, 0.0, 0.0)] * 5
     weight[3] = (1.0, 0.0, 0.0)
     return weight, [ms if k == otherwise else 0.0 if k == 3 else -1e6 for k in range(5)]
 
 
 def _until(most: float) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
-    """+0.1 while p is below a bound, then +0."""
+    """Return a policy: +0.1 while p is below a bound, then +0."""
     weight = [(0.0, 0.0, 0.0)] * 5
     weight[0] = (0.0, 0.0, 1.0)
     return weight, [0.0, -1e6, -1e6, most - 0.05, -1e6]
@@ -45,7 +45,7 @@ STEPS: dict[str, tuple[Sequence[Sequence[float]], Sequence[float]]] = {
     "+0.1 while p < 0.3": _until(0.3),
     "+0.1 while p < 0.4": _until(0.4),
 }
-"""Weights and biases of one linear layer over delay in ms, utilisation and p, by what the policy does."""
+"""Weights and biases of a linear layer over delay in ms, utilisation and p, by name of the policy."""
 
 
 def _card(name: str, what: str, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def steps(weight: Any, bias: Any) -> bytes:
 def pi(gain: float, reference_ms: float, damping: float) -> bytes:
     """Return the policy file of PI: each period p += gain (D - reference) + damping (D - D before), 0 <= p <= 0.5.
 
-    It reads the utilisation only because its judge wants to.
+    It has the utilisation as input only because the judge needs it.
     """
     names = ("delay_ms", "delay_before_ms", "drop", "utilisation")
     card = _card("pi", "PI on the queue's delay", names, ["drop"])

@@ -1,8 +1,8 @@
-"""WQM: a mesh of 802.11n nodes on one channel, one to three hops, one flow or several.
+"""WQM: a mesh of 802.11n nodes on one channel with one to three hops and one or several flows.
 
 The slides give ratios to the default queue of 1000 packets and to CoDel. The rule is a reconstruction, so every number
-that the slides leave open is varied in a table. Beside it stands what the
-authors left for later: FQ-CoDel, PIE, selective drop in place of drop-tail, and TCP pacing.
+that the slides leave open is varied in a table. In addition there is the authors' future work: FQ-CoDel, PIE, selective
+drop in place of drop-tail, and TCP pacing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWNS = ("wqm target 15ms", "wqm target 25ms", "wqm target 100ms", "wqm arrt 
             "wqm step 8", "wqm alarms 1", "wqm contenders 2", "wqm efficiency 0.7", "wqm interval 20ms")  # fmt: skip
 NODES = ["a", "b", "c", "d"]
 STAGGER = 20
-"""Seconds within which the five flows of one hop start: the slides do not say when theirs did."""
+"""Seconds within which the five flows of one hop start; the slides give no start times."""
 RATES = (6.5, 65.0, 600.0)
 WHOLE_S = 200
 """Length of the slides' runs, for their Jain's index."""
@@ -49,21 +49,21 @@ FIVE: Flow = {**_flow("b", 5), "stagger": f"{STAGGER}s"}
 
 @dataclass(frozen=True)
 class Setup:
-    """One experiment of the slides."""
+    """An experiment of the slides."""
 
     id: str
     what: str
     hops: int
     flows: Sequence[Flow]
     less_default: float | None = None
-    """RTT over WQM's that the slides print, of the default."""
+    """Printed RTT of the default over WQM's."""
     less_codel: float | None = None
-    """And of CoDel."""
+    """Printed RTT of CoDel over WQM's."""
     jain: float | None = None
-    """Of WQM."""
+    """Jain's index of WQM."""
     jain_default: float | None = None
     warmup: int = 5
-    """Seconds at the start that do not count."""
+    """Warm-up, s."""
 
 
 SETUPS = (
@@ -84,7 +84,7 @@ PACED: dict[str, tuple[str, Flow]] = {
     "newreno": ("NewReno, paced", {"cc": "newreno", "pacing": True}),
     "bbr": ("BBR, which paces", {"cc": "bbr"}),
 }
-"""Name, what it is, and the keys of the flows."""
+"""By name, a description and the keys of the flows."""
 
 
 def _claims() -> list[Claim]:
@@ -128,7 +128,7 @@ def _claims() -> list[Claim]:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one run gave."""
+    """Results of one run."""
 
     rtt: float
     goodput: float
@@ -142,7 +142,7 @@ def _reduce(record: Record) -> Measurements:
 
 
 RATE_MCS = (3, 5, 7, 15, 21)
-"""6.5 Mbit/s times 4, 8 and 10, then two and three streams: the slides do not say at which rates the nodes sent."""
+"""6.5 Mbit/s times 4, 8 and 10, then two and three streams; the slides do not give the nodes' rates."""
 
 
 def measure(bench: Bench) -> None:
@@ -210,7 +210,7 @@ def measure(bench: Bench) -> None:
 
 
 def _samples(got: Mapping[tuple[str, str], Sequence[Measurements]]) -> Iterator[Sample[tuple[str, str]]]:
-    """Give the values of each row that the slides' experiments decide."""
+    """Yield the values of each row that the slides' experiments decide."""
     for s in SETUPS:
         for q, name in ((DEFAULT, "default"), (CODEL, "codel")):
             cells = (s.id, q), (s.id, WQM)
@@ -221,7 +221,7 @@ def _samples(got: Mapping[tuple[str, str], Sequence[Measurements]]) -> Iterator[
 
 
 def _pacing(study: Study, bench: Bench, seconds: int) -> None:
-    """Pacing, which the authors left for later."""
+    """Measure pacing, the authors' future work."""
     queues = (DEFAULT, CODEL, WQM, "fq_codel")
     kinds: dict[str, tuple[str, Flow]] = {"plain": ("CUBIC", {}), "reno": ("NewReno", {"cc": "newreno"}), **PACED}
     scenarios = {name: _mesh(1, [{**FIVE, **keys}], RATE_MCS[0], seconds, STAGGER) for name, (_, keys) in kinds.items()}
@@ -240,7 +240,7 @@ def _cell(measured: list[Measurements]) -> str:
 
 
 def _driver_queues(study: Study, bench: Bench, seconds: int) -> str:
-    """Give the driver more frames below the queue, which CoDel does not see."""
+    """Measure with more frames in the driver below the queue, which CoDel does not see."""
     depths = (2, 12) if bench.quick else (2, 4, 8, 12)
     queues = (DEFAULT, CODEL, "pie", WQM, "wqm target 15ms")
     flows = SETUPS[3].flows
@@ -263,7 +263,7 @@ def _driver_queues(study: Study, bench: Bench, seconds: int) -> str:
 
 
 def _start_times(study: Study, bench: Bench) -> str:
-    """Start flows together or one by one, look for longer: what Jain's index of the default hangs on."""
+    """Measure how Jain's index of the default depends on the flows' start times and the length of the run."""
     kinds = [(0, 60), (STAGGER, 60)] if bench.quick else [(0, 60), (STAGGER, 60), (STAGGER, 120), (STAGGER, WHOLE_S)]
     queues = (DEFAULT, CODEL, WQM)
     settings = {
@@ -290,7 +290,7 @@ def _start_times(study: Study, bench: Bench) -> str:
 
 
 def _full_queues(study: Study, bench: Bench) -> None:
-    """Fill the default queue on links of the slides' rates: how long its last packet waits."""
+    """Measure the delay of the last packet of a full default queue on links of the slides' rates."""
     settings = {
         rate: (
             Scenario.from_keys(

@@ -1,1 +1,1 @@
-"""Result records: statistics, frames, fronts, what users experience."""
+"""Result records: statistics, frames, fronts, quality of applications."""

@@ -1,4 +1,4 @@
-"""What a policy network does: how often it takes each action, what its inputs change, and whether it is a constant."""
+"""Behaviour of a policy network: frequency of each action, effect of each input, and whether its output is constant."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from quell._core import CoupledQueues, Scenario
 from quell.common import origin
 
 POINTS = 4096
-"""Of the grid: every combination of so many values as fit where there are three inputs, drawn at random otherwise."""
+"""Points of the grid: a regular grid for three inputs, random points otherwise."""
 TRIED = 4
-"""Other values of an input that its sensitivity looks at, at each point."""
+"""Number of other values of an input that its sensitivity uses at each point."""
 RANGES = {"delay_ms": (1.0, 200.0), "utilisation": (0.0, 1.0), "drop": (0.0, 0.5)}
-"""Of inputs whose scale does not tell where they end; below 1 ms RL-AQM's rules decide, not its network."""
+"""Ranges of inputs whose scale does not give their range; below 1 ms RL-AQM's rules decide, not its network."""
 PROBABILITIES = {*RANGES, "delay_before_ms", "log_delay", "log_delay_before", "load"}
-"""What RL-AQM's networks of probabilities can read (crates/quell-qdisc/src/control/rlaqm.rs)."""
+"""Possible inputs of RL-AQM's networks of probabilities (crates/quell-qdisc/src/control/rlaqm.rs)."""
 RULED_MS = RANGES["delay_ms"][0]
 ASKED = 100_000
-"""Other points at which sensitivities are measured, at most."""
+"""Largest number of other points at which sensitivities are measured."""
 SAME = 1e-6
 Observation = Literal["linear", "logarithmic", "published"]
 OBSERVATIONS: tuple[Observation, ...] = ("linear", "logarithmic", "published")
@@ -35,20 +35,20 @@ Rows = list[tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What one head of a network answers."""
+    """Outputs of one head of a network."""
 
     head: str
     actions: dict[str, float] | None
-    """Share of the points where each action is the greatest; None of a head with one output."""
+    """Share of the points at which each action is the greatest; None for a head with one output."""
     values: tuple[float, float, float] | None
-    """Least, mean and greatest answer of a head with one output."""
+    """Least, mean and greatest output of a head with one output."""
     sensitivity: dict[str, float]
-    """By input: how often another value of it gives another action; of a head with one output how far another value
-    moves the answer, as a share of its range."""
+    """By input: share of cases in which another value gives another action; for a head with one output, the change that
+    another value causes, as a share of the output's range."""
 
     @property
     def constant(self) -> bool:
-        """Whether it answers the same everywhere."""
+        """Whether the output is the same everywhere."""
         if self.actions is not None:
             return max(self.actions.values()) == 1.0
         assert self.values is not None
@@ -57,7 +57,7 @@ class Behaviour:
 
 
 class Network:
-    """A network in the terms of its file."""
+    """A network with the names of its file."""
 
     def __init__(self, file: str, data: bytes) -> None:
         self._core = _core.Policy(file, data)
@@ -66,23 +66,23 @@ class Network:
         self.names: list[str] = [i["name"] for i in self.card["inputs"]]
 
     def answers(self, rows: Rows) -> list[tuple[float, ...]]:
-        """Give the outputs of all heads for rows of raw inputs."""
+        """Return the outputs of all heads for rows of raw inputs."""
         n = self._core.outputs
         out = array("f", bytes(4 * n * len(rows)))
         self._core.forward(array("f", [v for row in rows for v in row]), out)
         return [tuple(out[k * n : (k + 1) * n]) for k in range(len(rows))]
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Give the ranges of the inputs: from 0 to what is scaled to 1, about the offset where there is one."""
+        """Return the ranges of the inputs: from 0 to the value that is scaled to 1, or around an offset."""
         out = []
         for about in self.card["inputs"]:
-            # Of an input with scale 0 the network sees nothing.
+            # The network ignores an input with scale 0.
             offset, width = about.get("offset", 0.0), 1 / (about.get("scale", 1.0) or 1.0)
             out.append(RANGES.get(about["name"], (offset - width if offset else 0.0, offset + width)))
         return out
 
     def heads(self) -> Iterator[tuple[str, list[str], slice]]:
-        """List the heads: name, outputs, and where they are in a row of answers."""
+        """List the heads: name, outputs, and their places in a row of outputs."""
         at = 0
         for head in self.card["heads"]:
             yield head["name"], head["outputs"], slice(at, at + len(head["outputs"]))
@@ -90,7 +90,7 @@ class Network:
 
 
 def grid(network: Network) -> Rows:
-    """Give points over the ranges of the inputs."""
+    """Return points over the ranges of the inputs."""
     ranges = network.ranges()
     if len(ranges) <= 3:
         each = round(POINTS ** (1 / len(ranges)))
@@ -100,7 +100,7 @@ def grid(network: Network) -> Rows:
 
 
 def over(network: Network, rows: Rows) -> list[Behaviour]:
-    """Say what each head answers at these points, and what it hangs on, over the ranges that the points span."""
+    """Return the outputs of each head at these points, and their sensitivity over the ranges that the points span."""
     rng = random.Random(2)
     answers = network.answers(rows)
     few = rows[:: -(-len(rows) * len(network.names) * TRIED // ASKED)]
@@ -152,7 +152,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def recorded(network: Network) -> tuple[str, Rows]:
-    """Run what the network was made for; return what was run and what it read whenever it was asked."""
+    """Run the network's own task; return a description of it and the network's inputs at each evaluation."""
     width = len(network.names)
     if network.names == ["delay_ms", "utilisation", "drop"]:
         return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)
@@ -169,7 +169,7 @@ def recorded(network: Network) -> tuple[str, Rows]:
 
 
 def asked(scenario: Scenario, queue: str, *, model: bytes | None = None) -> Rows:
-    """Run RL-AQM; return what its network read where no rule decided."""
+    """Run RL-AQM; return the inputs of its network at decisions not made by a rule."""
     _, states, _, _ = _core.episode(scenario, queue, scenario.run_seed(0), model=model)
     rows = _rows(states, 3)
     return [row for row in rows if row[0] >= RULED_MS]
@@ -206,7 +206,7 @@ def _flows(network: Network) -> Rows:
 
 
 def _coupled(observation: Observation, width: int) -> Rows:
-    """Read the sub-queues of `l4s` under its own law."""
+    """Return readings of the sub-queues of `l4s` under its own law."""
     scenario = Scenario("l4s")
     queues = CoupledQueues([scenario], "l4s", [scenario.run_seed(0)], observation=observation)
     law = array("f", [-1.0] * queues.sub_queues).tobytes()

@@ -11,17 +11,17 @@ from quell.results.stats import Record
 
 WAYS = ("down", "up")
 _FEW = 20
-"""Packets that IPv6 and refused connections send without any data."""
+"""Number of packets that IPv6 and refused connections may send without any data."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A command behind one pair of queues."""
+    """A run of a command behind one pair of queues."""
 
     name: str
-    """What distinguishes it from the others that are shown."""
+    """Name that distinguishes it from the other runs shown."""
     records: tuple[Record, Record]
-    """Of both directions, as in `WAYS`."""
+    """Records of both directions, in the order of `WAYS`."""
 
     @property
     def command(self) -> Mapping[str, Any]:
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def sent_nothing(self) -> bool:
-        """Whether nothing crossed the link but a few packets without data of TCP or UDP."""
+        """Whether only a few packets without data of TCP or UDP crossed the link."""
         few = sum(record["packets"] for record in self.records) < _FEW
         return few and not any(record["goodput_mbps"] for record in self.records)
 
@@ -46,7 +46,7 @@ def are_commands(records: Sequence[Record]) -> bool:
 
 
 def runs(records: Sequence[Record], file: str = "") -> list[Run]:
-    """Pair the records of one file, each run named after its queues."""
+    """Pair the records of one file; each run is named after its queues."""
     pairs = zip(records[::2], records[1::2], strict=True)
     return distinct([Run(_queues(down, up), (down, up)) for down, up in pairs], [file] * (len(records) // 2))
 
@@ -56,7 +56,7 @@ def _queues(down: Record, up: Record) -> str:
 
 
 def distinct(found: Sequence[Run], files: Sequence[str]) -> list[Run]:
-    """Add to runs of one name the file that they are from, and a number where that is not enough."""
+    """Add the file to the names of runs with equal names, and a number if that is not enough."""
     often = Counter(run.name for run in found)
     names = [
         f"{file}: {run.name}" if often[run.name] > 1 and len(set(files)) > 1 else run.name

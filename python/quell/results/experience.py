@@ -1,4 +1,4 @@
-"""What the users of applications experience, in words and figures: for the terminal and the report."""
+"""Quality of applications for their users, in words and figures, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Figure:
     """+1: more is better, -1: less is better."""
     of: Callable[[Application], float | None]
     bounds: tuple[float, float] | None = None
-    """From which value on it is good, and from which on it is fair."""
+    """Values from which the result is good, and from which it is fair."""
 
     def text(self, value: float) -> str:
         """Write a value with its unit."""
         return f"{value:.{self.digits}f} {self.unit}".strip()
 
     def verdict(self, value: float) -> str:
-        """Judge a value: good, fair or bad; empty where nothing is known of what users want."""
+        """Judge a value: good, fair or bad; empty if there are no bounds."""
         if self.bounds is None:
             return ""
         good, fair = (self.better * bound for bound in self.bounds)
@@ -62,17 +62,17 @@ FIGURES = (
     Figure("upload", "upload", "Mbit/s", 1, +1, _part("rate_mbps")),
     Figure("backup", "backup", "Mbit/s", 1, +1, _part("rate_mbps")),
 )
-"""What is shown of each kind, in this order; docs/explanation/applications.md has the bounds' sources."""
+"""Figures of each kind, in the order shown; docs/explanation/applications.md has the sources of the bounds."""
 
 
 def shown(records: Iterable[Record]) -> list[Figure]:
-    """List the figures that some record has."""
+    """List the figures that at least one record has."""
     kinds = {a.get("kind") for record in records for a in record.get("applications") or ()}
     return [figure for figure in FIGURES if figure.kind in kinds]
 
 
 def mean(records: Sequence[Record], figure: Figure) -> Estimate | None:
-    """Mean over runs of a figure, each run's being the mean over its applications of that kind."""
+    """Return the mean of a figure over runs; the value of a run is the mean over its applications of that kind."""
 
     def one(record: Record) -> float | None:
         of_kind = (a for a in record.get("applications") or () if a.get("kind") == figure.kind)

@@ -164,7 +164,7 @@ _QUEUE: dict[str, pl.DataType] = {
     "mark_rate": _FLOAT,
     "drops_by_cause": _CAUSES,
 }
-"""What a run says of its bottleneck, and of the queue of the other direction."""
+"""Fields of a run's bottleneck and of the queue of the other direction."""
 _UP = pl.Struct(
     {
         "queue": pl.String(),
@@ -229,10 +229,10 @@ _SERIES = pl.Struct(
 )
 
 _FORMULA = r"^[=+\-@\t\r]"
-"""Beginnings of text that spreadsheets run as a formula; an apostrophe before it makes it text again."""
+"""First characters of text that spreadsheets execute as a formula; a leading apostrophe prevents that."""
 
 _SCENARIO = ("scenario", "scenario_hash", "controller")
-"""What distinguishes runs beside queue and seed."""
+"""Columns that distinguish runs, besides queue and seed."""
 
 SCHEMA: dict[str, pl.DataType] = {
     "scenario": pl.String(),
@@ -280,7 +280,7 @@ def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Give the result records of a frame's rows. What `flat` spread is put together again; its lists are missing."""
+    """Return the result records of a frame's rows. Columns of a flat frame become structs again; lists are missing."""
     rows = frame.to_dicts()
     if not is_flat(frame):
         return rows
@@ -295,17 +295,17 @@ def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def is_flat(frame: pl.DataFrame) -> bool:
-    """Tell whether a frame of runs holds numbers and texts alone."""
+    """Return whether a frame of runs has only numbers and texts."""
     return not any(kind.is_nested() for kind in frame.dtypes)
 
 
 def summary(frame: pl.DataFrame) -> pl.DataFrame:
     """Reduce a frame of runs to one row per scenario, controller and queue.
 
-    Runs belong together where `scenario`, `scenario_hash` (what the scenario says), `controller` and `queue` are equal.
+    Runs belong together if `scenario`, `scenario_hash` (the scenario's content), `controller` and `queue` are equal.
     For each measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 %
-    confidence interval (Student's t; null with one run); `front` says which queues no other of the scenario beats in
-    goodput and p95 sojourn, `unsure` which of them have an interval there that is wider than half of its mean.
+    confidence interval (Student's t; null with one run); `front` marks the queues on the scenario's Pareto front of
+    goodput and p95 sojourn, `unsure` those of them with an interval wider than half of the mean in one of the two.
     """
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for record in records(frame):
@@ -329,7 +329,7 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Spread structs into columns named with a dot (`sojourn_ms.p95`) and leave lists out: what a CSV can hold."""
+    """Convert structs to columns named with a dot (`sojourn_ms.p95`) and leave lists out, as needed for CSV."""
     columns: list[pl.Expr] = []
 
     def spread(column: pl.Expr, name: str, kind: pl.DataType) -> None:
@@ -346,7 +346,7 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def swept(found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.DataFrame:
-    """One row per run of a sweep: the values of its keys, then the record's keys."""
+    """Return one row per run of a sweep: the values of its keys, then the record's keys."""
     keys = list(found[0][0]) if found else []
     columns = [pl.Series(key, [point[key] for point, _ in found], strict=False) for key in keys]
     return runs([record for _, record in found]).select(*columns, pl.all())
@@ -355,7 +355,7 @@ def swept(found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.Da
 def write_swept(
     parquet: Path | None, csv: Path | None, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> None:
-    """Write the runs of a sweep, whole or not at all."""
+    """Write the runs of a sweep atomically."""
     frame = swept(found)
     if parquet is not None:
         held = io.BytesIO()
@@ -366,22 +366,22 @@ def write_swept(
 
 
 def each(frame: pl.DataFrame, lists: str) -> pl.DataFrame:
-    """One row per element of a list of structs (`flows`, `applications`), the run's own columns repeated."""
+    """Return one row per element of a list of structs (`flows`, `applications`); the run's own columns are repeated."""
     whole = frame.select(pl.exclude(pl.List), pl.col(lists)) if lists in frame.columns else frame
     return flat(whole.explode(lists).filter(pl.col(lists).is_not_null()))
 
 
 def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write a frame of runs as Parquet, whole or not at all."""
+    """Write a frame of runs as Parquet, atomically."""
     frame = runs(records)
-    # Into memory first: a full disk then fails as with every other file, not within the writer.
+    # Write to memory first, so that a full disk fails as with other files and not within polars' writer.
     held = io.BytesIO()
     frame.write_parquet(held)
     files.write_bytes(path, held.getvalue())
 
 
 def write_csv(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write a flat frame of runs as CSV, whole or not at all."""
+    """Write a flat frame of runs as CSV, atomically."""
     frame = flat(runs(records))
     text = pl.col(pl.String)
     frame = frame.with_columns(pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep())

@@ -1,4 +1,4 @@
-"""The best that a constant knob can do: the frontier against which a controller has to show itself."""
+"""The best results of a constant knob: the frontier with which controllers are compared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from quell.common.names import known
 from quell.results.stats import Estimate, Record, Row, estimate, summarise
 
 LIMITS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024)
-"""Packets, two steps per doubling."""
+"""Limits in packets, two steps per doubling."""
 DROPS = (0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15)
 """Probabilities; Mathis' law puts one flow's window at 1.2/sqrt(p): from 122 down to 3 packets."""
 
 
 GRIDS: dict[str, tuple[float, ...]] = {"limit": LIMITS, "drop": DROPS}
-"""The knobs, and the settings to try of each."""
+"""The settings to try for each knob."""
 
 
 def _power(record: Record) -> float | None:
@@ -39,7 +39,7 @@ REWARDS: dict[str, tuple[Callable[[Record], float | None], str]] = {
     "rlaqm": (_rlaqm, "U² − 0.5 + 2/(1 + D/5 ms) − 1.5: utilisation and mean sojourn, as RL-AQM's formula"),
     "lfq": (_lfq, "throughput less 10/s times the queued bytes, MB/s, as LFQ's with α = 10"),
 }
-"""By name: function of a record, and its definition. More is better."""
+"""Rewards by name: function of a record, and its definition. More is better."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Point:
 
 
 def check(knob: str, reward: str, dashes: str = "") -> None:
-    """Refuse a knob or a reward that there is not; `dashes` stand before the option's name. Raises InputError."""
+    """Check that the knob and the reward exist; `dashes` precede the option's name in errors. Raises InputError."""
     known("knob", knob, GRIDS, f"{dashes}knob")
     known("reward", reward, REWARDS, f"{dashes}reward")
 
@@ -92,7 +92,7 @@ def values(knob: str, given: str | None) -> list[float]:
 
 
 def words(knob: str, value: float) -> str:
-    """Queue words of a FIFO with the knob held still."""
+    """Return queue words of a FIFO with a constant knob."""
     return _core.queue(f"fifo limit {int(value)}" if knob == "limit" else f"fifo drop {value:g}")
 
 

@@ -1,4 +1,4 @@
-"""Limits on what a run of `quell shell` measured, as `--fail-if 'down.p95>100ms'` has them."""
+"""Limits on measurements of `quell shell`, as in `--fail-if 'down.p95>100ms'`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quell.common.names import known
 from quell.results.commands import WAYS, Run
 
 STATUS = 117
-"""Exit status of `quell shell` where a command ended well and a limit was exceeded."""
+"""Exit status of `quell shell` if the command succeeded and a limit was exceeded."""
 _ONE = re.compile(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -24,9 +24,9 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 @dataclass(frozen=True)
 class _Metric:
     unit: str
-    """`time` (compared in ms), `rate` (Mbit/s), `share` (0..1), `count`."""
+    """Kind of unit: `time` (compared in ms), `rate` (Mbit/s), `share` (0..1) or `count`."""
     keys: tuple[str, ...]
-    """Where the record has it."""
+    """Path of keys in the record."""
 
 
 METRICS = {
@@ -39,7 +39,7 @@ METRICS = {
     "marks": _Metric("count", ("marks",)),
     "missed": _Metric("count", ("live", "missed")),
 }
-"""What `down.` and `up.` can stand before; `wall` stands alone."""
+"""Metrics, which follow `down.` or `up.`; `wall` has no direction."""
 _WALL = _Metric("time", ("wall_s",))
 NAMES = [f"{way}.{name}" for way in WAYS for name in METRICS] + ["wall"]
 _EXAMPLE = {"time": "100ms", "rate": "5mbit", "share": "1%", "count": "10"}
@@ -47,17 +47,17 @@ _EXAMPLE = {"time": "100ms", "rate": "5mbit", "share": "1%", "count": "10"}
 
 @dataclass(frozen=True)
 class Limit:
-    """One condition under which a run fails."""
+    """A condition under which a run fails."""
 
     text: str
     name: str
     relation: str
     value: float
-    """In the unit of the metric."""
+    """Bound, in the unit of the metric."""
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """Read a condition as it was typed. Raises InputError, which names the metric and what would be right."""
+        """Parse a condition. Raises InputError, which names the metric and a correct form."""
         where = f"--fail-if {text}"
         found = _ONE.fullmatch(text)
         if found is None:
@@ -67,7 +67,7 @@ class Limit:
         return cls(text, name, relation, _value(where, _metric(name).unit, value))
 
     def exceeded(self, run: Run) -> str | None:
-        """Say what a run had, where that is a failure."""
+        """Return a run's value as text if it exceeds the limit, else None."""
         metric = _metric(self.name)
         record: Any = run.command if self.name == "wall" else run.records[WAYS.index(self.name.split(".")[0])]
         if self.name != "wall" and run.sent_nothing:

@@ -1,4 +1,4 @@
-"""Means over seeds, their confidence intervals and the Pareto front: plain Python, a table needs no data frames."""
+"""Means over seeds, their confidence intervals and the Pareto front, in plain Python: tables need no data frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T975 = (
 
 
 def t975(degrees: int) -> float:
-    """0.975 quantile of Student's t. Beyond 30 degrees of freedom Fisher's expansion around the normal quantile."""
+    """Return the 0.975 quantile of Student's t; above 30 degrees of freedom by Fisher's expansion."""
     if degrees <= len(_T975):
         return _T975[degrees - 1]
     z = 1.959964
@@ -28,7 +28,7 @@ def t975(degrees: int) -> float:
 
 
 def t_quantile(p: float, degrees: int) -> float:
-    """Quantile of Student's t for 0.5 < p < 1 by bisection on its distribution, a finite sum for whole degrees.
+    """Return a quantile of Student's t for 0.5 < p < 1 by bisection (a finite sum for whole degrees of freedom).
 
     Abramowitz and Stegun, 26.7.3 and 26.7.4.
     """
@@ -57,7 +57,7 @@ def _t_within(t: float, degrees: int) -> float:
 class Estimate:
     """A mean over runs. `half` is half the width of its confidence interval; None with fewer than two runs.
 
-    Of 95 %, unless `estimate` was asked for another level.
+    The level is 95 % unless `estimate` was called with another one.
     """
 
     mean: float
@@ -91,14 +91,14 @@ def mean(values: Sequence[float]) -> float:
 
 
 def jain(rates: Sequence[float]) -> float | None:
-    """Return Jain's index of fairness, 1 for equal rates; None where nothing was sent."""
+    """Return Jain's index of fairness, 1 for equal rates; None if nothing was sent."""
     squares = math.fsum(rate * rate for rate in rates)
     return math.fsum(rates) ** 2 / (len(rates) * squares) if squares else None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One column: how it is named, written and judged."""
+    """A column: its name, format and direction of improvement."""
 
     key: str
     title: str
@@ -108,14 +108,14 @@ class Measure:
     """+1: more is better, -1: less is better, 0: neither."""
     scale: float = 1.0
     letter: Callable[[float], str] | None = None
-    """What tables show instead of the value."""
+    """Letter that tables show instead of the value."""
 
     def text(self, value: float) -> str:
-        """Write a value as tables show it."""
+        """Format a value for tables."""
         return self.letter(value) if self.letter else f"{value:.{self.digits}f}"
 
     def of(self, record: Record) -> float | None:
-        """Read the value of one record in this measure's unit; None where the record has none."""
+        """Return a record's value in this measure's unit; None if the record has none."""
         value: Any = record
         for part in self.key.split("."):
             if value is None:
@@ -145,12 +145,12 @@ MEASURES = (
     Measure("rtt_ms.p95", "RTT p95", "ms", 1, -1),
     Measure("fct_ms.p95", "FCT p95", "ms", 0, -1),
 )
-"""What a table can show, in this order. Keys are paths into the result record."""
+"""Measures of tables, in this order. Keys are paths into the result record."""
 
 FRONT = ("goodput_mbps", "sojourn_ms.p95")
-"""What the Pareto front trades."""
+"""Gain and cost of the Pareto front."""
 UPWARD = ("up.goodput_mbps", "up.utilisation", "up.sojourn_ms.mean", "up.loss_rate")
-"""What is shown of the other direction where no data go down, in place of `DOWNWARD`."""
+"""Measures of the other direction, shown in place of `DOWNWARD` if no data go down."""
 DOWNWARD = (
     "goodput_mbps",
     "utilisation",
@@ -171,7 +171,7 @@ class Row:
     values: dict[str, Estimate | None]
     on_front: bool
     unsure: bool = False
-    """On the front, perhaps by chance: an interval of goodput or p95 sojourn is wider than `WIDE` of its mean."""
+    """On the front, possibly by chance: the interval of goodput or p95 sojourn is wider than `WIDE` times its mean."""
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a measure; None where no run has it."""
@@ -189,11 +189,11 @@ class Row:
 
 
 TIE = 0.01
-"""Relative difference of two means below which the front takes them for equal."""
+"""Relative difference of two means below which the front treats them as equal."""
 
 
 def differ(a: Estimate, b: Estimate) -> bool:
-    """Tell whether two means differ by 1 % or more, and by more than the joint half of their 95 % intervals."""
+    """Return whether two means differ by at least 1 %, and by more than half of their joint 95 % interval."""
     apart = abs(a.mean - b.mean)
     return apart >= TIE * max(abs(a.mean), abs(b.mean)) and apart > math.hypot(a.half or 0.0, b.half or 0.0)
 
@@ -203,12 +203,12 @@ WIDE = 0.5
 
 
 def wide(value: Estimate | None) -> bool:
-    """Tell whether an interval is wider than half of its mean: what has such a one ties with most others."""
+    """Return whether an interval is wider than half of its mean: such a queue ties with most others."""
     return value is not None and value.half is not None and 2 * value.half > WIDE * abs(value.mean)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which points (gain, cost) no other beats in one without losing in the other."""
+    """Return for each point (gain, cost) whether no other point is better in one and not worse in the other."""
 
     def beaten(p: tuple[float, float]) -> bool:
         return any(q[0] >= p[0] and q[1] <= p[1] and q != p for q in points)
@@ -217,7 +217,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def front(points: Sequence[tuple[Estimate | None, Estimate | None]]) -> list[bool]:
-    """Which means (gain, cost) no other beats in one without losing in the other; what does not differ is a tie."""
+    """Do the same for means (gain, cost), where means that do not differ are ties."""
 
     def beats(q: tuple[Estimate | None, Estimate | None], p: tuple[Estimate | None, Estimate | None]) -> bool:
         better, worse = False, False
@@ -231,10 +231,10 @@ def front(points: Sequence[tuple[Estimate | None, Estimate | None]]) -> list[boo
 
 
 def summarise(records: Iterable[Record]) -> list[Row]:
-    """One row per queue, in order of first appearance.
+    """Return one row per queue, in order of first appearance.
 
-    The front is goodput against p95 sojourn. Differences below 1 %, or within the joint 95 % interval, are ties: a
-    thousandth more goodput is no reason to wait longer.
+    The front is goodput against p95 sojourn. Differences below 1 %, or within the joint 95 % interval, are ties: 0.1 %
+    more goodput does not justify more delay.
     """
     by_queue: dict[str, list[Record]] = {}
     for record in records:
@@ -252,14 +252,14 @@ def summarise(records: Iterable[Record]) -> list[Row]:
 
 
 def upward(rows: Sequence[Row]) -> bool:
-    """Tell whether all data go up: the bottleneck's queue then holds nothing but acknowledgments."""
+    """Return whether all data go up: the bottleneck's queue then has only acknowledgments."""
     return not any(row.mean("goodput_mbps") for row in rows) and any(row.mean("up.goodput_mbps") for row in rows)
 
 
 def shown_measures(rows: Sequence[Row]) -> list[Measure]:
-    """List the measures to show: those that some run has, and marks only where packets were marked.
+    """List the measures to show: those that some run has, and marks only if packets were marked.
 
-    Of the two directions it is the one of the data. Their digits fit the values.
+    They are those of the direction of the data, with digits that fit the values.
     """
     left_out = DOWNWARD if upward(rows) else UPWARD
     present = [
@@ -269,7 +269,7 @@ def shown_measures(rows: Sequence[Row]) -> list[Measure]:
 
 
 def fitting(measure: Measure, rows: Sequence[Row]) -> Measure:
-    """Give a rate or a time about three significant digits: more where some are small, fewer where rates are big."""
+    """Give a rate or a time about three significant digits: more for small values, fewer for large rates."""
     means = [abs(mean) for row in rows if (mean := row.mean(measure.key))]
     if not means or measure.unit not in ("Mbit/s", "ms"):
         return measure
@@ -279,7 +279,7 @@ def fitting(measure: Measure, rows: Sequence[Row]) -> Measure:
 
 
 def best(rows: Sequence[Row], measure: Measure) -> set[str]:
-    """Queues whose mean is the best as far as the printed digits show; none where all are alike."""
+    """Return the queues with the best mean in the printed digits; none if all are equal."""
     shown = {r.queue: round(m, measure.digits) for r in rows if (m := r.mean(measure.key)) is not None}
     if not measure.better or len(set(shown.values())) < 2:
         return set()

@@ -1,4 +1,4 @@
-"""Training of the learned controllers: one file per paper, each readable from top to bottom."""
+"""Training of the learned controllers, one file per paper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
 
 
 def need_torch(*others: str) -> None:
-    """Raise InputError, which names the extra to install, where torch, numpy, safetensors or another is missing."""
+    """Raise InputError, which names the extra to install, if torch, numpy, safetensors or another one is missing."""
     missing = [name for name in ("torch", "numpy", "safetensors", *others) if find_spec(name) is None]
     if missing:
         raise InputError(f"training needs {', '.join(missing)}: {install('train')}")

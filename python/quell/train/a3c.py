@@ -1,10 +1,10 @@
 """The paper's procedure for coupled queues: A3C, one queue per worker.
 
 Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. Every worker copies the global network,
-acts for some periods on its own queue, and applies its gradients to the global one (quell.train.asynchronous).
+acts on its own queue for some periods, and applies its gradients to the global network (quell.train.asynchronous).
 
-After an episode of all workers, what is left is the global network and Adam's moments alone, since everything that an
-episode draws follows from the seed, the worker and its number. `quell.train.worlds` has the procedure that learns.
+After an episode of all workers, the only state is the global network and Adam's moments, since the random numbers of an
+episode follow from the seed, the worker and its number. `quell.train.worlds` has the procedure that learns.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from quell.train.coupled import MAX_MS, Environment, Floats, Ranges, Step
 
 MIN_SPREAD, MAX_SPREAD = 0.01, 1.0
 HALF_MS = 10.0
-"""The utility charges for the logarithm of 1 + delay / this."""
+"""Delay scale of the utility, ms: it charges for the logarithm of 1 + delay / this."""
 FIRST_BIAS, FIRST_SLOPE, FIRST_SPREAD = -3.5, 0.125, -3.0
-"""The actor begins as tanh(bias + slope * delay in ms), spread 0.05: p' is small up to 15 ms, large from 30 ms on."""
+"""The initial actor is tanh(bias + slope * delay in ms), spread 0.05: p' is small up to 15 ms, large from 30 ms on."""
 PUBLISHED_DELAY = -15.0
-"""The notebooks scale the delay to [-15, 0]: it is the reward as well."""
+"""The notebooks scale the delay to [-15, 0]; it is also the reward."""
 KEEP = 8
-"""Number of global networks of the last quarter that are judged; the best is the model."""
+"""Number of global networks of the last quarter that are judged; the best one becomes the model."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What decides how the training goes; the paper's numbers by default."""
+    """Parameters of the training; the defaults are the paper's."""
 
     environment: Literal["loop", "lookup"] = "loop"
     reward: Literal["utility", "rtt"] = "utility"
     reward_scale: float = 15.0
     weights: tuple[float, float, float] = (1.0, 0.1, 0.0)
-    """Of throughput, of the delay's logarithm, and of loss in the utility."""
+    """Weights of throughput, of the delay's logarithm, and of loss in the utility."""
     workers: int = 4
     episodes: int = 100
     steps: int = 100
@@ -57,16 +57,16 @@ class Arguments:
     entropy: float = 0.0
     p_max: float = 1.0
     start: Literal["proportional", "random"] = "proportional"
-    """The actor's first weights: p' follows the delay, or torch's own."""
+    """Initial weights of the actor: p' proportional to the delay, or torch's random weights."""
     testbed: bool = False
-    """Only the paper's link, instead of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows each way."""
+    """Use only the paper's link instead of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows in each direction."""
     as_published: bool = False
-    """Gauges as in the kernel's log, scaled by a recorded trace's least and greatest."""
+    """Use gauges as in the kernel's log, scaled by the least and greatest values of a recorded trace."""
     seed: int = 1
     command: str = ""
 
     def rewards(self, step: Step) -> Floats:
-        """Give each sub-queue's reward of a period, as the learner scales it."""
+        """Return each sub-queue's reward for a period, as scaled for the learner."""
         if self.reward == "rtt":
             reward = -self.reward_scale * np.minimum(step.delay_ms / MAX_MS, 1.0)
             return np.asarray((reward + 8.0) / 8.0, np.float32)
@@ -77,7 +77,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What a reading becomes on its way into the actor: (reading - offset) * scale."""
+    """Scaling of the actor's inputs: (reading - offset) * scale."""
 
     offset: Floats
     scale: Floats
@@ -87,13 +87,13 @@ class Scaling:
         return torch.from_numpy((readings - self.offset) * self.scale)
 
     def probability(self, actions: Floats) -> Floats:
-        """Decode actions: p' is what the scaling of `drop_prob` makes them of."""
+        """Decode actions to p' by inverting the scaling of `drop_prob`."""
         p = actions / self.scale[1] + self.offset[1]
         return np.asarray(np.clip(p, 0.0, 1.0), np.float32)
 
 
 def scaling(arguments: Arguments, traces: list[coupled.Trace]) -> Scaling:
-    """Find the ranges: of recorded traces as published, else of the readings' own definition; p' from 0 to p_max."""
+    """Return the scaling: by recorded traces if as published, else by the readings' definition; p' from 0 to p_max."""
     if arguments.as_published:
         rows = np.concatenate([t.readings for t in traces])
         low, high = rows.min(axis=0), rows.max(axis=0)
@@ -111,7 +111,7 @@ def scaling(arguments: Arguments, traces: list[coupled.Trace]) -> Scaling:
 
 
 class Networks(nn.Module):
-    """Actor 12-32-32-(mean, spread) and critic 12-32-32-16-1, whose parameters lie in one row."""
+    """Actor 12-32-32-(mean, spread) and critic 12-32-32-16-1, with all parameters in one vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Networks(nn.Module):
         self.actor_size = sum(p.numel() for p in self.actor.parameters())
 
     def begin_proportional(self) -> None:
-        """Let the mean action follow the delay; all else stays as drawn, and can be learned."""
+        """Make the mean action proportional to the delay; all other weights stay random and can be learned."""
         first, second, mean, spread = ({k: p.data for k, p in layer.named_parameters()} for layer in self.actor)
         for layer, unit in ((first, 2), (second, 0)):
             layer["weight"][0] = 0.0
@@ -137,18 +137,18 @@ class Networks(nn.Module):
         spread["bias"].fill_(FIRST_SPREAD)
 
     def act(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the mean and the spread of each row's action."""
+        """Return the mean and the spread of each row's action."""
         first, second, mean, spread = self.actor
         held = second(first(rows).relu()).relu()
         return mean(held).tanh().squeeze(-1), nn.functional.softplus(spread(held)).squeeze(-1)
 
     def value(self, rows: Tensor) -> Tensor:
-        """Give the critic's view of each row."""
+        """Return the critic's value of each row."""
         out: Tensor = self.critic(rows)
         return out.squeeze(-1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copy the actor's weights under the names of quell's policy files."""
+        """Copy the actor's weights with their names in quell's policy files."""
         names = ("layers.0", "layers.1", "heads.0", "heads.1")
         pairs = [(f"{name}.{k}", p) for name, layer in zip(names, self.actor, strict=True)
                  for k, p in layer.named_parameters()]  # fmt: skip
@@ -156,7 +156,7 @@ class Networks(nn.Module):
 
 
 def first(arguments: Arguments) -> Networks:
-    """Make the first network."""
+    """Return the initial network."""
     kit.deterministic(arguments.seed)
     networks = Networks()
     if arguments.start == "proportional":
@@ -173,7 +173,7 @@ class Worker(asynchronous.Worker):
         self.networks: Networks = Networks()
 
     def play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
-        """Play an episode; give the gradient of every few steps."""
+        """Play an episode; yield a gradient every few steps."""
         chosen, networks = self._arguments, self.networks
         rng = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
         step = self._environment.begin(number)
@@ -207,7 +207,7 @@ class Worker(asynchronous.Worker):
     def _gradient(
         self, held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]], after: Tensor
     ) -> tuple[Tensor, float]:
-        """Give the gradient of some steps, and the critic's loss. Targets are n-step returns."""
+        """Return the gradient of some steps and the critic's loss. Targets are n-step returns."""
         chosen, networks = self._arguments, self.networks
         with torch.no_grad():
             ahead = networks.value(after)
@@ -285,7 +285,7 @@ def train(
 def _choose(
     arguments: Arguments, scale: Scaling, kept: list[tuple[float, int, Tensor]], out: Path, seconds: float
 ) -> dict[str, Any]:
-    """Judge the last global networks with runs of their own, and write the best one."""
+    """Judge the last global networks with separate runs, and write the best one."""
     networks = Networks()
     every = max(1, len(kept) // KEEP)
     judged = []
@@ -299,7 +299,7 @@ def _choose(
 
 
 def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str, float]:
-    """Compare the mean action with the queue's own law in scenarios that are neither training's nor held out."""
+    """Compare the mean action with the queue's own law in scenarios of neither training nor the held-out sets."""
     with files.temporary_folder("quell-a3c-") as folder:
         path = folder / "judged.safetensors"
         path.write_bytes(as_file(arguments, scale, networks))
@@ -311,7 +311,7 @@ def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str,
 
 
 def as_file(arguments: Arguments, scale: Scaling, networks: Networks) -> bytes:
-    """Give a policy file's bytes."""
+    """Return a policy file's bytes."""
     return kit.model_bytes(networks.tensors(), card(arguments, scale, {}))
 
 

@@ -1,9 +1,9 @@
-"""Hush: what each of its parts is worth, and how much each of its numbers matters.
+"""Ablation of Hush: the value of each of its parts, and the effect of each of its numbers.
 
-Every variant meets the same links with the same seeds as the model itself (common random numbers). A figure is the
-difference of the mean cost (`quell.train.hush.cost`) to the model's, with a 95 % interval from a bootstrap over links:
-above 0 the variant is worse. Where a feature is taken away, the constants of the settings that it entered are moved so
-that their geometric means over the links stay what they were; else a table would show a wrong operating point, not a
+Every variant runs on the same links with the same seeds as the model (common random numbers). A figure is the
+difference of the mean cost (`quell.train.hush.cost`) from the model's, with a 95 % interval from a bootstrap over
+links; above 0 the variant is worse. If a feature is removed, the constants of the settings that used it are changed so
+that their geometric means over the links stay the same. Otherwise the table would show a wrong operating point, not a
 missing feature.
 """
 
@@ -26,20 +26,20 @@ FEATURES = (
     "round trip", "packet time", "flows", "idle share", "actions per round trip", "trough", "peak",
     "packets per flow",
 )  # fmt: skip
-"""Those that a row of a model has behind its constant."""
+"""Features of a row of a model, after its constant."""
 OF_IDLE = ("round trip", "flows", "packets per flow")
-"""The same of the row `idle`."""
+"""Features of the row `idle`."""
 SETTINGS = ("target", "wait", "hold", "cap")
-"""The rows whose values a record shows."""
+"""The rows whose values are in a record."""
 BY = 0.2
-"""Part of itself by which a number is varied; a constant, whose exponential is a setting, by so much of the setting."""
+"""Relative change of a number; for a constant, whose exponential is a setting, relative change of the setting."""
 BINS = 60
 Levels = Callable[[Model], Mapping[str, float]]
-"""Gives the mean of each setting's logarithm."""
+"""A function that returns the mean of each setting's logarithm."""
 
 
 def _varied(model: Model, word: str, k: int, factor: float) -> Model:
-    """Multiply a number; of a row's constant, multiply what it sets."""
+    """Multiply a number by a factor; for a row's constant, multiply its setting."""
     changed = {name: list(row) for name, row in model.items()}
     constant = len(changed[word]) > 1 and k == 0
     changed[word][k] = changed[word][k] + math.log(factor) if constant else changed[word][k] * factor
@@ -64,7 +64,7 @@ def _without(model: Model, *features: int) -> Model:
 
 
 def _levels(links: Sequence[Link], words: str, on: Executor) -> dict[str, float]:
-    """Give the mean of each setting's logarithm over the bins after the warm-up and over the links."""
+    """Return the mean of each setting's logarithm over the bins after the warm-up and over the links."""
 
     def reduce(record: dict[str, Any]) -> dict[str, float | None]:
         policy = (record["series"] or {}).get("policy") or {}
@@ -80,14 +80,14 @@ def _levels(links: Sequence[Link], words: str, on: Executor) -> dict[str, float]
 
 
 def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence[Link], levels: Levels) -> Model:
-    """Move the constants of a model without features so that the settings keep their geometric means."""
+    """Change the constants of a model without features so that the settings keep their geometric means."""
     changed = {word: list(row) for word, row in model.items()}
     before, now = levels(full), levels(model)
     for name in SETTINGS:
         if any(full[name][k] for k in features):
             changed[name][0] += before[name] - now[name]
-    # Records have no step: of what it depends on, only what is known of the link can be put back, the number of flows
-    # as if they had equal shares. The row `idle` stays as it is.
+    # Records do not have `step`. Of its inputs, only the known properties of the link can be compensated, with the
+    # number of flows as for equal shares. The row `idle` is not changed.
     known = {
         1: fmean(math.log(x.rtt_ms / 30) for x in links), 2: fmean(math.log(12.112 / x.rate_mbps) for x in links),
         3: fmean(math.log(x.flows) for x in links),
@@ -97,7 +97,7 @@ def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence
 
 
 def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Model]:
-    """Name the variants that lack something, or do it otherwise."""
+    """Return the variants without a part, or with a different one, by name."""
     found = {}
     for k, name in enumerate(FEATURES, 1):
         if any(row[k] for row in model.values() if len(row) > len(FEATURES)):
@@ -120,7 +120,7 @@ def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Mode
 
 
 def numbers(model: Model) -> dict[str, tuple[Model, Model]]:
-    """Name each number, with the models in which it is smaller and larger."""
+    """Return for each number the models with a smaller and a larger value."""
     return {
         word + (f", {_columns(word)[k]}" if len(row) > 1 else ""): (
             _varied(model, word, k, 1 - BY), _varied(model, word, k, 1 + BY)
@@ -130,7 +130,7 @@ def numbers(model: Model) -> dict[str, tuple[Model, Model]]:
 
 
 def _compare(mine: Sequence[Run], base: Sequence[float], against: Sequence[Bar]) -> tuple[float, float, float]:
-    """Give the difference of the mean cost to the model's, and its interval."""
+    """Return the difference of the mean cost from the model's, and its interval."""
     costs = [cost(run, bar) for run, bar in zip(mine, against, strict=True)]
     return interval([a - b for a, b in zip(costs, base, strict=True)], fmean)
 
@@ -141,7 +141,7 @@ def _cell(change: tuple[float, float, float]) -> str:
 
 
 def ablate(model: Model, links: Sequence[Link], on: Executor = HERE) -> str:
-    """Write the two tables as Markdown: parts taken away, numbers varied. A star: the interval excludes 0."""
+    """Return two tables in Markdown: removed parts, varied numbers. A star means that the interval excludes 0."""
     with files.temporary_folder("quell-hush-") as folder:
 
         def words(variant: Model) -> str:

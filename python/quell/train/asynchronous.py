@@ -1,8 +1,8 @@
-"""Workers that send one network their gradients whenever they have them, as in A3C (Mnih et al. 2016).
+"""Workers that send gradients to a global network asynchronously, as in A3C (Mnih et al. 2016).
 
-Workers are processes that share the parameters and Adam's moments in memory; one worker is this process itself, and
-then the training is the same bit for bit each time. On a Ray cluster they are actors, whose gradients this process
-applies as they come. An episode of all workers is one step of the training.
+Workers are processes that share the parameters and Adam's moments in memory. A single worker is this process itself;
+the training then gives the same bits each time. On a Ray cluster workers are actors, whose gradients this process
+applies as they arrive. An episode of all workers is one step of the training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Networks(Protocol):
     """An actor and a critic."""
 
     flat: Tensor
-    """All parameters in one row, the actor's first."""
+    """All parameters in one vector, the actor's first."""
     actor_size: int
 
 
@@ -45,7 +45,7 @@ class Global:
         self.rates = torch.full((len(self.flat),), critic_rate)
         self.rates[: first.actor_size] = actor_rate
         self._falls_over = falls_over
-        """The number of episodes over which the rates fall to 0; None: they stay."""
+        """Number of episodes over which the learning rates fall to 0; None: constant rates."""
 
     def apply(self, gradient: Tensor, episode: int) -> None:
         """Take a step of Adam."""
@@ -56,11 +56,11 @@ class Global:
         self.flat.sub_(left * self.rates * mean / spread / (1 - 0.9**n))
 
     def state(self) -> kit.State:
-        """Give everything that the next episode depends on."""
+        """Return the state on which the next episode depends."""
         return {"flat": self.flat.clone(), "moments": self.moments.clone(), "count": int(self.count)}
 
     def load_state(self, state: kit.State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from what `state` returned."""
         self.flat.copy_(state["flat"])
         self.moments.copy_(state["moments"])
         self.count.fill_(state["count"])
@@ -96,14 +96,14 @@ def point(session: kit.Session, number: int, means: list[EpisodeMeans]) -> Episo
 
 
 class Worker(ABC):
-    """One worker: a copy of the network, and what it acts on."""
+    """A worker: a copy of the network and its environment."""
 
     networks: Networks
     _steps: Generator[Tensor, None, EpisodeMeans]
 
     @abstractmethod
     def play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
-        """Play episode `number`; give gradients, each for the parameters that are then in `networks`."""
+        """Play episode `number`; yield gradients, each for the current parameters in `networks`."""
 
     def begin(self, number: int, flat: Tensor) -> Tensor | EpisodeMeans:
         """Start an episode with these parameters; return the first gradient, or the result at the end."""
@@ -144,7 +144,7 @@ class Workers:
         self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if len(workers) == 1:
             return
-        # A forked child has this memory and does not import torch again.
+        # A forked child shares this memory and does not import torch again.
         context: Any = mp.get_context("fork" if sys.platform == "linux" else "spawn")
         self._lock = context.Lock()
         for worker in self.workers:
@@ -157,11 +157,11 @@ class Workers:
 
     @property
     def alone(self) -> Worker | None:
-        """The only worker, where it is in this process."""
+        """The only worker, if it is in this process."""
         return None if self._ends else self.workers[0]
 
     def play(self, number: int) -> list[EpisodeMeans]:
-        """Have every worker play an episode."""
+        """Let every worker play an episode."""
         if not self._ends:
             return [self.workers[0].episode(number, self._shared, self._lock)]
         for end in self._ends:
@@ -178,14 +178,14 @@ class Workers:
         return means
 
     def close(self) -> None:
-        """End the processes; they hold nothing that is not in the global network."""
+        """End the processes; all their state is in the global network."""
         for process in self._processes:
             process.kill()
             process.join()
 
 
 class Cluster:
-    """All workers as actors of a Ray cluster; this process applies each gradient and answers with the outcome."""
+    """All workers as actors of a Ray cluster; this process applies each gradient and sends back the parameters."""
 
     def __init__(self, actors: executor.Actors, count: int, shared: Global) -> None:
         self._actors, self._count, self._shared = actors, count, shared
@@ -195,7 +195,7 @@ class Cluster:
         """No worker is in this process."""
 
     def play(self, number: int) -> list[EpisodeMeans]:
-        """Have every worker play an episode."""
+        """Let every worker play an episode."""
         means: dict[int, EpisodeMeans] = {}
         for k in range(self._count):
             self._actors.call(k, "begin", number, self._shared.flat.clone())

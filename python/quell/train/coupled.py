@@ -1,4 +1,4 @@
-"""Where A3C-L4S learns and is judged: coupled queues in a closed loop, tables of them to look up, sets held out."""
+"""Training and evaluation of A3C-L4S: coupled queues in a closed loop, lookup tables of them, held-out sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quell.experiments.executor import HERE, Executor
 from quell.inputs.keys import Flow, Link
 from quell.results.stats import Record
 
-# Who only judges by the sets below, as `quell reproduce` does, needs no numpy; learners do.
+# Only learners need numpy; judging by the sets below, as in `quell reproduce`, does not.
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -29,31 +29,31 @@ PERIOD_S = 0.015
 LAW = -1.0
 """A probability that leaves a sub-queue to its own law."""
 MAX_MS = 100.0
-"""A delay of this much, or more, is 1 in a reward."""
+"""Delay that counts as 1 in a reward, as do longer ones."""
 QUEUE = "l4s"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a period of one queue showed: a row per sub-queue."""
+    """Observation of a period of one queue: a row per sub-queue."""
 
     readings: Floats
-    """(sub-queues, 12): what the actor reads."""
+    """(sub-queues, 12): the actor's inputs."""
     busy: Flags
-    """(sub-queues,): it held or got packets; the actor acts on these alone."""
+    """(sub-queues,): whether it held or got packets; the actor acts only on these."""
     delay_ms: Floats
     """(sub-queues,)"""
     loss: Floats
-    """(sub-queues,): share of the packets offered that was dropped."""
+    """(sub-queues,): share of the offered packets that was dropped."""
     utilisation: float
     over: bool
 
 
 class Environment(Protocol):
-    """One queue at a time, episode after episode."""
+    """A queue, one per episode."""
 
     def begin(self, number: int) -> Step:
-        """Begin episode `number`, which depends on that number, the worker and the seed alone."""
+        """Begin episode `number`, which depends only on that number, the worker and the seed."""
 
     def step(self, probabilities: Floats) -> Step:
         """Set p' of every sub-queue and advance by a period."""
@@ -61,7 +61,7 @@ class Environment(Protocol):
 
 @dataclass(frozen=True)
 class Ranges:
-    """Least and greatest of what episodes draw: rate and round trip by equal factors."""
+    """Ranges of the random values of episodes; rate and round trip are log-uniform."""
 
     mbps: tuple[float, float] = (1.0, 100.0)
     rtt_ms: tuple[float, float] = (10.0, 100.0)
@@ -69,11 +69,11 @@ class Ranges:
 
 
 PAPER = Ranges((10.0, 10.0), (20.0, 20.0), (2, 2))
-"""The paper's second testbed: 10 Mbit/s, 20 ms, two flows each way."""
+"""The paper's second testbed: 10 Mbit/s, 20 ms, two flows in each direction."""
 
 
 def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_s: float) -> Scenario:
-    """Make a link with this many flows, CUBIC and Prague in alternation, in one direction or in each of both."""
+    """Make a link with this many flows, alternately CUBIC and Prague, in one direction or in each."""
     half_us = round(500 * rtt_ms)
     senders: tuple[Flow, ...] = ({"cc": "cubic", "count": (flows + 1) // 2}, {"cc": "prague", "count": flows // 2})
     down: list[Flow] = [{**s, "rtt": f"{2 * half_us}us", "stagger": "1s"} for s in senders if s["count"]]
@@ -95,7 +95,7 @@ def _rows(data: bytes, width: int) -> Floats:
 
 
 def log_uniform(rng: random.Random, low: float, high: float) -> float:
-    """Draw a number by equal factors."""
+    """Draw a log-uniform number."""
     return float(low * (high / low) ** rng.random())
 
 
@@ -105,7 +105,7 @@ def _world(scenario: Scenario, seed: int, port: int, *, published: bool) -> Coup
 
 
 def _advance(world: CoupledQueues, probabilities: Floats) -> Step:
-    """Go on by a period of one world."""
+    """Advance one world by a period."""
     readings, state, queue = world.step(probabilities.astype("float32").tobytes())
     busy, delay_ms, loss = _rows(state, 3).T
     ((utilisation, _, over),) = _rows(queue, 3)
@@ -115,8 +115,8 @@ def _advance(world: CoupledQueues, probabilities: Floats) -> Step:
 class Loop:
     """The closed loop: two routers, each with a queue in both directions; worker k has the k-th of these four queues.
 
-    A router's link, round trip and flows are drawn for each episode. Before it the queue's own law is in charge for one
-    to three seconds; the queue in the other direction keeps its own law.
+    A router's link, round trip and flows are drawn for each episode. Before it, the queue's own law runs for one to
+    three seconds; the queue in the other direction always keeps its own law.
     """
 
     def __init__(self, seed: int, worker: int, ranges: Ranges, steps: int, *, published: bool = False) -> None:
@@ -142,13 +142,13 @@ class Loop:
                 return step
 
     def step(self, probabilities: Floats) -> Step:
-        """Go on by 15 ms."""
+        """Advance by 15 ms."""
         return _advance(self._world, probabilities)
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one sub-queue showed under its own law, period by period."""
+    """Readings of one sub-queue under its own law, by period."""
 
     readings: Floats
     delay_ms: Floats
@@ -157,9 +157,9 @@ class Trace:
 
 
 def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0) -> Trace:
-    """Record the sub-queue of worker k's queue where most is waited, under its own law, in the paper's second testbed.
+    """Record the sub-queue with the longest delays in worker k's queue, under its own law, in the second testbed.
 
-    The classic half alone: of its sub-queues another is as busy, with the ACKs of the other direction.
+    Only classic sub-queues are considered; another one of them is as busy, with the ACKs of the other direction.
     """
     import numpy as np
 
@@ -178,10 +178,9 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
 
 
 class Lookup:
-    """The published environment: a table instead of a queue. The next state is the row whose probability is nearest.
+    """The published environment: a table instead of a queue. The next state is the row with the nearest probability.
 
-    Nothing that an agent does changes what the table says. The tables are recorded from quell's own queues, one per
-    worker.
+    An agent's actions do not change the table. The tables are recorded from quell's own queues, one per worker.
     """
 
     def __init__(self, seed: int, worker: int, trace: Trace) -> None:
@@ -197,7 +196,7 @@ class Lookup:
         return self._at(rng.randrange(len(self._probability)))
 
     def step(self, probabilities: Floats) -> Step:
-        """Look up the row whose probability is nearest to the action."""
+        """Return the row with the probability nearest to the action."""
         return self._at(int(abs(self._probability - probabilities[0]).argmin()))
 
     def _at(self, row: int) -> Step:
@@ -222,17 +221,17 @@ def _drawn(name: str, most_flows: int, count: int = 36) -> list[Setting]:
 
 
 HELD_OUT = _drawn("held out, drawn once", 20)
-"""Nothing was chosen by these: neither first weights nor a network."""
+"""No initial weights and no network were chosen with these."""
 FEW_FLOWS = _drawn("few flows, drawn once", 4)
-"""Nor by these, which are harder: where few flows share the link one of them alone can leave it idle."""
+"""Nor with these, which are harder: with few flows, a single one can leave the link idle."""
 NEW = _drawn("new, drawn once", 20, 72)
-"""Nor by these, which were drawn after the network that shipped first was chosen."""
+"""Nor with these, which were drawn after the choice of the first shipped network."""
 GRID: list[Setting] = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
-"""The slope of hand-written first weights, and the network that shipped before, were chosen by figures on this set."""
+"""The slope of the hand-written initial weights, and the previously shipped network, were chosen with this set."""
 VALIDATION: list[Setting] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]
-"""What the paper's procedure chooses its network by."""
+"""Set with which the paper's procedure chooses its network."""
 CHOICE = [*_drawn("val A", 20, 24), *_drawn("val F", 4, 12)]
-"""What a training in many worlds chooses its network by."""
+"""Set with which a training in many worlds chooses its network."""
 HELD_OUT_S = 20.0
 FIRST_SEEDS = {"held out": 950_001, "few flows": 960_001, "grid": 900_001, "new": 980_001, "choice": 970_001}
 """No training episode has these seeds."""
@@ -241,7 +240,7 @@ SETS = {"held out": HELD_OUT, "few flows": FEW_FLOWS, "grid": GRID, "new": NEW}
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of a set's scenario."""
+    """Results of one run of a scenario of a set."""
 
     mean_ms: float
     p99_ms: float
@@ -264,7 +263,7 @@ def held_out(
     threads: int = 0,
     on: Executor = HERE,
 ) -> dict[str, list[list[Outcome]]]:
-    """Run queues over a set of scenarios; by queue, then by setting, then by seed."""
+    """Run queues over a set of scenarios; return outcomes by queue, setting and seed."""
     jobs = []
     for queue in queues:
         for mbps, rtt, flows in settings:
@@ -277,9 +276,10 @@ def held_out(
 
 
 def versus(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]]) -> dict[str, float]:
-    """Compare by setting: geometric means of the ratios, worst throughput, and in how many all three aims are met.
+    """Compare by setting: geometric means of the ratios, worst throughput, number of settings that meet all three aims.
 
-    In `throughput_cut` a ratio above 1 counts as 1: more throughput in one setting does not pay for less in another.
+    In `throughput_cut` a ratio above 1 counts as 1, so that more throughput in one setting does not offset less in
+    another.
     """
 
     def mean(cell: Sequence[Outcome], name: str) -> float:
@@ -304,14 +304,14 @@ def versus(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]]) 
 
 
 def readings(*, published: bool) -> list[tuple[str, float]]:
-    """Name what an actor reads, in order, and where each ends."""
+    """Return the names of an actor's inputs, in order, with their maxima."""
     if published:
         return [(name, math.inf) for name in _core.a3c_readings("published")]
     return list(zip(_core.a3c_readings("linear"), _core.a3c_most(), strict=True))
 
 
 def constant(p: float) -> bytes:
-    """Give the policy file of a network that answers p' whatever it reads: what sweeps of a constant run."""
+    """Return the policy file of a network with the constant output p', for sweeps of a constant."""
     names = [name for name, _ in readings(published=False)]
     card = {
         "format": 1,

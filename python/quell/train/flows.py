@@ -1,4 +1,4 @@
-"""The flows that LFQ learns from and is judged by. No torch: cluster nodes and evaluations do without."""
+"""Flows for LFQ's training and evaluation. No torch, which cluster nodes and evaluations do not need."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from quell._core import Buffer
 
 RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
-"""bit/s and s: what flows draw from."""
+"""Ranges of the flows' rates, bit/s, and round trips, s."""
 Cc = Literal["newreno", "bic"]
 CCS: tuple[Cc, ...] = ("newreno", "bic")
 
 
 def simulate(part: tuple[int, int], weights: Sequence[Buffer], options: dict[str, Any]) -> dict[str, bytearray]:
-    """Run the experiments of `part`: the first one's seed, and how many."""
+    """Run the experiments of `part`: the seed of the first one, and their number."""
     return _core.lfq_experiments(weights, *part, **options)
 
 
 def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
     """Measure a queue on the paper's evaluation (Table VII): single flows of 5 s, NewReno's and BIC's.
 
-    `points` rates at 15 ms and as many round trips at 15 Mbit/s, each evenly spaced over its range. Gives mean goodput,
-    mean backlog, the mean of the largest backlogs; per congestion control the mean limit and the correlation of a run's
-    mean limit with the rate and with the round trip (Tables I to VI; null for a queue without a limit that moves).
+    The flows have `points` rates at 15 ms and as many round trips at 15 Mbit/s, evenly spaced over the ranges. Returns
+    mean goodput, mean backlog and the mean of the largest backlogs; per congestion control the mean limit and the
+    correlation of a run's mean limit with the rate and with the round trip (Tables I to VI; null for a queue without a
+    variable limit).
     """
     cases = [
         (cc, axis, value)
@@ -75,7 +76,7 @@ def _spaced(low: float, high: float, points: int) -> list[float]:
 
 
 def _correlation(pairs: list[tuple[float, float]]) -> float | None:
-    """Pearson's; None where one side never differs."""
+    """Return Pearson's correlation; None if one side is constant."""
     try:
         return round(statistics.correlation(*zip(*pairs, strict=True)), 4)
     except statistics.StatisticsError:

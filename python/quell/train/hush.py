@@ -1,9 +1,9 @@
-"""Hush: CMA-ES over the numbers of the policy, on random links of several kinds beside the classics.
+"""Training of Hush: CMA-ES over the numbers of the policy, on random links of several kinds, against the classics.
 
-Every candidate of a generation meets the same links with the same seeds (common random numbers), as many of each kind,
-drawn from a pool for each generation. Links of another seed choose the snapshot. The figures on the model's card are
-from two sets that nothing was chosen by, with links of all kinds, also of one that was left out of the training: a set
-whose seed is the hash of the numbers, and one that is the same for all models.
+All candidates of a generation run on the same links with the same seeds (common random numbers), an equal number of
+each kind, drawn from a pool for each generation. Links of another seed choose the snapshot. The figures on the model's
+card are from two sets that were not used for any choice, with links of all kinds, including one left out of the
+training: a set whose seed is the hash of the numbers, and one that is the same for all models.
 """
 
 from __future__ import annotations
@@ -30,74 +30,74 @@ from quell.train.kinds import KINDS, Link, Span, draw, draw_each
 from quell.train.links import CLASSICS, Bar, Cache, Run, bars, simulate
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it misses matplotlib, which nothing here needs
+    warnings.simplefilter("ignore")  # it warns of missing matplotlib, which is not needed
     import cma
 
 ROWS = {
     "target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "idle": 4, "power": 1, "longest": 1, "window": 1,
     "service": 1, "steady": 1, "kappa": 1, "lead": 1, "own": 1, "gain": 1, "falls": 1, "rises": 1,
 }  # fmt: skip
-"""The words of a model and how many numbers each has."""
+"""Words of a model, with the number of values of each."""
 LEARNED = {"target", "cap", "step", "idle", "longest", "service", "steady", "kappa", "gain", "rises"}
-"""The words whose numbers training changes. `lead` is set by hand: the cost does not see that a game waits for a
-download."""
+"""Words whose values the training changes. `lead` is set by hand, because the cost does not measure that a game waits
+for a download."""
 SPREAD = {"longest": 0.1, "gain": 0.02, "service": 2.0, "steady": 2.0}
-"""How far a step goes, in units of `sigma`, where not 1."""
+"""Step sizes other than 1, in units of `sigma`."""
 RANGES = {
     "longest": (0.0001, 1.0), "service": (0.0, 16.0), "steady": (0.0, 16.0), "kappa": (0.0, 16.0), "gain": (0.0, 1.0),
     "rises": (0.0, 5.0),
 }  # fmt: skip
 WEIGHTS_WITHIN = 20.0
 COMMON = 1001
-"""Seed of the links on which all models are judged; `quell train hush --judge` takes it by default, too."""
+"""Seed of the links on which all models are judged; also the default of `quell train hush --judge`."""
 
 Model = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a training is made with."""
+    """Parameters of a training."""
 
     generations: int = 100
     population: int = 16
     pool: int = 60
-    """Links of each kind to learn from."""
+    """Number of training links of each kind."""
     batch: int = 12
-    """Of them, in a generation."""
+    """Number of these links in a generation."""
     validation: int = 20
-    """Links of each kind that choose the snapshot."""
+    """Number of links of each kind for choosing the snapshot."""
     held_out: int = 20
-    """Links of each kind in each of the card's sets."""
+    """Number of links of each kind in each of the card's sets."""
     validate_every: int = 4
     sigma: float = 0.1
-    """First step, of a weight."""
+    """Initial step size of a weight."""
     seed: int = 1
     leave_out: str = ""
-    """A kind of links that training and validation do not have."""
+    """Kind of links that training and validation leave out."""
     length: float = 1.0
-    """Of a run, in training and validation."""
+    """Factor on the length of a run in training and validation."""
     packets: float = 1e6
-    """At most so many can pass in a run of training and validation."""
+    """Largest number of packets in a run of training or validation, at the link's rate."""
     most_mbps: float = 300.0
-    """Faster links are not in the pool: so many packets would pass before the classics have settled."""
+    """Fastest link in the pool. On a faster one, too many packets would pass before the classics have settled."""
     command: str = "quell train hush"
 
 
 def parse(model: str) -> Model:
-    """Read a model's text; quell itself checks it when it is used."""
+    """Parse a model's text; quell checks it when it is used."""
     lines = [line.split() for line in model.splitlines() if line and not line.startswith("#")]
     return {words[0]: [float(word) for word in words[1:]] for words in lines if words[0] in ROWS}
 
 
 def write(model: Model, card: Sequence[str] = ()) -> str:
-    """Write a model's text, the card's lines as comments."""
+    """Return a model's text, with the card's lines as comments."""
     rows = [" ".join([word, *(f"{number:.6g}" for number in model[word])]) for word in ROWS]
     return "\n".join(["hush 2", *(f"# {line}".rstrip() for line in card), *rows, "end", ""])
 
 
 def read(file: Path) -> Model:
     """Read a model's file. Raises InputError."""
-    _core.queue(f"hush model {file}")  # which refuses what is no model
+    _core.queue(f"hush model {file}")  # refuses other files
     return parse(file.read_text())
 
 
@@ -107,7 +107,7 @@ def shipped() -> Model:
 
 
 def scaled(model: Model, word: str, factor: float) -> Model:
-    """Multiply what a row of the model sets; no target is longer than the longest, which follows."""
+    """Multiply the setting of a row. With `target`, the upper limit of targets, `longest`, is multiplied, too."""
     row = list(model[word])
     row[0] += math.log(factor)
     longest = [min(1.0, model["longest"][0] * (factor if word == "target" else 1.0))]
@@ -115,7 +115,7 @@ def scaled(model: Model, word: str, factor: float) -> Model:
 
 
 class Space:
-    """The numbers that are learned, as a vector."""
+    """The learned numbers as a vector."""
 
     def __init__(self, first: Model) -> None:
         self.first = first
@@ -124,7 +124,7 @@ class Space:
         self.origin = np.array([first[word][k] for word, k in self.at])
 
     def model(self, steps: Any) -> Model:
-        """Make the model that lies so many steps from the first one."""
+        """Return the model at a vector of steps from the first one."""
         model = {word: list(row) for word, row in self.first.items()}
         for (word, k), value in zip(self.at, self.origin + self.spread * np.asarray(steps), strict=True):
             low, high = RANGES.get(word, (-WEIGHTS_WITHIN, WEIGHTS_WITHIN))
@@ -133,15 +133,15 @@ class Space:
 
 
 def cost(run: Run, bar: Bar) -> float:
-    """Charge for delay, lost goodput, unfairness, loss, and for a link that is not won.
+    """Return the cost of delay, lost goodput, unfairness, loss, and of a link that is not won.
 
-    - Delay: ln p. Below 0.3 P there is nothing to gain, since the last of it would be bought with goodput; above 2 P,
-      the worst cases, it costs twice. No link costs more than 4 for it, so that a few do not drown the others.
-    - Goodput below 0.994 G: steeply, at most 6.
-    - Jain's index more than 0.01 below fq_codel's: moderately; more than 0.03 below codel's, which no user expects of
-      queues of their own: steeply.
+    - Delay: ln p. Below 0.3 P there is no gain, since the rest would cost goodput; above 2 P, the worst cases, it
+      counts twice. The cost of a link's delay is at most 4, so that a few links do not dominate.
+    - Goodput below 0.994 G: a steep cost, at most 6.
+    - Jain's index more than 0.01 below fq_codel's: a moderate cost; more than 0.03 below codel's, which users do not
+      expect of a queue that separates flows: a steep cost.
     - Loss beyond cake's: the difference, and the ratio beyond 1.4.
-    - A win (g >= 0.99 and p <= 1) has soft edges, so that a step towards it counts.
+    - A win (g >= 0.99 and p <= 1) has soft bounds, so that a step towards it counts.
     """
     g, p = max(run.goodput / bar.goodput, 1e-6), max(run.p95, 1e-3) / bar.p95
     delay = min(max(math.log(p), math.log(0.3)) + max(math.log(p / 2), 0.0), 4.0)
@@ -154,12 +154,12 @@ def cost(run: Run, bar: Bar) -> float:
 
 
 def _edge(x: float) -> float:
-    """Rise from 0 to 1 around 0."""
+    """Return the logistic function of x."""
     return 1 / (1 + math.exp(min(-x, 700.0)))
 
 
 def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar], on: Executor = HERE) -> list[float]:
-    """Give each model's mean cost over the links. A cluster's nodes must share the folder for temporary files."""
+    """Return each model's mean cost over the links. A cluster's nodes must share the folder for temporary files."""
     with files.temporary_folder("quell-hush-") as folder:
         words = []
         for k, model in enumerate(models):
@@ -174,10 +174,10 @@ def train(
     arguments: Arguments, out: Path, *, first: Model | None = None, resume: bool = False,
     tensorboard: Path | None = None, cache: Path | None = None, on: Executor = HERE,
 ) -> dict[str, Any]:  # fmt: skip
-    """Learn from `first` (the shipped model) on; write the model with its card; return the first set's pooled figures.
+    """Train from `first` (default: the shipped model); write the model with its card; return the first set's figures.
 
-    A resumed training asks again for the generations that it has, which gives the same state bit for bit. The classics'
-    runs are kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
+    A resumed training replays its earlier generations, which gives the same state bit for bit. The classics' runs are
+    kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
     """
     space = Space(first or shipped())
     options = asdict(arguments) | {"first": write(space.first)}
@@ -228,7 +228,7 @@ def train(
 
 
 def drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
-    """Draw links of a kind that are not too fast to learn from."""
+    """Draw links of a kind that are not too fast for training."""
     span = Span(arguments.length, arguments.packets)
     links = draw(seed, 4 * count, kind=kind, span=span)
     return list(islice((link for link in links if link.rate_mbps <= arguments.most_mbps), count))
@@ -237,7 +237,7 @@ def drawn(arguments: Arguments, seed: int, kind: str, count: int) -> list[Link]:
 def _finish(
     arguments: Arguments, out: Path, model: Model, validation: float, cache: Cache, on: Executor
 ) -> dict[str, Any]:
-    """Judge the chosen model on a set of a seed that its own text gives, and on the common one; write it."""
+    """Judge the chosen model on a set whose seed follows from its text, and on the common set; write it."""
     seed = int.from_bytes(hashlib.sha256(write(model).encode()).digest()[:4])
     files.write_whole(out, lambda part: part.write_text(write(model)))
     words = f"hush model {out}"

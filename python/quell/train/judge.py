@@ -1,7 +1,7 @@
-"""Tables of how queues do on random links: pooled, by kind of link and by congestion control.
+"""Tables of the results of queues on random links: pooled, by kind of link and by congestion control.
 
-Intervals are from a bootstrap over links within each kind: the kinds are fixed, not drawn. A kind has as many links as
-any other, so that all have the same weight in what is pooled.
+Intervals are from a bootstrap over links within each kind, since the kinds are fixed, not drawn. All kinds have the
+same number of links and so the same weight in pooled figures.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quell.train.kinds import SENDERS, SEVERAL, Link
 from quell.train.links import CLASSICS, RESAMPLES, SLACK, Bar, Cache, Run, Score, bars, geometric, simulate
 
 FEW_PACKETS = 2.0
-"""Bandwidth-delay product per flow below which loss is counted apart."""
+"""Bandwidth-delay product per flow, packets, below which loss is counted separately."""
 BESIDE = ("codel", "fq_codel", "cake", "cobalt")
-"""Classics to which each queue's sojourn is compared one by one."""
+"""Classics with which each queue's sojourn is compared individually."""
 Figure = tuple[float, float, float]
 """A mean and its 95 % interval."""
 
 
 def pooled(values: Sequence[float], strata: Sequence[str], seed: int = 1) -> Figure:
-    """Give the mean and its 95 % interval, from a bootstrap within each stratum."""
+    """Return the mean and its 95 % interval, from a bootstrap within each stratum."""
     groups: dict[str, list[float]] = {}
     for value, stratum in zip(values, strata, strict=True):
         groups.setdefault(stratum, []).append(value)
@@ -45,7 +45,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def summary(links: Sequence[Link], mine: Sequence[Run], cake: Sequence[Run], against: Sequence[Bar]) -> dict[str, Any]:
-    """Give a queue's figures over these links."""
+    """Return a queue's figures over these links."""
     score, kinds = Score.of(mine, against), [link.kind for link in links]
 
     def ratio(values: Sequence[float]) -> Figure:
@@ -67,7 +67,7 @@ def summary(links: Sequence[Link], mine: Sequence[Run], cake: Sequence[Run], aga
 
 
 def groups(links: Sequence[Link]) -> dict[str, list[int]]:
-    """Name the sets of links that have rows: all of them, each kind, each set of congestion controls."""
+    """Return the groups of links: all, each kind, each set of congestion controls."""
     found = {"all": list(range(len(links)))}
     kinds = list(dict.fromkeys(link.kind for link in links))
     for kind in kinds if len(kinds) > 1 else []:
@@ -79,7 +79,7 @@ def groups(links: Sequence[Link]) -> dict[str, list[int]]:
 
 
 def table(links: Sequence[Link], runs: dict[str, list[Run]], queues: Sequence[str]) -> list[dict[str, Any]]:
-    """Make the rows: of each classic over all links, of each of `queues` over every set of `groups`."""
+    """Return the rows: each classic over all links, each of `queues` over every group."""
     against, rows = bars(runs), []
     for queue in runs:
         for name, chosen in groups(links).items() if queue in queues else [("all", list(range(len(links))))]:
@@ -93,7 +93,7 @@ def table(links: Sequence[Link], runs: dict[str, list[Run]], queues: Sequence[st
 
 
 def beside(links: Sequence[Link], runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
-    """Make a row per queue of what it does beside single classics, over all links."""
+    """Return a row per queue that compares it with single classics over all links."""
     against, rows = bars(runs), []
     few = [i for i, link in enumerate(links) if link.packets_per_flow < FEW_PACKETS]
     many = [i for i, link in enumerate(links) if link.packets_per_flow >= FEW_PACKETS]
@@ -115,7 +115,7 @@ def beside(links: Sequence[Link], runs: dict[str, list[Run]]) -> list[dict[str, 
 
 
 def each(links: Sequence[Link], runs: dict[str, list[Run]], queue: str) -> list[dict[str, Any]]:
-    """Make a row for every link of what a queue does there, the highest p first."""
+    """Return a row with a queue's results for every link, highest p first."""
     against = bars(runs)
     score = Score.of(runs[queue], against)
     rows = []
@@ -150,7 +150,7 @@ def _percent(share: float) -> str:
 
 
 def text(rows: Sequence[dict[str, Any]]) -> str:
-    """Write `table` in Markdown; shares of links in percent."""
+    """Return `table` in Markdown, shares of links in percent."""
     heads = (
         "queue", "links", "", "p", "95 %", "worst", "wins, %", "half, %", "g", "1 %", "Jain", "> .05, %", "> .15, %",
         "loss/cake",
@@ -168,7 +168,7 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def text_beside(rows: Sequence[dict[str, Any]]) -> str:
-    """Write `beside` in Markdown."""
+    """Return `beside` in Markdown."""
     heads = (
         "queue", "worst g", "worst Jain", "below codel's", "loss", "loss < 2 pkt", *(f"/{name}" for name in BESIDE),
         "FCT/fq_codel",
@@ -185,7 +185,7 @@ def text_beside(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def text_each(rows: Sequence[dict[str, Any]]) -> str:
-    """Write `each` in Markdown."""
+    """Return `each` in Markdown."""
     heads = (
         "link", "Mbit/s", "RTT ms", "flows", "packets per flow", "what", "g", "p", "Jain", "below codel's",
         "best classic",
@@ -202,7 +202,7 @@ def text_each(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Put None in place of what is no number, which JSON does not have."""
+    """Replace values that are not finite by None, since JSON does not have them."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -214,7 +214,7 @@ def judge(
     links: Sequence[Link], queues: Sequence[str], *, each_link: bool = False, as_json: bool = False,
     cache: Cache | None = None, on: Executor = HERE,
 ) -> str:  # fmt: skip
-    """Judge queues beside the classics; give the tables, or with `as_json` their rows."""
+    """Compare queues with the classics; return the tables, or with `as_json` their rows."""
     words = list(dict.fromkeys([*CLASSICS, *queues]))
     with bar("Judging", len(words) * len(links) * links[0].scenario.seeds, "runs") as update:
         runs = simulate(links, words, on_done=lambda done: update(done, ""), on=on, cache=cache)

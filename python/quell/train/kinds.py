@@ -1,14 +1,14 @@
 """Random links of five kinds.
 
-A link is a scenario drawn from a seed. Each kind has a generator of its own:
+A link is a scenario drawn from a seed. Each kind has its own generator:
 
-- `mixed`: rates, round trips and flows of all sizes; flows that come and go, rates that change, a slow way up, UDP
+- `mixed`: rates, round trips and flows of all sizes; arriving and departing flows, changing rates, slow uplinks, UDP
 - `settled`: the same sizes, nothing changes, and the run is long
 - `far`: round trips of 150 to 600 ms, few flows of two to four congestion controls
 - `moving`: generated cellular and satellite lines, and Wi-Fi cells whose stations move
 - `busy`: short transfers and applications beside bulk transfers
 
-Whoever learns or judges takes the same number of links of each.
+Training and judging use the same number of links of each kind.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ SENDERS = {
     ("prague",): "Prague",
     ("cubic", "prague"): "Prague + CUBIC",
 }
-"""What tables call the congestion controls of the bulk flows; other sets are `several`."""
+"""Names in tables of the bulk flows' congestion controls; other sets are `several`."""
 SEVERAL = "several"
 PHY_MBPS = (6.5, 13.0, 19.5, 26.0, 39.0, 52.0, 58.5, 65.0)
-"""802.11n, one stream, 20 MHz, by MCS."""
+"""PHY rates of 802.11n by MCS, one stream, 20 MHz."""
 PER_MCS_DB = 3.0
-"""Signal that each further MCS needs, about; the first needs 5 dB."""
+"""Approximate additional SNR for each further MCS; the first needs 5 dB."""
 WARMUP = 0.5
-"""Part of a run, of kinds other than `mixed`. With a sixth, the delay of cobalt, whose BLUE takes a minute to find its
-probability, would depend on the run's length (`benches/hush-length`)."""
+"""Warm-up as a share of a run, for kinds other than `mixed`. With a sixth, the delay of cobalt, whose BLUE takes a
+minute to find its probability, would depend on the run's length (`benches/hush-length`)."""
 ON_AIR = 0.7
-"""Part of the PHY rate that is left of it with aggregation, about."""
+"""Approximate share of the PHY rate that is usable with aggregation."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One link, and what is said of it in tables."""
+    """A link and its properties for tables."""
 
     scenario: Scenario
     rate_mbps: float
-    """Mean, on Wi-Fi about."""
+    """Mean rate; on Wi-Fi approximate."""
     rtt_ms: float
     flows: int
-    """Bulk flows."""
+    """Number of bulk flows."""
     what: str
     kind: str
     ccs: frozenset[str]
@@ -66,19 +66,19 @@ class Link:
 
     @property
     def senders(self) -> str:
-        """The congestion controls, as tables call them."""
+        """The name of the congestion controls in tables."""
         return SENDERS.get(tuple(sorted(self.ccs)), SEVERAL)
 
 
 @dataclass(frozen=True)
 class Span:
-    """How long runs are: times `length`, but at most so many packets at the link's rate."""
+    """Length of runs: a factor `length`, and a limit of packets at the link's rate."""
 
     length: float = 1.0
     packets: float = math.inf
 
     def of(self, seconds: float, rate: float) -> float:
-        """Give a run's length for one that lasts so many seconds by itself."""
+        """Return the length of a run whose default length is `seconds`."""
         return min(seconds * self.length, self.packets * PACKET_BITS / rate)
 
 
@@ -92,12 +92,12 @@ def draw(seed: int, count: int, seeds: int = 1, *, kind: str = "mixed", span: Sp
 def draw_each(
     seed: int, count: int, seeds: int = 1, *, kinds: Sequence[str] = (), span: Span | None = None
 ) -> list[Link]:
-    """Draw so many links of every kind, or of these kinds, one kind after the other."""
+    """Draw `count` links of every kind, or of these kinds, one kind after the other."""
     return [link for kind in kinds or KINDS for link in draw(seed, count, seeds, kind=kind, span=span)]
 
 
 def known(kinds: Sequence[str], option: str = "--kind") -> list[str]:
-    """Give the kinds in their own order, all for none. Raises InputError."""
+    """Return the kinds in their own order; all if none are named. Raises InputError."""
     for kind in kinds:
         if kind not in KINDS:
             raise InputError(f"{option} {kind}: write one of {', '.join(KINDS)}")
@@ -125,7 +125,7 @@ def _split(rng: random.Random, flows: int, parts: int) -> list[int]:
 def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng)
     flows = round(_log(rng, 1, 100))
-    # Long enough for flows to leave slow start, then for 100 round trips and 2500 packets, within reason.
+    # Long enough for flows to leave slow start, then for 100 round trips and 2500 packets, within bounds.
     warmup = min(max(40 * rtt, 1.0), 10.0)
     measured = min(max(100 * rtt, 2500 * PACKET_BITS / rate, 3.0), 30.0) * span.length
     measured = min(measured, max(span.packets * PACKET_BITS / rate - warmup, 1.0))
@@ -163,7 +163,7 @@ def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
 def _comings(
     rng: random.Random, tables: list[dict[str, Any]], rate: float, rtt: float, warmup: float, duration: float
 ) -> str:
-    """Let a table of flows come or go in the middle, or short transfers come all the time."""
+    """Let a table of flows start or stop in the middle, or add short transfers throughout."""
     if rng.random() < 0.5:
         tables.append(_web(rng, rate, rtt, (0.05, 0.2)))
         return "web"
@@ -187,7 +187,7 @@ def _settled(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     duration = span.of(rng.uniform(30, 90), rate)
     names = _senders(rng, flows)
     flows = max(flows, len(names))
-    # All at once, but not in step with each other: else most queues would have the same run with every seed.
+    # Nearly simultaneous, but not synchronised, because otherwise most queues would have the same run with every seed.
     tables, what = _bulk(rng, names, flows, rtt, stagger=rtt)
     scenario = _scenario(
         f"settled-{index}", duration, duration * WARMUP, seeds, rng, {"link": {"rate": _bps(rate)}, "flow": tables}
@@ -200,7 +200,7 @@ def _far(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     duration = span.of(240, rate)
     names = rng.sample(("newreno", "cubic", "bbr", "prague"), rng.randint(2, 4))
     flows = max(round(_log(rng, 2, 20)), len(names))
-    # The usual receive window, 6 MB, would be the bottleneck.
+    # The default receive window, 6 MB, would be the bottleneck.
     tables, what = _bulk(rng, names, flows, rtt, stagger=1.0, rtts=(0.15, 0.6), buffer="32mb")
     link: dict[str, Any] = {"rate": _bps(rate)}
     if rng.random() < 1 / 5:
@@ -241,7 +241,7 @@ def _moving(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
 def _cell(
     rng: random.Random, seconds: float, names: Sequence[str], flows: int, rtt: float
 ) -> tuple[dict[str, Any], float]:
-    """Draw a Wi-Fi cell, its flows to its stations, and about its rate."""
+    """Draw a Wi-Fi cell, its flows to its stations, and its approximate rate."""
     stations = rng.randint(1, min(flows, 5))
     wide = rng.random() < 0.5
     nodes: list[dict[str, Any]] = [{"name": "ap"}]
@@ -287,7 +287,7 @@ def _busy(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
         what += " web"
     kinds = ("call", "video_call", "game", "page", "video")
     for kind in sorted(rng.sample(kinds, rng.randint(2, len(kinds)))):
-        # An application takes a few Mbit/s at most: on fast links there are more of them.
+        # An application uses at most a few Mbit/s, so fast links have more of them.
         count = rng.randint(1, max(1, min(round(rate / 10e6), 4)))
         tables.append({"kind": kind, "count": count, "rtt": _us(rtt * _log(rng, 0.5, 2.0)), "stagger": "2s"})
         what += f" {kind}"
@@ -315,7 +315,7 @@ def _bulk(
     rng: random.Random, names: Sequence[str], flows: int, rtt: float, *, stagger: float,
     rtts: tuple[float, float] = (0.0, 0.5), **more: Any,
 ) -> tuple[list[dict[str, Any]], str]:  # fmt: skip
-    """Draw a table for each congestion control, its round trip about `rtt`, and what tables say of them."""
+    """Draw flows for each congestion control, with a round trip near `rtt`, and their description for tables."""
     classic = rng.random() < 0.2
     tables = []
     for cc, count in zip(names, _split(rng, flows, len(names)), strict=True):

@@ -1,8 +1,8 @@
-"""What trainers share: checkpoints, the learning curve, the progress bar, Ctrl-C.
+"""Shared parts of trainers: checkpoints, the learning curve, the progress bar, Ctrl-C.
 
 Beside the model `name.safetensors` is the folder `name-checkpoints` with `last.pt`, from which `--resume` continues bit
-for bit, and `curve.parquet`, one row per point of the learning curve. Files are written under a temporary name, flushed
-to the disk and renamed, so that a killed process or a full disk leaves the last valid ones.
+for bit, and `curve.parquet` with one row per point of the learning curve. Files are written under a temporary name,
+flushed to disk and renamed, so that a killed process or a full disk leaves the last valid files.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ FAILED, INTERRUPTED = 1, 130
 def deterministic(seed: int) -> None:
     """Make torch give the same bits for the same seed on the same kind of machine.
 
-    On a processor one thread is enough for that: sums have one order. It is the fastest too; nets are so small that a
-    second thread only waits.
+    On a CPU this requires a single thread, so that sums have a fixed order. It is also the fastest: the networks are
+    too small for a second thread.
     """
     torch.set_num_threads(1)
-    torch.default_generator.manual_seed(seed)  # as torch.manual_seed, which imports torch's compiler for seconds
+    torch.default_generator.manual_seed(seed)  # like torch.manual_seed, which imports torch's compiler for seconds
 
 
 class Session:
-    """One training from its start, or from its last checkpoint, to its end; a context manager.
+    """A training from its start, or from its last checkpoint, to its end; a context manager.
 
-    The trainer calls `point` for the curve and `advance` after each step, and leaves the session before it judges what
-    came of it. `options` are what a resumed training must
-    have in common with its first part; how long it is to last (`total`) is not among them.
+    The trainer calls `point` for the curve and `advance` after each step, and leaves the session before it judges the
+    result. `options` must be equal in a resumed training; its length (`total`) may differ.
 
-    Raises InputError for what cannot be resumed, Stopped after Ctrl-C, a full disk or a loss that is no number.
+    Raises InputError if it cannot be resumed, Stopped after Ctrl-C, a full disk or a loss that is not a number.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Session:
     ) -> None:
         self.folder = out.with_name(out.stem + "-checkpoints")
         self.state: State | None = None
-        """What the trainer's `state()` gave at the last checkpoint, if this training is resumed."""
+        """Result of the trainer's `state()` at the last checkpoint, if this training is resumed."""
         self.done = 0
         """Units done at that checkpoint."""
         self.rows: list[dict[str, Any]] = []
@@ -102,14 +101,14 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Time taken so far, all parts of a resumed training together."""
+        """Time taken so far, all parts of a resumed training included, s."""
         return self._before_s + time.monotonic() - self._begun
 
     def __enter__(self) -> Self:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.refuse_planted(self.folder)
-            if self.state is None:  # a finished training's checkpoint must not be taken for this one's
+            if self.state is None:  # a finished training's checkpoint must not be used for this one
                 self.last.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{self.folder}: cannot be written: {error.strerror}") from None
@@ -120,7 +119,7 @@ class Session:
 
             try:
                 run = self._events(self._tensorboard)
-                # The names of files in it can be guessed: whoever may write to it could lay links.
+                # Names of files in it are predictable, so users who may write to it could create links.
                 events = self._closing.enter_context(files.own_folder(run))
             except OSError as error:
                 why = f"cannot be written: {error.strerror}"
@@ -133,9 +132,9 @@ class Session:
         return self
 
     def _events(self, folder: Path) -> Path:
-        """Make the folder of the curve for TensorBoard, which names a run after its folder: after the model.
+        """Make the folder of the curve for TensorBoard, named after the model because TensorBoard shows its name.
 
-        A training that starts from the beginning gets a number behind the name, a resumed one continues the last.
+        A new training gets a number after the name, a resumed one continues the last folder.
         """
         folder, name = files.follow(folder), self.folder.name.removesuffix("-checkpoints")
         run, last, number = folder / name, None, 1
@@ -152,12 +151,12 @@ class Session:
         self._closing.close()
 
     def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._interrupted:  # asked twice: leave at once, the last checkpoint is on the disk
+        if self._interrupted:  # second Ctrl-C: end at once, the last checkpoint is on disk
             raise Stopped(self._resume_hint("interrupted"), INTERRUPTED)
         self._interrupted = True
 
     def point(self, step: int, **values: float | list[float]) -> None:
-        """Add a row to the learning curve; single numbers go to TensorBoard too."""
+        """Add a row to the learning curve; single numbers also go to TensorBoard."""
         self.rows.append({"step": step, **values})
         if self._writer is None:
             return
@@ -169,7 +168,7 @@ class Session:
             raise Stopped(self._resume_hint(f"{self._tensorboard}: {error.strerror}"), FAILED) from None
 
     def finite(self, what: str, value: float) -> float:
-        """Return `value`; stop the training if it is no finite number."""
+        """Return `value`; stop the training if it is not a finite number."""
         if not math.isfinite(value):
             raise Stopped(self._resume_hint(f"the {what} became {value}"), FAILED)
         return value
@@ -243,7 +242,7 @@ class Session:
 
 
 def options(arguments: Any, start: bytes | None, without: Collection[str]) -> dict[str, Any]:
-    """Give what a resumed training must share with its beginning: arguments (a dataclass), and the first weights."""
+    """Return the options that must be equal in a resumed training: arguments (a dataclass) and initial weights."""
     common = {name: value for name, value in asdict(arguments).items() if name not in without}
     return common | {"from": None if start is None else origin.weights_sha256(start)}
 
@@ -251,9 +250,9 @@ def options(arguments: Any, start: bytes | None, without: Collection[str]) -> di
 def write_model(
     path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any], *, chosen_by: str = ""
 ) -> dict[str, Any]:
-    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all; return its card with its origin.
+    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) atomically; return its card with its origin.
 
-    `chosen_by` says what chose these weights among all of the training.
+    `chosen_by` describes how these weights were chosen among those of the training.
     """
     made = origin.of_this_machine(threads=torch.get_num_threads(), chosen_by=chosen_by)
     whole = {**card, "format": 2, "origin": made}
@@ -263,12 +262,12 @@ def write_model(
 
 
 def model_bytes(tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> bytes:
-    """Give a policy file's bytes."""
+    """Return a policy file's bytes."""
     return save(tensors, metadata={"quell": json.dumps(card)})
 
 
 def in_one_row(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-    """Move parameters into one row, in this order, of which they become views; return the row."""
+    """Move parameters into one vector, in this order, of which they become views; return the vector."""
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
     at = 0
     for p in parameters:
@@ -278,10 +277,10 @@ def in_one_row(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
 
 
 def adam(gradient: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, step: int) -> torch.Tensor:
-    """Take a gradient into Adam's moments, in place; return what the mean is to be divided by.
+    """Update Adam's moments with a gradient, in place; return the divisor of the mean.
 
-    The step, counted from 1, is then `-rate / (1 - 0.9**step) * mean` over it. torch.optim's Adam gives the same, but
-    takes seconds to import and three times as long.
+    The change of the parameters is then `-rate / (1 - 0.9**step) * mean` divided by it, with steps counted from 1.
+    torch.optim's Adam gives the same, but takes seconds to import and three times as long to run.
     """
     mean.lerp_(gradient, 0.1)
     square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)

@@ -1,4 +1,4 @@
-"""LearnQueue's Q-table, learned in simulated runs, each of which continues from the one before. Needs no torch."""
+"""LearnQueue's Q-table, learned in simulated runs, each of which continues from the previous one. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from quell.train import Stopped
 
 INTERRUPTED = 130
 JUDGE = 1_000_000
-"""The number of the run that judges every table: no training is as long."""
+"""Number of the run that judges every table, larger than that of any training run."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the learning curve: a run that learned, and one that started from its table."""
+    """A point of the learning curve: a run that learned, and a run that started from its table."""
 
     run: int
     delay_ms: float
@@ -33,14 +33,14 @@ class Point:
     judged_delay_ms: float
     judged_throughput_mbps: float
     score: float
-    """Of the judged run, ms, less is better: how far its mean delay is from the target; with the published reward
-    equation 14 of the run's means, negated."""
+    """Score of the judged run, ms, less is better: the distance of its mean delay from the target; with the published
+    reward, equation 14 of the run's means, negated."""
 
 
 def episode(
     scenario: Scenario, words: str, seed: int, *, which: int = 0, table: LearnQueueTable | None = None
 ) -> tuple[str, LearnQueueTable]:
-    """Run one world, every LearnQueue starting from `table`; return its record and what queue `which` has learned.
+    """Run one world in which every LearnQueue starts from `table`; return its record and the table of queue `which`.
 
     Raises InputError if that queue does not learn.
     """
@@ -62,15 +62,15 @@ def train(
     command: str = "",
     resume: bool = False,
 ) -> Point:
-    """Train queue number `which` of a scenario for this many runs; return what the best table does.
+    """Train queue number `which` of a scenario for this many runs; return the point of the best table.
 
     `words` are a `learnqueue`; one with a table continues from it. In every run after the first all such queues of the
-    scenario start from the table of that one queue. After each run its table starts one more run, with a seed of which
-    none learned, and the table that did best there is `out`. Beside it are the table of the last run
-    (`NAME.last.safetensors`), from which the next one learns, and the learning curve (`NAME.curve.csv`).
+    scenario start from the table of that one queue. After each run, its table is judged in another run with a seed that
+    is not used for learning; the best table is written to `out`. Beside it are the table of the last run
+    (`NAME.last.safetensors`), from which the next run learns, and the learning curve (`NAME.curve.csv`).
 
-    With `resume` it continues after the runs that were done, as if it had not been interrupted. Without, there must be
-    no earlier training of this name, whose tables the first run would replace.
+    With `resume` it continues after the finished runs, as if it had not been interrupted. Without `resume`, there must
+    be no earlier training of this name, since the first run would replace its tables.
 
     Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
     """
@@ -87,7 +87,7 @@ def train(
                 trained_on = f"{counted(k + 1, 'run')} of {scenario.name}, {scenario.duration_s:g} s each: {command}"
                 data = table.save(trained_on, scenario.seed)
                 curve.append(point)
-                # In this order: what a killed process has begun is done again.
+                # In this order, so that a run interrupted by a kill is repeated.
                 write_bytes(_beside(out, "curve.csv"), _csv(curve).encode())
                 if _best(curve) == point:
                     write_bytes(out, data)
@@ -114,7 +114,7 @@ def _point(run: int, learned: Record, judged: Record, params: dict[str, Any]) ->
 
 
 def _best(curve: Sequence[Point]) -> Point:
-    """Return the first of the points with the least score."""
+    """Return the first point with the least score."""
     return min(curve, key=lambda point: point.score)
 
 

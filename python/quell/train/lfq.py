@@ -1,10 +1,10 @@
 """LFQ: a network learns each flow's buffer from experiments on simulated flows.
 
-Offline, a flow's world is cloned in the middle of the flow: one clone continues with a packet more of buffer, the other
-with a packet less, and the network is drawn towards the limit that turned out better (mean absolute error). Online
-there is one world, one side by chance, and a critic that says whether its reward was good. Simulation is Rust's, on all
-cores (crates/quell-sim/src/lfq.rs); the networks' steps are torch's, on one, in f32: in the authors' f64 they take half
-as long again, and limits are whole packets.
+Offline, a flow's world is cloned in the middle of the flow: one clone continues with a limit of one packet more, the
+other with one packet less, and the network is trained towards the better limit (mean absolute error). Online there is
+one world, a random side, and a critic that predicts the reward for comparison. Rust simulates on all cores
+(crates/quell-sim/src/lfq.rs); torch trains the networks on one core in f32. The authors' f64 takes 1.5 times as long,
+and limits are whole packets.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from quell.train.lfq_reward import Readings, Reward
 WINDOW = 1000
 """Flows per point of the learning curve."""
 PAST, REPLAYED = 20_000, 256
-"""Flows that a replaying critic remembers, and flows per fit of it."""
+"""Flows in the replay memory of a critic, and flows per fit."""
 BINS = 4
-"""Equal parts of the ranges of rates and round trips, for which the curve has separate predictions."""
+"""Number of equal parts of the ranges of rates and round trips, for which the curve has separate predictions."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a training is made with; the defaults are the paper's."""
+    """Parameters of a training; the defaults are the paper's."""
 
     alpha: float = 0.01
-    """What the reward charges for queued data, 1/s; with the reward `delay` for delay, 1e6 bytes/s per s."""
+    """Weight in the reward of queued data, 1/s; with the reward `delay`, of delay, 1e6 bytes/s per s."""
     reward: str = "queue"
     """`queue`, the paper's, `delay`, or `module:name`, a function of `lfq_reward.Readings`."""
     online: bool = False
     flows: int = 250_000
-    """Flows to learn from; the last batch is whole."""
+    """Number of training flows; the last batch is complete."""
     seed: int = 1
     learning_rate: float = 0.01
     critic_rate: float = 0.0
-    """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which learns far
+    """Online: Adam's rate for the critic; 0: the paper's plain gradient descent at `learning_rate`, which learns far
     slower (docs/how-to/training.md)."""
     actor_rate: float = 0.0
-    """Adam's rate for the actor; 0 is the paper's plain descent at `learning_rate`."""
+    """Adam's rate for the actor; 0: the paper's plain gradient descent at `learning_rate`."""
     replay: int = 0
-    """Online: number of further fits of the critic per batch, each to REPLAYED of the last PAST flows."""
+    """Online: number of additional fits of the critic per batch, each to REPLAYED of the last PAST flows."""
     hindsight: bool = False
     """Online: the critic also reads the link's rate and the flow's duration, which are known once it has ended."""
     duration_s: float = 5.0
@@ -65,7 +65,7 @@ class Arguments:
     act_within: float = 0.5
     """The experiment begins within this share of a flow's length; the authors' online code has 0.75."""
     paper_weights: bool = False
-    """Averages with the weights that the paper prints, 2^-4 to 2^-13, instead of its code's 2^-5 to 2^-14."""
+    """Use the paper's printed weights of averages, 2^-4 to 2^-13, instead of its code's 2^-5 to 2^-14."""
     checkpoint_every: int = 10_000
 
     @property
@@ -75,7 +75,7 @@ class Arguments:
 
     @property
     def command(self) -> str:
-        """What a user types for the same training."""
+        """The command for the same training."""
         words = ["quell train lfq", f"--alpha {self.alpha:g}", *(["--online"] if self.online else [])]
         usual = type(self)()
         for name in (
@@ -89,7 +89,7 @@ class Arguments:
 
 
 def network(inputs: int = 60) -> nn.Sequential:
-    """Make the paper's network, actor's and critic's alike, with torch's usual first weights."""
+    """Return the paper's network, for actor and critic, with torch's default initial weights."""
     widths = (inputs, 256, 256, 256)
     hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.01))]
     return nn.Sequential(*hidden, nn.Linear(widths[-1], 1))
@@ -97,15 +97,15 @@ def network(inputs: int = 60) -> nn.Sequential:
 
 @dataclass
 class Batch:
-    """Results of some flows' experiments; only of those that reached a decision."""
+    """Results of the experiments of flows that reached a decision."""
 
     features: Tensor
     label: Tensor
-    """Offline the better limit, online the one taken."""
+    """Offline the better limit, online the limit taken."""
     other: Tensor
     """Online: the limit that was not taken."""
     reward: Tensor
-    """Offline the mean of both sides."""
+    """Reward; offline the mean of both sides."""
     draws: Tensor
     """Rate, RTT, duration, time of the experiment, congestion control."""
     whole: bool
@@ -124,21 +124,22 @@ class Learner:
         self.networks = [self.actor] if self.critic is None else [self.actor, self.critic]
         self.moments = [[torch.zeros(2, *p.shape) for p in network.parameters()] for network in self.networks]
         self.fits = [0 for _ in self.networks]
-        """Adam's, of each network."""
+        """Number of Adam's steps for each network."""
         self.past = torch.zeros(PAST if arguments.online and arguments.replay else 0, 63 if arguments.hindsight else 61)
         self.remembered = 0
-        """What the critic read, and the reward, of the last flows, each batch replacing the oldest one."""
+        """The critic's inputs and the rewards of the last flows; each batch replaces the oldest one."""
         self.window: list[Tensor] = []
-        """Since the last point of the curve: prediction, error, reward, rate, RTT, congestion control of each flow."""
+        """Prediction, error, reward, rate, RTT and congestion control of each flow since the last point of the
+        curve."""
 
     def state(self) -> kit.State:
-        """Give all that a resumed training needs; plain gradient descent itself remembers nothing."""
+        """Return the state for a resumed training; plain gradient descent itself has no state."""
         networks = [n.state_dict() for n in self.networks]
         adam = {"moments": self.moments, "fits": self.fits}
         return {"networks": networks, **adam, "past": self.past, "remembered": self.remembered, "window": self.window}
 
     def load_state(self, state: kit.State) -> None:
-        """Take back what `state` gave."""
+        """Continue from what `state` returned."""
         for held, kept in zip(self.networks, state["networks"], strict=True):
             held.load_state_dict(kept)
         self.moments, self.fits = [list(moments) for moments in state["moments"]], list(state["fits"])
@@ -146,7 +147,7 @@ class Learner:
         self.window = list(state["window"])
 
     def start_from(self, model: bytes) -> None:
-        """Take over the weights of a policy file, as the actor's. Raises InputError if it is of another form."""
+        """Load the actor's weights from a policy file. Raises InputError if its shape differs."""
         card = json.loads(_core.Policy("--from", model).card)
         tensors, own = safetensors.torch.load(model), self.tensors()
         names = _core.lfq_features(paper_weights=self.arguments.paper_weights)
@@ -167,7 +168,8 @@ class Learner:
             "act_within": chosen.act_within,
             "paper_weights": chosen.paper_weights,
         }
-        # Here Rust spreads a batch over the cores; a cluster gets a part for each. Results are the same.
+        # In this process Rust distributes a batch over the cores; a cluster gets one part per core. Results are the
+        # same.
         n = chosen.batch
         size = n if on is HERE else math.ceil(n / on.cores)
         parts = [((chosen.seed << 32) + first + at, min(size, n - at)) for at in range(0, n, size)]
@@ -195,7 +197,7 @@ class Learner:
         )
 
     def learn(self, batch: Batch) -> float:
-        """Take a step, the paper's; return the actor's loss."""
+        """Take a step as in the paper; return the actor's loss."""
         predicted = self.actor(batch.features)[:, 0]
         label = batch.label
         chosen = self.arguments
@@ -215,7 +217,7 @@ class Learner:
         return float(loss.detach())
 
     def _read(self, batch: Batch) -> Tensor:
-        """Give what the critic reads of a batch's flows."""
+        """Return the critic's inputs for a batch."""
         if not self.arguments.hindsight:
             return batch.features
         rate, _, duration, at, _ = batch.draws.T
@@ -223,7 +225,7 @@ class Learner:
         return torch.cat([batch.features, known], dim=1)
 
     def _replayed(self, read: Tensor, reward: Tensor) -> Iterator[Tensor]:
-        """Remember a batch; give rows of what is remembered, drawn at random, for each of the further fits."""
+        """Add a batch to the replay memory; yield random rows of the memory for each additional fit."""
         if not len(self.past):
             return
         at = self.remembered % PAST
@@ -233,11 +235,11 @@ class Learner:
             yield self.past[torch.randint(min(self.remembered, PAST), (REPLAYED,))]
 
     def _descend(self, which: int, loss: Tensor, adam_rate: float) -> None:
-        """Take a network a step down its loss: by Adam, or plainly where that has no rate."""
+        """Take a step of a network down its loss: by Adam, or by plain gradient descent if Adam's rate is 0."""
         parameters = list(self.networks[which].parameters())
         slopes = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
-            if not adam_rate:  # as torch.optim.SGD without momentum, and seconds sooner than that can be imported
+            if not adam_rate:  # like torch.optim.SGD without momentum, which takes seconds to import
                 for parameter, slope in zip(parameters, slopes, strict=True):
                     parameter.sub_(slope, alpha=self.arguments.learning_rate)
                 return
@@ -248,7 +250,7 @@ class Learner:
                 parameter.addcdiv_(mean, kit.adam(slope, mean, square, fits), value=-rate)
 
     def point(self) -> dict[str, float | list[float]]:
-        """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""
+        """End the curve's window: means, the predictions' spread, and predictions by conditions (Figs 4, 9, 11)."""
         rows = torch.cat(self.window).double()
         self.window = []
         predicted, error, reward, rate, rtt, bic = rows.T
@@ -270,7 +272,7 @@ class Learner:
         return values
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copy the actor's weights under the names of quell's policy files."""
+        """Copy the actor's weights with their names in quell's policy files."""
         linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
         names = [f"layers.{i}" for i in range(len(linear) - 1)] + ["heads.0"]
         parts = ("weight", "bias")
@@ -278,7 +280,7 @@ class Learner:
 
 
 def _rewarded(reward: Reward, readings: Tensor, limits: Tensor, draws: Tensor) -> Tensor:
-    """Ask a reward about each side that was run."""
+    """Compute a reward for each side that was run."""
     out = torch.full(limits.shape, math.nan, dtype=torch.float64)
     for flow, (bps, rtt_s, *_) in enumerate(draws.tolist()):
         for side, (rate, queued, delay) in enumerate(readings[flow].tolist()):
@@ -299,9 +301,9 @@ def train(
 ) -> dict[str, Any]:
     """Train, write the model to `out` and checkpoints beside it; return the model card.
 
-    `start` is a model file from whose weights the training continues (online, the critic starts from the
-    beginning). Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with this many
-    `points`.
+    `start` is a model file from whose weights the training continues (online, the critic starts from the beginning).
+    Simulations run on the executor `on`, training steps in this process. The model is judged by `flows.evaluate` with
+    `points` points.
     """
     learner = Learner(arguments)
     if start is not None:
@@ -318,7 +320,7 @@ def train(
         for first in range(session.done, arguments.flows, arguments.batch):
             batch = learner.experiments(first, on)
             done = first + arguments.batch
-            # Offline a flow without a decision is left out, online the batch (rl.cc).
+            # Offline, a flow without a decision is left out; online, its whole batch (rl.cc).
             if batch.whole or (len(batch.label) and not arguments.online):
                 session.finite("loss", learner.learn(batch))
             if done // WINDOW > first // WINDOW and learner.window:
@@ -328,7 +330,7 @@ def train(
             session.advance(done, note, learner.state)
     tensors = learner.tensors()
     results = {"flows": session.done, "training_s": round(session.seconds, 1)}
-    with files.temporary_folder("quell-lfq-") as folder:  # its name has no blank, which queue words could not hold
+    with files.temporary_folder("quell-lfq-") as folder:  # its name has no space, which queue words do not allow
         model = folder / "lfq.safetensors"
         kit.write_model(model, tensors, card(arguments, results))
         results |= evaluate(f"lfq model {model}{' paper_weights' if arguments.paper_weights else ''}", points)

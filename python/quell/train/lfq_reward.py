@@ -1,4 +1,4 @@
-"""Rewards of LFQ's experiments: the paper's, which charges for queued data, one that charges for delay, or your own."""
+"""Rewards for LFQ's experiments: the paper's, which charges for queued data, one for delay, or your own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from quell._core import InputError
 
 @dataclass(frozen=True)
 class Readings:
-    """What one side of an experiment showed, from its decision to the end of its flow."""
+    """Measurements of one side of an experiment, from its decision to the end of its flow."""
 
     rate_mbyte_s: float
-    """What left the queue, in 1e6 bytes per second."""
+    """Rate of departures from the queue, 1e6 bytes/s."""
     queue_packets: float
-    """Mean of the packets queued."""
+    """Mean number of packets queued."""
     delay_s: float
-    """Mean time that a packet spent in the queue."""
+    """Mean time of a packet in the queue."""
     limit_packets: int
-    """The limit that was tried."""
+    """The limit of this side."""
     link_mbps: float
     """Rate of the link."""
     rtt_s: float
@@ -34,7 +34,7 @@ Reward = Callable[[Readings], float]
 
 
 def find(text: str, alpha: float) -> Reward | None:
-    """Give the reward of `--reward`: None for `queue`, which the simulator computes. Raises InputError."""
+    """Return the reward of `--reward`; None for `queue`, which the simulator computes. Raises InputError."""
     if text == "queue":
         return None
     if text == "delay":
@@ -42,7 +42,7 @@ def find(text: str, alpha: float) -> Reward | None:
     module, _, name = text.partition(":")
     if not (module and name):
         raise InputError(f"--reward {text}: write queue, delay or module:name, a function in Python")
-    here = str(Path.cwd())  # where `mine.py` of `mine:reward` is
+    here = str(Path.cwd())  # folder of `mine.py` for `mine:reward`
     sys.path.insert(0, here)
     try:
         function = getattr(import_module(module), name, None)

@@ -1,4 +1,4 @@
-"""How a queue does on random links (`quell.train.kinds`) beside seven classics with their defaults.
+"""Results of a queue on random links (`quell.train.kinds`), compared with seven classics with their defaults.
 
 G is the highest goodput of the seven (mean of the seeds), P the lowest 95th percentile of the sojourn among those
 within 2 % of G. Of a queue, g is its goodput / G, p its 95th percentile / P; it wins a link with g >= 0.99 and p <= 1.
@@ -25,14 +25,14 @@ from quell.train.kinds import Link
 
 CLASSICS = ("codel", "cobalt", "pie", "fq_codel", "fq_pie", "cake", "dualpi2")
 SLACK = 0.02
-"""A classic within this of the highest goodput counts for P."""
+"""A classic counts for P if its goodput is within this share of the highest."""
 RESAMPLES = 2000
-"""Of the bootstrap over links."""
+"""Number of samples of the bootstrap over links."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is kept of a run."""
+    """Kept results of a run."""
 
     goodput: float
     p95: float
@@ -41,7 +41,7 @@ class Run:
     jain: float
     loss: float
     fct: float
-    """Mean completion time of finite transfers, ms; not a number where there are none."""
+    """Mean completion time of finite transfers, ms; NaN without any."""
 
 
 def _reduce(record: dict[str, Any]) -> Run:
@@ -56,12 +56,12 @@ def _reduce(record: dict[str, Any]) -> Run:
 
 
 def version() -> str:
-    """Return the hash of the compiled quell: any change of it may change what a run gives."""
+    """Return the hash of the compiled quell: any change of it may change the results of runs."""
     return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()
 
 
 class Cache:
-    """The classics' runs, kept in a file: by link, seed, queue and compiled quell. Raises InputError."""
+    """The classics' runs, kept in a file by link, seed, queue and compiled quell. Raises InputError."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -78,11 +78,11 @@ class Cache:
             raise InputError(f"{file}: is no cache of runs; remove it, or name another file") from None
 
     def get(self, key: str) -> Run | None:
-        """Return a run, None if it is not there."""
+        """Return a run; None if it is not in the file."""
         return self._runs.get(key)
 
     def add(self, runs: Mapping[str, Run]) -> None:
-        """Keep runs, and write the file."""
+        """Add runs and write the file."""
         if runs:
             self._runs |= runs
             plain = {key: [None if math.isnan(x) else x for x in astuple(run)] for key, run in self._runs.items()}
@@ -97,9 +97,9 @@ def simulate(
     on: Executor = HERE,
     cache: Cache | None = None,
 ) -> dict[str, list[Run]]:
-    """Run every queue on every link with each of its seeds; give each queue's mean of the seeds, link by link.
+    """Run every queue on every link with each of its seeds; return each queue's mean over the seeds for each link.
 
-    The classics' runs are taken from `cache`, and kept there.
+    The classics' runs are read from `cache` and added to it.
     """
     seeds = links[0].scenario.seeds
     runs = [
@@ -137,7 +137,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class Bar:
-    """What the classics reach on a link: G (Mbit/s), P (ms), and the values of single ones."""
+    """The classics' results on a link: G (Mbit/s), P (ms), and values of single classics."""
 
     goodput: float
     p95: float
@@ -147,7 +147,7 @@ class Bar:
 
 
 def bars(classics: dict[str, list[Run]]) -> list[Bar]:
-    """Find what the classics reach on each link."""
+    """Return the classics' results on each link."""
     found = []
     for index in range(len(classics[CLASSICS[0]])):
         here = {name: classics[name][index] for name in CLASSICS}
@@ -161,14 +161,14 @@ def bars(classics: dict[str, list[Run]]) -> list[Bar]:
 
 @dataclass(frozen=True)
 class Score:
-    """A queue against the bars, link by link."""
+    """A queue's results relative to the bars, by link."""
 
     g: list[float]
     p: list[float]
 
     @staticmethod
     def of(runs: Sequence[Run], against: Sequence[Bar]) -> Score:
-        """Divide by what the classics reach; a sojourn below a microsecond counts as one."""
+        """Divide by the classics' results; a sojourn below a microsecond counts as one microsecond."""
         return Score(
             [run.goodput / bar.goodput for run, bar in zip(runs, against, strict=True)],
             [max(run.p95, 1e-3) / bar.p95 for run, bar in zip(runs, against, strict=True)],
@@ -176,11 +176,11 @@ class Score:
 
     @property
     def wins(self) -> list[float]:
-        """1 where the queue wins, 0 elsewhere."""
+        """1 for each link that the queue wins, else 0."""
         return self.within(1.0)
 
     def within(self, most: float) -> list[float]:
-        """1 where the queue has 0.99 G and a p of at most this, 0 elsewhere."""
+        """1 for each link with at least 0.99 G and a p of at most this, else 0."""
         return [float(g >= 0.99 and p <= most) for g, p in zip(self.g, self.p, strict=True)]
 
 
@@ -192,7 +192,7 @@ def geometric(values: Sequence[float]) -> float:
 def interval(
     values: Sequence[float], of: Callable[[Sequence[float]], float], seed: int = 1
 ) -> tuple[float, float, float]:
-    """Give a figure over links and its 95 % interval, from a bootstrap over links."""
+    """Return a figure over links and its 95 % interval, from a bootstrap over links."""
     rng = random.Random(seed)
     again = sorted(of(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return of(values), again[RESAMPLES // 40], again[-RESAMPLES // 40 - 1]

@@ -1,9 +1,9 @@
 """RL-AQM: a DQN that sets a FIFO's drop probability each 20 ms.
 
 The default is the usual reading of the paper's "DQN": scaled inputs, a linear head, replay, a target network, Huber's
-loss, a fit every fourth step. The next episode is simulated, in Rust and with the weights that stand when this one's
-fits begin, while they run. `as_published` is what the authors' code does: raw inputs, a softmax head that is fitted
-to unbounded targets by mean squares, one fit of the last transition after each step, no replay and no target network.
+loss, a fit every fourth step. Rust simulates the next episode during the fits of the current one, with the weights at
+their start. `as_published` follows the authors' code: raw inputs, a softmax head that is fitted to unbounded targets by
+mean squares, one fit of the last transition after each step, no replay and no target network.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from quell.train import kit
 
 PERIOD_S = 0.02
 STEPS = (0, 1, -1, 10, -10)
-"""What each action adds to the drop probability, in hundredths (Table I)."""
+"""Change of the drop probability by each action, in hundredths (Table I)."""
 MAX_DROP = 0.5
 """Largest drop probability."""
 EMPTY_MS = 1.0
-"""Below this delay two rules go before the network."""
+"""Below this delay two rules take precedence over the network."""
 QUEUE = "fifo limit 5000"
 VALIDATION = 1_000_000
-"""Runs from this number on are the validation's; training never sees them."""
+"""First number of validation runs, which are not used in training."""
 
 State = tuple[float, float, float]
 """Delay in ms, utilisation, drop probability: raw."""
@@ -46,23 +46,23 @@ State = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a training is made with."""
+    """Parameters of a training."""
 
     scenario: str = "rl-aqm"
     nic: int | None = None
-    """Packets that the device holds below the discipline, in place of the scenario's; the authors' device held up to
-    5000, so that the delay which their controller saw was the excess only."""
+    """Size of the device's queue below the discipline, packets, in place of the scenario's. The authors' device held up
+    to 5000, so their controller saw only the excess delay."""
     episodes: int = 200
     seed: int = 1
     as_published: bool = False
     hidden: tuple[int, ...] = (3, 32, 32)
     """Widths of the hidden layers, all ReLU."""
     utilisation_weight: float = 1.0
-    """Times what the reward's utilisation part counts; the paper's is 1."""
+    """Factor on the utilisation part of the reward; the paper's is 1."""
     utilisation_power: int = 2
-    """2 as in the paper, 1 as in its code."""
+    """Power of the utilisation: 2 as in the paper, 1 as in its code."""
     delay_scale_ms: float = 5.0
-    """The delay that costs half of what an endless one does; the paper's is 5 ms."""
+    """Delay with half of the cost of an infinite delay; the paper's is 5 ms."""
     gamma: float = 0.95
     learning_rate: float = 1e-3
     epsilon: float = 0.9
@@ -71,20 +71,20 @@ class Arguments:
     """Factor after each episode."""
     epsilon_min: float = 0.01
     replay: int = 50_000
-    """Transitions kept."""
+    """Number of transitions kept."""
     batch: int = 64
     fit_every: int = 4
     """Steps between fits."""
     sync_every: int = 1000
     """Fits between copies to the target network."""
     candidates: int = 20
-    """Most rewarding episodes, of whose weights the best on `validation_runs` become the model."""
+    """Number of episodes with the highest rewards; of their weights, the best on `validation_runs` become the model."""
     validation_runs: int = 5
     command: str = "quell train rl-aqm"
-    """For the model card."""
+    """Command on the model card."""
 
     def reward(self, delay_ms: Any, utilisation: Any) -> Any:
-        """Compute the paper's R(U, D), of numbers or arrays: above -2, 1 for a full link and an empty queue."""
+        """Compute the paper's R(U, D) for numbers or arrays: above -2, and 1 for a full link with an empty queue."""
         full = utilisation**self.utilisation_power - 0.5
         return self.utilisation_weight * full + 2.0 / (1.0 + delay_ms / self.delay_scale_ms) - 1.5
 
@@ -94,7 +94,7 @@ class Episode:
     """One run: states, actions and rewards, and its record."""
 
     states: torch.Tensor
-    """Per decision delay in ms, utilisation, drop probability; raw."""
+    """For each decision delay in ms, utilisation, drop probability; raw."""
     actions: torch.Tensor
     rewards: torch.Tensor
     """Reward of the period before each decision."""
@@ -103,14 +103,14 @@ class Episode:
 
     @property
     def reward(self) -> float:
-        """The mean per decision."""
+        """Mean reward per decision."""
         return float(self.rewards.mean())
 
 
 class Network:
-    """A multilayer perceptron with its gradient written out: so small that autograd costs three times the arithmetic.
+    """A multilayer perceptron with an explicit gradient: it is so small that autograd costs three times the arithmetic.
 
-    All parameters are one vector, which is what the optimiser moves; weights and biases are views of it.
+    All parameters are one vector, which the optimiser changes; weights and biases are views of it.
     """
 
     def __init__(self, widths: tuple[int, ...], *, softmax: bool) -> None:
@@ -132,11 +132,11 @@ class Network:
         return views
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Give the values of the five actions, a row per row of inputs."""
+        """Return the values of the five actions, a row per row of inputs."""
         return self.forward(inputs)[-1]
 
     def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Give the inputs and every layer's outputs."""
+        """Return the inputs and every layer's outputs."""
         held = [inputs]
         for weight, bias in self.layers[:-1]:
             held.append(torch.addmm(bias, held[-1], weight.t()).relu_())
@@ -147,7 +147,7 @@ class Network:
         return held
 
     def backward(self, held: list[torch.Tensor], gradient: torch.Tensor) -> None:
-        """Put the loss's gradient by the parameters into place, from that by the outputs."""
+        """Compute the gradient of the loss by the parameters from that by the outputs."""
         if self.softmax:
             gradient = held[-1] * (gradient - (gradient * held[-1]).sum(dim=-1, keepdim=True))
         for at in range(len(self.layers) - 1, -1, -1):
@@ -159,7 +159,7 @@ class Network:
 
 
 class Learner:
-    """The network, what it learns from, and how."""
+    """The network, its replay memory and its fits."""
 
     def __init__(self, arguments: Arguments) -> None:
         kit.deterministic(arguments.seed)
@@ -175,11 +175,11 @@ class Learner:
         self._fits = 0
 
     def best(self, state: State) -> int:
-        """Name the action that the network ranks highest."""
+        """Return the action with the highest value."""
         return int(self.network(torch.tensor([state]) * self._scale).argmax())
 
     def learn(self, episode: Episode) -> list[float]:
-        """Keep an episode's transitions and fit once for every few of them; return the losses."""
+        """Add an episode's transitions to the replay memory and fit once for every few of them; return the losses."""
         chosen = self.arguments
         before, after = episode.states[:-1], episode.states[1:]
         rows = torch.cat((before, episode.actions[:-1, None], episode.rewards[1:, None], after), dim=1)
@@ -197,7 +197,7 @@ class Learner:
         return torch.stack(losses).mean(dim=1).tolist()
 
     def _fit(self, inputs: torch.Tensor, taken: torch.Tensor, aims: torch.Tensor) -> torch.Tensor:
-        """Descend Huber's loss of a batch by one step; return the losses."""
+        """Take one step down Huber's loss of a batch; return the losses."""
         held = self.network.forward(inputs)
         errors = (held[-1] - aims) * taken
         self.network.backward(held, errors.clamp(-1.0, 1.0).div_(len(aims)))
@@ -206,7 +206,7 @@ class Learner:
         return torch.where(off < 1.0, 0.5 * errors**2, off - 0.5).sum(dim=1)
 
     def learn_one(self, before: State, action: int, gain: float, after: State) -> float:
-        """Fit one transition, as published: a mean square over five outputs, four of them their own aims."""
+        """Fit one transition, as published: mean square over five outputs, four of which are their own targets."""
         row = torch.tensor([[*before, action, gain, *after]])
         held = self.network.forward(row[:, 0:3] * self._scale)
         errors = (held[-1] - self._aims(row, self.network)) * _mask(row[:, 3])
@@ -222,18 +222,18 @@ class Learner:
         self.network.flat.addcdiv_(mean, spread, value=-self.arguments.learning_rate / (1 - 0.9**self._fits))
 
     def _aims(self, rows: torch.Tensor, judge: Network) -> torch.Tensor:
-        """Say what transitions are worth: the reward and, discounted, the best that `judge` sees after it."""
+        """Return the targets of transitions: the reward plus the discounted best value of `judge` after it."""
         later = judge(rows[:, 5:8] * self._scale).amax(dim=1, keepdim=True)
         return rows[:, 4:5] + self.arguments.gamma * later
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Copy the weights under the names of quell's policy files."""
+        """Copy the weights with their names in quell's policy files."""
         names = [f"layers.{i}" for i in range(len(self.network.layers) - 1)] + ["heads.0"]
         named = zip(names, self.network.layers, strict=True)
         return {f"{n}.{p}": v.clone() for n, layer in named for p, v in zip(("weight", "bias"), layer, strict=True)}
 
     def start_from(self, model: bytes) -> None:
-        """Take over the weights of a policy file. Raises InputError if it is of another form."""
+        """Load the weights of a policy file. Raises InputError if its shape differs."""
         _core.Policy("--from", model)
         tensors = safetensors.torch.load(model)
         for name, value in self.tensors().items():
@@ -244,7 +244,7 @@ class Learner:
         self.target = copy.deepcopy(self.network)
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the next fit depends on."""
+        """Return the state on which the next fit depends."""
         return {
             "network": self.network.flat,
             "target": self.target.flat,
@@ -255,7 +255,7 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from what `state` returned."""
         self.network.flat.copy_(state["network"])
         self.target.flat.copy_(state["target"])
         self._moments = state["moments"]
@@ -264,12 +264,12 @@ class Learner:
 
 
 def _mask(actions: torch.Tensor) -> torch.Tensor:
-    """Give each action's row: 1 in its place, 0 elsewhere."""
+    """Return each action's row: 1 at its index, 0 elsewhere."""
     return nn.functional.one_hot(actions.long(), len(STEPS)).float()
 
 
 def load(arguments: Arguments) -> Scenario:
-    """Find the scenario; put the device's queue under its discipline."""
+    """Load the scenario and set the device's queue below its discipline."""
     scenario = experiment.load(arguments.scenario)
     return scenario if arguments.nic is None else scenario.replace(link={"nic": arguments.nic})
 
@@ -288,7 +288,7 @@ def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, 
 
 
 def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Episode:
-    """Simulate a run step by step, with a fit after each: as published."""
+    """Simulate a run step by step, with a fit after each step, as published."""
     chosen = learner.arguments
     rng = random.Random(chosen.seed * 1_000_003 + run)
     env = _core.Environments(
@@ -323,7 +323,7 @@ def act(learner: Learner, state: State, epsilon: float, rng: random.Random) -> i
 
 
 class Episodes:
-    """Hands out episode after episode: the next one is simulated while the learner fits this one."""
+    """Yields one episode after another; the next one is simulated while the learner fits the current one."""
 
     def __init__(
         self, learner: Learner, first: int, model: bytes, pool: ThreadPoolExecutor, on: Executor = HERE
@@ -331,7 +331,7 @@ class Episodes:
         self._learner, self._pool, self._on = learner, pool, on
         self._scenario = load(learner.arguments)
         self.model = model
-        """The network of the episode that comes next."""
+        """The network of the next episode."""
         self._coming = None if learner.arguments.as_published else self._begin(first)
 
     def _begin(self, number: int) -> Future[list[Episode]]:
@@ -340,7 +340,7 @@ class Episodes:
         return self._pool.submit(self._on.map, simulate, [item], chosen, self._scenario, self.model)
 
     def play(self, number: int) -> Episode:
-        """Let the learner learn from episode `number`."""
+        """Train the learner with episode `number`."""
         if self._coming is None:
             return play(self._learner, self._scenario, number, epsilon(self._learner.arguments, number))
         (episode,) = self._coming.result()
@@ -362,8 +362,8 @@ def train(
 ) -> dict[str, Any]:
     """Train, with a checkpoint after each episode; write the model to `out` and return its card.
 
-    `start` is a model file from whose weights the training continues. `on` simulates; what is learned step by step (as
-    published) stays in this process.
+    `start` is a model file from whose weights the training continues. The executor `on` simulates; training step by
+    step (as published) stays in this process.
     """
     learner = Learner(arguments)
     if start is not None:
@@ -411,12 +411,12 @@ def train(
 
 
 def epsilon(arguments: Arguments, number: int) -> float:
-    """Give an episode's probability of exploring."""
+    """Return an episode's probability of exploring."""
     return max(arguments.epsilon_min, arguments.epsilon * arguments.epsilon_decay**number)
 
 
 def validate(learner: Learner, tensors: dict[str, torch.Tensor], on: Executor = HERE) -> dict[str, Any]:
-    """Measure weights without exploring on runs that the training did not see."""
+    """Measure weights without exploring, on runs that are not used in training."""
     chosen = learner.arguments
     scenario, model = load(chosen), as_file(learner, tensors)
     runs = range(VALIDATION, VALIDATION + chosen.validation_runs)
@@ -435,7 +435,7 @@ def mean(values: list[float]) -> float:
 
 
 def as_file(learner: Learner, tensors: dict[str, torch.Tensor] | None = None) -> bytes:
-    """Give a policy file's bytes: of the network as it is, or of these weights."""
+    """Return a policy file's bytes, with the present or the given weights."""
     return kit.model_bytes(tensors or learner.tensors(), card(learner, {}))
 
 

@@ -1,6 +1,6 @@
-"""RL-AQM corrected: a DQN that ranks drop probabilities, in place of steps and rules, on links of many kinds.
+"""RL-AQM corrected: a DQN that ranks drop probabilities in place of steps and rules, on many kinds of links.
 
-Why the paper's decision process is left: docs/lab/rl-aqm.md. Links are simulated and the network is fitted in Rust
+docs/lab/rl-aqm.md explains why it departs from the paper's decision process. Rust simulates links and fits the network
 (crates/quell-qdisc/src/control/rlaqm/dqn.rs): the same seed gives the same weights, bit for bit, on every machine.
 """
 
@@ -21,9 +21,9 @@ from quell.train import kit, rl_aqm_links
 from quell.train.rl_aqm_links import Senders
 
 LEVEL = "drop = "
-"""An output of this name sets p (control/rlaqm.rs)."""
+"""Prefix of the names of outputs that set p (control/rlaqm.rs)."""
 LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
-"""Probabilities that are ranked."""
+"""The probabilities that the network ranks."""
 INPUTS = {
     "log_delay": 1 / 3,
     "log_delay_before": 1 / 3,
@@ -31,18 +31,18 @@ INPUTS = {
     "drop": 2.0,
     "load": 0.5,
 }
-"""What the network reads, and its scale (crates/quell-qdisc/src/control/rlaqm.rs)."""
+"""The network's inputs and their scales (crates/quell-qdisc/src/control/rlaqm.rs)."""
 SECONDS = 45.0
-"""Length of a training link."""
+"""Length of a run on a training link, s."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a training is made with."""
+    """Parameters of a training."""
 
     rounds: int = 36
     links: int = 24
-    """Links of a round, each one run; `nics` and `senders` alternate among them."""
+    """Number of links in a round, with one run each; `nics` and `senders` alternate among them."""
     nics: tuple[int, ...] = (0, 100)
     senders: tuple[Senders, ...] = ("newreno",)
     seed: int = 1
@@ -52,21 +52,21 @@ class Arguments:
     delay_scale_ms: float = 5.0
     gamma: float = 0.95
     horizon: int = 5
-    """Decisions whose rewards count before the network's own estimate."""
+    """Number of decisions whose rewards are summed before the network's own estimate."""
     learning_rate: float = 1e-3
-    """Of Adam; falls linearly to a twentieth."""
+    """Adam's rate, which falls linearly to a twentieth."""
     epsilon_min: float = 0.03
     exploring: float = 0.4
-    """Share of the rounds in which exploring falls from always to its least."""
+    """Share of the rounds in which the probability of exploring falls from 1 to its minimum."""
     batch: int = 256
     fits_per_step: float = 4 / 256
     replay: int = 400_000
     follow: float = 0.005
-    """How far the target network follows with each fit."""
+    """Share by which the target network follows at each fit."""
     validation: int = 16
-    """Links of each `nic` that choose among the weights."""
+    """Number of links of each `nic` for choosing among the weights."""
     command: str = "quell train rl-aqm --corrected"
-    """For the model card."""
+    """Command on the model card."""
 
 
 def train(
@@ -140,7 +140,7 @@ def train(
 
 
 def check(start: bytes) -> None:
-    """Refuse a network that reads or gives something else."""
+    """Check that a network has the right inputs and outputs. Raises InputError."""
     found, own = json.loads(_core.Policy("--from", start).card), card(Arguments())
 
     def form(described: dict[str, Any]) -> object:
@@ -168,7 +168,7 @@ def _judging(chosen: Arguments) -> str:
 
 
 def simulate(item: tuple[int, int, Senders], of: str, seed: int, epsilon: float, model: bytes) -> tuple[bytes, bytes]:
-    """Simulate link `(index, nic, senders)` of a set: what the network read, and what it chose."""
+    """Simulate link `(index, nic, senders)` of a set; return the network's inputs and actions."""
     index, nic, senders = item
     scenario = rl_aqm_links.link(f"{of} {seed}", index, nic=nic, seconds=SECONDS, senders=senders)
     words = f"rlaqm epsilon {epsilon!r}" + (" ecn" if senders == "mixed" else "")
@@ -178,9 +178,9 @@ def simulate(item: tuple[int, int, Senders], of: str, seed: int, epsilon: float,
 
 
 def validate(chosen: Arguments, model: bytes, on: Executor = HERE) -> float:
-    """Give the mean reward without exploring on the links of validation, which no training sees.
+    """Return the mean reward without exploring on the validation links, which are not used in training.
 
-    What a round has more often counts more.
+    Combinations that are more frequent in a round have more weight.
     """
     nics = dict.fromkeys(chosen.nics)
     kinds = len(chosen.senders)
@@ -200,7 +200,7 @@ def _file(learner: _core.Dqn, chosen: Arguments, *, mean: bool = False) -> bytes
 
 
 def write(out: Path, model: bytes, described: dict[str, Any], chosen_by: str) -> dict[str, Any]:
-    """Write a model under another card."""
+    """Write a model with another card."""
     network = _core.Dqn(json.dumps(described), [], 0, model=model)
     made = origin.of_this_machine(threads=1, chosen_by=chosen_by)
     data, sealed = origin.sealed(

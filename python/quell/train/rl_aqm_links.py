@@ -1,4 +1,4 @@
-"""Links on which RL-AQM's corrected network learns and is judged: the paper's nine sections on wide ranges."""
+"""Links for training and judging RL-AQM's corrected network: the paper's nine sections over wide ranges."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from quell import _core
 from quell._core import Scenario
 
 Senders = Literal["newreno", "mixed", "transient"]
-"""NewReno, as in the paper; CUBIC, with ECN, and BBR; or NewReno flows that arrive and leave all the time."""
+"""NewReno, as in the paper; CUBIC with ECN, and BBR; or NewReno flows that arrive and leave continually."""
 STAYS_S = 1.0, 6.0
-"""How long a transient flow stays, drawn so that each ratio is as likely; one arrives each second on average."""
+"""Range of a transient flow's duration, s, log-uniform; one arrives per second on average."""
 RATES = 5e6, 100e6
-"""bit/s, from least to most; drawn so that each ratio is as likely."""
+"""Range of rates, bit/s, log-uniform."""
 RTTS = 10e-3, 100e-3
-"""s."""
+"""Range of round trips, s."""
 Readings = dict[str, Any]
-"""By name, an array of a value per decision."""
+"""Arrays of one value per decision, by name."""
 SECONDS = 120.0
-"""The paper's."""
+"""Length of the paper's runs, s."""
 NICS = (0, 100)
 STEPS = ("delay_ms", "utilisation", "drop")
-"""What a network of steps reads."""
+"""Inputs of a network whose actions are steps."""
 
 
 @cache
@@ -76,7 +76,7 @@ def link(of: str, index: int, *, nic: int, seconds: float = SECONDS, senders: Se
 
 @dataclass(frozen=True)
 class Judged:
-    """What a run gave: means over its decisions, and what its receivers got."""
+    """Results of a run: means over its decisions, and the receivers' goodput."""
 
     reward: float
     delay_ms: float
@@ -85,7 +85,7 @@ class Judged:
 
 
 def played(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> tuple[Readings, str]:
-    """Run `rlaqm` words, or this network; return what was read, by name, and the record."""
+    """Run `rlaqm` words, or this network; return the inputs by name, and the record."""
     record, inputs, _, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model)
     card = None if model is None else json.loads(_core.Policy("the model", model).card)
     names = STEPS if card is None else [read["name"] for read in card["inputs"]]
@@ -94,7 +94,7 @@ def played(words: str, scenario: Scenario, run: int, *, model: bytes | None = No
 
 
 def judge(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> Judged:
-    """Give the paper's reward of the decisions of a run, and means; of a network that reads delay and utilisation."""
+    """Return means and the paper's reward over a run's decisions, for a network that reads delay and utilisation."""
     read, record = played(words, scenario, run, model=model)
     used = read["utilisation"]
     delay = read["delay_ms"] if "delay_ms" in read else np.expm1(read["log_delay"])

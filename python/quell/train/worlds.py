@@ -1,13 +1,14 @@
-"""The advantage actor-critic that learns p' of coupled queues from random weights, in many worlds stepped together.
+"""An advantage actor-critic that learns p' of coupled queues from random weights, in many worlds stepped together.
 
-It differs from the paper's procedure (quell.train.a3c) where experiments showed that this one cannot learn
-(docs/lab/l4s-a3c.md):
+It differs from the paper's procedure (quell.train.a3c) in the points with which that procedure cannot learn, according
+to experiments (docs/lab/l4s-a3c.md):
 
-- The actor reads logarithms and its action is p' by equal factors, 0.001 to 1: useful values span factors of 1000.
-- An episode is 15 s long and begins with an empty queue, so that what an idle link costs falls into the same episode.
-- Utilisation is not cut at 1 per period, and a link that always had something to send is not idle.
-- Exploration noise lasts: Prague averages marks over 16 round trips, so a single deviation of 15 ms has no effect.
-- The critic reads what the simulator knows (rate, round trip, flows, backlog, time). A queue needs the actor alone.
+- The actor reads logarithms, and its action is p' on a logarithmic scale from 0.001 to 1, the range of useful values.
+- An episode is 15 s long and begins with an empty queue, so that the cost of an idle link is in the same episode.
+- Utilisation may exceed 1 in a period, and a link that always had packets to send is not idle.
+- Exploration noise is correlated: Prague averages marks over 16 round trips, so a single deviation of 15 ms has no
+  effect.
+- The critic reads the simulator's state (rate, round trip, flows, backlog, time). A queue needs only the actor.
 - Generalised advantage estimates (Schulman et al. 2016) and a clipped ratio (Schulman et al. 2017, equation 7), several
   passes over each batch.
 """
@@ -37,49 +38,49 @@ from quell.train.asynchronous import EpisodeMeans, Global
 from quell.train.coupled import PERIOD_S, QUEUE, Floats, Ranges, Setting
 
 MIN_SPREAD, FIRST_SPREAD = 0.1, 0.4
-"""Of the noise on actions, which are -1 to 1."""
+"""Least and initial standard deviation of the noise on actions, which are -1 to 1."""
 NOISE_LASTS = 0.95
-"""Autocorrelation of the noise, period to period."""
+"""Autocorrelation of the noise from one period to the next."""
 HALF_MS = 5.0
-"""The reward charges for the logarithm of 1 + delay / this."""
+"""Delay scale of the reward, ms: it charges for the logarithm of 1 + delay / this."""
 DISCOUNT, TRACE = 0.997, 0.97
-"""The second is GAE's lambda."""
+"""Discount per period, and GAE's lambda."""
 CLIP, PASSES, BATCH = 0.2, 4, 4096
 REACH = 0.1
-"""Price of the square of a mean action beyond -1 to 1, where p' no longer changes."""
+"""Weight of the squared excess of a mean action beyond -1 to 1, where p' no longer changes."""
 ACTOR_NORM, CRITIC_NORM = 0.5, 1.0
-"""Gradients are scaled down to these."""
+"""Largest norms of the gradients, which are scaled down to them."""
 EPISODE = 1000
 """Periods of 15 ms."""
 PERIODS = 128
-"""A batch: this many periods of every world."""
+"""Periods of every world in a batch."""
 WORLDS = 60
 MAX_FLOWS, MAX_FEW_FLOWS = 20, 4
 UP_TO_MAX = 0.4
 """Share of the worlds that have 1 to MAX_FLOWS flows; the others have 1 to MAX_FEW_FLOWS."""
 LOSS = 0.0035
-"""Mean share of throughput that validation does not charge for."""
+"""Mean loss of throughput, as a share, that validation does not charge for."""
 AVERAGED = 20
-"""What is judged is the mean of the weights after about this many batches."""
+"""Number of batches over which judged weights are averaged, about."""
 CANDIDATES = 12
-"""Number of such means, evenly over the last two fifths, of which validation chooses one."""
+"""Number of such means, evenly spaced over the last two fifths, of which validation chooses one."""
 READINGS = len(_core.a3c_readings("logarithmic"))
 KNOWN = 10
-"""What the critic reads beside the readings."""
+"""Number of the critic's inputs besides the readings."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What decides how the training goes."""
+    """Parameters of the training."""
 
     workers: int = 1
     episodes: int = 400
     """Batches of each worker."""
     actor_rate: float = 1e-3
     critic_rate: float = 1e-3
-    """Both fall to 0."""
+    """Learning rate of the critic. Both rates fall to 0."""
     idle_price: float = 160.0
-    """What a period in which the link is idle costs; a delay of 5 ms costs ln 2."""
+    """Cost of a period in which the link is idle; a delay of 5 ms costs ln 2."""
     seed: int = 1
     command: str = ""
 
@@ -90,7 +91,7 @@ def probability(action: Floats) -> Floats:
 
 
 class Networks(nn.Module):
-    """Actor 9-32-32-1 and critic 19-64-64-1 of tanh units, and the noise's spread; their parameters lie in one row."""
+    """Actor 9-32-32-1 and critic 19-64-64-1 of tanh units, and the noise's spread; all parameters are one vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,29 +109,29 @@ class Networks(nn.Module):
 
     @property
     def spread(self) -> Tensor:
-        """Of the noise."""
+        """Standard deviation of the noise."""
         return MIN_SPREAD + (1 - MIN_SPREAD) * torch.sigmoid(self.raw_spread)
 
     def act(self, rows: Tensor) -> Tensor:
-        """Give the mean action of each row."""
+        """Return the mean action of each row."""
         first, second, last = self.actor
         out: Tensor = last(second(first(rows).tanh()).tanh())
         return out.squeeze(-1)
 
     def value(self, rows: Tensor) -> Tensor:
-        """Give the critic's view of each row: the return, as a mean reward per period."""
+        """Return the critic's value of each row: the return, as a mean reward per period."""
         out: Tensor = self.critic(rows)
         return out.squeeze(-1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copy the actor's weights under the names of quell's policy files."""
+        """Copy the actor's weights with their names in quell's policy files."""
         names = ("layers.0", "layers.1", "heads.0")
         pairs = [(f"{name}.{k}", p) for name, layer in zip(names, self.actor, strict=True)
                  for k, p in layer.named_parameters()]  # fmt: skip
         return {name: p.detach().clone() for name, p in pairs}
 
     def take(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `tensors` gave."""
+        """Load what `tensors` returned."""
         with torch.no_grad():
             for value, own in zip(self.actor.parameters(), self.tensors(), strict=True):
                 value.copy_(tensors[own])
@@ -144,18 +145,18 @@ def _raw(spread: float) -> float:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a period showed; a row per world, in it a row per sub-queue."""
+    """Observation of a period: a row per world, and in it a row per sub-queue."""
 
     readings: Floats
     """(worlds, sub-queues, READINGS)"""
     busy: coupled.Flags
     """(worlds, sub-queues)"""
     known: Floats
-    """(worlds, sub-queues, KNOWN): what only the critic reads."""
+    """(worlds, sub-queues, KNOWN): inputs of the critic only."""
     reward: Floats
     """(worlds, sub-queues)"""
     ended: coupled.Flags
-    """(worlds,): the period was its world's last."""
+    """(worlds,): whether the period was the world's last."""
     utilisation: Floats
     """(worlds,)"""
     backlog_ms: Floats
@@ -171,16 +172,16 @@ def draw(seed: int, worker: int, world: int, number: int) -> tuple[Setting, int]
 
 
 class Worlds:
-    """Worlds in all phases of their episodes; one that is over makes room for another.
+    """Worlds in all phases of their episodes; a finished one is replaced by a new one.
 
-    What they show follows from `seed`, `worker` and the probabilities set so far.
+    Their observations follow from `seed`, `worker` and the probabilities set so far.
     """
 
     def __init__(self, seed: int, worker: int, count: int, idle_price: float) -> None:
         self._seed, self._worker, self._count, self._idle_price = seed, worker, count, idle_price
         self._periods = 0
         self._number = np.zeros(count, np.int64)
-        # The first episodes are cut short by equal steps, so that few end at once.
+        # The first episodes are shortened in equal steps, so that few end at the same time.
         self._begun = -(EPISODE * np.arange(count) // count)
         self._history: deque[Floats] = deque(maxlen=EPISODE)
         self._make()
@@ -191,11 +192,11 @@ class Worlds:
         self._fleet = CoupledQueues(scenarios, QUEUE, seeds, observation="logarithmic", period_s=PERIOD_S)
         shape = (self._count, self._fleet.sub_queues)
         self.readings = np.zeros((*shape, READINGS), np.float32)
-        """What an actor reads of each sub-queue of each world."""
+        """Actor's inputs for each sub-queue of each world."""
         self.busy = np.zeros(shape, np.bool_)
         """Sub-queues that held or got packets."""
         self.reward = np.zeros(shape, np.float32)
-        """Of the last period."""
+        """Reward of the last period."""
         self.utilisation, self.backlog_ms = np.zeros(self._count, np.float32), np.zeros(self._count, np.float32)
         self._delay_ms = np.zeros(shape, np.float32)
         self._smooth = np.ones(self._count, np.float32)
@@ -210,11 +211,11 @@ class Worlds:
 
     @property
     def ended(self) -> coupled.Flags:
-        """Worlds whose episode is over."""
+        """Whether each world's episode is over."""
         return np.asarray(self._periods - self._begun >= EPISODE)
 
     def known(self) -> Floats:
-        """(worlds, sub-queues, KNOWN): what the critic reads beside the readings."""
+        """Return the critic's inputs besides the readings, (worlds, sub-queues, KNOWN)."""
         mbps, rtt_ms, flows = self._settings.T
         age = (self._periods - self._begun) * PERIOD_S
         whole = [
@@ -222,7 +223,7 @@ class Worlds:
             np.log1p(self.backlog_ms / HALF_MS) / 3, np.minimum(age / 5, 1), self.busy.mean(axis=1),
         ]  # fmt: skip
         half = self._fleet.sub_queues // 2
-        # The other half of the pair.
+        # Values of the partner sub-queue.
         partner = [np.log1p(self._delay_ms / HALF_MS) / 3, np.log1p(self._probability / 0.01) / 4.6, self.busy]
         columns = [np.repeat(column[:, None], 2 * half, axis=1) for column in whole]
         columns += [np.concatenate([column[:, half:], column[:, :half]], axis=1) for column in partner]
@@ -240,7 +241,7 @@ class Worlds:
         busy, self._delay_ms, _ = np.moveaxis(np.frombuffer(states, np.float32).reshape(*shape, 3), -1, 0)
         self.busy = busy > 0
         self.utilisation, backlog_ms, _ = np.frombuffer(queue, np.float32).reshape(-1, 3).T
-        # Of a slow link a packet may take longer than a period.
+        # On a slow link a packet may take longer than a period.
         over = np.maximum(1, np.ceil(8 / self._settings[:, 0]))
         self._smooth = np.asarray(self._smooth + (self.utilisation - self._smooth) / over, np.float32)
         waiting = np.minimum(self.backlog_ms, backlog_ms) > 0
@@ -251,7 +252,7 @@ class Worlds:
         self._periods += 1
 
     def renew(self) -> None:
-        """Put a new world in the place of each that is over."""
+        """Replace each world that is over by a new one."""
         for world in np.flatnonzero(self.ended):
             self._number[world] += 1
             self._begun[world] = self._periods
@@ -267,14 +268,14 @@ class Worlds:
         self._smooth[world] = 1.0
 
     def state(self) -> kit.State:
-        """Give everything that the next period depends on."""
+        """Return the state on which the next period depends."""
         return {
             "periods": self._periods, "number": self._number.tolist(), "begun": self._begun.tolist(),
             "history": torch.from_numpy(np.array(self._history, np.float32)),
         }  # fmt: skip
 
     def load_state(self, state: kit.State) -> None:
-        """Continue where `state` was taken: the present episodes are simulated again."""
+        """Continue from what `state` returned; the present episodes are simulated again."""
         now = state["periods"]
         self._number, self._begun = np.array(state["number"], np.int64), np.array(state["begun"], np.int64)
         self._history.extend(state["history"].numpy())
@@ -290,7 +291,7 @@ class Worlds:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What the readings become on their way into the actor: (reading - offset) * scale."""
+    """Scaling of the actor's inputs: (reading - offset) * scale."""
 
     offset: Floats
     scale: Floats
@@ -301,7 +302,7 @@ class Scaling:
 
 
 def scaling(seed: int) -> Scaling:
-    """Standardise the readings of worlds whose p' are constants, drawn by equal factors."""
+    """Standardise the readings of worlds with constant, log-uniform random p'."""
     worlds = Worlds(seed, -1, WORLDS, 0.0)
     p = probability(np.random.RandomState(seed).uniform(-1, 1, worlds.busy.shape).astype(np.float32))
     seen = []
@@ -315,18 +316,18 @@ def scaling(seed: int) -> Scaling:
 
 @dataclass
 class Batch:
-    """What was seen and done in PERIODS periods, of busy sub-queues alone."""
+    """Observations and actions of busy sub-queues in PERIODS periods."""
 
     rows: Tensor
     known: Tensor
     actions: Tensor
     advantages: Tensor
     returns: Tensor
-    """As mean rewards per period."""
+    """Returns as mean rewards per period."""
 
 
 class Worker(asynchronous.Worker):
-    """A worker, its share of the worlds, and its copy of the network. An episode of a worker is one batch."""
+    """A worker with its share of the worlds and its copy of the network. An episode of a worker is one batch."""
 
     def __init__(self, number: int, arguments: Arguments, scale: Scaling) -> None:
         share = -(-WORLDS // arguments.workers)
@@ -337,7 +338,7 @@ class Worker(asynchronous.Worker):
         self.networks: Networks = Networks()
 
     def state(self) -> kit.State:
-        """Give everything that the next batch depends on."""
+        """Return the state on which the next batch depends."""
         return {"worlds": self._worlds.state(), "noise": self._noise.clone(), "generator": self._generator.get_state()}
 
     def load_state(self, state: kit.State) -> None:
@@ -374,7 +375,7 @@ class Worker(asynchronous.Worker):
                 reward = torch.from_numpy(worlds.reward)
                 ended = torch.from_numpy(worlds.ended)[:, None].expand_as(busy)
                 after_rows, after_known = self._inputs()
-                # An episode that is cut off would continue: its value is then the critic's.
+                # A truncated episode would continue, so the critic's value is used for the rest.
                 after = self._value(after_rows, after_known)
                 held.append((rows, known, actions, busy, value, reward + DISCOUNT * after - value, ended))
                 worlds.renew()
@@ -397,7 +398,7 @@ class Worker(asynchronous.Worker):
         return batch, means
 
     def play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
-        """Act for a batch; give the gradients of several passes over it."""
+        """Act for a batch; yield the gradients of several passes over it."""
         (batch, means), networks = self._collect(), self.networks
         with torch.no_grad():
             spread, mean = networks.spread, networks.act(batch.rows)
@@ -419,14 +420,14 @@ class Worker(asynchronous.Worker):
 
 
 def _limited(gradient: Tensor, actor_size: int) -> Tensor:
-    """Scale the actor's and the critic's part down to their norms."""
+    """Scale the actor's and the critic's parts down to their largest norms."""
     for part, most in ((gradient[:actor_size], ACTOR_NORM), (gradient[actor_size:], CRITIC_NORM)):
         part.mul_(min(1.0, most / (float(part.norm()) + 1e-9)))
     return gradient
 
 
 def continued(model: bytes) -> tuple[Scaling, dict[str, Tensor]]:
-    """Give scaling and actor's weights of a policy file. Raises InputError if it is of another form."""
+    """Return scaling and actor's weights of a policy file. Raises InputError if its shape differs."""
     inputs = json.loads(_core.Policy("--from", model).card)["inputs"]
     tensors, own = safetensors.torch.load(model), Networks().tensors()
     same = {name: value.shape for name, value in tensors.items()} == {name: v.shape for name, v in own.items()}
@@ -465,7 +466,7 @@ def train(
         out, options, total=arguments.episodes, unit="episodes", every=10, resume=resume, tensorboard=tensorboard
     )
     with asynchronous.started(Worker, arguments.workers, shared, arguments, scale, on=on) as workers, session:
-        # The worlds of other processes start from the beginning.
+        # Worlds in other processes start from the beginning.
         alone = workers.alone
         if session.state is not None:
             shared.load_state(session.state["global"])
@@ -491,7 +492,7 @@ def train(
 def _choose(
     arguments: Arguments, scale: Scaling, kept: list[tuple[int, Tensor]], out: Path, seconds: float
 ) -> dict[str, Any]:
-    """Judge the means of weights with runs of their own, and write the best one."""
+    """Judge the means of weights with separate runs, and write the best one."""
     networks = Networks()
     law = validated(QUEUE)
     judged = []
@@ -509,13 +510,13 @@ def _choose(
 
 
 def validated(queue: str) -> list[list[coupled.Outcome]]:
-    """Run a queue over the validation scenarios, which are neither training's nor held out."""
+    """Run a queue over the validation scenarios, which belong to neither training nor the held-out sets."""
     got = coupled.held_out([queue], settings=coupled.CHOICE, seeds=3, first_seed=coupled.FIRST_SEEDS["choice"])
     return got[queue]
 
 
 def score(mine: list[list[coupled.Outcome]], law: list[list[coupled.Outcome]]) -> dict[str, float]:
-    """Compare with the queue's own law. Less is better: delay, at a price for throughput below the law's."""
+    """Compare with the queue's own law; less is better: delay, plus a charge for throughput below the law's."""
     found = coupled.versus(mine, law)
     lost = -math.log(found["throughput_cut"])
     shares = [coupled.versus([a], [b])["throughput"] for a, b in zip(mine, law, strict=True)]

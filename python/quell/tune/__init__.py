@@ -1,1 +1,1 @@
-"""`quell tune`: search the queue settings for a user's line, and print lines to paste."""
+"""`quell tune`: search queue settings for a user's line and print the lines to paste."""

@@ -1,4 +1,4 @@
-"""What a user wants from a line, in words, and how well a run does it: scores from 0 to 1 (docs/how-to/tune.md)."""
+"""A user's aims for a line, as words, and the score of a run for each, from 0 to 1 (docs/how-to/tune.md)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quell.tune.line import BULK, Line
 Record = Mapping[str, Any]
 
 DEFAULT = "calls,games,bulk,responsive,fair"
-"""The balance that is taken where nothing is asked for."""
+"""Default aims."""
 
 _FREEZES_PER_MINUTE, _GAME_MS, _PAGE_S = 3.0, 50.0, 3.0
-"""What halves a score: the bounds of docs/explanation/applications.md."""
+"""Values that halve a score: the bounds of docs/explanation/applications.md."""
 _BEST_MOS = 4.41
-"""The E-model's score of a call without delay or loss (ITU-T G.107)."""
+"""MOS of the E-model for a call without delay or loss (ITU-T G.107)."""
 _LEAST = 1e-3
-"""The least score: a geometric mean forgets all others beside a zero."""
+"""The least score. With a zero, a geometric mean would ignore all other scores."""
 
 
 def goodput(record: Record, direction: str) -> float:
@@ -31,7 +31,7 @@ def goodput(record: Record, direction: str) -> float:
 
 
 def application(record: Record, title: str) -> float | None:
-    """Return one of `felt`'s figures, its mean over the applications of that kind; None where there is none."""
+    """Return one of `felt`'s figures, averaged over the applications of that kind; None if there is none."""
     figure = next(figure for figure in felt.FIGURES if figure.title == title)
     value = felt.mean([record], figure)
     return None if value is None else value.mean
@@ -71,10 +71,10 @@ def _responsive(record: Record, line: Line) -> float | None:
 
 
 def _fair(record: Record, line: Line) -> float | None:
-    """Jain's index over the hosts with transfers, the mean of both directions; over flows where there are none."""
+    """Return Jain's index over the hosts with transfers (without hosts: over flows), averaged over both directions."""
     indices = []
     for way, hosts in line.transfers.items():
-        # A host with only a call or a game takes what it needs.
+        # A host with only a call or a game uses only what it needs.
         shares = [
             host["goodput_mbps"]
             for host in record.get("hosts") or ()
@@ -114,11 +114,11 @@ class Aims:
 
     @property
     def text(self) -> str:
-        """The aims as a user writes them."""
+        """The aims in the notation of `--for`."""
         return ",".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in self.weights.items())
 
     def measured(self, record: Record, line: Line) -> Aims:
-        """Leave out what the traffic cannot measure. Raises InputError if nothing is left."""
+        """Leave out aims that the traffic cannot measure. Raises InputError if none is left."""
         kept = {name: weight for name, weight in self.weights.items() if _SCORES[name](record, line) is not None}
         if not kept:
             raise InputError(f"--for {self.text}: no flow of the scenario measures any of it; {_remedy('bulk')}")
@@ -136,7 +136,7 @@ class Aims:
     def scores(self, record: Record, line: Line) -> dict[str, float]:
         """Score each aim of a run on a line.
 
-        What a run did not measure has the least score. That of pages is the one of a page that takes the whole run.
+        An aim without a measurement has the least score; for pages, the score of a page that takes the whole run.
         """
         found = {}
         for name in self.weights:
@@ -147,7 +147,7 @@ class Aims:
         return found
 
     def objective(self, record: Record, line: Line) -> float:
-        """Return the weighted geometric mean of the scores: a percent of one aim is worth a percent of another."""
+        """Return the weighted geometric mean of the scores: relative changes of all aims have the same value."""
         scores = self.scores(record, line)
         total = math.fsum(self.weights.values())
         return math.exp(math.fsum(w * math.log(scores[name]) for name, w in self.weights.items()) / total)
@@ -170,7 +170,7 @@ _MEASURED_BY: dict[str, Iterable[str]] = {
 
 
 def _missing(name: str, line: Line) -> str:
-    """Say why a run has no figure for an aim: no flow measures it, or none had the time."""
+    """Return why a run has no figure for an aim: no flow measures it, or the time was too short."""
     flows = [flow for flow in line.keys["flow"] if flow.get("kind", "tcp") in _MEASURED_BY[name]]
     if sum(flow.get("count", 1) for flow in flows) > (name == "fair"):
         return f"no flow has measured it in {line.keys.get('duration', 'this time')}; give a longer --duration"

@@ -1,4 +1,4 @@
-"""`quell tune --ask`: what the options say, asked in a terminal."""
+"""`quell tune --ask`: questions in a terminal in place of options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAMINGS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The options that the answers mean."""
+    """The options that correspond to the answers."""
 
     rate: str
     rtt: str
@@ -36,7 +36,7 @@ class Answers:
 
 
 def ask() -> Answers:
-    """Ask for the line, what it is for and the router; an answer that cannot be is asked again."""
+    """Ask for the line, its use and the router; repeat a question after an invalid answer."""
 
     def rate(text: str) -> str:
         line.at_home(text, None, None, None, aims.Aims().weights, None, 1)

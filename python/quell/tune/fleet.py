@@ -1,4 +1,4 @@
-"""`quell tune --fleet`: a table of lines in, a table of settings out, a row for each."""
+"""`quell tune --fleet`: reads a table of lines and writes a table with settings for each row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from quell import _core
 from quell._core import InputError
 
 COLUMNS = ("rate", "rtt", "framing")
-"""What is read of a row; all other columns are carried along."""
+"""Columns that are read; all other columns are copied."""
 ADDED = (
     "target", "down_queue", "down_rate", "up_queue", "up_rate", "offered", "grade_now", "grade", "objective_default",
     "objective",
 )  # fmt: skip
-"""What is written beside them."""
+"""Columns that are added."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Row:
     """A subscriber's line."""
 
     place: str
-    """Where it stands, for errors."""
+    """Its place in the file, for errors."""
     given: dict[str, str]
     rate: str
     rtt: str | None
@@ -62,7 +62,7 @@ def _rows(path: str, reader: csv.DictReader[str]) -> tuple[list[str], list[Row]]
 
 
 def line(columns: list[str], row: Mapping[str, object] | None = None) -> str:
-    """Write a row as a line of CSV; the header without one."""
+    """Return a row as a line of CSV, or the header if there is no row."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, [*columns, *ADDED], lineterminator="\n")
     if row is None:

@@ -1,8 +1,8 @@
-"""`quell tune --apply DEV` and `--undo DEV`: the lines of tc on this machine's interface, and what was there before.
+"""`quell tune --apply DEV` and `--undo DEV`: apply lines of tc to an interface, and restore its previous state.
 
-What was there is written to /run/quell before anything is changed, as `quell live` does, and the file goes when it is
-back. So an interruption at any moment leaves what `--undo` needs. Both the new lines and the way back are tried in a
-network namespace first, where a refusal of the kernel changes nothing.
+The previous state is written to /run/quell before any change, as in `quell live`, and the file is removed when the
+state is restored. So an interruption at any time leaves the data that `--undo` needs. The new lines and the restoration
+are tried in a network namespace first, where a refusal by the kernel changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from quell import _core
 from quell._core import InputError
 from quell.linux.programs import Command
-from quell.linux.programs import run as run  # a test ends the process at a command
+from quell.linux.programs import run as run  # a test ends the process at a given command
 from quell.linux.spaces import Away, has_interface, interface_name
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """An interface before the change."""
+    """State of an interface before the change."""
 
     index: int
-    """Its index; 0: it did not exist."""
+    """Index of the interface; 0: it did not exist."""
     tree: list[Node] = field(default_factory=list)
     redirect: int = 0
-    """The index of the interface to which everything that arrived was redirected; 0: none."""
+    """Index of the interface to which all arriving packets were redirected; 0: none."""
 
     @classmethod
     def of(cls, dev: str) -> Side:
-        """Read it from the kernel. Raises InputError for what could not be restored."""
+        """Read it from the kernel. Raises InputError for a state that could not be restored."""
         if not has_interface(dev):
             return cls(0)
         index, tree = socket.if_nametoindex(dev), netlink.tree(dev)
@@ -65,21 +65,21 @@ class Side:
 
     @property
     def existing(self) -> str:
-        """Name the first queue that is there; empty if there is none but the kernel's own."""
+        """Name of the first queue; empty if there is only the kernel's default."""
         return self.tree[0].name if self.tree else ""
 
     def put_back(self, dev: str) -> None:
-        """Restore the interface, which has this name now."""
+        """Restore the interface, whose present name is `dev`."""
         run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
               for place in ("root", "ingress")))  # fmt: skip
         netlink.put_back(dev, self.tree)
-        # Nothing can be redirected to an interface that no longer exists.
+        # Packets cannot be redirected to an interface that no longer exists.
         if to := interface_name(self.redirect):
             run(targets.redirect(dev, to))
 
     @classmethod
     def read(cls, plain: Any) -> Side:
-        """Read it from a state file. Raises ValueError for what quell does not write."""
+        """Read it from a state file. Raises ValueError for content that quell does not write."""
         found = netlink.fields(plain, "index", "tree", "redirect")
         if not isinstance(found["tree"], list):
             raise ValueError("tree")
@@ -93,13 +93,13 @@ class State:
 
     own: Side
     inner: Side
-    """The ifb's."""
+    """State of the ifb."""
     made: list[Any] = field(default_factory=list)
-    """The queues that were installed, for comparison; empty until all are."""
+    """The installed queues, for comparison; empty until all are installed."""
 
     @classmethod
     def read(cls, text: str) -> State:
-        """Raise ValueError for what quell does not write."""
+        """Read a state file. Raises ValueError for content that quell does not write."""
         try:
             found = netlink.fields(json.loads(text), "own", "inner", "made")
             if not isinstance(found["made"], list) or not all(isinstance(each, list) for each in found["made"]):
@@ -115,29 +115,29 @@ class State:
 
 
 def check(dev: str, *, replace: bool) -> None:
-    """Raise InputError where lines could not be installed, before they are searched."""
+    """Raise InputError before the search if lines could not be installed."""
     _system("--apply")
     targets.interface(dev, "--apply")
     if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     with _core.StateFile.hold(dev) as file:
-        # A full file system is found only by writing.
+        # Only writing detects a full file system.
         file.try_write(_before(dev, file, replace=replace).text)
 
 
 def fits(dev: str, rates: Sequence[float]) -> None:
-    """Raise InputError where the interface is slower than the line (Mbit/s): no shaper on it would hold the queue."""
+    """Raise InputError if the interface is slower than the line (Mbit/s): a shaper on it would not hold the queue."""
     try:
         speed = int(Path(f"/sys/class/net/{dev}/speed").read_text())
     except (OSError, ValueError):
-        return  # Wi-Fi and virtual interfaces have none
+        return  # Wi-Fi and virtual interfaces have no speed
     if 0 < speed < max(rates):
         raise InputError(f"--apply {dev}: it runs at {speed} Mbit/s and cannot shape a line of {max(rates):g} Mbit/s; "
                          "give the rates that get through, or a faster interface")  # fmt: skip
 
 
 def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
-    """Try each discipline in a namespace, with its defaults and with all its options: why this machine refuses some."""
+    """Try each discipline in a namespace, with its defaults and all its options; return reasons for refusals."""
     found = {}
     for kind in kinds:
         try:
@@ -167,7 +167,7 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
 
 
 def undo(dev: str, *, replace: bool) -> str:
-    """Put back what was there before `apply`; return what was done. Raises InputError."""
+    """Restore the state before `apply`; return a description of what was done. Raises InputError."""
     _system("--undo")
     targets.interface(dev, "--undo")
     inner = targets.ifb(dev)
@@ -183,11 +183,11 @@ def undo(dev: str, *, replace: bool) -> str:
                 f"queues by hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; "
                 "then the file"
             ) from None
-        # Its name today: without the ifb, an interface that was renamed would lose all that arrives.
+        # The present name: a renamed interface without the ifb would lose all arriving packets.
         now = interface_name(state.own.index)
         inner = interface_name(state.inner.index) if state.inner.index else inner
         for name in (now, inner):
-            # It would give what comes back the settings that the new queue had.
+            # `quell steer` would apply settings of the new queue to the restored one.
             _not_steered(f"--undo {dev}", name)
         made = [each for each in state.made if now or each[:1] == [1]]
         if made and (now or has_interface(inner)) and made != _kinds(now, inner) and not replace:
@@ -197,10 +197,10 @@ def undo(dev: str, *, replace: bool) -> str:
             raise InputError(f"--undo {dev}: {name} has filters that quell tune has not installed; remove them "
                              f"(`tc filter show dev {name}`), or to have them removed add --replace")  # fmt: skip
         if not state.inner.index and (other := _redirects(inner, now)):
-            # The kernel drops what is redirected to an interface that no longer exists.
+            # The kernel drops packets that are redirected to an interface that no longer exists.
             raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
                              f"{other}, or: tc qdisc del dev {other} ingress")  # fmt: skip
-        # An undo that is interrupted leaves what is neither: the next one does not compare.
+        # An interrupted undo leaves a mixed state, so the next undo does not compare.
         file.write(dataclasses.replace(state, made=[]).text)
         _back(now, inner, state)
         file.remove()
@@ -219,17 +219,17 @@ def _system(option: str) -> None:
 
 
 def _before(dev: str, file: StateFile, *, replace: bool) -> State:
-    """Read what is there now. Raises InputError where it is not to be changed."""
+    """Read the present state. Raises InputError if it must not be changed."""
     if file.read() is not None:
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     if (name := interface_name(socket.if_nametoindex(dev))) not in ("", dev):
-        # Under each of its names it would have another state file.
+        # An interface would have a different state file under each of its names.
         raise InputError(f"--apply {dev}: this is another name of {name}; give --apply {name}")
     inner = targets.ifb(dev)
     if has_interface(inner) and not _is_ifb(inner):
-        # Packets redirected to any other kind of interface do not come back.
+        # Packets redirected to another kind of interface do not return.
         raise InputError(f"--apply {dev}: {inner} is no ifb, and what arrives would be lost there; rename or remove it "
                          f"(`ip -details link show dev {inner}`)")  # fmt: skip
     try:
@@ -240,7 +240,7 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         if side.existing and not replace:
             raise InputError(f"--apply {dev}: {name} has a queue that is not quell's ({side.existing}); to have it "
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
-        # What it is steered to would be taken for what was there before.
+        # The steered settings would be treated as the previous ones.
         _not_steered(f"--apply {dev}", name)
     if other := _redirects(inner, dev):
         raise InputError(f"--apply {dev}: {inner} would shape what arrives at {other}, too, which goes there now; "
@@ -258,9 +258,9 @@ def _pair(dev: str) -> Command:
 
 
 def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
-    """Try in a namespace whether the kernel takes the commands, and would take back what they replace."""
+    """Try in a namespace whether the kernel accepts the commands and the restoration of what they replace."""
     sides = _named(dev, state)
-    # A state has interfaces' indices; in the namespace they need the same names and indices.
+    # The state has indices of interfaces; in the namespace they need the same names and indices.
     others = {index: interface_name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
     with Away() as space:
         for index, name in others.items():
@@ -276,7 +276,7 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
 
 
 def _returns(dev: str, side: Side) -> bool:
-    """Say whether the kernel makes the same of what it said, on the interface of this name here."""
+    """Return whether the kernel restores the same state on the interface of this name in this namespace."""
     try:
         side.put_back(dev)
     except InputError:
@@ -285,42 +285,42 @@ def _returns(dev: str, side: Side) -> bool:
 
 
 def _back(dev: str, ifb: str, state: State) -> None:
-    """Make both interfaces as they were; once more does no harm."""
+    """Restore both interfaces; repeating this has no effect."""
     if has_interface(dev):
         state.own.put_back(dev)
     if not state.inner.index:
         if has_interface(ifb) and not _is_ifb(ifb):
-            return  # another program's, which has the name since
+            return  # another program's interface, which has the name now
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
     elif has_interface(ifb):
         state.inner.put_back(ifb)
 
 
 def _is_ifb(name: str) -> bool:
-    """Whether an interface is one on which what arrives at another can be shaped."""
+    """Return whether an interface is an ifb, on which arrivals at another one can be shaped."""
     return netlink.link_kind(name) == "ifb"
 
 
 def _not_steered(option: str, name: str) -> None:
-    """Raise InputError where `quell steer` has changed a queue of an interface and not brought it back."""
+    """Raise InputError if `quell steer` has changed a queue of an interface and not restored it."""
     if has_interface(name) and _core.steered(name):
         raise InputError(f"{option}: quell steer has changed a queue of {name}; end it first, or if it was killed: "
                          "quell steer --restore")  # fmt: skip
 
 
 def _redirects(ifb: str, dev: str) -> str:
-    """Name an interface but this one of which packets are redirected to the ifb; empty if there is none."""
+    """Return another interface whose packets are redirected to the ifb; empty if there is none."""
     for _, name in socket.if_nameindex() if has_interface(ifb) else ():
         try:
             if name not in (dev, ifb) and netlink.leads_to(name, ifb):
                 return name
-        except InputError:  # it is gone
+        except InputError:  # it no longer exists
             continue
     return ""
 
 
 def _has_others(dev: str, ifb: str) -> str:
-    """Name the interface of the two that has filters but the redirection to the ifb; empty if neither has."""
+    """Return which of the two interfaces has filters other than the redirection to the ifb; empty if neither has."""
     for name in (dev, ifb):
         try:
             inner = socket.if_nametoindex(ifb) if has_interface(ifb) else 0
@@ -332,6 +332,6 @@ def _has_others(dev: str, ifb: str) -> str:
 
 
 def _kinds(dev: str, ifb: str) -> list[list[Any]]:
-    """List the queues that there are now, to see later whether they were changed."""
+    """List the present queues, to detect later changes."""
     return [[number, node.kind, node.handle] for number, name in enumerate((dev, ifb)) if has_interface(name)
             for node in netlink.tree(name)]  # fmt: skip

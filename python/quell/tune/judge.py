@@ -1,8 +1,8 @@
-"""Honest judging: candidates, the best default and what runs today, on seeds and lines that the search did not see.
+"""Judges candidates, the best default and the current setting on seeds and lines that the search has not used.
 
-Three sets of runs, none of which shares a seed with another: the search's; a second one that chooses among its
-finalists and takes out options that bring nothing, on the line and on lines much like it; a third one, again on the
-line and its neighbours, that nothing is chosen by and whose figures are shown.
+There are three sets of runs without common seeds. The first is the search's. The second one chooses among the finalists
+and removes options without benefit, on the line and on similar lines. The third one, again on the line and its
+neighbours, chooses nothing; its figures are shown.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SEEDS = 5
 _CHOOSING, _JUDGING = 100, 1000
 """The first seeds of the second and the third set."""
 _CANDIDATES = 3
-"""Finalists that run on the neighbouring lines, too: those that are best on the line."""
+"""Number of finalists, the best on the line, that also run on the neighbouring lines."""
 _LITTLE = 0.002
-"""An option that brings less than this share of the objective is taken out."""
+"""An option with a smaller effect than this share of the objective is removed."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a setting gives on a line: means over seeds with their intervals."""
+    """Results of a setting on a line: means over seeds with their intervals."""
 
     values: Mapping[str, Estimate | None]
 
@@ -55,8 +55,8 @@ def interval(value: Estimate | None) -> dict[str, float | None] | None:
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what METRICS has of a run."""
-    # A download waits in the line's FIFO and in the router's queue: at most as long as both 95th percentiles together.
+    """Return the figures of METRICS for a run."""
+    # A download waits in the line's FIFO and in the router's queue: at most the sum of both 95th percentiles.
     waits = [record["sojourn_ms"], *(hop["sojourn_ms"] for hop in record.get("hops") or ())]
     down = [wait["p95"] for wait in waits if wait is not None and wait["p95"] is not None]
     up = record["up"]["sojourn_ms"]
@@ -76,7 +76,7 @@ FIGURES = ("grade_ms", "rpm", "mos", "goodput_mbps.down", "goodput_mbps.up", "p9
 
 @dataclass(frozen=True)
 class Reason:
-    """What changes when an option is left out: the objective and the figures, each left out less kept."""
+    """Effect of leaving an option out, on the objective and the figures: value without it less value with it."""
 
     option: str
     effect: Metrics
@@ -90,19 +90,19 @@ class Reason:
 
 @dataclass
 class Judged:
-    """What is printed."""
+    """Results that are printed."""
 
     setting: Setting
-    """What is offered: the tuned one, or the best default where that is no worse."""
+    """The offered setting: the tuned one, or the best default if that is no worse."""
     default: Setting
     tuned: bool
-    """Whether the search found something that holds elsewhere."""
+    """Whether the search found a gain that also holds elsewhere."""
     gain: Estimate | None = None
-    """Of the objective on the line, the search's setting over the default, seed by seed."""
+    """Gain in the objective on the line of the search's setting over the default, seed by seed."""
     gain_elsewhere: Estimate | None = None
-    """The same over the neighbouring lines."""
+    """The same gain on the neighbouring lines."""
     gain_over_now: Estimate | None = None
-    """Of the objective on the line, what is offered over what runs today, seed by seed."""
+    """Gain in the objective on the line of the offered setting over the current one, seed by seed."""
     now: Metrics | None = None
     of_default: Metrics | None = None
     of_setting: Metrics | None = None
@@ -112,7 +112,7 @@ class Judged:
 
     @property
     def leave(self) -> bool:
-        """Whether what runs today should stay: what is offered brings no certain gain over it."""
+        """Whether the current setting should stay, because the offered one has no certain gain."""
         return self.gain_over_now is not None and not _certain(self.gain_over_now)
 
 
@@ -124,7 +124,7 @@ class Judge:
         self.neighbours = line.neighbours()
 
     def judge(self, found: Found, on_step: Callable[[str], object]) -> Judged:
-        """Judge what was found. Raises KeyboardInterrupt."""
+        """Judge the results of the search. Raises KeyboardInterrupt."""
         defaults = sorted({space.default(s.kind) for s in found.scores}, key=lambda s: -found.scores.get(s, 0.0))[:3]
         on_step("choosing among the finalists")
         default = self._best(defaults, 2)
@@ -155,14 +155,14 @@ class Judge:
         self.bench.run(Run(line, shapes(s, line), seed) for s in settings for line, seeds in plan for seed in seeds)
 
     def _lines(self, first: int) -> Iterable[tuple[Line, range]]:
-        """List the line and its neighbours with their seeds; each neighbour has others."""
+        """Yield the line and its neighbours with their seeds, which differ for each neighbour."""
         yield self.line, range(first, first + self.seeds)
         for index, line in enumerate(self.neighbours, 1):
             start = first + 100 * index
             yield line, range(start, start + max(1, self.seeds // 2))
 
     def _means(self, setting: Setting) -> list[float]:
-        """Return the mean objective on the line and on each of its neighbours; 0 where nothing ran."""
+        """Return the mean objective on the line and on each of its neighbours; 0 without a run."""
         means = [self.bench.mean(line, shapes(setting, line), seeds) for line, seeds in self._lines(_CHOOSING)]
         return [0.0 if mean is None else mean for mean in means]
 
@@ -174,13 +174,13 @@ class Judge:
         return (here + stats.mean(there)) / 2
 
     def _plain(self, setting: Setting) -> Setting:
-        """Take out options that bring next to nothing, those first that bring the least on the line."""
+        """Remove options with nearly no effect, beginning with the least effect on the line."""
         changed = setting.changed()
         self._on_line([setting, *map(setting.without, changed)])
         for name in sorted(changed, key=lambda name: self._here(setting.without(name)), reverse=True):
             less = setting.without(name)
             self._on_line([less])
-            # What costs more on the line than both may lose on average does not have to show it elsewhere.
+            # If the loss on the line alone exceeds the bound for the average, runs elsewhere are not needed.
             if self._here(less) < self._here(setting) * (1 - 2 * _LITTLE):
                 continue
             self._elsewhere_too([setting, less])

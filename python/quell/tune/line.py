@@ -1,9 +1,9 @@
-"""A user's line with the traffic on it, and what a shaper in front of it makes of that.
+"""A user's line with its traffic, and the effect of a shaper in front of it.
 
-The line has a plain FIFO at each end: the provider's before the download, the modem's before the upload. A router
-cannot reach them. It keeps them empty by sending, and receiving, at a rate below the line's. So a download passes the
-provider's FIFO at the line's rate and then the router's queue; an upload passes the router's queue, which keeps the
-modem's FIFO empty as long as its rate is not above the line's.
+The line has a plain FIFO at each end: the provider's for the download, the modem's for the upload. A router cannot
+control them, but keeps them empty by sending and receiving below the line's rate. A download passes the provider's FIFO
+at the line's rate and then the router's queue. An upload passes the router's queue, which keeps the modem's FIFO empty
+as long as its rate does not exceed the line's.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from quell._core import InputError, Scenario
 from quell.inputs import shortcuts
 
 BUFFER = "250ms"
-"""What the FIFOs of a line hold by default: the delay of a modem under DOCSIS's buffer control."""
+"""Default size of a line's FIFOs: the delay of a modem with DOCSIS buffer control."""
 BULK = ("tcp", "download", "upload", "backup")
-"""Kinds of flows that transfer as much as they can."""
+"""Kinds of flows that use all available rate."""
 _DURATION_S, _SHORTEST_S = 20.0, 5.0
-"""How long a run is on a line of up to `_LONG_UP_TO`, and at the least: a faster line carries more in less time."""
+"""Length of a run on a line of up to `_LONG_UP_TO`, and the least length: a faster line carries more in less time."""
 _LONG_UP_TO = 100_000_000
 """Bits per second, both directions together."""
 _WARMUP_SHARE = 5
 _LAN = 1_000_000_000
-"""Rate of the interface behind cake, which shapes itself."""
+"""Rate of the interface behind cake, which is its own shaper."""
 _SLOW_FOR_VIDEO = 4_000_000
-"""Below this rate of the slower direction a video call would be all the traffic."""
+"""Below this rate of the slower direction, a video call would use the whole line."""
 _LEAST_FIFO = 32 * 1514
 
 
@@ -43,7 +43,7 @@ class Shaped:
     queue: str
     """Queue words."""
     rate: int | None
-    """Bits per second; None: no shaper, so that the queue forms in the line's own FIFO."""
+    """Rate in bit/s; None: no shaper, so the queue forms in the line's own FIFO."""
 
     @property
     def itself(self) -> bool:
@@ -66,9 +66,9 @@ class Line:
     """Rate, bits per second."""
     up: int
     framing: str
-    """Keywords of tc-cake(8); empty: Ethernet's header alone."""
+    """Keywords of tc-cake(8); empty: only Ethernet's header."""
     rtt_ms: float
-    """The least round trip."""
+    """Least round trip, ms."""
     buffer_s: float
 
     @property
@@ -78,12 +78,12 @@ class Line:
 
     @property
     def measured_s(self) -> float:
-        """How long a run is measured, seconds."""
+        """Measured time of a run, seconds."""
         return self._base.duration_s - self._base.warmup_s
 
     @cached_property
     def transfers(self) -> dict[str, set[str]]:
-        """By direction the hosts that transfer as much as they can; `` for flows without a host."""
+        """By direction, the hosts with transfers that use all available rate; an empty name: flows without a host."""
         found: dict[str, set[str]] = {"down": set(), "up": set()}
         for flow in self.keys["flow"]:
             kind = flow.get("kind", "tcp")
@@ -117,14 +117,14 @@ class Line:
         return self._base.replace(**changes), self._base.queue
 
     def fifo(self, rate: int) -> int:
-        """Return what a FIFO of the line holds at a rate, bytes."""
+        """Return the size of a FIFO of the line at a rate, bytes."""
         return max(_LEAST_FIFO, round(rate * self.buffer_s / 8))
 
     def _bfifo(self, rate: int) -> str:
         return f"bfifo limit {self.fifo(rate)}"
 
     def neighbours(self) -> list[Line]:
-        """List lines much like this one, on which a setting has to prove itself, too."""
+        """List similar lines, on which a setting must also be good."""
         return [
             self._with("rate x0.8", rate=0.8),
             self._with("rate x1.2", rate=1.2),
@@ -155,7 +155,7 @@ def _rate(bits: int) -> str:
 
 
 def time_on(rate: int) -> float:
-    """Return how long a run is, seconds, for a rate of both directions together: what its cost grows with."""
+    """Return the length of a run, seconds, for the total rate of both directions, with which its cost grows."""
     return max(_SHORTEST_S, round(_DURATION_S * math.sqrt(min(1.0, _LONG_UP_TO / rate)), 1))
 
 
@@ -168,7 +168,7 @@ def at_home(
     duration: str | None,
     seed: int,
 ) -> Line:
-    """Make a home line: transfers of two hosts both ways beside what these aims are about. Raises InputError."""
+    """Make a home line: two-way transfers of two hosts beside the applications of these aims. Raises InputError."""
     down, up = shortcuts.both_ways(rate)
     rates = [_quantity("--rate", text, "rate") for text in (down, up)]
     if min(rates) < 100_000:
@@ -183,8 +183,8 @@ def at_home(
         ends = {"host": host, "to_host": f"server of {kind}, {host}"}
         return {"kind": kind, "count": count, "rtt": f"{base * scale}ns", "stagger": "1s", **ends, **way, **more}
 
-    # Servers differ, and the second host's are twice as far away. With one server for all, cake's triple-isolate would
-    # see one host at that end, and share among flows.
+    # Servers differ, and those of the second host are twice as far away. With a single server, cake's triple-isolate
+    # would see one host at that end and share among flows.
     flows = [
         flow("download", "laptop", 3), flow("download", "tv", 1, 2), flow("upload", "laptop", 2),
         flow("upload", "tv", 1, 2), flow("call", "phone"), flow("game", "console"), flow("probe", "phone"),
@@ -206,7 +206,7 @@ def at_home(
 
 
 def of_scenario(scenario: Scenario, framing: str | None, buffer: str | None) -> Line:
-    """Take link and traffic of a scenario; its queues are what is searched. Raises InputError."""
+    """Take link and traffic from a scenario; its queues are the subject of the search. Raises InputError."""
     keys = tomllib.loads(scenario.toml())
     name, link = scenario.name, keys.get("link")
     if link is None:
@@ -234,7 +234,7 @@ def of_scenario(scenario: Scenario, framing: str | None, buffer: str | None) -> 
 
 
 def _checked(line: Line, place: str) -> Line:
-    """Let the simulator check everything once, with the user's words in its error."""
+    """Check everything once with the simulator, with the user's words in errors."""
     try:
         line.scenario(NOTHING, NOTHING)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The queues of an interface, read from the kernel and put back as they were (rtnetlink(7), linux/pkt_sched.h)."""
+"""The queues of an interface: reading from the kernel and restoring (rtnetlink(7), linux/pkt_sched.h)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quell._core import InputError
 _TCM = struct.Struct("BxxxiIII")
 _HEADER = struct.Struct("IHHII")
 _QDISC, _CLASS, _FILTER = 36, 40, 44
-"""RTM_NEW...; reading is 2 above."""
+"""RTM_NEW...; RTM_GET... is larger by 2."""
 _DUMP, _CREATE = 0x301, 0x605
 _LINK = struct.Struct("BxHiII")
 """struct ifinfomsg."""
@@ -32,10 +32,10 @@ _DELETED = (17, 37, 41, 45)
 _REMOVALS = 1 << 0 | 1 << 3
 """RTMGRP_LINK, RTMGRP_TC: the groups whose notifications name what is deleted."""
 _TRIES, _PAUSE = 20, 0.005
-"""How often a list is read again that is not whole, and the seconds in between."""
+"""Number of retries for an incomplete list, and the seconds in between."""
 _ROOT, _INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 _WITH_CLASSES = ("htb", "hfsc", "drr", "qfq")
-"""Disciplines whose classes a user makes; others make their own."""
+"""Disciplines whose classes a user creates; others create their own."""
 
 _HTB_INIT = 2
 _ARRIVALS = 0xFFFF0000
@@ -45,11 +45,11 @@ _EVERYTHING = socket.htons(3)
 _ACT, _SELECTOR = {"u32": 7, "matchall": 2}, 5
 """TCA_U32_ACT, TCA_MATCHALL_ACT; TCA_U32_SEL (linux/pkt_cls.h)."""
 _WITHOUT_CHOICE = {"u32": {1, 2, 5, 7, 9, 11, 12}, "matchall": {1, 2, 3, 4, 5}}
-"""Class, table, selector, actions, counts, flags, padding; others choose, such as TCA_U32_INDEV and TCA_U32_MARK."""
+"""Class, table, selector, actions, counts, flags, padding. Other attributes select packets, such as TCA_U32_INDEV."""
 _MIRRED, _REDIRECT = struct.Struct("20xiI"), 1
-"""The end of tc_mirred: what is done, and with which interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
+"""The end of tc_mirred, action and interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
 _MAX_OPTIONS = 1 << 16
-"""Bytes: no attribute is longer."""
+"""Largest attribute, bytes."""
 _CODEL_TIMES = {"codel": (1, 3, 5), "fq_codel": (1, 3, 7)}
 """TARGET, INTERVAL and CE_THRESHOLD."""
 
@@ -63,11 +63,11 @@ class Node:
     handle: int
     parent: int
     options: str
-    """Its attributes for the kernel, in hexadecimal digits."""
+    """Its netlink attributes, in hexadecimal digits."""
 
     @classmethod
     def read(cls, plain: Any) -> Node:
-        """Read it from a state file. Raises ValueError for what the kernel does not say."""
+        """Read it from a state file. Raises ValueError for content that the kernel does not report."""
         node = cls(**fields(plain, "of", "kind", "handle", "parent", "options"))
         for value in (node.handle, node.parent):
             number(value)
@@ -82,7 +82,7 @@ class Node:
 
     @property
     def known(self) -> tuple[int, str, int, int, str]:
-        """Return what it is, without what it has counted."""
+        """Return its identity and options without counters."""
         # The last field of htb's tc_htb_glob counts packets.
         text = self.options
         if self.kind == "htb" and self.of == _QDISC:
@@ -91,19 +91,19 @@ class Node:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the kernel says all of it: not the distribution of netem's jitter, of which there may be one."""
+        """Whether the kernel reports it completely: netem may have a distribution of jitter that is not reported."""
         # The last field of tc_netem_qopt, six of 4 bytes.
         said = dict(_attributes(bytes.fromhex(self.options))).get(_OPTIONS, b"")
         return self.kind != "netem" or not any(said[20:24])
 
     @property
     def name(self) -> str:
-        """Write it as tc does."""
+        """Its name in the notation of tc."""
         return f"{self.kind} {self.handle >> 16:x}:{self.handle & 0xFFFF or '':x}" if self.of == _CLASS else self.kind
 
 
 def link_kind(dev: str) -> str:
-    """Return the kind of an interface as `ip link add ... type` names it; empty for hardware."""
+    """Return the kind of an interface as in `ip link add ... type`; empty for hardware."""
     index = _index(dev)
     body = _LINK.pack(0, 0, index, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
@@ -118,7 +118,7 @@ def link_kind(dev: str) -> str:
 
 
 def tree(dev: str) -> list[Node]:
-    """List an interface's queues and classes but the kernel's own, each after its parent; ingress is the last."""
+    """List an interface's queues and classes except the kernel's own, each after its parent; ingress is last."""
     index = _index(dev)
     qdiscs = [node for node in _dump(index, _QDISC) if node.handle]
     arrivals = [node for node in qdiscs if node.parent == _INGRESS]
@@ -128,25 +128,25 @@ def tree(dev: str) -> list[Node]:
     placed: list[Node] = []
     there, whole = {_ROOT}, {0}
     while rest:
-        # What is below nothing comes last: a kernel that refuses it says so where the way back is tried.
+        # Nodes without a known parent come last; the trial of the restoration shows whether the kernel refuses them.
         ready = [node for node in rest if node.parent in there or node.parent >> 16 in whole] or rest
         placed += ready
         there |= {node.handle for node in ready}
-        # The classes of tbf, prio and others are made with the queue.
+        # The classes of tbf, prio and others are created with the queue.
         whole |= {node.handle >> 16 for node in ready if node.of == _QDISC and node.kind not in _WITH_CLASSES}
         rest = [node for node in rest if node not in ready]
     return [*placed, *arrivals]
 
 
 def has_filters(dev: str) -> bool:
-    """Say whether a queue or a class of the tree for what leaves has filters."""
+    """Return whether a queue or class of the egress tree has filters."""
     index = _index(dev)
     parents = [0, *(node.handle for node in tree(dev) if node.parent != _INGRESS)]
     return any(True for parent in parents for _ in _dump(index, _FILTER, parent))
 
 
 def redirected(dev: str) -> int:
-    """Return the interface to which all that arrives is redirected; 0 without filters.
+    """Return the interface to which all arriving packets are redirected; 0 without filters.
 
     Raises ValueError for other filters.
     """
@@ -158,7 +158,7 @@ def redirected(dev: str) -> int:
     if any(_BLOCK in dict(_attributes(bytes.fromhex(node.options))) for node in arrivals):
         raise ValueError("filters of a block, which are listed with that alone")
     for node, info in _rows(index, _FILTER, _ARRIVALS):
-        # A filter comes with its hash tables, which have no selector.
+        # A filter is listed with its hash tables, which have no selector.
         options = dict(_attributes(dict(_attributes(bytes.fromhex(node.options))).get(_OPTIONS, b"")))
         if node.kind == "u32" and _SELECTOR not in options and _ACT["u32"] not in options:
             tables += [info] if options else []
@@ -171,7 +171,7 @@ def redirected(dev: str) -> int:
     if len(found) > 1:
         raise ValueError("several filters")
     if found and len(set(tables)) < len(tables):
-        # Packets come to the first table of a priority; a filter in another one may see none.
+        # Packets go to the first table of a priority; a filter in another table may get none.
         raise ValueError("several tables of filters")
     return found.pop() if found else 0
 
@@ -179,7 +179,7 @@ def redirected(dev: str) -> int:
 def _redirect(node: Node, options: dict[int, bytes]) -> int:
     """Return the interface to which a filter redirects every packet. Raises ValueError if it does anything else."""
     selector = options.get(_SELECTOR, b"")
-    # tc_u32_sel: two bytes, how many keys, 13 bytes, and of each key first the mask.
+    # tc_u32_sel: two bytes, the number of keys, 13 bytes, then the keys, each of which begins with the mask.
     keys = [selector[at : at + 4] for at in range(16, len(selector), 16)]
     if node.kind not in _ACT or any(map(any, keys)) or not options.keys() <= _WITHOUT_CHOICE[node.kind]:
         raise ValueError("a filter that chooses")
@@ -200,11 +200,11 @@ def _redirect(node: Node, options: dict[int, bytes]) -> int:
 
 
 def leads_to(dev: str, ifb: str) -> bool:
-    """Say whether a filter of an interface's `ingress` or `clsact` sends packets to another one, all or some."""
-    # struct tc_mirred ends with what is done, and the interface (linux/tc_act/tc_mirred.h).
+    """Return whether a filter at an interface's `ingress` or `clsact` sends any packets to another interface."""
+    # struct tc_mirred ends with the action and the interface (linux/tc_act/tc_mirred.h).
     sent = [struct.pack("iI", what, _index(ifb)) for what in range(1, 5)]
     index = _index(dev)
-    # Of `ingress`, and of what arrives and leaves at `clsact` (TC_H_MIN_INGRESS, TC_H_MIN_EGRESS).
+    # Parents: `ingress`, and both directions of `clsact` (TC_H_MIN_INGRESS, TC_H_MIN_EGRESS).
     for parent in (_ARRIVALS, 0xFFFFFFF2, 0xFFFFFFF3):
         for node in _dump(index, _FILTER, parent):
             options = bytes.fromhex(node.options)
@@ -214,7 +214,7 @@ def leads_to(dev: str, ifb: str) -> bool:
 
 
 def put_back(dev: str, nodes: list[Node]) -> None:
-    """Make queues and classes. Raises InputError where the kernel refuses one."""
+    """Create queues and classes. Raises InputError if the kernel refuses one."""
     index = _index(dev)
     for node in nodes:
         body = _TCM.pack(0, index, node.handle, node.parent, 0)
@@ -227,10 +227,10 @@ def put_back(dev: str, nodes: list[Node]) -> None:
 
 
 def _said_again(node: Node) -> bytes:
-    """Return the attributes from which the kernel makes the same again.
+    """Return the attributes from which the kernel creates an equal node.
 
-    CoDel's times have units of 1.024 us, and both ways are rounded down (include/net/codel.h): one more microsecond
-    than what was read gives what was there. htb says its whole version, and takes the upper half (sch_htb.c).
+    CoDel's times have units of 1.024 us and are rounded down in both directions (include/net/codel.h), so one
+    microsecond is added to the reported value. htb reports its full version, but accepts the upper half (sch_htb.c).
     """
     times = _CODEL_TIMES.get(node.kind, ())
 
@@ -243,7 +243,7 @@ def _said_again(node: Node) -> bytes:
 
     parts = []
     for key, value in _attributes(bytes.fromhex(node.options)):
-        # Of some disciplines the options are a structure, not attributes.
+        # The options of some disciplines are a structure, not attributes.
         nested = key == _OPTIONS and node.kind in ("htb", *_CODEL_TIMES)
         inner = b"".join(_attribute(k, again(k, v)) for k, v in _attributes(value)) if nested else value
         parts.append(_attribute(key, inner))
@@ -278,9 +278,8 @@ def _dump(index: int, what: int, parent: int = 0) -> Iterator[Node]:
 def _rows(index: int, what: int, parent: int = 0) -> list[tuple[Node, int]]:
     """List the nodes of a kind with their tcm_info, which is a filter's priority and protocol.
 
-    The kernel continues a list behind as many entries as it has given. If one of these is deleted in between, it
-    leaves another one out, and does not report that: the list is then read again. Raises InputError where that does
-    not help.
+    The kernel continues a list after the number of entries already sent. If one of these is deleted in between, it
+    omits another entry without reporting it; the list is then read again. Raises InputError if retries do not help.
     """
     for _ in range(_TRIES):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as removals:
@@ -293,7 +292,7 @@ def _rows(index: int, what: int, parent: int = 0) -> list[tuple[Node, int]]:
 
 
 def _deleted(removals: socket.socket) -> bool:
-    """Say whether anything was deleted since this socket was bound."""
+    """Return whether anything was deleted since this socket was bound."""
     try:
         while data := removals.recv(1 << 16, socket.MSG_DONTWAIT):
             if _HEADER.unpack_from(data)[1] in _DELETED:
@@ -301,7 +300,7 @@ def _deleted(removals: socket.socket) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # There was more than the socket has room for.
+        # There were more messages than the socket's buffer can hold.
         if error.errno != errno.ENOBUFS:
             raise
     return True

@@ -1,6 +1,6 @@
 """systemd-networkd: sections of `.network` files (systemd.network(5)) and of an ifb's `.netdev`.
 
-networkd cannot redirect what arrives; two commands of tc do that, once the interface is up.
+networkd cannot redirect arriving packets; two commands of tc do that once the interface is up.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from quell.tune.line import Line, Shaped
 from quell.tune.space import ISOLATION, TINS
 
 KINDS = ("cake", "fq_codel", "codel")
-"""Disciplines whose options networkd has; its PIE and fq_pie have only a limit."""
+"""Disciplines whose options networkd supports; for PIE and fq_pie it has only a limit."""
 
 LACKS = frozenset({"ingress"})
-"""What it has no words for."""
+"""Options that it does not support."""
 
 _FLAGS = {
     "nat": "NAT=yes",
@@ -29,7 +29,7 @@ _SECTIONS = {"fq_codel": "FairQueueingControlledDelay", "codel": "ControlledDela
 
 
 def files(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return the files' lines, each file's name in a comment."""
+    """Return the lines of the files, with each file's name in a comment."""
     inner = f"ifb4{dev}"[:15]
     return [
         f"# In the .network file of {dev}, or /etc/systemd/network/{dev}.network.d/queue.conf",

@@ -1,4 +1,4 @@
-"""What runs on the line today: lines of tc, or nothing but the line's own FIFOs."""
+"""The current setting of the line: lines of tc, or only the line's own FIFOs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from quell.tune.search import Shapes
 def read(given: Sequence[str] | None) -> Shapes:
     """Read `--now`: lines of tc, files of them, or `-`. Raises InputError."""
     if not given:
-        # A distribution's default queue has no shaper: packets wait in the modem, whatever it is.
+        # A distribution's default queue has no shaper, so packets wait in the modem, whatever the queue is.
         return NOTHING, NOTHING
     try:
         pasted = tc.read(tc.source(given))
     except InputError as error:
         raise InputError(str(error).replace("--tc", "--now", 1)) from None
-    # A single line is of the interface to the modem: the upload.
+    # A single line is for the interface to the modem: the upload.
     down, up = (None, pasted.down) if pasted.up is None else (pasted.down, pasted.up)
     return _shaped(down), _shaped(up)
 

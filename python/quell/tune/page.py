@@ -1,4 +1,4 @@
-"""`quell tune --html`: the search, the front where two aims conflict, and the tables, drawn as on a paper's page."""
+"""`quell tune --html`: the search, the front if two aims conflict, and the tables, as on a paper's page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quell.views.figures import Axis, Figure, Listing, Panel, Table
 from quell.views.figures import Line as Curve
 
 _CONFLICT = 0.02
-"""Two aims conflict where the front gives up at least so much of each of them."""
+"""Two aims conflict if their scores vary by at least this much along the front."""
 
 Scores = Mapping[Setting, Mapping[str, float]]
 
@@ -27,7 +27,7 @@ def page(
     line: Line, bench: Bench, found: Found, judged: Judged, verified: Sequence[Verified],
     *, listings: Sequence[Listing], about: str, command: str,
 ) -> str:  # fmt: skip
-    """Return the page as HTML; `command` is what repeats it."""
+    """Return the page as HTML; `command` repeats it."""
     scores = scored(bench, found, line)
     figures = [_search(found, judged, scores), *_front(scores, judged)]
     notes = [show.verdict(judged)]
@@ -48,7 +48,7 @@ def page(
 
 
 def scored(bench: Bench, found: Found, line: Line) -> dict[Setting, dict[str, float]]:
-    """Return each aim's score of every setting of the search, with the search's seed."""
+    """Return the score of each aim for every setting of the search, with the search's seed."""
     result = {}
     for setting in found.scores:
         record = bench.record(Run(line, shapes(setting, line), 0))
@@ -58,7 +58,7 @@ def scored(bench: Bench, found: Found, line: Line) -> dict[Setting, dict[str, fl
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that no other one surpasses in both values, by the first."""
+    """Return the points that no other point surpasses in both values, sorted by the first value."""
     kept: list[tuple[float, float]] = []
     for x, y in sorted(set(points), reverse=True):
         if not kept or y > kept[-1][1]:
@@ -67,7 +67,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def conflict(scores: Scores) -> tuple[str, str] | None:
-    """Name the two aims of which the front gives up most; None where no two conflict."""
+    """Return the two aims with the largest conflict on the front; None if no two conflict."""
     names = list(next(iter(scores.values()), {}))
     found: tuple[float, tuple[str, str] | None] = (0.0, None)
     for a, b in combinations(names, 2):
@@ -104,7 +104,7 @@ def _search(found: Found, judged: Judged, scores: Scores) -> Figure:
 
 
 def _front(scores: Scores, judged: Judged) -> list[Figure]:
-    """Draw two aims against each other, where they conflict."""
+    """Draw two aims against each other if they conflict."""
     names = conflict(scores)
     if names is None:
         return []
@@ -139,7 +139,7 @@ def _front(scores: Scores, judged: Judged) -> list[Figure]:
 
 
 def _table(title: str, table: RichTable) -> Table:
-    """Take a table of the terminal."""
+    """Convert a table for the terminal."""
     columns = [str(column.header).replace("\n", " ") for column in table.columns]
     cells = [[str(cell) for cell in column._cells] for column in table.columns]
     return Table(title, columns, list(zip(*cells, strict=True)))

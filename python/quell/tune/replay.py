@@ -1,11 +1,11 @@
-"""A line made of network namespaces, with real Linux TCP over it: what `quell tune --verify` runs as root.
+"""A line made of network namespaces with real Linux TCP over it, for `quell tune --verify` as root.
 
     python -m quell.tune.replay SPEC
 
 SPEC is JSON, as `quell.tune.verify` writes it. Namespaces: the home's hosts - the router - the provider - the servers.
 The router runs the lines of tc that `quell tune` prints. At the provider's two interfaces htb and bfifo are the line:
-its rates, and the FIFOs of modem and provider. netem delays packets at both ends. The namespaces belong to processes
-of this one, and end with it. Prints the record as JSON, in the keys of a simulated one.
+its rates, and the FIFOs of modem and provider. netem delays packets at both ends. The namespaces belong to child
+processes and end with this process. It prints the record as JSON, with the keys of a simulated one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quell.linux.spaces import Space
 from quell.results import stats
 
 _OFFLOADS = (0x1F, 0x24, 0x2C)
-"""TSO, GSO and GRO off (linux/ethtool.h): a packet is a packet on each link."""
+"""TSO, GSO and GRO off (linux/ethtool.h), so that packets on the links are single packets."""
 _PORT = 5001
 _CHUNK = bytes(1 << 16)
 _STAMP = struct.Struct("!IQQ")
@@ -123,7 +123,7 @@ def _build(spec: dict[str, Any]) -> tuple[Space, Space]:
 
 
 def _probe() -> dict[str, Any]:
-    """Look whether this kernel has what a line is made of."""
+    """Check whether this kernel has everything that a line needs."""
     space = Space()
     for text in (
         "ip link add lan type veth peer name other",
@@ -143,15 +143,15 @@ def _probe() -> dict[str, Any]:
 
 @dataclass
 class _Heard:
-    """What one end of a call or a game received: serial number, delay in ns, when."""
+    """Packets that one end of a call or game received: serial number, delay in ns, time."""
 
     flow: dict[str, Any]
     way: str
     arrivals: list[tuple[int, int, float]] = field(default_factory=list)
     newest: int = 0
-    """Delay of the newest packet, ns: a game's state reflects it."""
+    """Delay of the newest packet, ns, which a game's state reflects."""
     round_trips: list[tuple[float, float]] = field(default_factory=list)
-    """When a state came, and its round trip, ms."""
+    """Arrival time of each state and its round trip, ms."""
 
 
 @dataclass
@@ -167,7 +167,7 @@ class _Traffic:
     serial: int = 0
 
     def at(self, when: float, do: Callable[[float], None]) -> None:
-        """Do something at a time of the run."""
+        """Schedule a function at a time of the run."""
         self.serial += 1
         heapq.heappush(self.due, (when, self.serial, do))
 
@@ -242,7 +242,7 @@ class _Traffic:
         return at
 
     def _talk(self, flow: dict[str, Any], near: socket.socket, far: socket.socket) -> None:
-        """Send packets both ways at the pace of a call or a game, and note what comes."""
+        """Send packets in both directions at the rates of a call or game, and record arrivals."""
         up, down = _Heard(flow, "up"), _Heard(flow, "down")
         self.heard += [up, down]
         sizes = (_COMMAND, _STATE) if flow["kind"] == "game" else (_SPEECH, _SPEECH)
@@ -256,7 +256,7 @@ class _Traffic:
 
         def send(now: float) -> None:
             nonlocal serial
-            # What the kernel refuses is lost, as the queue's losses are.
+            # Packets that the kernel refuses count as lost, like the queue's losses.
             with contextlib.suppress(OSError):
                 at.sendto(_STAMP.pack(serial, time.monotonic_ns(), back.newest).ljust(size, b"\0"), to)
             serial += 1
@@ -306,7 +306,7 @@ def _replay(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(ends: list[_Heard], warmup: float, sent: int) -> dict[str, Any]:
-    """Judge both ends of a call; the call is what its worse end hears."""
+    """Judge both ends of a call; the result of the call is that of the worse end."""
     heard = []
     for end in ends:
         text = _core.heard([(serial, delay, now >= warmup) for serial, delay, now in end.arrivals], sent)

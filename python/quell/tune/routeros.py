@@ -1,8 +1,8 @@
-"""RouterOS 7: commands of its console (manual.mikrotik.com, `/queue/type` and CAKE).
+"""RouterOS 7: console commands (manual.mikrotik.com, `/queue/type` and CAKE).
 
-One simple queue on the interface to the line has a queue type per direction. Of that interface RouterOS calls upload
-what arrives on it, so the download's words come first. All its options are written out: its defaults may differ from
-those of Linux.
+One simple queue on the interface to the line has a queue type per direction. RouterOS calls arrivals on that interface
+upload, so the download's words come first. All options are written out, since the defaults may differ from those of
+Linux.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from quell.tune.line import Line, Shaped
 from quell.tune.space import ISOLATION, TINS
 
 KINDS = ("cake", "fq_codel", "codel", "pfifo")
-"""Disciplines that it has with their options; its SFQ has none of those that are searched."""
+"""Supported disciplines with options; its SFQ has none of the options that are searched."""
 
 LACKS = frozenset({"ingress"})
-"""What it has no words for."""
+"""Options that it does not support."""
 
 _NAME = "quell"
 _FILTERS = {"ack-filter": "filter", "ack-filter-aggressive": "aggressive"}
@@ -27,11 +27,11 @@ _DEFAULTS = {
     "pfifo": {"limit": "1000"},
 }
 _BUCKET = "0.001"
-"""Seconds of the rate that RouterOS's HTB sends in a burst; its default is 0.1."""
+"""Burst of RouterOS's HTB, seconds at the rate; its default is 0.1."""
 
 
 def commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return console commands; running them again replaces what they made."""
+    """Return console commands; running them again replaces their earlier results."""
     queue = f"/queue/simple add name={_NAME} target={dev} queue={_NAME}-down/{_NAME}-up"
     if not down.itself:
         queue += f" max-limit={_rate(down)}/{_rate(up)} bucket-size={_BUCKET}/{_BUCKET}"
@@ -49,7 +49,7 @@ def commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
 
 
 def counts(framing: Framing) -> bool:
-    """Say whether its HTB counts a packet as the line does; it has no size tables."""
+    """Return whether its HTB counts packets like the line; it has no size tables."""
     return not framing.given or (framing.beyond_ethernet <= 0 and framing.cells == "none")
 
 

@@ -1,7 +1,8 @@
-"""The search: every setting runs once, the better ones again, with the same seeds for all (docs/how-to/tune.md).
+"""The search: every setting runs once, better ones run again, all with the same seeds (docs/how-to/tune.md).
 
-An evolution proposes settings: most of them cross two of the best so far, and some options take a step; the others are
-drawn from the whole space. The disciplines share the budget: after each round the better half of them is kept.
+An evolutionary algorithm proposes settings. Most are crossings of two of the best so far with random steps in some
+options; the others are drawn from the whole space. The disciplines share the budget: after each round the better half
+of them is kept.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from quell.tune.line import Line, Shaped
 from quell.tune.space import Setting
 
 _BATCH = 16
-"""Settings that are simulated together: a generation."""
+"""Settings of a generation, which are simulated together."""
 _PARENTS = 8
-"""The best settings of a discipline, from which others are made."""
+"""Number of best settings of a discipline from which others are derived."""
 _ELSEWHERE, _STEPS = 0.15, 0.4
-"""Probabilities: that a setting is drawn from the whole space; that an option takes a step from its parent's value."""
+"""Probability that a setting is drawn from the whole space, and that an option takes a step from its parent's value."""
 _RUNGS = ((64, 2), (4, 4))
 """Successive halving after the search: 1 setting in 64, but at least 8, run with 2 further seeds; of these 1 in 4, at
 least 8 again, with 4 more."""
 _LEAST = 8
 _STALE = 4
-"""Batches of nothing but known settings after which a discipline has been searched."""
+"""Batches with only known settings after which the search of a discipline ends."""
 
 Shapes = tuple[Shaped, Shaped]
-"""What is in the way down and up."""
+"""The queues down and up."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class Run:
     line: Line
     shapes: Shapes
     seed: int
-    """Which one of the seeds that derive from the scenario's."""
+    """Index among the seeds derived from the scenario's seed."""
 
 
 @dataclass
 class Bench:
-    """Where runs are simulated, each once."""
+    """Simulates runs, each of them once."""
 
     aims: Aims
     threads: int = 0
@@ -59,7 +60,7 @@ class Bench:
     simulated: int = 0
 
     def run(self, runs: Iterable[Run], on_done: Callable[[int], object] = lambda _: None) -> None:
-        """Simulate what has not been. Raises KeyboardInterrupt after keeping what was finished."""
+        """Simulate runs that are not done yet. Raises KeyboardInterrupt after keeping finished runs."""
         missing = list({self._key(run): run for run in runs if self._key(run) not in self.records}.values())
         work = []
         for run in missing:
@@ -67,7 +68,7 @@ class Bench:
             work.append((scenario, Job(words, scenario.run_seed(run.seed))))
 
         def done(index: int, record: dict[str, Any]) -> None:
-            # Of a record only what is judged: thousands are kept.
+            # Only the judged parts of records are kept, since there are thousands.
             self.records[self._key(missing[index])] = {key: record.get(key) for key in _KEPT}
             self.simulated += 1
             on_done(self.simulated)
@@ -84,7 +85,7 @@ class Bench:
         return None if record is None else self.aims.objective(record, run.line)
 
     def mean(self, line: Line, shapes: Shapes, seeds: Iterable[int]) -> float | None:
-        """Return the mean objective over the seeds that were finished."""
+        """Return the mean objective over the finished seeds."""
         values = [value for seed in seeds if (value := self.value(Run(line, shapes, seed))) is not None]
         return stats.mean(values) if values else None
 
@@ -105,12 +106,12 @@ def shapes(setting: Setting, line: Line) -> Shapes:
 
 @dataclass
 class Found:
-    """What the search has seen."""
+    """Results of the search."""
 
     scores: dict[Setting, float] = field(default_factory=dict)
-    """Of each setting the objective with the search's seed."""
+    """Objective of each setting with the search's seed."""
     finalists: list[Setting] = field(default_factory=list)
-    """The best, after further seeds, best first."""
+    """The best settings after further seeds, best first."""
     interrupted: bool = False
 
     def best(self) -> tuple[Setting, float]:
@@ -125,19 +126,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to search."""
+    """Parameters of the search."""
 
     line: Line
     kinds: Sequence[str]
     trials: int
-    """Settings."""
+    """Number of settings."""
     seed: int
-    """Of the proposals."""
+    """Seed of the proposals."""
     lacks: frozenset[str] = frozenset()
     """Options that stay at their defaults."""
 
     def propose(self, kind: str, parents: Sequence[Setting], rng: Random) -> Setting:
-        """Draw a setting from the whole space, or cross two good ones and move some of their options."""
+        """Draw a setting from the whole space, or cross two good ones and change some options."""
         options = space.options(kind)
         crossed = [dict(rng.choice(parents).values) for _ in range(2)]
         anywhere = rng.random() < _ELSEWHERE
@@ -168,8 +169,8 @@ def search(bench: Bench, plan: Plan, on_best: Callable[[Found], object]) -> Foun
 
 
 def _rounds(bench: Bench, plan: Plan, found: Found, on_best: Callable[[Found], object]) -> None:
-    """Let the disciplines share the trials, the better half of them after each round."""
-    # Defaults first: the search has something to beat, and an interruption something to give.
+    """Share the trials among the disciplines, and keep their better half after each round."""
+    # Defaults come first, for comparison and as a result in case of an interruption.
     defaults = [space.default(kind) for kind in plan.kinds]
     _evaluate(bench, plan.line, defaults, found)
     records = (bench.record(Run(plan.line, shapes(setting, plan.line), 0)) for setting in defaults)
@@ -222,7 +223,7 @@ def _evaluate(bench: Bench, line: Line, settings: Iterable[Setting], found: Foun
 
 
 def _halve(bench: Bench, line: Line, found: Found) -> None:
-    """Give the better settings further seeds, fewer and fewer of them: one seed flatters some of thousands."""
+    """Run ever fewer of the better settings with further seeds, since a single seed favours some by chance."""
     ranked = sorted(found.scores, key=found.scores.__getitem__, reverse=True)
     seeds = 1
     for divisor, more in _RUNGS:

@@ -41,7 +41,7 @@ _SHORT = {
 
 
 def heading(line: Line, aims: str) -> Text:
-    """Say what line it is and what for."""
+    """Return the line's name and facts."""
     return Text.assemble((one_line(line.name), "bold"), (f"  {facts(line, aims)}", "dim"))
 
 
@@ -53,7 +53,7 @@ def facts(line: Line, aims: str) -> str:
 
 
 def compared(judged: Judged) -> Table:
-    """Lay out what runs today, the best default and the tuned setting."""
+    """Return a table of the current setting, the best default and the tuned setting."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     columns = [("now", judged.now), (f"default\n{judged.default.kind}", judged.of_default)]
     if judged.tuned:
@@ -83,7 +83,7 @@ def _with_half(value: Estimate, digits: int, sign: str = "") -> Text:
 
 
 def verified(found: Sequence[Verified]) -> Table:
-    """Lay out the same traffic in the simulation and on Linux."""
+    """Return a table of the same traffic in simulation and on Linux."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("simulated → real Linux TCP")
     for one in found:
@@ -98,7 +98,7 @@ def verified(found: Sequence[Verified]) -> Table:
 
 
 def brought(judged: Judged) -> Table:
-    """Lay out what each option changes when it is left out."""
+    """Return a table of the effect of leaving out each option."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("left out", max_width=28)
     for title in _SHORT.values():
@@ -120,7 +120,7 @@ def brought(judged: Judged) -> Table:
 
 
 def verdict(judged: Judged) -> str:
-    """Say whether to change anything, and whether the search found something that holds on other seeds and lines."""
+    """Return whether to change anything, and whether the search found a gain that holds on other seeds and lines."""
     if judged.leave:
         assert judged.gain_over_now is not None
         gain = judged.gain_over_now
@@ -138,21 +138,21 @@ def verdict(judged: Judged) -> str:
 
 
 def described(setting: Setting) -> str:
-    """Write a setting's changed options."""
+    """Return a setting's changed options as text."""
     changed = [setting.shown(name) for name in setting.changed()]
     return f"{setting.kind} with {', '.join(changed) if changed else 'its defaults, at 90 % of the rates'}"
 
 
 def progress(found: Found, now: float) -> str:
-    """Say what the best so far is, and how much better than what runs today."""
+    """Describe the best setting so far and its gain over the current one."""
     setting, score = found.best()
     return f"{setting.kind} {score:.3f}, now {now:.3f}"
 
 
 def first(found: Found, now: float, lines: Sequence[str]) -> str | None:
-    """Return the text of a first answer, or None if what runs today is better.
+    """Return the text of a first answer, or None if the current setting is better.
 
-    `found` holds the defaults and `now` is the objective of what runs today, both of one run.
+    `found` has the defaults, and `now` is the objective of the current setting, both from one run.
     """
     setting, score = found.best()
     if score <= now:

@@ -1,4 +1,4 @@
-"""What can be set: disciplines, their options as tc takes them, and the shaper's rate in both directions."""
+"""The search space: disciplines, their options in tc's notation, and the shaper's rate in both directions."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ RATE_DOWN, RATE_UP = "download rate", "upload rate"
 _STEP = 0.1
 """Standard deviation of a step from a good value, as a share of the option's range."""
 _SHARE = 90.0
-"""The share that guides recommend to begin with (80 to 95 %)."""
+"""The first share to try; guides recommend 80 to 95 %."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its default, what the search may choose, and its words."""
+    """An option: its default, its range in the search, and its words."""
 
     name: str
     default: Value
     choices: tuple[str, ...] = ()
-    """Words to choose from; else a range of numbers."""
+    """Words to choose from; empty: a range of numbers."""
     low: float = 0.0
     high: float = 0.0
     step: float | None = None
-    """None: integers on a logarithmic scale."""
+    """Step of the numbers; None: integers on a logarithmic scale."""
     words: Callable[[Value], str] = str
     """The words for both directions."""
     words_up: Callable[[Value], str] | None = None
-    """The words of the upload, where they are others."""
+    """The words of the upload, if they differ."""
     ways: str = "both"
-    """both, down or up."""
+    """Directions: both, down or up."""
 
     def anywhere(self, rng: Random) -> Value:
         """Draw a value from the whole range."""
@@ -47,7 +47,7 @@ class Option:
         return self._value(low + (high - low) * rng.random())
 
     def near(self, value: Value, rng: Random) -> Value:
-        """Draw a value near another one: a normal step of `_STEP` of the range; of words, any."""
+        """Draw a value near another one: a normally distributed step of `_STEP` of the range, or any word."""
         if self.choices:
             return rng.choice(self.choices)
         low, high = self._scaled(self.low), self._scaled(self.high)
@@ -110,13 +110,13 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "pfifo": (_number("limit", 1000, 5, 2000),),
     "hush": (_FLOWS,),
 }  # fmt: skip
-"""Every discipline of the search and its options. What makes no difference on simulated lines keeps its default:
-`nat` and `split-gso` of cake, ECN without flows that negotiate it."""
+"""Every discipline of the search with its options. Options without effect on simulated lines keep their defaults: `nat`
+and `split-gso` of cake, ECN without flows that negotiate it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A discipline with all its options: what is written into both directions."""
+    """A discipline with all its options for both directions."""
 
     kind: str
     values: tuple[tuple[str, Value], ...]
@@ -126,11 +126,11 @@ class Setting:
         values = dict(self.values)
         share = values[RATE_DOWN if way == "down" else RATE_UP]
         assert isinstance(share, float)
-        # Whole kbit/s: what sqm-scripts take.
+        # Whole kbit/s, as sqm-scripts require.
         rate = max(1000, round((line.down if way == "down" else line.up) * share / 100_000) * 1000)
         words = [self.kind]
         if self.kind == "cake":
-            # Behind a router's address translation the hosts of the home are found only with `nat`.
+            # Behind a router's address translation, cake distinguishes the home's hosts only with `nat`.
             words += [f"bandwidth {rate_text(rate)}", line.framing, "nat"]
         for option in OPTIONS[self.kind]:
             value = values[option.name]
@@ -149,7 +149,7 @@ class Setting:
         return [name for name, value in self.values if value != defaults[name]]
 
     def shown(self, name: str) -> str:
-        """Write an option as a user reads it: `rtt 20ms`, `download rate 95 %`."""
+        """Return an option in readable form: `rtt 20ms`, `download rate 95 %`."""
         value = dict(self.values)[name]
         if name in (RATE_DOWN, RATE_UP):
             return f"{name} {value:g} %"
@@ -170,12 +170,12 @@ def default(kind: str, share_down: float = _SHARE, share_up: float = _SHARE) -> 
 
 
 def starts(kind: str) -> list[Setting]:
-    """List what a search begins with: the default at other shares of the rates, which matter most."""
+    """List the first settings of a search: the default with other shares of the rates, the most important options."""
     return [default(kind, down, up) for down in (95.0, 98.0) for up in (down, 100.0)]
 
 
 def moved(kind: str) -> Setting:
-    """Return a discipline with every option at its last choice or its highest value: all its words."""
+    """Return a discipline with every option at its last choice or highest value, which uses all its words."""
     values = {option.name: option.choices[-1] if option.choices else option.high for option in options(kind)}
     return of(kind, values)
 
@@ -186,5 +186,5 @@ def of(kind: str, values: Mapping[str, Any]) -> Setting:
 
 
 def rate_text(bits: int) -> str:
-    """Write a rate as tc takes it: `45mbit`, `47250kbit`."""
+    """Return a rate in tc's notation: `45mbit`, `47250kbit`."""
     return f"{bits // 1_000_000}mbit" if bits % 1_000_000 == 0 else f"{bits // 1000}kbit"

@@ -1,8 +1,8 @@
 """sqm-scripts: OpenWrt's `/etc/config/sqm` and the plain configuration of other systems.
 
-Names of options as its `run-openwrt.sh`, `defaults.sh` and `eth0.iface.conf.example` have them. With
-`piece_of_cake.qos` and `layer_cake.qos` cake shapes itself and takes further words from `*qdisc_opts`, the last of
-contradicting ones counting. With `simplest.qos` an htb shapes and the discipline is its leaf.
+Names of options are those of its `run-openwrt.sh`, `defaults.sh` and `eth0.iface.conf.example`. With
+`piece_of_cake.qos` and `layer_cake.qos` cake is the shaper and takes further words from `*qdisc_opts`; the last of
+contradicting words counts. With `simplest.qos` htb is the shaper and the discipline is its leaf.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quell.inputs.framing import Framing
 from quell.tune.line import Line, Shaped
 
 KINDS = ("cake", "fq_codel")
-"""What OpenWrt's sqm-scripts install."""
+"""Disciplines that OpenWrt's sqm-scripts install."""
 
 
 def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
@@ -30,7 +30,7 @@ def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
 
 
 def section(dev: str) -> str:
-    """Return the name of an interface's section: UCI's names have no other characters than letters and digits."""
+    """Return the name of an interface's section, since names in UCI allow only letters, digits and underscores."""
     return re.sub(r"\W", "_", dev)
 
 
@@ -41,7 +41,7 @@ def plain(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
 
 
 def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
-    """Return the values by UCI's name, each with the shell's name."""
+    """Return the values by their name in UCI, each with its name in the shell."""
     kind = up.queue.split()[0]
     framing = Framing.of(line.framing)
     rates = [(side.rate or 0) // 1000 for side in (down, up)]
@@ -50,14 +50,14 @@ def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
         "upload": (str(rates[1]), "UPLINK"),
         "qdisc": (kind, "QDISC"),
         "script": ("layer_cake.qos" if kind == "cake" else "simplest.qos", "SCRIPT"),
-        # The words below say what to do with DSCPs.
+        # Words below define the treatment of DSCPs.
         "squash_dscp": ("0", "ZERO_DSCP_INGRESS"),
         "squash_ingress": ("0", "IGNORE_DSCP_INGRESS"),
         "iqdisc_opts": (_options(down), "IQDISC_OPTS"),
         "eqdisc_opts": (_options(up), "EQDISC_OPTS"),
     }
     if kind == "cake":
-        # Its words have the framing.
+        # cake's words contain the framing.
         return values | {"linklayer": ("none", "LINKLAYER")}
     # Without these the scripts choose a target by the rate, and a limit of 1001 packets.
     values |= {
@@ -77,7 +77,7 @@ def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
 
 
 def _options(side: Shaped) -> str:
-    """Return the queue words that no other option has."""
+    """Return the queue words without those of other options."""
     return re.sub(r" (bandwidth|target|limit) \S+", "", side.queue).partition(" ")[2]
 
 

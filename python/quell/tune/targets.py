@@ -1,4 +1,4 @@
-"""The lines to paste, for each kind of system, and which disciplines and options it can be told."""
+"""The lines to paste for each kind of system, and the disciplines and options that it supports."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from quell.tune.space import rate_text
 
 @dataclass(frozen=True)
 class Target:
-    """A system that is to be configured."""
+    """A system to be configured."""
 
     about: str
     kinds: tuple[str, ...]
-    """What it can run, as it is shipped."""
+    """Disciplines that it has by default."""
     lines: Callable[[str, Line, Shaped, Shaped], list[str]]
-    """What to paste, for an interface, a line and both directions."""
+    """Returns the lines to paste for an interface, a line and both directions."""
     use: str
-    """Where to paste it; `{dev}`, `{ifb}` and `{name}`, the interface as UCI writes it, are filled in."""
+    """Where to paste the lines; `{dev}`, `{ifb}` and `{name}`, the interface's name in UCI, are filled in."""
     undo: str
-    """The line that removes it again; the same are filled in."""
+    """The line that removes the setting, with the same placeholders."""
     lacks: frozenset[str] = frozenset()
-    """Options of `space` that it has no words for."""
+    """Options of `space` that it does not support."""
 
     def filled(self, text: str, dev: str) -> list[str]:
         """Return `use` or `undo` for an interface, line by line."""
@@ -47,12 +47,12 @@ def interface(name: str, option: str = "--dev") -> str:
 
 
 def ifb(dev: str) -> str:
-    """Return the name of the interface on which the download is shaped, as sqm-scripts call it."""
+    """Return the name of the interface on which the download is shaped, as in sqm-scripts."""
     return f"ifb4{dev}"[:15]
 
 
 def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return commands of tc and ip to paste, both directions, whatever queues are there."""
+    """Return commands of tc and ip to paste for both directions, whatever queues exist."""
     return [command.text for command in tc_commands(dev, line, down, up)]
 
 
@@ -64,7 +64,7 @@ def tc_commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[Command]
 
 
 def ingress_commands(dev: str, down: Shaped, line: Line) -> list[Command]:
-    """Return the commands that shape what arrives, on an ifb."""
+    """Return the commands that shape arriving packets on an ifb."""
     inner = ifb(dev)
     return [
         Command.of("ip link add name {inner} type ifb", unless="ip link show dev {inner}", inner=inner),
@@ -77,7 +77,7 @@ def ingress_commands(dev: str, down: Shaped, line: Line) -> list[Command]:
 
 
 def redirect(dev: str, inner: str) -> Command:
-    """Return the command that sends all that arrives to another interface."""
+    """Return the command that redirects all arriving packets to another interface."""
     return Command.of(
         "tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
         "action mirred egress redirect dev {inner}",
@@ -86,9 +86,9 @@ def redirect(dev: str, inner: str) -> Command:
 
 
 def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
-    """Return the commands that shape what leaves an interface."""
+    """Return the commands that shape departing packets."""
     queue = shaped.queue.split()
-    # `replace` would keep those options of a queue of the same kind that are not named here.
+    # `replace` would keep options of a queue of the same kind that are not named here.
     delete = Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True)
     if shaped.itself:
         return [delete, Command.of("tc qdisc add dev {dev} root", *queue, dev=dev)]
@@ -108,7 +108,7 @@ def _bits(shaped: Shaped) -> int:
 
 
 def _read_back(lines: Sequence[str], down: Shaped, up: Shaped) -> None:
-    """Check that the lines say what was simulated, by reading them as `quell compare --tc` does."""
+    """Check that the lines match the simulated setting, by reading them like `quell compare --tc`."""
     read = tc.read("\n".join(lines))
     for side, shaped in ((read.down, down), (read.up, up)):
         if side is None or _core.queue(side.queue) != _core.queue(shaped.queue):
@@ -120,7 +120,7 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     framing = Framing.of(line.framing)
 
     def words(shaped: Shaped) -> str:
-        # quell live is the shaper, and counts the framing.
+        # quell live is the shaper and counts the framing.
         words = re.sub(r" bandwidth \S+", "", shaped.queue).split()
         return " ".join(word for word in words if word not in line.framing.split())
 
@@ -132,7 +132,7 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         "ingress_aqm": words(down),
         "overhead": framing.counted,
     }
-    # TOML writes texts and numbers as JSON does.
+    # TOML has the same notation of texts and numbers as JSON.
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
@@ -189,7 +189,7 @@ def target(name: str) -> Target:
 
 
 def kinds(name: str, queues: str | None, line: Line) -> list[str]:
-    """List the disciplines to search: all that the target has, or those of them that were asked for.
+    """List the disciplines to search: all of the target's, or the requested ones among them.
 
     Raises InputError.
     """
@@ -198,7 +198,7 @@ def kinds(name: str, queues: str | None, line: Line) -> list[str]:
     if name == "live" and cells != "none":
         raise InputError(f"--target live: quell live cannot count {cells.upper()}'s cells ({line.framing}); write tc")
     if cells == "ptm" or (cells == "atm" and name == "networkd"):
-        # Size tables do not know PTM, and networkd has none.
+        # Size tables do not support PTM, and networkd has none.
         can = ["cake"]
     if name == "routeros" and not routeros.counts(Framing.of(line.framing)):
         can = ["cake"]

@@ -1,6 +1,6 @@
 """`quell tune --verify`: current setting, best default and offered setting on real Linux TCP (docs/how-to/tune.md).
 
-The lines of tc that are printed run in a network namespace; `quell.tune.replay` makes the line around them.
+The printed lines of tc run in a network namespace; `quell.tune.replay` makes the line around them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _START_S = 60.0
 _FIRST = 2000
 """The first seed of the simulated runs beside the real ones."""
 _BUFFER = 12_000_000
-"""Twice what a simulated connection has, since Linux keeps half of a buffer for its own."""
+"""Receive buffer, bytes: twice a simulated connection's, since Linux reserves half of a buffer for itself."""
 _REAL = (*BULK, "call", "game")
 FIGURES = ("goodput_mbps.down", "goodput_mbps.up", "mos", "game_p99_ms", "objective")
 
 
 @dataclass(frozen=True)
 class Verified:
-    """One setting, simulated and on Linux, with the traffic that both have."""
+    """A setting in simulation and on Linux, with traffic that both support."""
 
     name: str
     simulated: dict[str, Estimate | None]
@@ -51,7 +51,7 @@ class Verified:
 
 
 def check() -> None:
-    """Raise InputError where nothing can be replayed: rights, programs or queues of the kernel are missing."""
+    """Raise InputError if a replay is impossible: capabilities, programs or kernel queues are missing."""
     if not sys.platform.startswith("linux"):
         raise InputError("--verify needs Linux: network namespaces and tc")
     if os.geteuid() != 0:
@@ -65,7 +65,7 @@ def check() -> None:
 
 
 def traffic(line: Line) -> tuple[Line, list[str]]:
-    """Return the line with the traffic that can be real, and the kinds that were left out. Raises InputError."""
+    """Return the line with traffic that can be replayed, and the kinds that were left out. Raises InputError."""
     keys = copy.deepcopy(line.keys)
     kept: list[dict[str, Any]] = []
     left: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ def _replay(line: Line, dev: str, ways: Shapes, seed: int, command: Sequence[str
 
 
 def _command(command: Sequence[str], spec: dict[str, Any], limit: float) -> dict[str, Any]:
-    # -P: no module comes from the folder where root runs this.
+    # -P: no module is imported from root's working folder.
     words = [*command, sys.executable, "-P", "-m", "quell.tune.replay", json.dumps(spec)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
@@ -135,9 +135,9 @@ def _command(command: Sequence[str], spec: dict[str, Any], limit: float) -> dict
 
 
 def _spec(line: Line, dev: str, ways: Shapes, seed: int) -> dict[str, Any]:
-    """Say everything that the replay must know."""
+    """Return all parameters of the replay."""
     framing = Framing.of(line.framing)
-    # A size table does not know PTM: 65 bytes carry 64.
+    # Size tables do not support PTM, in which 65 bytes carry 64.
     share = 64 / 65 if framing.cells == "ptm" else 1.0
     flows, rtts = [], []
     servers: dict[str, str] = {}
@@ -172,7 +172,7 @@ def _spec(line: Line, dev: str, ways: Shapes, seed: int) -> dict[str, Any]:
 
 
 def commands(dev: str, line: Line, ways: Shapes) -> list[Command]:
-    """Return the commands of tc of a setting, of one direction or both; none without a shaper."""
+    """Return a setting's commands of tc for one or both directions; none without a shaper."""
     down, up = ways
     if ways == (NOTHING, NOTHING):
         return []
@@ -192,7 +192,7 @@ def _seconds(text: str) -> float:
 
 
 def agreement(found: Sequence[Verified]) -> str:
-    """Say in one line whether Linux orders the settings as the simulation does, and how far goodput differs."""
+    """Return in one line whether Linux ranks the settings as the simulation does, and the difference in goodput."""
 
     def order(way: str) -> list[str]:
         return [one.name for one in sorted(found, key=lambda one: _mean(getattr(one, way)["objective"]))]

@@ -1,1 +1,1 @@
-"""What users see of results: tables, figures, the HTML report, output files."""
+"""Presentation of results: tables, figures, the HTML report, output files."""

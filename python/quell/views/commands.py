@@ -1,4 +1,4 @@
-"""Runs of a command behind a link: tables for the terminal, and their report."""
+"""Runs of a command behind a link: tables for the terminal, and the report."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from quell.views.figures import Axis, Figure, Line, Panel
 from quell.views.report import pooled_cdf
 
 _SPARE = ("packets", "missed", "used", "marks", "s")
-"""Columns of the table that go first where the terminal is narrow."""
+"""Columns that a narrow terminal omits, in this order."""
 _POINTS = 600
-"""Of a line of the report."""
+"""Largest number of points of a line in the report."""
 _LONGEST_TITLE = 60
 _SHOWN_MBPS = 0.005
-"""A goodput below it is 0.00 in the notes."""
+"""Goodput below which the notes show 0.00, Mbit/s."""
 _SHOWN_MS = 0.1
-"""Of p99; shorter waits are not drawn."""
+"""Least p99 that is drawn, ms."""
 _NOT_DRAWN = f"Where 99 % of packets waited less than {_SHOWN_MS} ms, the wait is not drawn."
 _LINK = 7
-"""Colour of what the link offered."""
+"""Colour of the link's capacity."""
 
 
 def table(runs: Sequence[Run], width: int) -> Table:
-    """Lay out a row per direction and run; columns that do not fit into `width` characters are left out and named."""
+    """Return a table with a row per direction and run; columns beyond `width` characters are left out and named."""
     spare: list[str] = []
     laid = _table(runs, spare)
     for more in _SPARE:
@@ -66,7 +66,7 @@ def _table(runs: Sequence[Run], spare: Sequence[str]) -> Table:
 
 
 def _rows(runs: Sequence[Run]) -> Iterator[dict[str, str]]:
-    """Give the cells of each row by the column's title: first all downloads, then all uploads."""
+    """Yield the cells of each row by the column's title: first all downloads, then all uploads."""
     for k, way in enumerate(WAYS):
         for run in runs:
             r = run.records[k]
@@ -85,7 +85,7 @@ def _seconds(command: Mapping[str, Any]) -> str:
 
 
 def flows(runs: Sequence[Run]) -> Table | None:
-    """Lay out the TCP flows of each run, those of one congestion control and direction together; None without any."""
+    """Return a table of each run's TCP flows, by congestion control and direction; None without any."""
     rows = [[*row] for run in runs for row in _flows(run)]
     if not rows:
         return None
@@ -126,7 +126,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def page(runs: Sequence[Run], link: str, command: str) -> str:
-    """Return the report as HTML; `link` says what the link was, `command` is what repeats the report."""
+    """Return the report as HTML; `link` describes the link, `command` repeats the report."""
     commands = list(dict.fromkeys(_command(run) for run in runs if run.command))
     title = _title(one_line(commands[0])) if len(commands) == 1 else "Commands behind a link"
     about = "Real packets of a real program: another run gives somewhat different figures."
@@ -139,7 +139,7 @@ def page(runs: Sequence[Run], link: str, command: str) -> str:
 
 
 def rates(runs: Sequence[Run]) -> str:
-    """Say at what mean rate the links sent, where only records are known."""
+    """Describe the mean rates of the links if only records are known."""
     ways = [[f"{run.records[k]['capacity_mbps']:.2f} Mbit/s" for run in runs] for k in range(len(WAYS))]
     return "; ".join(f"{way} {', '.join(dict.fromkeys(told))}" for way, told in zip(WAYS, ways, strict=True))
 
@@ -153,7 +153,7 @@ def _title(command: str) -> str:
 
 
 def _note(run: Run) -> str:
-    """Say in a sentence how the command fared."""
+    """Describe the outcome of the command in a sentence."""
     told = run.command
     ended = f": {told['wall_s']:.1f} s, exit status {told['status']}" if "wall_s" in told else ""
     ways = [
@@ -194,12 +194,12 @@ def _waited(runs: Sequence[Run], way: int) -> bool:
 
 
 def _joined(series: Mapping[str, Any]) -> int:
-    """Give how many bins become one point of a line."""
+    """Return the number of bins per point of a line."""
     return -(-len(series["throughput_mbps"]) // _POINTS) or 1
 
 
 def _binned(series: Mapping[str, Any], key: str) -> list[tuple[float, float | None]]:
-    """Give the middles of the bins and their values, several bins in one where there are many."""
+    """Return the middles of the bins and their values; many bins are merged."""
     values: Sequence[float | None] = series[key]
     size = _joined(series)
     out: list[tuple[float, float | None]] = []
@@ -219,7 +219,7 @@ def _distribution(runs: Sequence[Run]) -> Figure | None:
         for k, run in enumerate(runs):
             if (cdf := pooled_cdf([c for c in [run.records[w]["sojourn_cdf"]] if c])) is not None:
                 points = [(ms, 100 * (share or 0.0)) for ms, share in zip(*cdf, strict=True) if ms]
-                # A logarithmic axis has no place for those that did not wait at all.
+                # A logarithmic axis has no place for packets that did not wait.
                 lines.append(Line(run.name, [(points[0][0], 0.0), *points] if points else [], "steps", k))
         if lines:
             panels.append(Panel(f"Wait in the queue, {way}", Axis("at most, ms", True), Axis("packets, %"), lines))

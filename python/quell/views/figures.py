@@ -15,7 +15,7 @@ from quell.views.page import page as framed
 
 @dataclass(frozen=True)
 class Axis:
-    """How a panel's axis is named and scaled."""
+    """Title and scale of a panel's axis."""
 
     title: str
     log: bool = False
@@ -30,9 +30,9 @@ class Line:
     kind: Literal["line", "steps", "dots", "both"] = "line"
     """`both` is a line through dots."""
     group: int = 0
-    """Lines of one group have one colour."""
+    """Lines of a group have the same colour."""
     printed: bool = False
-    """Taken from the paper: hollow dots, dashed lines."""
+    """Whether the values are printed in the paper: hollow dots, dashed lines."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A matrix beside the rows, such as one setting against another."""
+    """A matrix, such as one setting against another."""
 
     title: str
     columns: Sequence[str]
@@ -87,7 +87,7 @@ def page(
     before: str = "",
     after: str = "",
 ) -> str:
-    """Return a page as HTML, the listings first; `command` is what repeats it, `tab` its name in a browser.
+    """Return a page as HTML, listings first; `command` repeats it, `tab` is its name in a browser.
 
     `header`, `before` and `after` are HTML below the title, above the figures and below them.
     """

@@ -1,7 +1,7 @@
-"""A page: one HTML file that opens offline, with nothing to fetch.
+"""A page: a self-contained HTML file.
 
-`page.html` is the frame (a `string.Template`) of the report and of all other pages, `page.css` their looks, `draw.js`
-their charts, drawn as SVG by hand.
+`page.html` is the template (a `string.Template`) of the report and of all other pages, `page.css` their style, and
+`draw.js` draws their charts as SVG.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def page(heading: str, about: str, body: str, *, data: Any, css: str, js: str, t
     """Return a page as HTML.
 
     `about` and `body` are HTML below the heading and the header; `css` and `js` come after those of all pages. `tab` is
-    the page's name in a browser (default: the heading); `data` is what the script finds as JSON.
+    the page's name in a browser (default: the heading); `data` is passed to the script as JSON.
     """
     parts = {
         "tab": escape(tab or heading),
@@ -44,10 +44,10 @@ def again(command: str, before: str = "", after: str = "") -> str:
 
 
 def part(package: str, name: str) -> str:
-    """Read one of the files that lie in a package."""
+    """Read a file in a package."""
     return (files(package) / name).read_text("utf-8").strip()
 
 
 def embedded(data: Any) -> str:
-    """Write data as JSON that an HTML element can hold: `<` is the one character that could end the element."""
+    """Format data as JSON for an HTML element: only `<` could end the element."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

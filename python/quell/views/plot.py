@@ -1,12 +1,11 @@
-"""Pictures of runs for print (matplotlib, extra `plot`), and their tables for LaTeX.
+"""Figures of runs for print (matplotlib, extra `plot`), and tables for LaTeX.
 
 >>> runs = quell.compare("home", aqm=["pfifo", "fq_codel", "cake"], series=0.2)
 >>> plot.front(runs).savefig("front.pdf")
 >>> plot.save(runs, "figures")
 
-Each function takes a frame of runs of one scenario, and returns a figure of matplotlib that can still be changed.
-Queues differ in their dashes and dots, too, so that a print without colors can be read. The same runs give the same
-files.
+Each function takes a frame of runs of one scenario and returns a matplotlib figure, which can still be changed. Queues
+also differ in dashes and markers, so figures are readable without colors. The same runs give the same files.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ if TYPE_CHECKING:
 __all__ = ["flows", "front", "latex", "save", "series", "sojourn"]
 
 WIDTH = 3.5
-"""Of a figure, inches: a column of a page with two."""
+"""Width of a figure, inches: one column of a two-column page."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Distinguishable with any color vision (Okabe and Ito, Color Universal Design, 2008)."""
 DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 DOTS = ("o", "s", "^", "D", "v", "P")
 MIN_MS = 0.01
-"""Shorter times are drawn here: an axis of logarithms has no 0."""
+"""Shorter times are drawn at this value, because a logarithmic axis has no 0."""
 MIN_SPAN = 0.1
-"""Of the goodputs in `front`, as a share of the largest."""
+"""Least range of the goodput axis in `front`, as a share of the largest goodput."""
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -60,9 +59,9 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 7,
     "legend.handlelength": 3,
-    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
-    "savefig.dpi": 300,  # of PNG
-    "svg.hashsalt": "quell",  # else a file's names differ each time
+    "pdf.fonttype": 42,  # TrueType, since journals refuse Type 3
+    "savefig.dpi": 300,  # for PNG
+    "svg.hashsalt": "quell",  # otherwise names in the file differ each time
 }
 
 
@@ -99,7 +98,7 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         axes.set(xlabel="sojourn time, 95th percentile, ms", ylabel="goodput, Mbit/s")
         axes.margins(0.15)
         low, high = axes.get_ylim()
-        # Differences below a hundredth are ties and should look so.
+        # Differences below 1 % are ties and should look like ties.
         if (least := MIN_SPAN * high) > high - low:
             axes.set_ylim((low + high - least) / 2, (low + high + least) / 2)
         figure.legend(loc="outside right upper", handlelength=1)
@@ -108,7 +107,7 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
 
 def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
-    """Draw the distribution of the sojourn time, the mean of the runs' distributions.
+    """Draw the distribution of the sojourn time, averaged over the runs.
 
     Raises InputError as `front`, and of a flat frame.
     """
@@ -129,7 +128,7 @@ def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
 
 
 def flows(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
-    """Draw the goodput of each flow, a row per queue, the mean over its runs.
+    """Draw the mean goodput of each flow over the runs, one row per queue.
 
     Raises InputError as `front`, and of a flat frame.
     """
@@ -192,7 +191,7 @@ def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) ->
 
 
 def latex(runs: pl.DataFrame, *, people: bool = False) -> str:
-    r"""Write the comparison's table, or with `people` what users experienced, as a `tabular` of LaTeX.
+    r"""Return the comparison's table, or with `people` the applications' results, as a `tabular` of LaTeX.
 
     It needs `\usepackage{booktabs}`. Raises InputError as `front`, and with `people` if there are no applications.
     """
@@ -213,10 +212,10 @@ def latex(runs: pl.DataFrame, *, people: bool = False) -> str:
 
 
 def save(runs: pl.DataFrame, folder: str | Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
-    """Write every figure that the runs have data for, and `table.tex` and `people.tex`, into a folder.
+    """Write every figure for which the runs have data, `table.tex` and `people.tex` into a folder.
 
-    The folder is made if it does not exist. Returns the paths. Raises InputError as `front`, for an unknown format, and
-    if a file cannot be written.
+    The folder is created if it does not exist. Returns the paths. Raises InputError as `front`, for an unknown format,
+    and if a file cannot be written.
     """
     known = Figure().canvas.get_supported_filetypes()
     for name in formats:
@@ -257,7 +256,7 @@ def _records(runs: pl.DataFrame) -> list[Record]:
 
 
 def _lists(runs: pl.DataFrame) -> list[Record]:
-    """Give the records with their lists."""
+    """Return the records with their lists."""
     if is_flat(runs):
         raise InputError("plot: the runs have no lists; write quell.compare(..., nested=True)")
     return _records(runs)
@@ -271,7 +270,7 @@ def _by_queue(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _figure(width: float, height: float, draw: Callable[[Figure], None]) -> Figure:
-    """Make a figure, its height a share of the width. It belongs to no window, so nothing is left open."""
+    """Make a figure whose height is a share of its width. It belongs to no window, so it need not be closed."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height * width), layout="constrained")
         draw(figure)
@@ -279,7 +278,7 @@ def _figure(width: float, height: float, draw: Callable[[Figure], None]) -> Figu
 
 
 def _bytes(figure: Figure, kind: str) -> bytes:
-    # A date would make equal runs give different files.
+    # With a date, equal runs would give different files.
     dates: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     held = io.BytesIO()
     with mpl.rc_context(STYLE):
@@ -346,5 +345,5 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 
 def _plain(text: str) -> str:
-    """Write text so that LaTeX prints it as it is."""
+    """Escape text for LaTeX."""
     return "".join(_SPECIAL.get(c, c) for c in text)

@@ -1,4 +1,4 @@
-"""Files of samples of `quell watch`: converted, summarised, drawn."""
+"""Conversion, summary and figures of sample files of `quell watch`."""
 
 from __future__ import annotations
 
@@ -22,39 +22,40 @@ from quell.views.targets import Targets, command
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NAMES = ("device", "type", "handle", "kind")
 _LONGEST_NAME = 256
-"""Bytes; the kernel's have at most 15. A file can hold a long one once, but each sample's queue has a copy."""
+"""Largest length of a name, bytes; the kernel's have at most 15. A file may contain a name once, but memory has a copy
+per sample."""
 _NEEDED = {
     **dict.fromkeys(_NAMES, pl.String),
     "time": pl.Float64,
     **dict.fromkeys(("backlog_packets", "drops"), pl.Int64),
 }
-"""What every sample has."""
+"""Fields of every sample."""
 _LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "cap"}
 _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
-"""Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
+"""Gauges of attached queues that the report draws, with their titles (docs/how-to/kernel.md lists all gauges)."""
 _POINTS = 1000
 """Number of points of a line of the report."""
 _MAX_SAMPLES = 5_000_000
-"""What is shown is held in memory: about 300 bytes each."""
+"""Largest number of samples shown. They are held in memory, about 300 bytes each."""
 _MAX_QUEUES = 10_000
-"""Of which a table takes seconds."""
+"""Largest number of queues in a table, which then takes seconds."""
 _LARGEST = 1e18
-"""Greatest time, rate, sojourn time or gauge: what follows from greater ones is no number."""
+"""Greatest time, rate, sojourn time or gauge: computations with greater ones overflow."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
 """Bounds of the bytes of a CSV heading and of the names in JSON lines: polars takes minutes for very many columns."""
 
 
 _TRIAL = "import sys; from pathlib import Path; from quell.views import samples; samples.trial(Path(sys.argv[1]))"
 _TRIAL_MEMORY = 2 << 30
-"""Bytes of addresses, with one thread: as many samples as are shown take a third of it."""
+"""Address space of the trial with one thread, bytes: the largest number of samples takes a third of it."""
 
 
 def to_parquet(lines: Path, target: Path) -> None:
-    """Convert JSON lines of samples, without holding them in memory. A file without lines gives none."""
+    """Convert JSON lines of samples without loading them into memory. An empty file gives no output."""
     if lines.stat().st_size == 0:
         return
     frame = _json_lines(lines)
-    # Parquet has no structure without fields; a kind without statistics would be one.
+    # Parquet does not support structures without fields, which kinds without statistics would have.
     empty = [name for name, kind in frame.collect_schema().items() if kind == pl.Struct([])]
     files.write_whole(target, lambda part: frame.drop(empty).sink_parquet(part))
 
@@ -162,7 +163,7 @@ def _too_many_columns(path: Path) -> InputError:
 
 
 def _gauges(frame: pl.LazyFrame) -> list[pl.Expr]:
-    """Columns of the gauges that are drawn. In CSV they are words `name=number`, else fields of a structure."""
+    """Return the columns of the drawn gauges. In CSV they are words `name=number`, else fields of a structure."""
     xstats = frame.collect_schema().get("xstats")
     match xstats:
         case pl.Struct():
@@ -193,7 +194,7 @@ def summary(samples: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def show(path: Path, targets: Targets) -> int:
-    """Show samples: a row per queue, and as a page their series."""
+    """Show samples: a table with a row per queue, and a page with their series."""
     samples = load(path)
     rows = summary(samples)
     begin, end = _span(samples)
@@ -257,7 +258,7 @@ def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
             for column, called in columns.items()
             if called == "" or part[column].is_not_null().any()
         ]
-        # Of equal lines, as of htb and its only leaf, the last would cover the others.
+        # Of equal lines, such as those of htb and its only leaf, the last one would cover the others.
         equal: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
         for k, (name, points) in enumerate(drawn):
             equal.setdefault(points, []).append((k, name))

@@ -25,7 +25,7 @@ _UNSURE = "◇"
 _OPTION = 27
 """Width of the options' column in a list of queues."""
 _FELT_SPARE = ("freezes", "stalls", "video", "backup")
-# What goes first where the terminal is narrow.
+# Columns that a narrow terminal omits, in this order.
 _SPARE = (
     "grade_down_ms",
     "grade_up_ms",
@@ -44,7 +44,7 @@ _SPARE = (
 
 
 def compare(rows: Sequence[Row], width: int) -> Table:
-    """Lay out the comparison; the least informative columns are left out if `width` characters are too few."""
+    """Return the comparison's table; if `width` is too small, the least informative columns are left out."""
     return _lay_out(rows, _fitting(rows, width))
 
 
@@ -53,8 +53,8 @@ def _fitting(rows: Sequence[Row], width: int) -> list[Measure]:
 
 
 def _fitted(measures: list[Measure], lay_out: Callable[[list[Measure]], Table], width: int) -> list[Measure]:
-    """Leave out measures, the least informative first, until the table is no wider than `width` characters."""
-    # Rich measures a table slowly: the measures' columns, which come last and are never narrowed, are measured by text.
+    """Leave out measures, the least informative first, until the table fits into `width` characters."""
+    # Rich measures tables slowly, so the widths of the measures' columns, the last ones, are computed from their text.
     whole = lay_out(measures)
     columns = whole.columns[len(whole.columns) - len(measures) :]
     widths = {m.key: _column_width(column) for m, column in zip(measures, columns, strict=True)}
@@ -83,7 +83,7 @@ def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
     tops = {m.key: best(rows, m) for m in measures}
     for row in rows:
         cells = [_cell(row.values[m.key], m, row.queue in tops[m.key]) for m in measures]
-        # A queue alone has a front to itself.
+        # A single queue is always on the front.
         mark = Text(_UNSURE if row.unsure else _FRONT, "cyan") if row.on_front and len(rows) > 1 else ""
         table.add_row(mark, Text(one_line(row.queue)), *([str(row.runs)] if uneven else []), *cells)
     return table
@@ -109,9 +109,9 @@ def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> Text:
 
 
 def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
-    """Explain the marks of the comparison, and name the columns that `width` characters had no room for.
+    """Explain the marks of the comparison, and name the columns that did not fit into `width` characters.
 
-    What only a terminal shows, such as bold figures, is explained where the output is `styled`.
+    Marks that only a terminal shows, such as bold figures, are explained if the output is `styled`.
     """
     runs = max((r.runs for r in rows), default=0)
     several = len({row.runs for row in rows}) > 1
@@ -157,14 +157,14 @@ def _no_room(titles: Iterable[str], width: int) -> str:
 
 
 def _named(table: Table, left_out: Sequence[str], width: int) -> Table:
-    """Name below a table the columns that it has no room for."""
+    """Name the omitted columns below a table."""
     if left_out:
         table.caption, table.caption_justify = Text(_no_room(left_out, width), "dim"), "left"
     return table
 
 
 def alike(rows: Sequence[Row]) -> list[str]:
-    """Queues whose runs, several, do not differ in any digit that a table shows: nothing depended on the seed."""
+    """Return queues with several runs that are equal in all digits shown, so that the seed had no effect."""
 
     def differ(row: Row) -> bool:
         halves = [(value.half, m.digits) for m in shown if (value := row.values[m.key]) and value.half is not None]
@@ -187,7 +187,7 @@ _FLOW_COLUMNS = (
     "resent\nsegments", "FCT p50\nms",
 )  # fmt: skip
 _FLOW_SPARE = (8, 6, 7, 1, 5)
-"""Which of them go first where the terminal is narrow."""
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def flows(record: Mapping[str, Any], width: int = 100, at_most: int = 20) -> Table:
@@ -231,9 +231,9 @@ def _flow_name(flow: Mapping[str, Any]) -> str:
 
 
 def felt(records: Sequence[Record], width: int) -> Table | None:
-    """Lay out what the users of applications experienced, a row per queue; None without applications.
+    """Return a table of the applications' results, a row per queue; None without applications.
 
-    Where `width` characters are too few, titles take two lines, and then columns are left out and named below.
+    If `width` is too small, titles take two lines, and then columns are left out and named below.
     """
     figures = _felt.shown(records)
     if not figures:
@@ -270,7 +270,7 @@ def _judged(value: Estimate | None, figure: _felt.Figure) -> Text:
 
 
 def hosts(record: Mapping[str, Any], at_most: int = 20) -> Table:
-    """List what the named hosts of one run got."""
+    """List the goodput of the named hosts of a run."""
     table = _columns("host", "flows", "goodput\nMbit/s", "share\n%")
     for host in record["hosts"][:at_most]:
         up = " up" if host["direction"] == "up" else ""
@@ -286,7 +286,7 @@ def hosts(record: Mapping[str, Any], at_most: int = 20) -> Table:
 
 
 def tins(listed: Sequence[Mapping[str, Any]], title: str = "tin") -> Table:
-    """List the tins of a `cake`, or the bands of `prio` and its kin."""
+    """List the tins of a `cake`, or the bands of `prio` and similar queues."""
     table = _columns(
         title,
         "threshold\nMbit/s",
@@ -312,7 +312,7 @@ def tins(listed: Sequence[Mapping[str, Any]], title: str = "tin") -> Table:
 
 
 def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
-    """List the queues of an 802.11n cell with what their frames took of the air."""
+    """List the queues of an 802.11n cell with the airtime of their frames."""
     table = _columns(
         "on the air",
         "throughput\nMbit/s",
@@ -362,7 +362,7 @@ def frontier(points: Sequence[Point], reward: str) -> Table:
 
 
 def sweep(found: Sequence[tuple[Mapping[str, Any], Record]], width: int) -> Table:
-    """List the runs of a grid, a row for each combination and queue; what does not fit is named below."""
+    """List the runs of a grid, one row per combination and queue; columns that do not fit are named below."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for point, record in found:
         groups.setdefault((*map(str, point.values()), record["queue"]), []).append(record)
@@ -396,7 +396,7 @@ def queues(known: Sequence[Mapping[str, Any]]) -> Group:
         table.add_column(overflow="fold")
         for option in kind["options"]:
             name = f"{option['name']} {option['value']}".strip()
-            # Many words are broken between words.
+            # A list of many words is broken between words.
             name = name if len(name) <= _OPTION else name.replace("|", "| ")
             table.add_row(name, option["default"], option["meaning"])
         parts += [head, Padding(table, (0, 0, 1, 4))]

@@ -1,4 +1,4 @@
-"""Where results go: files and standard output."""
+"""Destinations of results: files and standard output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Targets:
-    """Where results go; refuses at once what could not be written in the end."""
+    """Destinations of results. Checks at the start that they can be written."""
 
     def __init__(
         self,
@@ -45,19 +45,19 @@ class Targets:
         files.check_target("--flent", flent)
 
     def bins(self, series: float | None) -> float | None:
-        """Return the width of the bins to keep: what was asked for, or Flent's where a file for Flent is."""
+        """Return the width of the bins to keep: the requested one, or Flent's if a file for Flent is requested."""
         return STEP_S if series is None and self.flent is not None else series
 
     @property
     def quiet(self) -> bool:
-        """Standard output belongs to JSON."""
+        """Whether standard output is for JSON only."""
         return self.json == "-"
 
     def write_json(self, plain: Any, *, indent: int | None = 1) -> None:
-        """Write JSON to where `--json` says, whole or not at all; nothing without it."""
+        """Write JSON to the target of `--json`, atomically; nothing without this option."""
         if self.json is None:
             return
-        # JSON has an ASCII form for what a stream cannot take; a file is UTF-8.
+        # JSON has an ASCII form for characters that a stream cannot encode; a file is UTF-8.
         ascii_only = self.quiet and not (sys.stdout.encoding or "").lower().startswith("utf")
         text = _json.dumps(plain, ensure_ascii=ascii_only, indent=indent, allow_nan=False) + "\n"
         if self.quiet:
@@ -71,9 +71,9 @@ class Targets:
     ) -> None:
         """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run.
 
-        If one cannot be written, the others are, and the first error is raised.
+        If a file cannot be written, the others are still written, then the first error is raised.
 
-        What an interrupted command has finished does not replace earlier files.
+        Results of an interrupted command do not replace earlier files.
         """
         if not outcome.by_job:
             return
@@ -115,18 +115,18 @@ class Targets:
             frame.write_csv(self.csv, records)
 
     def write_flent(self, records: Sequence[dict[str, Any]]) -> None:
-        """Write data files for Flent to where `--flent` says; nothing without it."""
+        """Write data files for Flent to the target of `--flent`; nothing without this option."""
         if self.flent is not None and records:
             from quell.inputs import flent as flent_file
 
             flent_file.write(self.flent, records)
 
     def write_with_page(self, plain: Any, page: Callable[[], str]) -> None:
-        """Write JSON and a page of a command's own, in the same way; `page` is called where `--html` is given."""
+        """Write JSON and a command's page in the same way; `page` is called if `--html` is given."""
         write_each([partial(self.write_json, plain), partial(self.write_page, page)])
 
     def write_page(self, page: Callable[[], str], what: str = "Page") -> None:
-        """Write a page to where `--html` says; nothing without it."""
+        """Write a page to the target of `--html`; nothing without this option."""
         if self.html is not None:
             files.write_text(self.html, page())
             err.print(f"{what}: {self.html}", style="dim", soft_wrap=True)
@@ -139,7 +139,7 @@ class Targets:
             err.print(f"Report: {self.html}", style="dim")
 
     def keep_earlier(self) -> None:
-        """Have what an interrupted command has finished written beside files that are there."""
+        """Write the results of an interrupted command beside existing files instead of replacing them."""
         for option in ("json", "html", "parquet", "csv", "flent"):
             path = getattr(self, option)
             if path is None or not (Path(path).is_file() or _has_runs(Path(path))):
@@ -162,7 +162,7 @@ def _has_runs(path: Path) -> bool:
 
 
 def write_each(writes: Iterable[Callable[[], object]]) -> None:
-    """Call all; if some fail, raise the first error when all have been called."""
+    """Call all functions; then raise the first error, if any failed."""
     failures: list[InputError | OSError] = []
     for write in writes:
         try:
@@ -174,14 +174,14 @@ def write_each(writes: Iterable[Callable[[], object]]) -> None:
 
 
 def command() -> str:
-    """Return the command as a user types it again."""
+    """Return the command as the user would type it."""
     typed = shlex.join(["quell", *sys.argv[1:]])
-    return typed.encode(errors="replace").decode()  # a file's name may be no text
+    return typed.encode(errors="replace").decode()  # a file's name may not be valid text
 
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
-    """Show a bar over runs on standard error, where that is a terminal."""
+    """Show a progress bar over runs on standard error if that is a terminal."""
     with bar("Simulating", total, "runs") as update:
 
         def on_record(outcome: Outcome) -> None:

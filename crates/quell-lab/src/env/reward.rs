@@ -1,4 +1,4 @@
-//! What is read of a period, and what a period is worth.
+//! Readings and rewards of a period.
 
 use super::Move;
 use quell_link::Error;
@@ -8,11 +8,11 @@ use quell_qdisc::control::learnqueue;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::{Gauges, MS, SEC, num};
 
-/// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit.
+/// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit (MB).
 const PACKET: f64 = 1446.0;
 const UNIT: f64 = 1e6;
 
-/// One number about a period between two decisions.
+/// One measurement of the period between two decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
@@ -41,13 +41,13 @@ pub enum Reading {
 /// A reading's name and meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadingInfo {
-    /// Which.
+    /// The reading.
     pub reading: Reading,
-    /// As users write it.
+    /// Its name in the interface.
     pub name: &'static str,
-    /// It is never more: what is above is shown as this.
+    /// Maximum; larger values are clamped to it.
     pub most: f64,
-    /// A line about it.
+    /// Its meaning, in one line.
     pub meaning: &'static str,
 }
 
@@ -130,10 +130,10 @@ pub const READINGS: [ReadingInfo; 10] = [
 ];
 
 impl Reading {
-    /// By its name.
+    /// Finds a reading by its name.
     ///
     /// # Errors
-    /// If there is nothing of this name, or an option is wrong.
+    /// If there is no such reading.
     pub fn parse(name: &str) -> Result<Self, Error> {
         let known = READINGS.iter().map(|i| i.name);
         let found = READINGS.iter().find(|i| i.name == name);
@@ -153,7 +153,7 @@ impl Reading {
 pub struct Readings([f64; READINGS.len()]);
 
 impl Readings {
-    /// Of the period between two looks at the gauges, in which the knob stood at `knob`.
+    /// Readings of the period between two gauges, with the knob at `knob`.
     #[inline]
     pub(super) fn of(knob: f64, last: &Gauges, now: &Gauges) -> Self {
         let ms = 1.0 / MS as f64;
@@ -192,24 +192,25 @@ impl Readings {
         Self(all)
     }
 
-    /// One of them.
+    /// The value of one reading.
     #[inline]
     pub fn get(&self, reading: Reading) -> f64 {
         self.0[reading as usize]
     }
 }
 
-/// What a period is worth.
+/// Reward of a period.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Reward {
-    /// RL-AQM (section 4.3 of its spec), from -2 to 1. The paper prints U², its code has U.
+    /// RL-AQM's reward (section 4.3 of its spec), from -2 to 1. The paper has U², its code U.
     RlAqm(PeriodReward),
-    /// LearnQueue's, ms: equation 11 signed by the action, or equations 11 to 14.
+    /// LearnQueue's reward, ms: equation 11 signed by the action, or equations 11 to 14.
     LearnQueue(Box<learnqueue::Params>),
-    /// As LFQ's: bytes sent per second less α times the bytes queued at its end, MB/s.
+    /// LFQ's reward: bytes sent per second less α times the bytes queued at the end of the period,
+    /// MB/s.
     Lfq {
-        /// Per second.
+        /// Weight of the delay, 1/s.
         alpha: f64,
     },
 }
@@ -218,7 +219,7 @@ impl Reward {
     /// Reads `rlaqm [u_power 1]`, `learnqueue` with that queue's options, or `lfq [alpha 10]`.
     ///
     /// # Errors
-    /// If there is nothing of this name, or an option is wrong.
+    /// If there is no such reward, or an option is wrong.
     pub fn parse(words: &str) -> Result<Self, Error> {
         let list: Vec<&str> = words.split_whitespace().collect();
         match list[..] {
@@ -249,10 +250,10 @@ impl Reward {
         }
     }
 
-    /// Of the time between two actions at packets, by LFQ's formula (the paper's section III) times
-    /// that time: so an episode's sum is what the formula says of the whole, times its length.
-    /// Megabytes that left, without `overhead` bytes per packet, less alpha times the
-    /// packet-seconds queued times 1446 bytes.
+    /// Reward of the time between two actions at packets: LFQ's formula (the paper's section III)
+    /// times that time, so that the sum over an episode is the formula's value for the whole
+    /// episode times its length. Megabytes that left, without `overhead` bytes per packet, less
+    /// alpha times the packet-seconds queued times 1446 bytes.
     pub(super) fn of_step(&self, overhead: u32, last: &Gauges, now: &Gauges) -> f64 {
         let Reward::Lfq { alpha } = self else {
             return 0.0;
@@ -263,13 +264,14 @@ impl Reward {
         (sent - alpha * queued * PACKET) / UNIT
     }
 
-    /// A larger knob is worth more below the target, and a smaller one above it.
+    /// Whether the sign of the reward depends on the move: below the target a move up is rewarded,
+    /// above it a move down.
     pub(super) fn is_signed(&self) -> bool {
         let signed = learnqueue::readings::Reward::Signed;
         matches!(self, Reward::LearnQueue(p) if p.reward == signed)
     }
 
-    /// Of this period, and of the action that it began with.
+    /// Reward of a period and of the action at its start.
     #[inline]
     pub fn of(&self, r: &Readings, moved: Move) -> f64 {
         match self {

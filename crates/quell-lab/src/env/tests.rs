@@ -25,7 +25,7 @@ fn rl_aqm(vary: Randomization) -> Task {
     .unwrap()
 }
 
-/// Readings and rewards of `steps` steps under actions drawn from a stream of their own.
+/// Readings and rewards of `steps` steps with random actions from a separate stream.
 fn trajectory(task: &Task, seed: u64, steps: usize) -> Vec<(Readings, f64)> {
     let mut env = Env::new(task, seed).unwrap();
     let mut rng = Rng::new(7, "actions");
@@ -74,7 +74,7 @@ fn what_leaves_in_the_periods_is_what_left_the_queue() {
     }
     let left = env.world().gauges(0).departed_bytes as f64 * 8e-6;
     assert!((mbit - left).abs() < 1e-6 * left, "{mbit} {left}");
-    // Without drops the link is busy for all but the first round trips of 120 s at 10 Mbit/s.
+    // Without drops the link is busy for 120 s at 10 Mbit/s, except during the first round trips.
     assert!((1190.0..1201.0).contains(&left), "{left}");
 }
 
@@ -130,9 +130,9 @@ fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
     assert!(reward.of(&readings, Move::default()).abs() < 1e-6);
 }
 
-/// A learner of LearnQueue's in the environment, greedy from an empty table, against the queue word
-/// in the same world: the table that it fills is the queue's, pair by pair, so that bounds, start,
-/// actions, delays and rewards are the same.
+/// Compares LearnQueue's learner in the environment, greedy from an empty table, with the queue
+/// word in the same world. If both tables are equal pair by pair, then bounds, start, actions,
+/// delays and rewards are the same.
 #[test]
 fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
     for (words, losses) in [
@@ -172,8 +172,8 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
         let mut q = vec![[0.0f64; 2]; limits.len()];
         let mut visits = vec![[0u32; 2]; limits.len()];
         let mut lost = false;
-        // The environment takes its first action at time 0, the queue word after a period: one that
-        // stays at the least limit.
+        // The environment takes its first action at time 0, the queue word after one period. This
+        // first action keeps the least limit.
         env.step(&task, &[0.0]).unwrap();
         while !env.over() {
             let row = params
@@ -199,7 +199,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
             assert!((mine - theirs).abs() < 1e-6, "{words}: {mine} {theirs}");
         }
         assert!(lost || !losses);
-        // The target was crossed both ways, and the ends were reached.
+        // The delay crossed the target in both directions, and the limit reached both ends.
         assert!(
             visits.iter().filter(|pair| pair[1] > 0).count() > limits.len() / 4,
             "{words}"
@@ -307,7 +307,7 @@ fn network(seed: u64) -> Policy {
     control::policy(&control::Params::default(), &layers).unwrap()
 }
 
-/// LFQ's queue in the built-in scenario, which stops wherever its network would be asked.
+/// LFQ's queue in the built-in scenario, which stops at each evaluation of its network.
 fn flow_limits() -> Task {
     let (knob, cadence) = Knob::parse("flow_limit", MS).unwrap();
     Task {
@@ -332,7 +332,7 @@ fn answers_of_a_network_from_outside_make_the_run_of_that_network_inside() {
     for seed in 1..=5 {
         let net = network(seed);
         let mut env = Env::new(&task, seed).unwrap();
-        // The first episode's world again, its network inside.
+        // The world of the first episode again, with the network inside.
         let world_seed = Rng::new(seed, "episodes").u64() >> 11;
         let queue = Queue::lfq(control::Params::default(), net.clone()).unwrap();
         let scenario = task.scenario.clone();

@@ -1,4 +1,4 @@
-//! What differs between episodes: ranges out of which each draws its own scenario.
+//! Variations between episodes: ranges from which each episode draws its scenario.
 
 use std::sync::Arc;
 
@@ -8,22 +8,21 @@ use quell_qdisc::{Nanos, Rng, num};
 
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 
-/// Ranges; without one the scenario's value is kept.
+/// Ranges of scenario values; without a range the scenario's value is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Randomization {
-    /// The bottleneck's rate, bit/s; drawn by equal factors. It replaces a schedule or a trace.
+    /// Rate of the bottleneck, bit/s, log-uniform. It replaces a schedule or a trace.
     pub rate: Option<(u64, u64)>,
-    /// The base round trip of all flows; drawn by equal factors. Links with longer delays get
-    /// shorter ones.
+    /// Base round trip of all flows, ns, log-uniform. Delays of links are shortened to fit into it.
     pub rtt: Option<(Nanos, Nanos)>,
-    /// `count` of each table of TCP flows.
+    /// Range of `count` of each table of TCP flows.
     pub flows: Option<(u64, u64)>,
-    /// Congestion controls, one of which each table of TCP flows or short transfers gets.
+    /// Congestion controls, one of which is drawn for each table of TCP flows or short transfers.
     pub cc: Vec<Tcp>,
 }
 
 impl Randomization {
-    /// Reads a key with its range, or its list: `rate`, `rtt`, `flows`, `cc`.
+    /// Sets a key (`rate`, `rtt`, `flows`, `cc`) to a range or, for `cc`, a list.
     ///
     /// # Errors
     /// If there is no such key, or a value is wrong.
@@ -40,7 +39,7 @@ impl Randomization {
         Ok(())
     }
 
-    /// Draws one episode's scenario.
+    /// Draws the scenario of an episode.
     pub(super) fn draw(&self, scenario: &Arc<Scenario>, rng: &mut Rng) -> Arc<Scenario> {
         if self.rate.is_none() && self.rtt.is_none() && self.flows.is_none() && self.cc.is_empty() {
             return scenario.clone();
@@ -64,7 +63,7 @@ impl Randomization {
         Arc::new(s)
     }
 
-    /// The scenarios at both ends of the ranges, all of whose worlds have to exist.
+    /// The scenarios at both ends of the ranges, to check that their worlds can be built.
     pub(super) fn extremes(&self, scenario: &Scenario) -> Result<[Scenario; 2], Error> {
         let mut ends = [scenario.clone(), scenario.clone()];
         for (k, s) in ends.iter_mut().enumerate() {
@@ -100,7 +99,7 @@ fn set_rtt(s: &mut Scenario, rtt: Nanos) {
     }
 }
 
-/// Uniform over the logarithm.
+/// The log-uniform value for a uniform `at` in 0..1.
 fn by_factors((low, high): (u64, u64), at: f64) -> u64 {
     let (a, b) = (low as f64, high as f64);
     num::whole_u64(libm::round(a * libm::pow(b / a, at))).clamp(low, high)
@@ -120,7 +119,7 @@ fn range(
     }
 }
 
-/// A congestion control with the ECN that it has in a scenario file.
+/// A congestion control with its default ECN setting in scenario files.
 fn tcp(word: &str) -> Result<Tcp, Error> {
     let alone = Overrides {
         rate: Some("1mbit".into()),

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A connection between two hosts, whose clocks tick at these rates and begin just before they
+/// A connection between two hosts. Their clocks tick at these rates and start just before they
 /// wrap.
 struct Pair {
     passive: Passive,
@@ -21,8 +21,8 @@ impl Pair {
         (u32::MAX - 1000).wrapping_add(ticks as u32)
     }
 
-    /// Data leaves each 5 ms for `span`, is acknowledged after these delays of the ways up and
-    /// down; what is told.
+    /// Data leaves every 5 ms for `span` and is acknowledged after the delays `ways` (up, down);
+    /// returns the reports.
     fn run(&mut self, from: Nanos, span: Nanos, ways: [Nanos; 2]) -> Vec<(Nanos, Delay)> {
         let mut told = Vec::new();
         let mut under_way = std::collections::VecDeque::new();
@@ -73,7 +73,7 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
             .run(12 * SEC, 3 * SEC, [10 * MS, 90 * MS])
             .last()
             .unwrap();
-        // As many ms are not known for sure.
+        // The direction of this many ms is not certain.
         let is = |told: Nanos, ms: i64| {
             (-known - 2..=2).contains(&((told as i64 - ms * MS as i64) / MS as i64))
         };
@@ -87,7 +87,7 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
 
 #[test]
 fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
-    // Ways of a local network: nothing but delay from the third round trip on.
+    // A local network: nothing but queueing delay from the third round trip on.
     let mut pair = Pair::new(1000, 1000);
     pair.run(0, 20 * MS, [MS, MS]);
     let told = pair.run(20 * MS, 9 * SEC, [13 * MS, MS]);
@@ -139,8 +139,8 @@ fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
 
 #[test]
 fn a_timestamp_that_leaves_twice_makes_no_host_late() {
-    // A host of the local network lets each TSval leave, with too few hops to live, long before the
-    // segment that is answered.
+    // A host of the local network sends each TSval, with too small a TTL, long before the segment
+    // that is answered.
     for twice in [0, 5, 200, 1000] {
         let mut passive = Passive::default();
         let mut told = Vec::new();
@@ -191,8 +191,8 @@ fn unanswered_segments_do_not_replace_answered_connections() {
     let (mut passive, mut answered) = (Passive::default(), 0);
     for round in 1..100_u32 {
         let begin = Nanos::from(round) * 2 * SEC;
-        // Answers to a flood of SYN with forged ports and addresses: those of one of two hosts, and
-        // any.
+        // Answers to a flood of SYNs with forged ports and addresses: of one of two hosts, and of
+        // any host.
         for k in 0..3800 {
             let at = begin + k * MS / 2;
             let forged = Stamped {
@@ -229,7 +229,7 @@ fn a_sender_with_nothing_to_send_is_no_delay() {
     passive.left(MS, MS, &stamped(1, 0, true));
     assert!(passive.came(31 * MS, &stamped(1, 1, true)).is_some());
     passive.left(32 * MS, 32 * MS, &stamped(2, 1, false));
-    // The next piece of a film comes five seconds later.
+    // The next segment of a video arrives five seconds later.
     assert_eq!(passive.came(5 * SEC, &stamped(2, 2, true)), None);
     passive.left(5 * SEC, 5 * SEC, &stamped(3, 2, false));
     assert_eq!(passive.came(5 * SEC + 20 * MS, &stamped(3, 2, true)), None);
@@ -244,7 +244,7 @@ fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
     let mut passive = Passive::default();
     passive.left(MS, MS, &stamped(1, 0, true));
     assert!(passive.came(11 * MS, &stamped(1, 1, true)).is_some());
-    // Each ACK lets one segment come, and nothing comes in between.
+    // Each ACK triggers one segment, and nothing arrives in between.
     let mut told = |at: Nanos, value: u32, takes: Nanos| {
         passive.left(at, at, &stamped(value, 1, false));
         passive.came(at + takes, &stamped(value, value, true))
@@ -273,7 +273,7 @@ fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
         told.extend(passive.came(now + 10 * MS + delayed, &two(1, 1, round)));
         told.extend(passive.came(now + 51 * MS, &two(2, 1, round)));
     }
-    // Of two in a row the smaller one is what `pace` goes by.
+    // `pace` uses the smaller of two successive delays.
     let late = |two: &[Delay]| two[0].up.min(two[1].up) > 0;
     assert!(told.len() > 15 && !told.windows(2).any(late), "{told:?}");
 }
@@ -309,8 +309,8 @@ fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
     assert_eq!(least, Some(60 * MS));
 }
 
-/// Round trips of hosts whose clocks tell nothing: host, connection, when it begins, how long it
-/// takes; what is told, and when.
+/// Round trips of hosts whose clocks do not distinguish the directions: host, connection, start,
+/// duration. Returns the reports and their times.
 fn trips(passive: &mut Passive, all: &[(u64, u64, Nanos, Nanos)]) -> Vec<(Nanos, Delay)> {
     let events = all.iter().flat_map(|&(host, connection, at, takes)| {
         let value = (at / MS) as u32 + 1;
@@ -349,7 +349,7 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
     let judged = told.iter().find(|(_, told)| told.source == 2);
     let late = |at: Nanos| (2 * SEC + NEWCOMER_TIMEOUT..3 * SEC + NEWCOMER_TIMEOUT).contains(&at);
     assert!(judged.is_some_and(|(at, _)| late(*at)), "{judged:?}");
-    // From then on what the first one says does not count alone.
+    // From then on the first host's delay is not the only one.
     let last = told.iter().rev().take(20);
     assert!(
         last.clone()

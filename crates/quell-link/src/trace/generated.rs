@@ -7,7 +7,7 @@ use quell_qdisc::{MS, Nanos, Rng, num};
 
 use super::{OPPORTUNITY_BYTES, Trace};
 
-/// The names of the lines; `-up` is the other direction.
+/// Names of the lines; `-up` is the upstream direction.
 pub const NAMES: [&str; 10] = [
     "lte",
     "lte-up",
@@ -21,14 +21,14 @@ pub const NAMES: [&str; 10] = [
     "sleepy-up",
 ];
 
-/// The line of a name, with `:SEED` behind it if not that of seed 1; `None` if there is none.
+/// The line `NAME` or `NAME:SEED` (default seed: 1); `None` if there is no such line.
 ///
 /// - `lte`: a phone in a moving car, a minute long; 12 and 6 Mbit/s on average.
 /// - `starlink`: a level for each 15 s between two handovers, and at each handover a pause of 20 to
 ///   80 ms (as Mohan et al., WWW 2024, and Tanveer et al., LEO-NET 2023, measured); 60 and 10
 ///   Mbit/s on average, two minutes long.
 /// - `docsis`: a cable shared with neighbours, an evening compressed into two minutes: the rate
-///   falls to between 30 and 50 percent and recovers, and the neighbours' bursts take more; 40 and
+///   falls to 30 to 50 percent and recovers, and bursts of the neighbours reduce it further; 40 and
 ///   10 Mbit/s on average.
 /// - `powerline`: noise in step with the mains' half-waves (50 Hz), appliances that take steps of
 ///   the rate, short impulses; two minutes long; 30 and 15 Mbit/s on average.
@@ -57,7 +57,7 @@ pub(super) fn line(name: &str) -> Option<Trace> {
     Some(offer(name, &rates, f64::from(mean_mbps) * 1e6))
 }
 
-/// A line that offers this much in each ms, scaled to a mean in bit/s.
+/// A line with these relative rates, one per ms, scaled to the mean `mean_bps`.
 fn offer(name: &str, rates: &[f64], mean_bps: f64) -> Trace {
     let length = rates.len() as u64;
     let wanted = mean_bps * length as f64 / 1000.0 / (8.0 * OPPORTUNITY_BYTES as f64);
@@ -84,7 +84,7 @@ fn offer(name: &str, rates: &[f64], mean_bps: f64) -> Trace {
 struct Draws(Rng);
 
 impl Draws {
-    /// Twelve uniform numbers sum up to something close to normal, with simple arithmetic only.
+    /// A nearly normal number: the sum of twelve uniform ones, which needs simple arithmetic only.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.0.f64()).sum::<f64>() - 6.0
     }
@@ -93,14 +93,15 @@ impl Draws {
         range.start + self.0.f64() * (range.end - range.start)
     }
 
-    /// An Ornstein-Uhlenbeck step of 1 ms towards 0, over this time and of this standard deviation.
+    /// A step of 1 ms of an Ornstein-Uhlenbeck process around 0 with time constant `time` and
+    /// standard deviation `deviation`.
     fn wander(&mut self, value: f64, time: f64, deviation: f64) -> f64 {
         value - value / time + deviation * libm::sqrt(2.0 / time) * self.normal()
     }
 
-    /// An invented cellular link. Its rate is the exponential of a process that wanders and returns
-    /// (10 s for the terrain, 300 ms for fading), so that it is log-normal as measured traces are;
-    /// now and then a handover takes all of it for 50 to 300 ms.
+    /// A synthetic cellular link. Its rate is the exponential of a mean-reverting process (10 s for
+    /// the terrain, 300 ms for fading), so that it is log-normal as in measured traces;
+    /// occasionally a handover stops it for 50 to 300 ms.
     fn lte(&mut self, length: u64) -> Vec<f64> {
         let (mut terrain, mut fading) = (0.0, 0.0);
         let mut dark_until = 0;
@@ -146,7 +147,7 @@ impl Draws {
         let mut rates = Vec::new();
         for ms in 0..length {
             let at = ms as f64 / length as f64;
-            // It takes a tenth of the time to sag, and as long to recover.
+            // The sag and the recovery take a tenth of the time each.
             let sag = ((at - from) / 0.1).clamp(0.0, 1.0) - ((at - to) / 0.1).clamp(0.0, 1.0);
             bursts = self.wander(bursts, 2000.0, 0.12);
             rates.push((1.0 - depth * sag) * (1.0 - bursts.max(0.0)).max(0.3));
@@ -179,7 +180,7 @@ impl Draws {
             if ms >= dark_until && self.0.f64() < 0.0002 {
                 dark_until = ms + num::whole_u64(self.between(30.0..120.0));
             }
-            // Noise takes two of the ten ms of a half-wave.
+            // Noise covers two of the ten ms of a half-wave.
             rates.push(match (ms < dark_until, ms % 10 < 2) {
                 (true, _) => 0.0,
                 (false, true) => 0.3 * level,

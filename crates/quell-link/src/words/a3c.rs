@@ -1,5 +1,5 @@
-//! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one
-//! that quell ships. All that may follow `l4s` may follow it too.
+//! `a3c_l4s`: `l4s` whose base probabilities a network sets. The network comes from a file or is
+//! the shipped one. It also takes all options of `l4s`.
 
 use quell_qdisc::control::{Control, a3c};
 use quell_qdisc::l4s;
@@ -15,19 +15,19 @@ use crate::error::Error;
 /// The network that quell ships (`models/`).
 static SHIPPED: Own = own!("a3c-l4s");
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub queue: l4s::Params,
     /// The controller's parameters.
     pub control: a3c::Params,
-    /// Another network than the shipped one, and its file.
+    /// A network that replaces the shipped one, and its file.
     pub model: Model,
 }
 
 impl Words {
-    /// The controller, or none if the network is no good, which tests rule out for the shipped one
+    /// The controller; `None` if the network does not fit, which tests exclude for the shipped one
     /// and `load` for others.
     fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(&SHIPPED))?;
@@ -49,7 +49,7 @@ impl Spec for Words {
     }
 }
 
-/// What it takes beside what `l4s` takes.
+/// Its options in addition to those of `l4s`.
 static OWN: Kind<Words> = Kind {
     name: "a3c_l4s",
     summary: "l4s whose base probabilities an actor network sets every 15 ms, per sub-queue",
@@ -79,7 +79,7 @@ static OWN: Kind<Words> = Kind {
     },
 };
 
-/// Its own options in front of those of `l4s`.
+/// Its own options, followed by those of `l4s`.
 pub(super) struct Both;
 
 pub(super) static A3C_L4S: Both = Both;
@@ -132,7 +132,7 @@ mod tests {
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
     use quell_qdisc::{Discipline, Qdisc};
 
-    /// Writes a network that always gives the middle of the range, and gives its file's name.
+    /// Writes a network whose output is always the middle of the range; returns the file's name.
     fn file(name: &str, first: &str) -> String {
         let input = |name: &str| Input {
             name: name.into(),

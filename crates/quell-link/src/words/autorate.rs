@@ -1,4 +1,4 @@
-//! CAKE whose bandwidth a loop sets, for a line whose rate moves.
+//! CAKE whose bandwidth a control loop sets, for a line of varying rate.
 
 use quell_qdisc::cake::{self, Bandwidth};
 use quell_qdisc::control::{Control, cake_autorate, pace, sqm_autorate};
@@ -14,7 +14,7 @@ const SLOWEST: u64 = 100_000;
 const FASTEST: u64 = 1 << 50;
 const INGRESS: &str = "for the download: CAKE stands behind the modem and counts what it drops";
 
-/// CAKE at a first rate, and who sets it from then on.
+/// CAKE with an initial rate and the controller that changes it.
 fn shaped(bps: u64, ingress: bool, controller: Box<dyn Control>) -> Built {
     Built {
         queue: disciplines::Params::Cake(cake::Params {

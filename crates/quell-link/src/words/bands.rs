@@ -12,7 +12,7 @@ use crate::field;
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO_FAST, &PRIO, &ETS];
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     params: Params,
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(p.quanta, [4500, 3000, 1500]);
         assert_eq!(p.priomap[..3], [Some(3), Some(2), None]);
         assert_eq!((p.bands, p.strict, p.limit), (Some(4), Some(1), 50));
-        // As in tc, the priorities that prio's list leaves out keep their bands.
+        // As in tc, priorities that prio's list omits keep their bands.
         let p = params("prio priomap 2 2");
         assert_eq!(p.priomap[..4], [Some(2), Some(2), Some(2), Some(2)]);
         assert_eq!(p.priomap[4], Some(1));

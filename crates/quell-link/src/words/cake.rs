@@ -1,5 +1,4 @@
-//! CAKE's words, which mean what they mean to `tc`: of words that contradict each other the last
-//! counts.
+//! CAKE's words, with their meaning in `tc`: of contradicting words the last one counts.
 
 use quell_qdisc::cake::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use quell_qdisc::disciplines;
@@ -13,7 +12,8 @@ use crate::field;
 use crate::units::{format_rate, format_time};
 
 impl Spec for Params {
-    /// Without a bandwidth of its own the link is its shaper.
+    /// Without a `bandwidth`, CAKE shapes to the link's rate; with `autorate-ingress` it starts
+    /// unlimited.
     fn build(&self, rate_bps: u64) -> Built {
         let mut params = self.clone();
         if let Bandwidth::Link(_) = params.bandwidth {
@@ -58,7 +58,7 @@ const CELLS: [(&str, Cells); 3] = [
     ("noatm", Cells::None),
 ];
 
-/// Round trips and, where it is no twentieth of that, the target.
+/// Names of round trips, with the round trip and its target (`None`: a twentieth of it).
 const ROUND_TRIPS: [(&str, u64, Option<u64>); 8] = [
     ("datacentre", 100 * US, None),
     ("lan", MS, None),
@@ -70,7 +70,7 @@ const ROUND_TRIPS: [(&str, u64, Option<u64>); 8] = [
     ("interplanetary", 1000 * SEC, None),
 ];
 
-/// The value of a word.
+/// The value of a word, if it is in the table.
 fn meant<V: Copy>(table: &[(&str, V)], word: &str) -> Option<V> {
     table.iter().find(|(w, _)| *w == word).map(|(_, v)| *v)
 }
@@ -81,7 +81,7 @@ fn word_for<V: PartialEq>(table: &[(&'static str, V)], value: &V) -> &'static st
     found.map_or("", |(word, _)| word)
 }
 
-/// An option that may be given again.
+/// An option that may be repeated.
 const fn free(name: &'static str, field: Field<Params>, meaning: &'static str) -> Opt<Params> {
     opt(name, field, meaning).again()
 }
@@ -104,7 +104,7 @@ const fn flag(
     free(name, Field::Flag(at, off), meaning)
 }
 
-/// A mask in the notations that `tc` reads: hexadecimal behind `0x`, octal behind `0`.
+/// Reads a mask as `tc` does: hexadecimal after `0x`, octal after `0`.
 fn mask(text: &str) -> Option<u32> {
     let (digits, radix) = match (text.strip_prefix("0x"), text.strip_prefix('0')) {
         (Some(digits), _) => (digits, 16),
@@ -231,7 +231,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
             },
             "round trip of the paths behind: cobalt's interval",
         ),
-        // As `tc`: a second one of these is refused.
+        // As in `tc`, a second one of these is refused.
         opt::<Params>(
             "datacentre|lan|metro|regional|internet|oceanic|satellite|interplanetary",
             Field::Word {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn of_words_that_contradict_each_other_the_last_counts_as_in_tc() {
-        // Linux's tc, "tc qdisc show" after each of these.
+        // Output of "tc qdisc show" in Linux after each of these.
         for (words, same) in [
             ("cake besteffort diffserv4", "cake diffserv4"),
             ("cake diffserv", "cake diffserv4"),

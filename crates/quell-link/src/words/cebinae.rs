@@ -1,4 +1,4 @@
-//! `cebinae`: the rate of its rounds is the link's, and a round's length follows from it.
+//! `cebinae`. By default its rate is the link's, and the length of a round follows from the rate.
 
 use quell_qdisc::Nanos;
 use quell_qdisc::cebinae::Params;
@@ -8,7 +8,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     params: Params,
@@ -29,7 +29,7 @@ impl Words {
         }
     }
 
-    /// What is wrong on any link: a round that is not given is long enough.
+    /// Checks what does not depend on the link's rate. A default round is always long enough.
     fn check(&self) -> Result<(), &'static str> {
         self.params(10_000_000).check()
     }

@@ -59,8 +59,8 @@ impl Words {
         }
     }
 
-    /// What is wrong on any link. Without `limit` and `max`, thresholds depend on the rate, and
-    /// only [`Spec::check_on`] can check them.
+    /// Checks what does not depend on the link's rate. Without `limit` and `max`, thresholds depend
+    /// on the rate, and only [`Spec::check_on`] can check them.
     fn check(&self) -> Result<(), &'static str> {
         match self.limit.or(self.max) {
             Some(_) => self.params(10_000_000).check(),

@@ -1,5 +1,5 @@
-//! Classes: what `htb`, `prio`, `ets` and `drr` have in them, with `tc`'s words. Those of a queue
-//! stand behind its other options:
+//! Classes of `htb`, `prio`, `ets` and `drr`, with `tc`'s words. They come after the queue's other
+//! options:
 //! `htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit queue fq_codel`.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::error::Error;
 /// Fastest rate of a class, bit/s.
 const FASTEST: u64 = 10_000_000_000_000;
 
-/// The number of a class, `MAJOR:MINOR` in hexadecimal digits as `tc` has it.
+/// Number of a class, `MAJOR:MINOR` in hexadecimal digits as in `tc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Id(pub u32);
 
@@ -23,7 +23,7 @@ impl Id {
     /// Reads `1:10`.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If it is not the number of a class.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let part = |digits: &str| match digits.starts_with('+') {
             true => None,
@@ -44,36 +44,36 @@ impl fmt::Display for Id {
     }
 }
 
-/// A class as it was written.
+/// A class as written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Class {
     /// Its number.
     pub id: Id,
-    /// The class above it.
+    /// Parent class; `None`: the queue itself.
     pub parent: Option<Id>,
-    /// What it is sure of, bit/s.
+    /// Guaranteed rate, bit/s.
     pub rate: Option<u64>,
-    /// What it may have with what it borrows, bit/s.
+    /// Ceiling: highest rate with borrowing, bit/s.
     pub ceil: Option<u64>,
-    /// Bytes that it may send at once at its rate.
+    /// Bucket size at its rate, bytes.
     pub burst: Option<u64>,
-    /// The same at its ceiling.
+    /// Bucket size at its ceiling, bytes.
     pub cburst: Option<u64>,
-    /// 0 goes first.
+    /// Priority; 0 is the highest.
     pub prio: Option<u8>,
     /// Bytes per round.
     pub quantum: Option<u32>,
-    /// DSCPs of its packets, a bit for each.
+    /// DSCPs of its packets, one bit each.
     pub dscps: u64,
-    /// The firewall's mark of its packets.
+    /// Firewall mark of its packets.
     pub fwmark: Option<u32>,
-    /// The host that its packets come from or go to.
+    /// Host that its packets come from or go to.
     pub host: Option<String>,
-    /// What is in it.
+    /// The queue in the class.
     pub queue: Option<Queue>,
 }
 
-/// A key of a class, which is also a word: its name, its value and its meaning.
+/// A key of a class, which is also a queue word.
 pub struct Row(
     /// Name.
     pub &'static str,
@@ -83,7 +83,7 @@ pub struct Row(
     pub &'static str,
 );
 
-/// The number.
+/// Number of the class.
 pub const ID: Row = Row(
     "id",
     Field::Other {
@@ -99,7 +99,7 @@ pub const ID: Row = Row(
     },
     "number of the class as in `tc`, in hexadecimal digits; in `prio` and `ets` 1:1 is the first band",
 );
-/// The class above it.
+/// Parent class.
 pub const PARENT: Row = Row(
     "parent",
     Field::Other {
@@ -118,25 +118,25 @@ pub const PARENT: Row = Row(
     },
     "in `htb`: the class above it, from which it borrows",
 );
-/// What it is sure of.
+/// Guaranteed rate.
 pub const RATE: Row = Row(
     "rate",
     Field::MaybeRate(|c| &mut c.rate, 8, FASTEST),
     "in `htb`: the rate that it is sure of",
 );
-/// Its ceiling.
+/// Ceiling with borrowing.
 pub const CEIL: Row = Row(
     "ceil",
     Field::MaybeRate(|c| &mut c.ceil, 8, FASTEST),
     "in `htb`: the rate up to which it may borrow",
 );
-/// Its burst.
+/// Bucket size at the rate.
 pub const BURST: Row = Row(
     "burst",
     Field::MaybeBytes(|c| &mut c.burst, 1, MAX_BYTES),
     "in `htb`: bytes that it may send at once at its rate",
 );
-/// Its burst at its ceiling.
+/// Bucket size at the ceiling.
 pub const CBURST: Row = Row(
     "cburst",
     Field::MaybeBytes(|c| &mut c.cburst, 1, MAX_BYTES),
@@ -148,13 +148,13 @@ pub const PRIO: Row = Row(
     Field::MaybeCount8(|c| &mut c.prio, 0, 7),
     "in `htb`: which leaves send and borrow first, 0 before 7",
 );
-/// Its share of a round.
+/// Bytes per round.
 pub const QUANTUM_: Row = Row(
     "quantum",
     Field::MaybeCount(|c| &mut c.quantum, 1, QUANTUM),
     "in `htb` and `drr`: bytes per round, among leaves of one priority",
 );
-/// The DSCPs that lead to it.
+/// DSCPs of its packets.
 pub const DSCP: Row = Row(
     "dscp",
     Field::Other {
@@ -173,13 +173,13 @@ pub const DSCP: Row = Row(
     },
     "packets with one of these DSCPs go to the class, as `EF,CS6`; a packet has to meet all of `dscp`, `fwmark` and `host` that are given",
 );
-/// The mark that leads to it.
+/// Firewall mark of its packets.
 pub const FWMARK: Row = Row(
     "fwmark",
     Field::MaybeCount(|c| &mut c.fwmark, 0, u32::MAX),
     "packets with this mark of the firewall go to the class",
 );
-/// The host whose packets it takes.
+/// Host of its packets.
 pub const HOST: Row = Row(
     "host",
     Field::Other {
@@ -195,7 +195,7 @@ pub const HOST: Row = Row(
     },
     "packets from or to this host go to the class",
 );
-/// Its queue.
+/// The queue in the class.
 pub const QUEUE: Row = Row(
     "queue",
     Field::Other {
@@ -209,10 +209,10 @@ pub const QUEUE: Row = Row(
     "words of the queue in the class, if it has no classes below it",
 );
 
-/// A queue that may be in a class.
+/// Reads the words of a queue that may be in a class.
 fn inner(words: &str) -> Result<Queue, Error> {
     let queue = Queue::parse(words)?;
-    // Any rate: whether there is a controller does not depend on it.
+    // Whether there is a controller does not depend on the rate.
     let built = queue.build(1_000_000);
     let kind = queue.kind();
     if built.controller.is_some() {
@@ -255,10 +255,10 @@ pub(super) static IN_HTB: Kind<Class> = kind(&[
     word(HOST),
     word(QUEUE).rest(),
 ]);
-/// Those of a band of `prio` and `ets`.
+/// The words of a band of `prio` and `ets`.
 pub(super) static IN_BANDS: Kind<Class> =
     kind(&[word(DSCP), word(FWMARK), word(HOST), word(QUEUE).rest()]);
-/// Those of a class of `drr`.
+/// The words of a class of `drr`.
 pub(super) static IN_DRR: Kind<Class> = kind(&[
     word(QUANTUM_),
     word(DSCP),
@@ -267,10 +267,10 @@ pub(super) static IN_DRR: Kind<Class> = kind(&[
     word(QUEUE).rest(),
 ]);
 
-/// What the option that begins them means.
+/// Meaning of the option that begins a class.
 pub(super) const MEANING: &str = "a class with its words, once for each, behind the other options; in a scenario a table for each";
 
-/// Reads the classes behind the first word `class`.
+/// Reads the classes after the first word `class`.
 pub(super) fn read(kind: &'static Kind<Class>, text: &str) -> Result<Vec<Class>, Error> {
     let words: Vec<&str> = text.split_whitespace().collect();
     words
@@ -289,7 +289,7 @@ fn one(kind: &'static Kind<Class>, words: &[&str]) -> Result<Class, Error> {
     Ok(Class { id, ..class })
 }
 
-/// Writes them as they are read.
+/// Writes classes in the form that [`read`] reads.
 pub(super) fn write(kind: &'static Kind<Class>, classes: &[Class]) -> String {
     let words = classes.iter().map(|class| {
         let options = kind.words_of(class);
@@ -311,13 +311,13 @@ fn kind_of(queue: &Queue) -> Option<&'static Kind<Class>> {
     }
 }
 
-/// May the queue have classes?
+/// Whether the queue may have classes.
 pub fn has(queue: &Queue) -> bool {
     kind_of(queue).is_some()
 }
 
 impl Class {
-    /// What leads packets to it.
+    /// The filter that selects its packets.
     pub(super) fn filter(&self) -> Filter {
         Filter {
             dscps: self.dscps,
@@ -326,16 +326,15 @@ impl Class {
         }
     }
 
-    /// The queue in it, for a link of this rate.
+    /// Parameters of the queue in the class, for a link of the rate `rate_bps`.
     pub(super) fn built(&self, rate_bps: u64) -> Option<quell_qdisc::disciplines::Params> {
         self.queue.as_ref().map(|queue| queue.build(rate_bps).queue)
     }
 
-    /// The class as words of a queue with classes of its sort, `class 1:10 rate 5mbit`, and what is
-    /// wrong with them there.
+    /// The class as words of `queue`, such as `class 1:10 rate 5mbit`.
     ///
     /// # Errors
-    /// If such a queue has no classes, or a word is not one of its classes'.
+    /// If the queue has no classes, or its classes have no such word.
     pub fn words_in(&self, queue: &Queue) -> Result<String, Error> {
         let kind = kind_of(queue).ok_or_else(|| {
             Error::new(format!("`{}` has no classes", queue.kind())).remedy(

@@ -7,7 +7,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
 impl Spec for cobalt::Params {
-    /// As CAKE tunes it to a link; on the slowest links within its range.
+    /// Tuned to the link as in CAKE, with target and interval of at most 4 s.
     fn build(&self, rate_bps: u64) -> Built {
         let longest = 4 * SEC;
         let tuned = self.clone().for_rate(rate_bps);

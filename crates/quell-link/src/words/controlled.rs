@@ -1,4 +1,4 @@
-//! Kinds of queues that are a FIFO with a controller, which sets its limit or its drop probability.
+//! Kinds that are a FIFO whose limit or drop probability a controller sets.
 
 use quell_qdisc::control::{fixed, wqm};
 use quell_qdisc::{US, disciplines, fifo};

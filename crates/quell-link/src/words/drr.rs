@@ -1,4 +1,4 @@
-//! `drr`: classes that a hash of the flow chooses, or those that are named.
+//! `drr`: classes chosen by a hash of the flow, or named classes with filters.
 
 use quell_qdisc::bands::{self, BandClass, MAX_CLASSES};
 use quell_qdisc::{disciplines, drr, num};
@@ -7,7 +7,7 @@ use super::class::{self, Class, IN_DRR};
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     params: drr::Params,

@@ -1,4 +1,4 @@
-//! `dualpi2`, with the round trips from which its gains may be computed.
+//! `dualpi2`, with options for the round trips from which its gains can be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
 use quell_qdisc::{MS, Nanos, US, disciplines, num};
@@ -7,19 +7,19 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::{field, units};
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub params: Params,
-    /// The longest round trip that the parameters were computed for (default: 100 ms).
+    /// Longest round trip for which the parameters are computed (default: 100 ms).
     max_rtt: Option<Nanos>,
-    /// The usual one (default: 15 ms).
+    /// Typical round trip (default: 15 ms).
     typical_rtt: Option<Nanos>,
 }
 
 impl Words {
-    /// Computes what follows from the round trips.
+    /// Computes the parameters that follow from the round trips.
     fn tune(&mut self) {
         let max = self.max_rtt.unwrap_or(100 * MS);
         let typical = self.typical_rtt.unwrap_or(15 * MS);
@@ -56,7 +56,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
             Field::MaybeBytes(|w| &mut w.params.memlimit, 1, MAX_BYTES),
             "bytes in both queues (default: limit full-size packets, twice)",
         ),
-        // Before the options that they set, so that the canonical words put them there too.
+        // They precede the options that they set, so that they also do in the canonical words.
         opt(
             "max_rtt",
             Field::Other {

@@ -1,4 +1,4 @@
-//! `guard` and `dry_run`, which any kind with a learned controller takes: `rlaqm guard`.
+//! `guard` and `dry_run`: options of every kind with a learned controller, as in `rlaqm guard`.
 
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
@@ -13,14 +13,14 @@ use crate::error::Error;
 /// The kinds whose controllers learn.
 const LEARNED: [&str; 4] = ["a3c_l4s", "learnqueue", "lfq", "rlaqm"];
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Words {
     dry_run: bool,
 }
 
 impl Words {
-    /// The words, after a blank.
+    /// The words, with a leading space.
     pub(super) fn words(self) -> &'static str {
         match self.dry_run {
             true => " dry_run",
@@ -59,8 +59,8 @@ pub fn classic(sets_drop: bool, rate_bps: u64) -> Box<dyn Control> {
     }
 }
 
-/// Sets the limit of each flow: at most [`flow_limit`], less while all flows together hold more
-/// than that of one.
+/// Controller of each flow's limit during a fallback: at most [`flow_limit`], less while all flows
+/// together hold more than the limit of one.
 fn flow_limits(rate_bps: u64) -> Wqm {
     let most = flow_limit(rate_bps);
     let lasts = u64::from(most) * 8 * u64::from(MTU) * SEC / rate_bps.max(1);
@@ -76,13 +76,13 @@ fn flow_limits(rate_bps: u64) -> Wqm {
     Wqm::new(params, rate_bps)
 }
 
-/// A flow's limit where no network sets it: what the link sends in 50 ms, 10 to 1000 packets.
+/// Largest limit of a flow during a fallback: the packets that the link sends in 50 ms, 10 to 1000.
 fn flow_limit(rate_bps: u64) -> u32 {
     let packets = rate_bps / (8 * u64::from(MTU)) * 50 / 1000;
     packets.clamp(10, 1000) as u32
 }
 
-/// Takes the guard's words out of a kind's options.
+/// Separates the guard's words from a kind's options.
 pub(super) fn split<'a>(
     kind: &str,
     options: &[&'a str],
@@ -107,7 +107,7 @@ pub(super) fn split<'a>(
     Ok((guard, others))
 }
 
-/// For the catalogue.
+/// The guard's options for the catalogue.
 pub(super) fn options(kind: &str) -> Vec<OptionInfo> {
     let info = |name: &str, meaning| OptionInfo {
         name: name.to_owned(),

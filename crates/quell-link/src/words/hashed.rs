@@ -1,4 +1,4 @@
-//! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`.
+//! Kinds that identify flows by a hash: `sfb`, `hhf`.
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::{hhf, num, sfb};
@@ -8,7 +8,8 @@ use super::{AnyKind, Built, Field, Kind, Spec};
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF];
 
-/// What was given of `sfb`: of `max` and `target` each follows from the other.
+/// The given options of `sfb`. If only one of `max` and `target` is given, the other follows from
+/// it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SfbWords {
     params: sfb::Params,

@@ -8,7 +8,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     params: Params,

@@ -15,7 +15,7 @@ use crate::error::Error;
 pub struct Words {
     /// The queue's parameters.
     pub params: hush::Params,
-    /// The policy's file; empty for the policy that quell ships.
+    /// File of the policy; empty for the shipped one.
     pub file: String,
     single: bool,
     in_order: bool,

@@ -1,4 +1,4 @@
-//! `learnqueue`: a FIFO whose limit tabular Q-learning sets; it may start from another table.
+//! `learnqueue`: a FIFO whose limit tabular Q-learning sets, optionally from an initial table.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The controller's parameters.
     pub params: Params,
-    /// What it starts from, and its file.
+    /// The initial table and its file.
     pub table: Option<(String, Arc<Table>)>,
 }
 
@@ -35,7 +35,7 @@ impl Words {
         self.table.as_ref().map_or("", |(file, _)| file)
     }
 
-    /// What the table was learned with holds until later words say otherwise.
+    /// Reads a table. The parameters of its training are defaults for the following words.
     fn load(&mut self, file: &str) -> Result<(), Error> {
         let bytes = crate::file::read_plain(file.as_ref(), crate::file::MODEL).map_err(|e| {
             Error::new(format!("{file}: {e}")).remedy("make one with quell train learnqueue")
@@ -46,7 +46,7 @@ impl Words {
         Ok(())
     }
 
-    /// These words if there were no more than the table.
+    /// The words with only the table given.
     fn brought(&self) -> Self {
         let params = self.table.as_ref().map(|(_, table)| table.params());
         Self {
@@ -55,7 +55,7 @@ impl Words {
         }
     }
 
-    /// What a preset makes of the parameters; limits stay those of the table.
+    /// Applies a preset to the parameters; the limits of a table stay.
     fn preset(&mut self, preset: fn(Params) -> Params) {
         let step = self.params.step;
         self.params = preset(self.params.clone());
@@ -249,7 +249,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
             Field::Switch {
                 off: "",
                 set: |w, _| w.preset(Params::as_published),
-                // Its parts are what the canonical words name.
+                // The canonical words name the options that it sets instead.
                 get: |_| false,
             },
             "published_reward alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
@@ -286,7 +286,7 @@ mod tests {
             (w.params.delta, w.params.max_size, w.params.initial),
             (0.9, 60, 20)
         );
-        // A default beside the table's value is a word of its own.
+        // A default that differs from the table's value must be written.
         let other = Queue::parse(&format!("{words} delta 0.5 initial 3")).unwrap();
         assert_eq!(other.canonical(), format!("{words} delta 0.5 initial 3"));
         assert_eq!(Queue::parse(&other.canonical()), Ok(other));

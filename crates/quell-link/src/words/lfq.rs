@@ -1,5 +1,5 @@
-//! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of
-//! those that quell ships.
+//! `lfq`: a fair queue in which a network sets each flow's limit. The network comes from a file or
+//! is one of those that quell ships.
 
 use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;
@@ -10,7 +10,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
 
-/// A network that quell ships: the alpha that it was trained for, and whether online.
+/// A network that quell ships: the alpha of its training, and whether it was trained online.
 struct Shipped {
     alpha: f64,
     online: bool,
@@ -35,22 +35,22 @@ static SHIPPED: [Shipped; 3] = [
     },
 ];
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub queue: fq_fifo::Params,
-    /// The same limit for every flow, packets, in place of the network's.
+    /// A fixed limit for every flow, packets, in place of the network's.
     pub limit: Option<u32>,
     /// The controller's parameters.
     pub control: control::Params,
-    /// The weight of the delay that the shipped network was trained for.
+    /// Weight of the delay in the shipped network's training reward, 1/s (default 0.01).
     pub alpha: f64,
-    /// The shipped network was trained online.
+    /// Whether the shipped network is one trained online.
     pub online: bool,
-    /// Another network than a shipped one, and its file.
+    /// A network that replaces the shipped one, and its file.
     pub model: Model,
-    /// The network's weights are rounded to integers.
+    /// Whether the network's weights are rounded to integers.
     pub integers: bool,
 }
 
@@ -100,7 +100,7 @@ impl Words {
 }
 
 impl Spec for Words {
-    /// The queue and its controller; `check` has seen to a network where one is needed.
+    /// The queue and its controller; `check` has verified that a needed network exists.
     fn build(&self, _: u64) -> Built {
         let policy = match self.limit {
             Some(_) => None,
@@ -122,10 +122,10 @@ impl Spec for Words {
 }
 
 impl Queue {
-    /// `lfq` with a network that lies in no file.
+    /// `lfq` with a network without a file.
     ///
     /// # Errors
-    /// If the network is not one for this controller.
+    /// If the network does not fit this controller.
     pub fn lfq(control: control::Params, policy: Policy) -> Result<Self, Error> {
         control::check(&policy).map_err(Error::new)?;
         control.check().map_err(Error::new)?;
@@ -220,7 +220,7 @@ mod tests {
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
     use quell_qdisc::{Qdisc, Rng};
 
-    /// Writes a network that always gives 17 packets, and gives its file's name.
+    /// Writes a network whose output is always 17 packets; returns the file's name.
     fn file(name: &str, inputs: usize) -> String {
         let input = |name| Input {
             name,

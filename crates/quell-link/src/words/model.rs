@@ -1,5 +1,5 @@
-//! The network of a learned controller: from a file that the words name, or shipped with quell: in
-//! the program, or without the feature `networks` in a folder.
+//! The network of a learned controller: from a file that the words name, or shipped with quell (in
+//! the program, or without the feature `networks` in a folder).
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use quell_qdisc::policy::Policy;
 
 use crate::error::Error;
 
-/// Another network than quell's own, and its file; or none.
+/// A network other than the shipped one, and its file; `None`: the shipped one.
 #[derive(Clone, Debug, Default)]
 pub struct Model(Option<(String, Policy)>);
 
@@ -22,7 +22,7 @@ impl PartialEq for Model {
 }
 
 impl Model {
-    /// Reads a file and holds it to what its controller expects.
+    /// Reads a network from a file and checks that it fits its controller.
     pub(super) fn load<E: Display>(
         &mut self,
         file: &str,
@@ -36,7 +36,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes a network that lies in no file and holds it to what its controller expects.
+    /// Takes a network without a file and checks that it fits its controller.
     pub(super) fn set<E: Display>(
         &mut self,
         policy: Policy,
@@ -47,7 +47,7 @@ impl Model {
         Ok(())
     }
 
-    /// A network that lies in no file.
+    /// A network without a file.
     pub(super) fn in_no_file(policy: Policy) -> Self {
         Self(Some(("-".into(), policy)))
     }
@@ -56,12 +56,12 @@ impl Model {
         self.0.is_some()
     }
 
-    /// Empty for quell's own.
+    /// Name of the file; empty for the shipped network.
     pub(super) fn file(&self) -> &str {
         self.0.as_ref().map_or("", |(file, _)| file)
     }
 
-    /// The network: this one, or quell's own.
+    /// This network, or the shipped one.
     pub(super) fn or(&self, own: Option<&Own>) -> Option<Policy> {
         match &self.0 {
             Some((_, policy)) => Some(policy.clone()),
@@ -73,7 +73,7 @@ impl Model {
 /// A network that quell ships (`models/`).
 pub(super) struct Own {
     name: &'static str,
-    /// Its file, if it is in the program.
+    /// The file's content, if it is in the program.
     bytes: Option<&'static [u8]>,
     policy: OnceLock<Option<Policy>>,
 }
@@ -91,18 +91,18 @@ impl Own {
         self.read().cloned()
     }
 
-    /// Read once.
+    /// The network, read once.
     fn read(&self) -> Option<&Policy> {
         let read = || Policy::load(self.name, &self.file()?).ok();
         self.policy.get_or_init(read).as_ref()
     }
 
-    /// Its file: in the program, or in the folder of [`FOLDER`].
+    /// The file's content, from the program or from a folder (see [`FOLDER`]).
     fn file(&self) -> Option<Cow<'static, [u8]>> {
         if let Some(bytes) = self.bytes {
             return Some(Cow::Borrowed(bytes));
         }
-        // Empty, it would name the current folder, which may be another user's.
+        // An empty variable would name the current folder, which may be another user's.
         let named = std::env::var_os("QUELL_MODELS").filter(|folder| !folder.is_empty());
         let folder = named.unwrap_or_else(|| FOLDER.into());
         let file = Path::new(&folder).join(format!("{}.safetensors", self.name));
@@ -110,7 +110,7 @@ impl Own {
         Some(Cow::Owned(bytes))
     }
 
-    /// Whether it is there and can be read.
+    /// Checks that the network exists and can be read.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         match self.read() {
             Some(_) => Ok(()),
@@ -121,11 +121,11 @@ impl Own {
     }
 }
 
-/// Where a program without networks in it looks for them, if the environment's `QUELL_MODELS` names
-/// no other folder.
+/// Folder of the networks for a program that does not contain them; the environment variable
+/// `QUELL_MODELS` overrides it.
 const FOLDER: &str = "/usr/share/quell/models";
 
-/// The network in `models/` of this name.
+/// The network of this name in `models/`.
 #[cfg(feature = "networks")]
 macro_rules! own {
     ($name:literal) => {

@@ -12,34 +12,34 @@ pub(super) struct Opt<T: 'static> {
     pub field: Field<T>,
 }
 
-/// An option without the place of its value: what is the same for every type of parameters.
+/// The part of an option that does not depend on the type of the parameters.
 pub(super) struct Head {
     pub name: &'static str,
     pub meaning: &'static str,
-    /// How the value is written; empty for a word that stands alone.
+    /// Notation of the value; empty for a word that stands alone.
     pub syntax: &'static str,
-    /// A flag's opposite, if it has one.
+    /// A flag's word for false, if it has one.
     pub off: Option<&'static str>,
     sort: OptionKind,
-    /// It may be given again, and what is said later counts, as `tc` has it.
+    /// Whether it may be repeated; the last one counts, as in `tc`.
     pub again: bool,
-    /// Its value is all the words after it that begin with a digit.
+    /// Whether its value is all following words that begin with a digit.
     list: bool,
-    /// Its value is all the words after it.
+    /// Whether its value is all following words.
     rest: bool,
-    /// The options of the classes that it begins.
+    /// Options of the classes that this option begins.
     pub classes: Option<fn() -> Vec<OptionInfo>>,
 }
 
 /// How an option's words are read.
 #[derive(Clone, Copy, PartialEq)]
 enum OptionKind {
-    /// A word that stands alone, for true, and perhaps another for false.
+    /// A word that stands alone for true, and optionally another one for false.
     Flag,
     /// One of some words that stand alone.
     Word,
     Count,
-    /// What it brings are defaults for the words behind it.
+    /// A file whose values are defaults for the following words.
     File,
     Other,
 }
@@ -67,8 +67,7 @@ impl<T> Opt<T> {
         Self { head, field }
     }
 
-    /// The option may be given again and override others: what is said later counts, as `tc` has
-    /// it.
+    /// The option may be repeated and may override others; the last one counts, as in `tc`.
     pub const fn again(mut self) -> Self {
         self.head.again = true;
         self
@@ -80,7 +79,7 @@ impl<T> Opt<T> {
         self
     }
 
-    /// The value is all that follows.
+    /// The value is all following words.
     pub const fn rest(mut self) -> Self {
         self.head.rest = true;
         self
@@ -103,17 +102,17 @@ impl Head {
         self.name.split('|').chain(self.off)
     }
 
-    /// Does the word stand alone?
+    /// Whether the word stands alone.
     pub fn is_flag(&self) -> bool {
         matches!(self.sort, OptionKind::Flag | OptionKind::Word)
     }
 
-    /// Does it read a file, whose values are defaults for the words behind it?
+    /// Whether it reads a file whose values are defaults for the following words.
     pub fn is_file(&self) -> bool {
         self.sort == OptionKind::File
     }
 
-    /// The value behind its word, empty for a word that stands alone.
+    /// Reads the value after its word; empty for a word that stands alone.
     pub fn value_in<'a>(
         &self,
         words: &mut Peekable<impl Iterator<Item = &'a str>>,
@@ -140,7 +139,7 @@ impl Head {
         Ok(value)
     }
 
-    /// What the field reads for this word and the value behind it.
+    /// Text that the field reads for this word and the value after it.
     pub fn text<'a>(&self, word: &'a str, value: &'a str) -> &'a str {
         match self.sort {
             OptionKind::Word => word,
@@ -152,7 +151,7 @@ impl Head {
         }
     }
 
-    /// A field's text as one would write it, empty for none; for a flag the word that holds.
+    /// A field's text in queue words, empty for none; for a flag, its current word.
     pub fn shown(&self, text: String) -> String {
         match self.sort {
             OptionKind::Flag if text == "true" => self.name.to_owned(),
@@ -161,7 +160,7 @@ impl Head {
         }
     }
 
-    /// The word to read a value with that [`Head::shown`] gave.
+    /// The word with which a value from [`Head::shown`] is read back.
     pub fn name_of<'a>(&self, value: &'a str) -> &'a str {
         match self.is_flag() {
             true => value,
@@ -169,7 +168,7 @@ impl Head {
         }
     }
 
-    /// The option with a value that [`Head::shown`] gave, as one would write it.
+    /// The option with a value from [`Head::shown`], as queue words.
     pub fn words(&self, value: &str) -> String {
         match self.is_flag() {
             true => value.to_owned(),

@@ -1,5 +1,5 @@
-//! Queues that another crate brings. They have a name in place of words, and no file or command
-//! line can name them.
+//! Queues from other crates. They have a name in place of words, and no file or command line can
+//! name them.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use quell_qdisc::outside::{self, AnyDiscipline, Factory};
 use super::{Built, Queue, Spec, find};
 use crate::error::Error;
 
-/// A name and what makes the discipline.
+/// A name and the factory of the discipline.
 #[derive(Clone)]
 pub(super) struct Words {
     pub(super) name: Arc<str>,
@@ -33,7 +33,7 @@ impl Debug for Words {
     }
 }
 
-/// Equal: the same name and the very same factory.
+/// Equal if the name is equal and the factory is the same object.
 impl PartialEq for Words {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.make, &other.make)
@@ -41,9 +41,9 @@ impl PartialEq for Words {
 }
 
 impl Queue {
-    /// A queue that another crate brings: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s
-    /// that is `Clone`, `Debug`, `Send` and `Sync`. `name` is what records and tables call it.
-    /// `make` makes an empty queue for a link of this mean rate, bit/s; every run gets its own.
+    /// A queue from another crate: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s that is
+    /// `Clone`, `Debug`, `Send` and `Sync`. `name` is its name in records and tables. `make`
+    /// returns an empty queue for a link of the given mean rate, bit/s; every run gets its own.
     ///
     /// # Errors
     /// If the name is empty, has characters that cannot be printed, or begins with the name of a
@@ -86,7 +86,7 @@ mod tests {
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::{Discipline, Gauges, Qdisc};
 
-    /// A FIFO for as many packets as the link sends in 10 ms.
+    /// A FIFO whose limit is the number of packets that the link sends in 10 ms.
     fn own(name: &str) -> Result<Queue, Error> {
         Queue::outside(name, |rate_bps| {
             Fifo::<Handle>::new(fifo::Params {

@@ -1,4 +1,4 @@
-//! `pie`: Linux's, or ns-3's of 2018 with some of its options.
+//! `pie`: as in Linux, or as in ns-3 of 2018, which has some of these options.
 
 use quell_qdisc::disciplines;
 use quell_qdisc::{MS, pie, pie_ns3};
@@ -6,12 +6,12 @@ use quell_qdisc::{MS, pie, pie_ns3};
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
-    /// The parameters of PIE in Linux; the PIE of ns-3 has some of them.
+    /// Parameters of Linux's PIE; the PIE of ns-3 has some of them.
     pub params: pie::Params,
-    /// The PIE of ns-3 of 2018.
+    /// Whether it is the PIE of ns-3 of 2018.
     pub ns3_2018: bool,
 }
 
@@ -63,8 +63,8 @@ pub(super) static PIE: Kind<Words> = Kind {
     source: "RFC 8033, Linux sch_pie",
     default: Words::default,
     options: &[
-        // Before the options whose defaults it changes, so that the canonical words put it there
-        // too.
+        // It precedes the options whose defaults it changes, so that it also does in the canonical
+        // words.
         opt(
             "ns3-2018",
             Field::Switch {

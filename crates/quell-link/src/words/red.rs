@@ -8,7 +8,7 @@ use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     limit: Option<u64>,
@@ -46,8 +46,8 @@ impl Default for Words {
 }
 
 impl Words {
-    /// The parameters on a link of this rate. As in tc-red(8) max is a quarter of limit and min a
-    /// third of max; a queue of 30 ms where neither is given.
+    /// The parameters on a link of this rate. As in tc-red(8), `max` is a quarter of `limit` and
+    /// `min` a third of `max`; without both, they are those for a queue of 30 ms.
     pub fn params(&self, rate_bps: u64) -> Params {
         let by_rate = Params::for_rate(rate_bps.max(8));
         let max = self.max.or(self.limit.map(|l| l / 4));
@@ -72,12 +72,12 @@ impl Words {
         }
     }
 
-    /// What is wrong on any link.
+    /// Checks what does not depend on the link's rate.
     fn check(&self) -> Result<(), &'static str> {
         let whole = self.min.is_some() || self.max.is_some() || self.limit.is_some();
         let mut checked = self.clone();
         if !whole {
-            // The thresholds follow from the rate, and with them whether a burst is long enough.
+            // Whether a burst is long enough depends on the thresholds, which follow from the rate.
             checked.burst = None;
         }
         checked.params(10_000_000).check()

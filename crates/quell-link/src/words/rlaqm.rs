@@ -1,5 +1,5 @@
-//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell
-//! ships.
+//! `rlaqm`: a FIFO whose drop probability a network sets. The network comes from a file or is one
+//! that quell ships.
 
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
@@ -18,9 +18,9 @@ pub enum Shipped {
     /// Trained with the paper's reward, in the usual reading of its "DQN".
     #[default]
     Paper,
-    /// The same as the authors' code trains.
+    /// Trained as in the authors' code.
     AsPublished,
-    /// Trained with a reward that asks for a full link.
+    /// Trained with a reward for a full link.
     Throughput,
 }
 
@@ -37,34 +37,35 @@ impl Shipped {
     }
 }
 
-/// What `learn` learns from.
+/// Reward for `learn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reward {
-    /// What the network was trained with: that of `throughput` with it, else the paper's.
+    /// The reward of the network's training: with `throughput` that of this network, else the
+    /// paper's.
     #[default]
     Own,
-    /// The paper's.
+    /// The paper's reward.
     Paper,
-    /// That of the network `throughput`, which asks for a full link.
+    /// The reward of the network `throughput`, for a full link.
     Throughput,
 }
 
-/// What the words say.
+/// The parsed words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The controller's parameters.
     pub params: rlaqm::Params,
-    /// [`Shipped::AsPublished`].
+    /// Use the network [`Shipped::AsPublished`].
     pub as_published: bool,
-    /// [`Shipped::Throughput`].
+    /// Use the network [`Shipped::Throughput`].
     pub throughput: bool,
-    /// The network continues to learn.
+    /// Whether the network continues to learn.
     pub learn: bool,
-    /// The reward that it learns from.
+    /// Reward for learning.
     pub reward: Reward,
-    /// Packets that can be marked are marked instead of dropped.
+    /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
-    /// Another network than a shipped one, and its file.
+    /// A network that replaces the shipped one, and its file.
     pub model: Model,
 }
 
@@ -96,7 +97,7 @@ impl Words {
         self.params.check()
     }
 
-    /// The reward to learn from, with the numbers of `quell train rl-aqm`.
+    /// The reward for learning, with the constants of `quell train rl-aqm`.
     fn reward(&self) -> PeriodReward {
         let throughput = match self.reward {
             Reward::Own => self.throughput,
@@ -113,7 +114,7 @@ impl Words {
         }
     }
 
-    /// The controller, or none if the network is not one for it: `check` has ruled that out.
+    /// The controller; `None` if the network does not fit, which `check` has excluded.
     fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(self.shipped().network()))?;
         let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;

@@ -1,4 +1,4 @@
-//! What the rows of the tables share: ranges, meanings and short ways to write a row.
+//! Shared parts of the option tables: ranges, meanings and short forms of a row.
 
 use quell_qdisc::{Nanos, SEC};
 
@@ -6,14 +6,15 @@ use super::{Field, Opt};
 
 /// The largest number of packets, flows or buckets that an option takes.
 pub(super) const MAX_COUNT: u32 = 1_000_000_000;
-/// Bytes that any queue may be told to hold.
+/// Largest limit in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// Longest target or interval.
 pub(super) const MAX_TIME: Nanos = 10 * SEC;
 /// Largest quantum, bytes.
 pub(super) const QUANTUM: u32 = 1 << 20;
 
-/// Who goes to the queue for L4S, in the words of any parameters with a classifier there.
+/// The flag that selects the classifier of the L4S queue, for parameters with a `Classifier` at
+/// this path.
 macro_rules! any_ect {
     ($($at:ident).+) => {
         Field::Switch {
@@ -29,7 +30,7 @@ macro_rules! any_ect {
     };
 }
 
-/// A word for several: its parts are what the canonical words name.
+/// A preset that sets several options. The canonical words name these instead of the preset.
 macro_rules! as_published {
     () => {
         Field::Switch {

@@ -1,4 +1,4 @@
-//! `sfq`: its RED options are read as `tc` reads them, and hold once `redflowlimit` is given.
+//! `sfq`. Its RED options are read as in `tc` and take effect only if `redflowlimit` is given.
 
 use quell_qdisc::disciplines;
 use quell_qdisc::sfq::{LONGEST_PERTURB, MAX_DEPTH, MAX_FLOWS, Params, Red};
@@ -7,11 +7,11 @@ use quell_qdisc::{SEC, num, red};
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
 
-/// What was given.
+/// The given options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     params: Params,
-    /// Seconds.
+    /// Interval of the perturbation, seconds.
     perturb: u32,
     redflowlimit: Option<u64>,
     min: Option<u64>,

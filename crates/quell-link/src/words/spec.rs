@@ -1,4 +1,5 @@
-//! The parameters of a kind: one type per kind, hidden where all kinds are treated alike.
+//! Parameters of a kind: one type per kind, behind a trait object where code treats all kinds
+//! alike.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -10,30 +11,29 @@ use quell_qdisc::policy::Policy;
 use super::Built;
 use crate::error::Error;
 
-/// A kind's parameters, read and checked, with what they build.
+/// Parameters of a kind, parsed and checked, which can build the queue.
 pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
-    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from
-    /// which some kinds take defaults.
+    /// Builds the queue's parameters and its controller. Some kinds derive defaults from
+    /// `rate_bps`, the link's mean rate.
     fn build(&self, rate_bps: u64) -> Built;
 
-    /// What only a link's rate can show to be wrong.
+    /// Checks what depends on the link's rate.
     ///
     /// # Errors
-    /// What is wrong.
+    /// If the parameters do not work at this rate.
     fn check_on(&self, _rate_bps: u64) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Takes this network in place of the one that the words name; an error where none is asked, or
-    /// one of another shape.
+    /// Takes this network in place of the one that the words name.
     ///
     /// # Errors
-    /// If this kind asks no network, or another kind of network.
+    /// If this kind uses no network, or a network of another shape.
     fn set_policy(&mut self, _policy: Policy) -> Result<(), Error> {
         Err(Error::new("asks no network"))
     }
 
-    /// Starts from this table of LearnQueue.
+    /// Takes this table as LearnQueue's initial table.
     ///
     /// # Errors
     /// If this kind has no table.

@@ -9,7 +9,7 @@ use super::{AnySpec, KindInfo, OptionInfo, Spec, downcast, guard};
 use crate::error::Error;
 use crate::field::Field;
 
-/// A kind whose type of parameters is hidden.
+/// A kind, independent of the type of its parameters.
 pub(super) trait AnyKind: Sync {
     fn name(&self) -> &'static str;
     fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error>;
@@ -25,22 +25,22 @@ pub(super) struct Kind<T: 'static> {
     pub source: &'static str,
     pub default: fn() -> T,
     pub options: &'static [Opt<T>],
-    /// What must hold between options.
+    /// Checks conditions between options.
     pub check: fn(&T) -> Result<(), &'static str>,
 }
 
-/// Parameters with the table of their options. All that reads and prints words works on this trait,
-/// so that it is compiled once and not for each type of parameters.
+/// Parameters with the table of their options. Code that reads and prints words works on this
+/// trait, so it is compiled once and not for each type of parameters.
 trait Row {
     fn len(&self) -> usize;
     fn head(&self, option: usize) -> &Head;
-    /// The value as one would write it, empty for none; for a flag the word that holds.
+    /// The value in queue words, empty for none; for a flag, its current word.
     fn get(&self, option: usize) -> String;
     fn set(&mut self, option: usize, word: &str, value: &str) -> Result<(), Error>;
     fn check(&self) -> Result<(), &'static str>;
     /// The default parameters.
     fn fresh(&self) -> Box<dyn Row + '_>;
-    /// What holds with no more than the file of this option.
+    /// The parameters with only the file of this option given.
     fn brought(&self, option: usize) -> Option<Box<dyn Row + '_>>;
 }
 
@@ -112,26 +112,27 @@ impl fmt::Display for Given<'_> {
     }
 }
 
-/// Every option's value.
+/// Values of all options.
 fn values(row: &dyn Row) -> Vec<String> {
     (0..row.len()).map(|i| row.get(i)).collect()
 }
 
-/// The values after these words alone.
+/// Values of all options if only these words are given.
 fn values_after(row: &dyn Row, given: &[&Given<'_>]) -> Result<Vec<String>, Error> {
     let mut row = row.fresh();
     given.iter().try_for_each(|g| g.apply(&mut *row))?;
     Ok(values(&*row))
 }
 
-/// Does the later one override what the earlier one set: would it hold if the two changed places?
+/// Whether the later option overrides a value that the earlier one set: swapping the two would
+/// change that value.
 fn overrides(row: &dyn Row, later: &Given<'_>, earlier: &Given<'_>) -> Result<bool, Error> {
     let (default, alone) = (values_after(row, &[])?, values_after(row, &[earlier])?);
     let (here, turned) = (
         values_after(row, &[earlier, later])?,
         values_after(row, &[later, earlier])?,
     );
-    // What a file brings are defaults for the words behind it.
+    // Values from a file are only defaults for the following words.
     let brings = earlier.head.is_file();
     Ok((0..row.len()).any(|i| {
         let set = i == earlier.option || (!brings && alone[i] != default[i]);
@@ -194,7 +195,8 @@ fn differing(row: &dyn Row) -> Vec<String> {
         if value == default.get(i) || value.is_empty() {
             continue;
         }
-        // It may change the defaults of those that follow; a value that was read is good.
+        // It may change the defaults of later options. Setting cannot fail, since the value was
+        // parsed before.
         match row.brought(i) {
             Some(brought) => default = brought,
             None => drop(default.set(i, head.name_of(&value), &value)),
@@ -204,7 +206,7 @@ fn differing(row: &dyn Row) -> Vec<String> {
     words
 }
 
-/// The options, with those of the classes that one of them begins.
+/// The options, with those of the classes that an option begins.
 fn infos(default: &dyn Row) -> Vec<OptionInfo> {
     let mut infos = Vec::new();
     for i in 0..default.len() {
@@ -254,7 +256,7 @@ impl<T: Clone> Kind<T> {
         })
     }
 
-    /// The options, with those of the classes that one of them begins.
+    /// The options, with those of the classes that an option begins.
     pub(super) fn infos(&self) -> Vec<OptionInfo> {
         infos(&self.filled())
     }
@@ -293,7 +295,7 @@ mod tests {
         Queue::parse(words).expect_err(words).to_string()
     }
 
-    /// Values that an option may take, among them others than its default.
+    /// Possible values of an option, among them some that differ from its default.
     fn samples(kind: &str, option: &OptionInfo, files: &[(&str, String)]) -> Vec<String> {
         let values: Vec<String> = match option.value {
             "" => return option.name.split('|').map(str::to_owned).collect(),
@@ -333,7 +335,7 @@ mod tests {
         let mut pairs = 0;
         for kind in catalogue() {
             let name = kind.name;
-            // As in tc, the last of its words counts.
+            // As in tc, the last of several words counts.
             if name == "cake" {
                 continue;
             }
@@ -351,7 +353,7 @@ mod tests {
                 for (a, b) in both {
                     let turned = Queue::parse(&format!("{name} {b} {a}"));
                     match Queue::parse(&format!("{name} {a} {b}")) {
-                        // The order makes no difference, or the other one is refused.
+                        // The order makes no difference, or the other order is refused.
                         Ok(queue) => {
                             pairs += 1;
                             if let Ok(turned) = turned {
@@ -367,7 +369,8 @@ mod tests {
                                 )
                             );
                             refused.insert((name, preset.to_owned(), first.name.clone()));
-                            // Behind the preset it holds; another preset is many words there.
+                            // After the preset the option holds; another preset becomes several
+                            // words there.
                             let alone = Queue::parse(&format!("{name} {a}"));
                             if let (Ok(turned), Ok(alone)) = (turned, alone)
                                 && a != "as_published"

@@ -1,6 +1,6 @@
 """The report: a page (`quell.views.page`) of an experiment.
 
-`page.html` is its body, `page.js` its charts; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got.
+`page.html` is its body, `page.js` its charts; `air.py` adds a Wi-Fi cell's section, `shares.py` that of hosts and tins.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOML = """
   <p class="note">The scenario with every default filled in, as a file for <code>quell compare</code>:</p>
   <pre id="toml">{}</pre>
   </div>"""
-"""What shows a scenario, or is hidden."""
+"""Part that shows the scenario, or is hidden."""
 NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
-"""Columns of the table that a phone shows too."""
+"""Columns of the table that are also shown on phones."""
 
 
 def page(outcome: Outcome, command: str) -> str:
-    """Return the report of an experiment as HTML; `command` is what repeats it."""
+    """Return the report of an experiment as HTML; `command` repeats it."""
     records, scenario = outcome.records, outcome.scenario
     rows = summarise(records)
     first_seed = records[0]["seed"] if scenario is None else scenario.run_seed(0)
@@ -70,7 +70,7 @@ def page(outcome: Outcome, command: str) -> str:
 def framed(
     title: str, facts: str, notice: str, finding: str, parts: Mapping[str, str], *, data: Any, js: str, css: str = ""
 ) -> str:
-    """Return a page laid out as the report; all texts but the title are HTML, `parts` those of `page.html`."""
+    """Return a page with the report's layout; all texts except the title are HTML, `parts` are those of `page.html`."""
     about = f'<p class="facts">{facts}</p>\n  {notice}\n  <p class="finding">{finding}</p>'
     body = Template(part(__name__, "page.html")).substitute(parts, version=escape(_core.__version__))
     return frame(title, about, body, data=data, css=css, js=js)
@@ -97,12 +97,12 @@ def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:
 
 
 def _round(value: float | None, digits: int = 4) -> float | None:
-    """Keep so many significant digits: the page shows no more, and is a third as long."""
+    """Round to significant digits: the page shows no more, and becomes a third as long."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
 def pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
-    """Average the runs' distributions: step functions, at times spread evenly on a logarithmic scale."""
+    """Average the runs' distributions (step functions) at times evenly spaced on a logarithmic scale."""
     if not cdfs:
         return None
     known = sorted({ms for cdf in cdfs for ms, _ in cdf})
@@ -141,11 +141,11 @@ def _label(flow: Mapping[str, Any]) -> str:
 
 
 _TIMES = {"T": "target", "wait": "wait", "hold": "hold", "cap": "cap", "R": "rtt"}
-"""What the curves of a policy's times are called, and the columns of the record that they are."""
+"""Curves of a policy's times: their names, and their columns in the record."""
 
 
 def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Shorten a time series; a knob that never changes is left out."""
+    """Shorten a time series and leave out a knob that never changes."""
     if series is None:
         return None
     limit, probability = series["limit_packets"], series["probability"]
@@ -160,7 +160,7 @@ def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _policy(policy: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Name what the policy inside a queue reads and sets, for the panels of the time series."""
+    """Return the readings and settings of the policy inside a queue, for the panels of the time series."""
     if policy is None:
         return {}
 
@@ -172,7 +172,7 @@ def _policy(policy: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _shown_at_first(rows: Sequence[Row]) -> list[int]:
-    """Choose the queues of the first look: the file's own, a plain FIFO to measure against, then the front's middle."""
+    """Choose the queues shown initially: the file's own, a plain FIFO for comparison, then the middle of the front."""
     goodput = [row.mean("goodput_mbps") or 0.0 for row in rows]
     delay = [math.log(max(row.mean("sojourn_ms.p95") or 0.0, 0.01)) for row in rows]
 
@@ -185,7 +185,7 @@ def _shown_at_first(rows: Sequence[Row]) -> list[int]:
 
 
 def _share(values: Sequence[float], i: int) -> float:
-    """Place of a value between the least, 0, and the greatest, 1."""
+    """Return the position of a value between the least (0) and the greatest (1)."""
     return (values[i] - min(values)) / ((max(values) - min(values)) or 1.0)
 
 
@@ -210,7 +210,7 @@ def _made(outcome: Outcome) -> str:
 
 
 def _cite(rows: Sequence[Row]) -> str:
-    """Name what a paper with these figures should cite."""
+    """List the sources that a paper with these figures should cite."""
     sources = {kind["name"]: kind["source"] for kind in known_queues()}
     kinds = dict.fromkeys(kind for row in rows if (kind := row.queue.split()[0]) in sources)
     cited = "".join(f"; {escape(kind)}: {escape(sources[kind])}" for kind in kinds)
@@ -218,7 +218,7 @@ def _cite(rows: Sequence[Row]) -> str:
 
 
 def _traffic(record: Record) -> str:
-    """Name the flows, like ones together."""
+    """Describe the flows, with equal ones together."""
     kinds = Counter(_label(flow) for flow in record["flows"])
     named = [f"{count} × {label}" if count > 1 else label for label, count in kinds.most_common(4)]
     return " + ".join(named) + (" + …" if len(kinds) > 4 else "")
@@ -231,7 +231,7 @@ def _notice(outcome: Outcome) -> str:
 
 
 def _each(rows: Sequence[Row]) -> str:
-    """Say of each queue what it carried and how long packets waited."""
+    """Describe each queue's goodput and delay."""
     return " ".join(
         f"<b>{escape(r.queue)}</b>: {_rate(goodput)} of goodput, 95 % of packets through the queue within {_ms(p95)}."
         for r in rows

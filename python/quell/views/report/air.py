@@ -1,4 +1,4 @@
-"""The report's part on an 802.11n cell: who took how much of the air, in how long frames, how often again."""
+"""The report's section on an 802.11n cell: airtime, aggregation and retries of each queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = (
 
 
 def section(names: Sequence[str], records: Sequence[Record]) -> str:
-    """Return a bar and a table per queue, means over runs; nothing where no run has a cell."""
+    """Return a bar and a table per queue with means over runs; empty without a cell."""
     parts = []
     for k, name in enumerate(names):
         cells = [r["wifi"] for r in records if r["queue"] == name and r.get("wifi")]
@@ -41,7 +41,7 @@ def section(names: Sequence[str], records: Sequence[Record]) -> str:
 
 def _cell(name: str, cells: Sequence[dict[str, Any]], opened: bool) -> str:
     links = [_link(list(runs)) for runs in zip(*(cell["queues"] for cell in cells), strict=True)]
-    # Frames that collide are on the air together: their shares may add up to more than 1.
+    # Colliding frames are on the air at the same time, so the shares may add up to more than 1.
     whole = max(1.0, math.fsum(link["airtime"] for link in links))
     bar = "".join(
         f'<i style="width:{link["airtime"] / whole * 100:.3f}%;background:var(--c{k % 8})" '

@@ -40,7 +40,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
 
 
 def finding(queues: Sequence[str], records: Sequence[Record]) -> str:
-    """Say behind which queues users' applications are bad, as HTML; empty where none can be judged."""
+    """Name the queues behind which applications are bad, as HTML; empty if none can be judged."""
     judged = [figure for figure in shown(records) if figure.bounds]
     if not judged:
         return ""

@@ -1,4 +1,4 @@
-"""The report's part on hosts and priorities: what each host and each tin or band of a queue got."""
+"""The report's section on hosts and priorities: the share of each host and of each tin or band of a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TINS = (
 
 
 def section(names: Sequence[str], records: Sequence[Record]) -> str:
-    """Return tables per queue, means over runs; nothing where no host is named and no queue has several tins."""
+    """Return tables per queue with means over runs; empty without named hosts and without queues of several tins."""
     parts = []
     for k, name in enumerate(names):
         runs = [r for r in records if r["queue"] == name]
