@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import signal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from quell import _core
 from quell._core import InputError
 from quell.cli import dispatch as cli
-from quell.experiments.experiment import run_each
+from quell.experiments.experiment import stream
 from quell.train import judge, kinds, links
 
 
@@ -339,9 +340,9 @@ def test_runs_of_the_classics_are_taken_from_the_cache(tmp_path: Path, monkeypat
 
     def counted(runs: Any, *args: Any, **more: Any) -> Any:
         counts.append(len(runs))
-        return run_each(runs, *args, **more)
+        return stream(runs, *args, **more)
 
-    monkeypatch.setattr(links, "run_each", counted)
+    monkeypatch.setattr(links, "stream", counted)
     plain = links.simulate(drawn, queues)
     first = links.simulate(drawn, queues, cache=links.Cache(file))
     again = links.simulate(drawn, queues, cache=links.Cache(file))
@@ -352,3 +353,41 @@ def test_runs_of_the_classics_are_taken_from_the_cache(tmp_path: Path, monkeypat
     monkeypatch.setattr(links, "version", lambda: "another")
     links.simulate(drawn, queues, cache=links.Cache(file))
     assert counts[-1] == 12, "runs of another quell do not count"
+
+
+def test_runs_that_were_finished_at_ctrl_c_are_in_the_cache(tmp_path: Path) -> None:
+    drawn, file = kinds.draw(3, 2, 2, span=kinds.Span(0.1)), tmp_path / "classics.json"
+
+    def interrupted(done: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        links.simulate(drawn, ["codel", "fq_codel"], on_done=interrupted, cache=links.Cache(file))
+    assert len(json.loads(file.read_text())["runs"]) >= 3
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("where", ["classic queues, far: 2 of 14 runs", "generation 1: 2 of", "generation 2: 2 of"])
+def test_a_search_shows_its_runs_and_stops_at_the_first_after_ctrl_c(
+    hush: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    from quell.train import Stopped, kit
+
+    notes: list[str] = []
+    note = kit.Session.note
+
+    def watched(session: Any, text: str) -> None:
+        notes.append(text)
+        if text.startswith(where):
+            signal.raise_signal(signal.SIGINT)
+        note(session, text)
+
+    monkeypatch.setattr(kit.Session, "note", watched)
+    with pytest.raises(Stopped) as stopped:
+        hush.train(short(hush), tmp_path / "mine.txt")
+    assert stopped.value.status == 130
+    assert ("continue with --resume" in str(stopped.value)) == where.startswith("generation 2")
+    step, _, last = notes[-1].partition(": ")
+    assert where.startswith(step)
+    assert int(last.split()[0]) < 8, "runs that other threads had begun are finished"

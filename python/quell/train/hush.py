@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,8 @@ import numpy as np
 
 from quell import _core
 from quell.common import files
+from quell.common.console import bar
+from quell.common.text import counted
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 from quell.train.judge import table, text
@@ -158,7 +160,10 @@ def _edge(x: float) -> float:
     return 1 / (1 + math.exp(min(-x, 700.0)))
 
 
-def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar], on: Executor = HERE) -> list[float]:
+def costs(
+    models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar],
+    on_done: Callable[[int], object] = lambda _: None, on: Executor = HERE,
+) -> list[float]:  # fmt: skip
     """Return each model's mean cost over the links. A cluster's nodes must share the folder for temporary files."""
     with files.temporary_folder("quell-hush-") as folder:
         words = []
@@ -166,7 +171,7 @@ def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar]
             file = folder / f"{k}.txt"
             file.write_text(write(model))
             words.append(f"hush model {file}")
-        runs = simulate(links, words, on=on)
+        runs = simulate(links, words, on_done=on_done, on=on)
     return [fmean(cost(run, bar) for run, bar in zip(runs[word], against, strict=True)) for word in words]
 
 
@@ -196,12 +201,24 @@ def train(
     with session:
         kept = Cache(cache or session.folder / "classics.json")
         state: dict[str, Any] = session.state or {"losses": [], "best": [0.0] * len(space.at), "best_cost": math.inf}
-        against = {kind: bars(simulate(links, CLASSICS, on=on, cache=kept)) for kind, links in pool.items()}
-        against_validation = bars(simulate(validation, CLASSICS, on=on, cache=kept))
+
+        def shown(what: str, runs: int) -> Callable[[int], object]:
+            return lambda done: session.note(f"{what}: {done} of {counted(runs, 'run')}")
+
+        def reached(what: str, links: Sequence[Link]) -> list[Bar]:
+            on_done = shown(f"classic queues, {what}", len(links) * len(CLASSICS))
+            return bars(simulate(links, CLASSICS, on_done=on_done, on=on, cache=kept))
+
+        against = {kind: reached(kind, links) for kind, links in pool.items()}
+        against_validation = reached("validation", validation)
+
+        def validated(model: Model) -> float:
+            return costs([model], validation, against_validation, shown("validation", len(validation)), on)[0]
+
         for losses in state["losses"]:
             search.tell(search.ask(), losses)
         if not state["losses"]:
-            [state["best_cost"]] = costs([space.first], validation, against_validation, on)
+            state["best_cost"] = validated(space.first)
             session.point(0, validation=state["best_cost"])
         for generation in range(len(state["losses"]), arguments.generations):
             rng = random.Random(f"hush {arguments.seed} {generation}")
@@ -211,14 +228,16 @@ def train(
             ]  # fmt: skip
             candidates = search.ask()
             models = [space.model(x) for x in candidates]
-            losses = costs(models, [pool[kind][i] for kind, i in chosen], [against[kind][i] for kind, i in chosen], on)
+            links, there = [pool[kind][i] for kind, i in chosen], [against[kind][i] for kind, i in chosen]
+            on_done = shown(f"generation {generation + 1}", len(models) * len(links))
+            losses = costs(models, links, there, on_done, on)
             search.tell(candidates, losses)
             state["losses"].append(losses)
             done = generation + 1
             values = {"loss": fmean(losses), "sigma": float(search.sigma)}
             if done % arguments.validate_every == 0 or done == arguments.generations:
                 mean = [float(x) for x in search.mean]
-                [values["validation"]] = costs([space.model(mean)], validation, against_validation, on)
+                values["validation"] = validated(space.model(mean))
                 if values["validation"] < state["best_cost"]:
                     state["best"], state["best_cost"] = mean, values["validation"]
             session.point(done, **{name: session.finite(name, value) for name, value in values.items()})
@@ -249,10 +268,15 @@ def _finish(
     found = []
     for which, why in ((seed, "the hash of the numbers"), (COMMON, "the same for all models")):
         links = draw_each(which, arguments.held_out, 3)
-        rows = table(links, simulate(links, [*CLASSICS, words], on=on, cache=cache), [words])
+        rows = table(links, _judged(links, [*CLASSICS, words], cache, on), [words])
         mine = [row | {"queue": "hush"} for row in rows if row["queue"] == words]
         card += [f"{arguments.held_out} links of each kind of seed {which} ({why}), 3 runs each:"]
         card += text(mine).splitlines()
         found.append(mine[0])
     files.write_whole(out, lambda part: part.write_text(write(model, card)))
     return found[0]
+
+
+def _judged(links: Sequence[Link], queues: Sequence[str], cache: Cache, on: Executor) -> dict[str, list[Run]]:
+    with bar("Judging", len(links) * len(queues) * links[0].scenario.seeds, "runs") as update:
+        return simulate(links, queues, on_done=lambda done: update(done, ""), on=on, cache=cache)

@@ -155,6 +155,12 @@ class Session:
             raise Stopped(self._resume_hint("interrupted"), INTERRUPTED)
         self._interrupted = True
 
+    def note(self, text: str) -> None:
+        """Show what a step is doing; stop here after Ctrl-C: what the last checkpoint does not have is lost."""
+        self._update(self.done, text)
+        if self._interrupted:
+            raise Stopped(self._resume_hint("interrupted"), INTERRUPTED)
+
     def point(self, step: int, **values: float | list[float]) -> None:
         """Add a row to the learning curve; single numbers also go to TensorBoard."""
         self.rows.append({"step": step, **values})

@@ -20,7 +20,7 @@ from quell import _core
 from quell._core import InputError
 from quell.common import files
 from quell.experiments.executor import HERE, Executor
-from quell.experiments.experiment import Job, fingerprint, run_each
+from quell.experiments.experiment import Job, fingerprint, stream
 from quell.train.kinds import Link
 
 CLASSICS = ("codel", "cobalt", "pie", "fq_codel", "fq_pie", "cake", "dualpi2")
@@ -119,15 +119,17 @@ def simulate(
     known = {i: run for i, key in keys.items() if cache is not None and (run := cache.get(key)) is not None}
     on_done(len(known))
     left = [i for i in range(len(runs)) if i not in known]
-    made = dict(
-        zip(
-            left,
-            run_each([runs[i] for i in left], _reduce, on_done=lambda n: on_done(len(known) + n), on=on),
-            strict=True,
-        )
-    )
-    if cache is not None:
-        cache.add({key: made[i] for i, key in keys.items() if i in made})
+    made: dict[int, Run] = {}
+
+    def keep(k: int, record: dict[str, Any]) -> None:
+        made[left[k]] = _reduce(record)
+        on_done(len(known) + len(made))
+
+    try:
+        stream([runs[i] for i in left], keep, on=on)
+    finally:
+        if cache is not None:
+            cache.add({key: made[i] for i, key in keys.items() if i in made})
     done = [known[i] if i in known else made[i] for i in range(len(runs))]
     fields = Run.__dataclass_fields__
     groups = [done[k : k + seeds] for k in range(0, len(done), seeds)]
