@@ -44,6 +44,13 @@ def test_compare_gives_a_row_per_run_and_summary_one_per_queue() -> None:
     assert summary["front"].any()
 
 
+def test_a_printed_summary_shows_goodput_and_delay() -> None:
+    frame = quell.compare("home", aqm=["pfifo"], seeds=1, duration="1s")
+    head = str(quell.summary(frame)).splitlines()[2]
+    for column in ("scenario", "queue", "goodput_mbps", "sojourn_ms", "runs", "front"):
+        assert f" {column}" in head
+
+
 def test_summary_keeps_scenarios_apart() -> None:
     """Runs of other scenarios, under other names or under the same, are other rows with fronts of their own."""
     link: dict[str, Any] = {"flows": ["newreno"], "duration": "4s", "seeds": 2}

@@ -10,7 +10,7 @@ from typing import Any, cast
 import polars as pl
 
 from quell.common import files
-from quell.results.stats import MEASURES, summarise
+from quell.results.stats import FRONT, MEASURES, summarise
 
 _SUMMARY = pl.Struct(dict.fromkeys(("mean", "p50", "p95", "p99", "max"), pl.Float64))
 _FLOAT = pl.Float64()
@@ -322,10 +322,12 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
         for scenario, records in scenarios.items()
         for row in summarise(records)
     ]
-    floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
-    first = {"scenario": pl.String(), "queue": pl.String(), "runs": pl.Int64()}
-    first |= {"front": pl.Boolean(), "unsure": pl.Boolean()}
-    return pl.DataFrame(rows, schema={**first, **floats, "scenario_hash": pl.String(), "controller": pl.String()})
+    # Polars prints the first four columns and the last four.
+    names = {"scenario": pl.String(), "queue": pl.String()}
+    floats = {key: pl.Float64() for key in (*FRONT, *(f"{m.key}{end}" for m in MEASURES for end in ("", ".ci95")))}
+    last = {"scenario_hash": pl.String(), "controller": pl.String(), "runs": pl.Int64()}
+    last |= {"front": pl.Boolean(), "unsure": pl.Boolean()}
+    return pl.DataFrame(rows, schema={**names, **floats, **last})
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
