@@ -87,6 +87,13 @@ def test_files_are_written_whatever_becomes_of_standard_output(tmp_path: Path, w
         assert (tmp_path / name).stat().st_size > 0
 
 
+def test_lines_of_tables_without_a_terminal_end_with_their_text(quell: Quell) -> None:
+    for words in (["compare", "home", "--seeds", "1", "--duration", "1s"], ["doctor"]):
+        lines = quell(*words).stdout.splitlines()
+        assert len(lines) > 5
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_what_can_be_written_is_written_where_one_file_cannot(tmp_path: Path, quell: Quell) -> None:
     text = '[link]\nrate = "5mbit"\n[[flow]]\nkind = "cbr"\nrate = "1mbit"\n'
     (tmp_path / "cbr.toml").write_text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +29,16 @@ class Screen(Console):
     def __init__(self, **how: Any) -> None:
         """Take the arguments of rich's console, except those about texts."""
         super().__init__(markup=False, highlight=False, emoji=False, **how)
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print as rich does; where no terminal shows it, without the blanks that fill a table's lines."""
+        if self.is_terminal:
+            super().print(*objects, **how)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **how)
+        self.file.write(re.sub(" +\n", "\n", printed.get()))
+        self.file.flush()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Render one part of the output."""
