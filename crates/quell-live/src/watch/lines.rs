@@ -200,7 +200,7 @@ fn member(out: &mut Vec<u8>, after: &mut bool, name: &str, value: Value) {
 
 fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     let (queue, counters) = (&sample.queue, &sample.queue.counters);
-    seconds(out, time);
+    date(out, time);
     let _ = write!(
         out,
         " {} {} {} {}: ",
@@ -232,6 +232,34 @@ fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
 /// Writes a time in seconds, with microseconds.
 fn seconds(out: &mut Vec<u8>, time: u64) {
     fixed(out, time / 1000, 6);
+}
+
+/// Day and time of day, UTC, to the millisecond: `2026-11-29T07:42:03.250Z`.
+fn date(out: &mut Vec<u8>, time: u64) {
+    const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let (ms, mut day) = (time / 1_000_000 % 86_400_000, time / 86_400_000_000_000);
+    let leap = |year: u64| u64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+    // Nanoseconds in 64 bits end in 2554, so few years are counted.
+    let (mut year, mut month) = (1970, 0);
+    while day >= 365 + leap(year) {
+        day -= 365 + leap(year);
+        year += 1;
+    }
+    let length = |month: usize| DAYS[month] + if month == 1 { leap(year) } else { 0 };
+    while day >= length(month) {
+        day -= length(month);
+        month += 1;
+    }
+    let (s, ms) = (ms / 1000, ms % 1000);
+    let _ = write!(
+        out,
+        "{year}-{:02}-{:02}T{:02}:{:02}:{:02}.{ms:03}Z",
+        month + 1,
+        day + 1,
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    );
 }
 
 fn number(out: &mut Vec<u8>, value: Value) {
@@ -303,7 +331,7 @@ mod tests {
     use crate::rtnetlink::message::{INGRESS, ROOT};
 
     #[test]
-    fn numbers_and_handles_are_written_as_the_standard_library_and_tc_would() {
+    fn numbers_dates_and_handles_are_written_as_the_standard_library_date_and_tc_would() {
         let write = |each: &dyn Fn(&mut Vec<u8>)| {
             let mut out = Vec::new();
             each(&mut out);
@@ -317,6 +345,17 @@ mod tests {
             assert_eq!(write(&|out| decimal(out, value, decimals)), expected);
         }
         assert_eq!(write(&|out| seconds(out, 5_000_040_999)), "5.000040");
+        // What `date -u --iso-8601=ns -d @SECONDS` prints.
+        for (time, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999_999_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000_000_000, "2000-02-29T00:00:00.000Z"),
+            (1_798_761_600_001_000_000, "2027-01-01T00:00:00.001Z"),
+            (4_107_542_400_000_000_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "2554-07-21T23:34:33.709Z"),
+        ] {
+            assert_eq!(write(&|out| date(out, time)), expected);
+        }
         for (number, expected) in [
             (ROOT, "root"),
             (INGRESS, "ingress"),
