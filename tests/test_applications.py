@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,18 +105,16 @@ def test_a_record_has_the_results_of_each_kind(quell: Quell) -> None:
     assert [f["kind"] for f in record["flows"]] == ["call"] * 2 + ["game"] * 2 + ["video", "tcp", "tcp"]
 
 
-def test_every_queue_has_its_cards_in_the_report() -> None:
+def test_every_queue_has_its_column_in_the_report() -> None:
     scenario = load("household", duration="20s", seeds="2", warmup="5s")
     queues = ["pfifo limit 1000", "fq_codel"]
     text = page(run_jobs(scenario, plan(scenario, queues)), "x")
-    cards = text.split("Application quality")[1].split("</section>")[0]
-    rows = cards.split("<h3>")[1:]
-    assert [row.split("</h3>")[0] for row in rows] == ["pfifo", "fq_codel"]
-    for row in rows:
-        titles = ("call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "backup")
-        for title in (*titles, "grade", "grade down", "grade up"):
-            assert f"<span>{title}</span>" in row
-    # The cards come before the engineering figures.
+    head, *rows = text.split("Application quality")[1].split("</section>")[0].split("<tr>")[1:]
+    assert re.findall("<th>(.*?)</th>", head) == ["", "pfifo", "fq_codel"]
+    titles = ["call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "backup"]
+    found = {re.split("</td>| <small>", row.removeprefix("<td>"))[0]: row.count("<td class=") for row in rows}
+    assert found == dict.fromkeys([*titles, "grade", "grade down", "grade up"], 2)
+    # The applications come before the engineering figures.
     assert text.index("Application quality") < text.index("Delay against throughput")
 
 
@@ -337,12 +336,12 @@ def test_an_application_that_does_not_fit_its_link_has_the_worst_result(quell: Q
     assert {key: application.get(key) for key in NARROW[kind]} == NARROW[kind]
 
 
-def test_what_never_came_to_be_is_a_red_card(tmp_path: Path) -> None:
+def test_what_never_came_to_be_is_a_red_cell(tmp_path: Path) -> None:
     scenario = load(rate="1kbit", flows=["call", "video_call", "page"], duration="20s", seeds="1")
     outcome = run_jobs(scenario, plan(scenario, ["pfifo"]))
-    cards = page(outcome, "x").split("Application quality")[1].split("</section>")[0]
-    for title in ("frame p95", "page p50"):
-        assert f'<li class="bad"><b>–</b><span>{title}</span></li>' in cards
+    cells = page(outcome, "x").split("Application quality")[1].split("</section>")[0]
+    for title, unit in (("frame p95", "ms"), ("page p50", "s")):
+        assert f'<td>{title} <small>{unit}</small></td><td class="bad">–</td>' in cells
     console = Console(width=80)
     with console.capture() as captured:
         console.print(table.felt(outcome.records, 80))

@@ -131,7 +131,7 @@ for (const button of document.querySelectorAll(".command button")) {
     navigator.clipboard ? navigator.clipboard.writeText(text.textContent).then(done, select) : select();
   });
 }
-for (const th of document.querySelectorAll("th")) {
+for (const th of document.querySelectorAll("table:not(.felt) th")) {
   const column = th.cellIndex, table = th.closest("table");
   th.tabIndex = 0;
   const sort = () => {

@@ -199,7 +199,7 @@ const ride = () => {
   const learned = [["times", "policy outputs and round trip R, ms (log)", 170], ["idle", "idle share, %", 90], ["active", "active flows", 90]].filter(([key]) => list.some(i => moves(i, key)));
   const panels = [["throughput", "rate, Mbit/s", 170], ["backlog", `backlog, ms (${scale})`, 170], ...knobs.map(([k, t]) => [k, t, 120]), ...learned];
   const H = panels.reduce((s, p) => s + p[2] + 34, 0) + 44, [svg, W] = canvas("ride", H, "Time series of rate, backlog and knobs");
-  const L = 50, R = W - 8, x = linear(from, to, L, R);
+  const L = 50, R = W - (learned.length ? 40 : 8), x = linear(from, to, L, R);
   svg.append(el("defs", {}, el("clipPath", { id: "plot" }, el("rect", { x: L, y: -20, width: Math.max(R - L, 1), height: H }))));
   const k0 = Math.max(0, Math.floor(from / bin)), k1 = Math.min(first.capacity.length, Math.ceil(to / bin));
   let top = 30;
@@ -224,7 +224,7 @@ const ride = () => {
     svg.append(g);
     top += h + 34;
   });
-  if (D.warmup > from) svg.append(el("line", { class: "hair", x1: x(D.warmup), x2: x(D.warmup), y1: 30, y2: top - 34 }), el("text", { class: "over", x: x(D.warmup) + 4, y: 42 }, W > 600 ? "statistics from here" : ""));
+  if (D.warmup > from) svg.append(el("line", { class: "hair", x1: x(D.warmup), x2: x(D.warmup), y1: 30, y2: top - 34 }), el("text", { class: "over", x: x(D.warmup) + 4, y: 194 }, W > 600 ? "statistics from here" : ""));
   const hair = el("line", { class: "axis", y1: 30, y2: top - 34, visibility: "hidden" }), brush = el("rect", { class: "brush", y: 30, height: Math.max(top - 64, 0), visibility: "hidden" });
   svg.append(brush, hair);
   let start = null;
@@ -246,24 +246,24 @@ const ride = () => {
   });
   svg.addEventListener("dblclick", () => { zoom = null; ride(); });
 };
-// The times of a policy on one scale; each curve's name is at its end, and names that would touch are moved down.
+// The times of a policy on one scale; each curve's name is beside its end, and names that would touch are moved down.
 const times = (svg, box, x, drawn, bin, k0, k1, xTitle, title) => {
-  const curves = drawn.flatMap(i => Object.entries(Q[i].series.times).map(([name, values]) => ({ i, name, values })));
+  const curves = drawn.flatMap(i => Object.entries(Q[i].series.times).map(([name, values], n) => ({ i, name, values, ink: `color-mix(in oklab, ${colour(i)}, var(--ink) ${18 * n}%)` })));
   const seen = curves.flatMap(c => c.values.slice(k0, k1)).filter(v => v > 0), [lo, hi] = seen.length ? extent(seen) : [1, 10];
   const y = log(lo / 1.3, hi * 1.3, box.b, box.t);
   frame(svg, box, x, y, xTitle, title);
   const g = el("g", { "clip-path": "url(#plot)" }), names = [];
   for (const c of curves) {
-    g.append(el("path", { class: "mark thin", d: line(c.values, bin, k0, k1, x, y), stroke: colour(c.i), "stroke-dasharray": dash(c.i), "data-q": c.i }));
+    g.append(el("path", { class: "mark thin", d: line(c.values, bin, k0, k1, x, y), style: `stroke: ${c.ink}`, "stroke-dasharray": dash(c.i), "data-q": c.i }));
     const last = c.values.slice(k0, k1).findLast(v => v != null);
-    if (last != null) names.push({ ...c, at: y(last) - 4 });
+    if (last != null) names.push({ ...c, at: y(last) + 4 });
   }
   svg.append(g);
   let free = box.t;
   for (const c of names.sort((a, b) => a.at - b.at)) {
     free = Math.max(free + 12, c.at);
-    const t = el("text", { class: "over", x: box.r - 4, y: free, "text-anchor": "end", "data-q": c.i }, c.name);
-    t.style.fill = colour(c.i);
+    const t = el("text", { class: "over", x: box.r + 6, y: free, "data-q": c.i }, c.name);
+    t.style.fill = c.ink;
     svg.append(t);
   }
 };

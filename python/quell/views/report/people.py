@@ -1,4 +1,4 @@
-"""Application quality, a report's first section if the scenario has applications: a row of cards for each queue."""
+"""Application quality, a report's first section if the scenario has applications: a column for each queue."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
     figures = shown(records)
     if not figures:
         return ""
-    rows = []
-    for queue in queues:
-        runs = [r for r in records if r["queue"] == queue]
-        cards = [_figure(f, mean(runs, f)) for f in figures]
-        for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
-            if (increase := estimate(r.get(key) for r in runs)) is not None:
-                letter = grade(increase.mean)
-                cards.append(_card(title, letter, _GRADES.get(letter, "bad")))
-        if (rpm := estimate(r.get("rpm") for r in runs)) is not None:
-            cards.append(_card("responsiveness", f"{rpm.mean:.0f} RPM", ""))
-        rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
+    runs = [[r for r in records if r["queue"] == queue] for queue in queues]
+    rows = [_row(f.title, f.unit, [_cell(f, mean(own, f)) for own in runs]) for f in figures]
+    for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
+        increases = [estimate(r.get(key) for r in own) for own in runs]
+        if any(increases):
+            letters = ["–" if increase is None else grade(increase.mean) for increase in increases]
+            rows.append(_row(title, "", [(letter, _GRADES.get(letter, "bad")) for letter in letters]))
+    rpms = [estimate(r.get("rpm") for r in own) for own in runs]
+    if any(rpms):
+        rows.append(_row("responsiveness", "RPM", [("–" if rpm is None else f"{rpm.mean:.0f}", "") for rpm in rpms]))
+    heads = "".join(f"<th>{escape(one_line(queue))}</th>" for queue in queues)
     return (
         '<section id="people">\n<h2>Application quality</h2>\n'
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
@@ -35,7 +35,9 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         "per minute that the picture freezes. Page: median time to load. Stalls: share of the time in which a stream "
         "stalls. Game: 99th percentile of the round trip. Grade: growth of latency under load; without "
         "a direction, of the worse one. Responsiveness: round trips per minute under load. Green is good, red is "
-        "bad.</p>\n" + "\n".join(rows) + "\n</section>"
+        "bad.</p>\n"
+        f'<div class="table wide-table"><table class="felt"><thead><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>\n</section>"
     )
 
 
@@ -68,12 +70,11 @@ def _verdict(figure: Figure, value: Estimate | None) -> str:
     return figure.verdict(value.mean)
 
 
-def _figure(figure: Figure, value: Estimate | None) -> str:
-    """Return a figure's card."""
-    return _card(figure.title, "–" if value is None else figure.text(value.mean), _verdict(figure, value))
+def _cell(figure: Figure, value: Estimate | None) -> tuple[str, str]:
+    """Return a figure without its unit, and its verdict."""
+    return "–" if value is None else figure.text(value.mean).split(" ")[0], _verdict(figure, value)
 
 
-def _card(title: str, value: str, verdict: str) -> str:
-    number, _, unit = value.partition(" ")
-    figure = escape(number) + (f" <small>{escape(unit)}</small>" if unit else "")
-    return f'<li class="{verdict}"><b>{figure}</b><span>{escape(title)}</span></li>'
+def _row(title: str, unit: str, cells: Sequence[tuple[str, str]]) -> str:
+    shown = "".join(f'<td class="{verdict}">{escape(text)}</td>' for text, verdict in cells)
+    return f"<tr><td>{escape(title)}{f' <small>{escape(unit)}</small>' if unit else ''}</td>{shown}</tr>"
