@@ -80,11 +80,15 @@ class Page:
     def __init__(self, driver: Any, path: Path, address: str = "") -> None:
         self.driver, self.path, self.address = driver, path, address
 
-    def open(self, width: int, dark: bool = False) -> None:
+    def size(self, width: int, dark: bool = False) -> None:
+        """Set the window's size, and which colours are preferred."""
         screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def open(self, width: int, dark: bool = False) -> None:
+        self.size(width, dark)
         self.driver.get(self.address or self.path.as_uri())
         deadline = time.monotonic() + 20
         while not self.js("return document.documentElement.dataset.ready"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from browser import Page
 from conftest import ROOT, run
 
 SITE = ROOT / "target/site"
@@ -155,6 +156,31 @@ def test_the_reference_has_every_crate(site: Path) -> None:
     crates = {path.parent.name.replace("-", "_") for path in (ROOT / "crates").glob("*/Cargo.toml")}
     # The Python bindings are described from Python.
     assert set(re.findall(r'href="../rust/(\w+)/index.html"', page)) == crates - {"quell_py"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_the_first_page_leads_to_the_playground_and_shows_its_table_whole(site: Path, browser: Any, width: int) -> None:
+    page = Page(browser, site / "index.html")
+    page.size(width)
+    browser.get(page.path.as_uri())
+    buttons = page.js("return [...document.querySelectorAll('.md-button')].map(e => e.getAttribute('href'))")
+    built = (site / "playground/index.html").exists()
+    assert buttons == ["playground/index.html"] * built + ["tutorials/home.html"]
+    cut = "const e = document.querySelector('pre code'); return e.scrollWidth - e.clientWidth"
+    assert page.js(cut) <= 0
+
+
+@pytest.mark.slow
+def test_a_site_that_was_opened_from_a_file_can_be_searched(site: Path, browser: Any) -> None:
+    browser.get((site / "index.html").as_uri())
+    type_it = "const e = document.querySelector('.md-search__input'); e.focus(); e.value = 'responsiveness';"
+    browser.execute_script(type_it + "e.dispatchEvent(new KeyboardEvent('keyup', {key: 's', bubbles: true}))")
+    found = "return [...document.querySelectorAll('.md-search-result__link')].map(e => e.href)"
+    deadline = time.monotonic() + 20
+    while not any("reference/metrics.html" in link for link in browser.execute_script(found)):
+        assert time.monotonic() < deadline, browser.get_log("browser")
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -203,13 +203,22 @@ def gallery():
 
 
 def playground():
-    """Build the playground and add a link to its page, or add the reason why it cannot be built."""
+    """Build the playground and lead to it from its page and the first one, or say there why it cannot be built."""
     reason = playgrounds.missing()
     if not reason:
         playgrounds.main(PAGES / "playground" / "index.html")
-    added = f"Not built here: {reason}." if reason else "[**Open the playground**](../playground/index.html)"
-    page = PAGES / "how-to/playground.md"
-    page.write_text(f"{page.read_text('utf-8')}\n{added}\n", "utf-8")
+    opened = "[Open the playground](PATHplayground/index.html){ .md-button .md-button--primary }"
+    below_first(
+        PAGES / "how-to/playground.md", f"Not built here: {reason}." if reason else opened.replace("PATH", "../")
+    )
+    tutorial = "[A slow home line, step by step](tutorials/home.md){ .md-button }"
+    below_first(PAGES / "index.md", tutorial if reason else f"{opened.replace('PATH', '')} {tutorial}")
+
+
+def below_first(page, added):
+    """Add a paragraph below the title and the first paragraph of a page."""
+    title, first, rest = page.read_text("utf-8").split("\n\n", 2)
+    page.write_text(f"---\nhide: [toc]\n---\n{title}\n\n{first}\n\n{added}\n\n{rest}", "utf-8")
 
 
 def rust():
@@ -244,6 +253,7 @@ def main():
         page = PAGES / "reference" / f"{name}.md"
         page.parent.mkdir(exist_ok=True)
         page.write_text(text(), "utf-8")
+    shutil.copytree(ROOT / "tools/site", PAGES / "site")
     (PAGES / "gallery.md").write_text(gallery(), "utf-8")
     playground()
 
