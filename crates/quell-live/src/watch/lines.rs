@@ -238,7 +238,9 @@ fn seconds(out: &mut Vec<u8>, time: u64) {
 fn date(out: &mut Vec<u8>, time: u64) {
     const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let (ms, mut day) = (time / 1_000_000 % 86_400_000, time / 86_400_000_000_000);
-    let leap = |year: u64| u64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+    let leap = |year: u64| {
+        u64::from(year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)))
+    };
     // Nanoseconds in 64 bits end in 2554, so few years are counted.
     let (mut year, mut month) = (1970, 0);
     while day >= 365 + leap(year) {
