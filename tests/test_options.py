@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from conftest import ROOT
+from conftest import QUELL, QUELL_LIVE, ROOT, run
 from quell import _core
 from quell.cli import dispatch, live, table
 
@@ -60,3 +61,27 @@ def test_all_options_reach_the_program(monkeypatch: pytest.MonkeyPatch, command:
         if former:
             assert not taken.pop(former)
     assert taken == {}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+@pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell live", "quell-live"])
+def test_a_configuration_file_is_checked_without_rights(tmp_path: Path, program: tuple[str | Path, ...]) -> None:
+    file = tmp_path / "live.toml"
+
+    def check(text: str, *more: str) -> tuple[int, list[str]]:
+        file.write_text(text)
+        done = run(["unshare", "--user", *map(str, program), "--check", str(file), *more], tmp_path)
+        assert done.stdout == ""
+        return done.returncode, done.stderr.splitlines()
+
+    good = 'dev = "lo"\nrate = "18mbit"\naqm = "cake"\n'
+    assert check(good) == (0, [f"quell: {file}: no faults; lo: what leaves: 18mbit, cake"])
+    assert check(good, "--quiet") == (0, [])
+    status, faults = check('dev = "quell-none"\nrate = "fast"\nrat = 3\n')
+    assert status == 1
+    begin = [f"quell: {file}:1: dev: there is no such interface", f"quell: {file}:2: rate: ", f"quell: {file}:3: rat: "]
+    assert [fault.startswith(each) for fault, each in zip(faults, begin, strict=True)] == [True] * 3
+    file.unlink()
+    assert [path.name for path in tmp_path.iterdir()] == []
+    absent = run([*map(str, program), "--check", str(file)], tmp_path)
+    assert (absent.returncode, absent.stderr) == (1, f"quell: --check {file}: No such file or directory\n")

@@ -81,10 +81,10 @@ configuration file) or `start` (a key that cannot change at run time).
 def options(command: str) -> tuple[list[OptionRow], list[tuple[str, str]], list[str]]:
     """Return a command's options, its arguments with their meanings, and examples. Raises InputError."""
 
-def live(**options: object) -> None:
-    """Run `quell live` with these options; None and False mean that an option is not given. Linux only.
+def live(**options: object) -> int:
+    """Run `quell live` with these options; return the exit status. None and False mean that an option is not given.
 
-    To be called by the main thread. Raises InputError.
+    Linux only. To be called by the main thread. Raises InputError.
     """
 
 def live_rules(dev: str) -> list[list[str]]:

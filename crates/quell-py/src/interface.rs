@@ -16,10 +16,10 @@ use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Runs `quell live` with these options. Must be called by the main thread.
+/// Runs `quell live` with these options; returns the exit status. Must be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (**options))]
-pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<u8> {
     let options: system::Options = read(options)?;
     py.detach(|| system::command(&options)).map_err(input_error)
 }

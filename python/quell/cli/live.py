@@ -20,5 +20,4 @@ def live(**options: Any) -> int:
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell live needs Linux: NFQUEUE")
-    _core.live(**options)
-    return 0
+    return _core.live(**options)

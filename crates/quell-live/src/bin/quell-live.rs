@@ -104,7 +104,7 @@ Given again with the same name, attach changes the rate and the limit of what is
     pub fn main() -> ExitCode {
         quell_live::reset_signals();
         match arguments().and_then(run) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(status) => ExitCode::from(status),
             Err(error) => {
                 let _ = writeln!(std::io::stderr(), "quell: {error}");
                 ExitCode::from(2)
@@ -126,7 +126,8 @@ Given again with the same name, attach changes the rate and the limit of what is
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 
-    fn run(mut arguments: std::vec::IntoIter<String>) -> Result<(), Error> {
+    /// Runs a command; returns the exit status.
+    fn run(mut arguments: std::vec::IntoIter<String>) -> Result<u8, Error> {
         let command = arguments.as_slice().first().cloned().unwrap_or_default();
         if !command.starts_with('-') {
             arguments.next();
@@ -177,10 +178,10 @@ Given again with the same name, attach changes the rate and the limit of what is
                         let error = Error::new("unexpected argument").key(word);
                         return Err(error.remedy("see quell-live --help"));
                     }
-                    live::command(&options)?;
+                    return live::command(&options);
                 }
             }
         }
-        Ok(())
+        Ok(0)
     }
 }

@@ -2,6 +2,7 @@
 //! (docs/how-to/live.md). This file has the command's run and its messages; options are in
 //! `settings`, and `worker` moves the packets.
 
+mod check;
 mod memory;
 pub mod rules;
 mod running;
@@ -11,6 +12,7 @@ mod view;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
@@ -27,15 +29,40 @@ use crate::system::messages::{need, print, tell};
 use crate::system::sandbox;
 use crate::system::state;
 
-/// Runs `quell live` with these options.
+/// Runs `quell live` with these options; returns the exit status.
 ///
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used or restored.
-pub fn command(options: &Options) -> Result<(), Error> {
+pub fn command(options: &Options) -> Result<u8, Error> {
+    if let Some(path) = &options.check {
+        return Ok(check(options, path));
+    }
     match (options.restore, options.print_dropin) {
         (true, _) => restore(options),
         (_, true) => print_drop_in(options),
         _ => run(options),
+    }?;
+    Ok(0)
+}
+
+/// Says what is wrong with a configuration file; returns the exit status, 1 if anything is.
+fn check(options: &Options, path: &Path) -> u8 {
+    match check::plan(options, path) {
+        Ok(plan) => {
+            if !options.quiet {
+                tell(&format!(
+                    "{}: no faults; {}",
+                    path.display(),
+                    plan.announce(false)
+                ));
+                plan.notes().iter().for_each(|note| tell(note));
+            }
+            0
+        }
+        Err(faults) => {
+            faults.iter().for_each(|fault| tell(&fault.to_string()));
+            1
+        }
     }
 }
 

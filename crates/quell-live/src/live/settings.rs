@@ -80,7 +80,11 @@ impl Plan {
         })
     }
 
-    fn resolve(options: Options) -> Result<Self, Error> {
+    /// Checks options that are whole.
+    ///
+    /// # Errors
+    /// What is wrong first; the key is that of the configuration file.
+    pub fn resolve(options: Options) -> Result<Self, Error> {
         if options.dev.as_deref().unwrap_or_default().is_empty() {
             let remedy = "name the interface, as in --dev eth0";
             return wrong("dev", "missing", remedy);
@@ -127,6 +131,12 @@ impl Plan {
     /// The direction of this name, if it is managed.
     pub fn direction(&self, name: &str) -> Option<&Direction> {
         self.directions.iter().find(|d| d.name == name)
+    }
+
+    /// Errors of models that cannot be read, for which substitutes run.
+    pub fn broken(&self) -> impl Iterator<Item = Error> {
+        let broken = |d: &Direction| Some(d.broken.clone()?.under("aqm"));
+        self.directions.iter().filter_map(broken)
     }
 
     /// Whether AF_XDP forwards frames between two interfaces.
@@ -275,8 +285,8 @@ impl Plan {
     pub fn after(self, old: &Self, path: &Path) -> Result<Self, Error> {
         let at = |error: Error| error.at(&path.display().to_string(), None);
         // If the model cannot be read, the running queue stays: it is better than the substitute.
-        if let Some(error) = self.directions.iter().find_map(|d| d.broken.clone()) {
-            return Err(at(error.under("aqm")));
+        if let Some(error) = self.broken().next() {
+            return Err(at(error));
         }
         let changed = old.options.changed(&self.options);
         for row in Options::ROWS {
@@ -460,10 +470,17 @@ fn with_file(given: &Options) -> Result<Options, Error> {
     Ok(given.clone().over(file))
 }
 
+/// The text of a configuration file, which an option names.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn text(path: &Path, option: &str) -> Result<String, Error> {
+    host::read_regular(path, MAX_BYTES).map_err(|error| error.key(option))
+}
+
 fn read(path: &Path) -> Result<Options, Error> {
     let name = path.display().to_string();
-    let no = |error: Error| error.key(format!("--config {name}"));
-    let text = host::read_regular(path, MAX_BYTES).map_err(no)?;
+    let text = text(path, &format!("--config {name}"))?;
     toml::from_str(&text).map_err(|e| {
         let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
         Error::new(e.message().replace('\n', "; ")).at(&name, line)

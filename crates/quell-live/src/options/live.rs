@@ -8,6 +8,7 @@ pub const EXAMPLES: &[&str] = &[
     "sudo quell live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100",
     "sudo quell live --dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2",
     "sudo quell live --config /etc/quell/live.toml",
+    "quell live --check /etc/quell/live.toml",
     "sudo quell live --dev eth0 --rate 18mbit --dry-run --duration 60s",
     "sudo quell live --restore",
 ];
@@ -39,6 +40,8 @@ super::options! {
     }
     command {
         config: Option<PathBuf>, "FILE", "TOML file with these options as keys; read again on SIGHUP", "";
+        check: Option<PathBuf>, "FILE", "check a configuration file as --config reads it, and exit: with 0, or with 1 and a line for each fault; \
+            needs no root and changes nothing", "";
         view: bool, "", "show the directions live, in the terminal", "";
         dry_run: bool, "", "work on copies of the packets; change nothing", "";
         duration: Option<String>, "TIME", "stop after this time: 60s", "";
