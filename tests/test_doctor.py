@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from namespace import Space, space_with
 from quell import _core
 from quell._core import InputError
 from quell.cli import dispatch, doctor
-from quell.linux import kernel, nat, programs, spaces
+from quell.linux import kernel, nat, programs, spaces, suggestions
 from quell.linux.finding import Finding
 
 QUELL = Path(sys.executable).parent / "quell"
@@ -169,3 +171,34 @@ def test_the_remedy_for_tun_follows_the_error(monkeypatch: pytest.MonkeyPatch, e
 
     monkeypatch.setattr(os, "open", refused)
     assert remedy in doctor._tun().remedy
+
+
+def test_a_user_is_offered_commands_with_sudo_where_they_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(suggestions, "_may_have_spaces", lambda: False)
+    monkeypatch.setattr(suggestions, "interface", lambda: "wan 0")
+    monkeypatch.setattr(_core, "disciplines", lambda: [("wan 0", "fq_codel", "0:", "root")])
+    found = [Finding("/dev/net/tun", "ok", ""), Finding("CAP_NET_RAW", "fail", "")]
+    shell, watch, live = suggestions.commands(found)
+    assert shell.startswith("sudo quell shell ")
+    assert watch == "quell watch 'wan 0' --duration 10s"
+    assert live.startswith("sudo quell live 'wan 0' ")
+    monkeypatch.setattr(suggestions, "interface", lambda: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    offered = suggestions.commands([Finding("/dev/net/tun", "fail", "")])
+    assert [line.split()[1] for line in offered] == ["compare", "tune"], "what neither this root nor this machine can"
+
+
+@pytest.mark.real_time
+def test_the_commands_that_doctor_offers_work(tmp_path: Path) -> None:
+    made = "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up; tc qdisc add dev v0 root pfifo"
+    with space_with("qo", made) as space:
+        printed = space.run(QUELL, "doctor").stdout.split("Commands that work here:\n")[1].splitlines()
+        assert 1 <= len(printed) <= 3
+        for line in printed:
+            words = shlex.split(re.sub("[0-9]+s$", "200ms", line))
+            assert Path(words[0]).name == "quell"
+            if words[1] == "shell":
+                words += ["--", "true"]
+            done = space.run("env", "-C", tmp_path, *words)
+            assert done.returncode == 0, (line, done.stderr)

@@ -23,7 +23,7 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import ShownJson
 from quell.common.console import out
-from quell.linux import kernel
+from quell.linux import kernel, suggestions
 from quell.linux.finding import Finding
 from quell.linux.programs import ended, find
 from quell.linux.spaces import Away, has_ipv6
@@ -71,6 +71,9 @@ def doctor(
         for f in found:
             table.add_row(f.check, Text(*_MARKS[f.state]), f.found, f.remedy)
         out.print(table)
+        out.print("Commands that work here:")
+        for line in suggestions.commands(found, dev):
+            out.print(f"  {line}", soft_wrap=True)
     return 1 if any(f.state == "fail" for f in found) else 0
 
 

@@ -21,7 +21,7 @@ _JIT = Path("/proc/sys/net/core/bpf_jit_enable")
 _BPF = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
 """Versions of Linux that run quell's programs at clsact, and that have queue disciplines in BPF (NET_SCH_BPF)."""
-_NOTHING = {"noqueue", "ingress", "clsact"}
+NOTHING = {"noqueue", "ingress", "clsact"}
 """Disciplines without packets."""
 _OURS = "quell_"
 """Prefix of the kinds of attached queues."""
@@ -29,7 +29,7 @@ _OURS = "quell_"
 
 def queues(dev: str | None) -> list[Finding]:
     """Report the disciplines of each interface (or of one), and which of them can be steered."""
-    rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in _NOTHING]
+    rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in NOTHING]
     rows = [row for row in rows if not row[1].startswith(_OURS)]
     kinds = {(kind, is_class): (knobs, least) for kind, is_class, knobs, least in _core.steer_kinds()}
     found = []
