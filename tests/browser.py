@@ -74,6 +74,10 @@ def dashboard_of(state: Callable[[], dict[str, Any]]) -> Iterator[str]:
         server.shutdown()
 
 
+WIDTHS = (320, 390, 820, 1280, 1400, 1920)
+"""Windows in which no page scrolls sideways, from a small telephone to a large screen."""
+
+
 class Page:
     """A page, opened from its file, or its address where it has one; its root gets `data-ready` once it has drawn."""
 
@@ -94,6 +98,15 @@ class Page:
         while not self.js("return document.documentElement.dataset.ready"):
             assert time.monotonic() < deadline, f"the page's script did not finish: {self.errors()}"
             time.sleep(0.02)
+
+    def fits(self, width: int) -> None:
+        """Fail if the page is wider than its window, with what reaches beyond it."""
+        beyond = (
+            "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth)"
+            ".slice(0, 5).map(e => e.outerHTML.slice(0, 80))"
+        )
+        wide = self.js("return document.documentElement.scrollWidth")
+        assert wide <= width, f"{wide} px in a window of {width}: {self.js(beyond)}"
 
     def js(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browser import Page
-from conftest import QUEUES
+from browser import WIDTHS, Page
+from conftest import QUEUES, Quell
 from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
 from quell.experiments.experiment import Outcome, load, plan, run_jobs
@@ -23,6 +24,7 @@ from quell.views import commands as commands_page
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 from quell.views.report import page
 from test_shell_queues import record
+from test_show_samples import _samples as watched
 
 
 @pytest.fixture
@@ -32,15 +34,15 @@ def report(browser: Any, outcome: Outcome, tmp_path: Path) -> Page:
     return Page(browser, path)
 
 
-@pytest.mark.parametrize("width", [390, 820, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
 def test_page_draws_without_errors_or_sideways_scrolling(report: Page, width: int, dark: bool) -> None:
     report.open(width, dark)
     assert report.errors() == []
-    assert report.js("return document.documentElement.scrollWidth") <= width
+    report.fits(width)
     for chart in ("scatter", "cdf", "flows", "ride"):
         box = report.js("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", f"#{chart} svg")
-        assert 300 < box["width"] <= width, chart
+        assert min(300, width - 40) < box["width"] <= width, chart
         assert box["height"] > 150, chart
     drawn = report.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
     assert "NaN" not in drawn
@@ -142,8 +144,9 @@ def test_the_keys_of_many_kinds_of_flows_stay_within_the_figure(browser: Any, tm
     path = tmp_path / "household.html"
     path.write_text(page(run_jobs(scenario, plan(scenario, ["fq_codel"])), "x"), encoding="utf-8")
     report = Page(browser, path)
-    for width in (390, 1280):
+    for width in WIDTHS:
         report.open(width)
+        report.fits(width)
         texts = report.js(
             "const box = e => e.getBoundingClientRect(), all = [...document.querySelectorAll('#flows text')].map(box);"
             "const beside = (a, b) => a.left < b.right && b.left < a.right;"
@@ -166,6 +169,42 @@ def test_four_queues_of_a_household_are_compared_on_one_screen_of_a_telephone(br
     report.open(390)
     box = report.js("return document.querySelector('.felt').getBoundingClientRect().toJSON()")
     assert box["left"] >= 0 and box["right"] <= 390 and box["height"] < 844
+
+
+LONG = "a" * 90 + "_of_a_long_name" * 3
+
+
+@pytest.mark.parametrize("kind", ["report", "command", "samples", "tune"])
+def test_long_names_make_no_page_scroll_sideways(
+    browser: Any, outcome: Outcome, quell: Quell, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"{kind}.html"
+    match kind:
+        case "report":
+            for made in outcome.by_job.values():
+                made["queue"] = made["queue"] if made["queue"] == "pfifo" else f"{made['queue']} model /{LONG}"
+            text = page(outcome, f"quell compare --html {LONG}.html")
+        case "command":
+            told = [record(way, queue) for queue in ("pfifo", f"hush model {LONG}") for way in ("down", "up")]
+            text = commands_page.page(commands.runs(told), LONG, f"quell shell -- ./{LONG}")
+        case "samples":
+            samples = [sample | {"device": f"{sample['device']}{LONG}"} for sample in watched()]
+            (tmp_path / "s.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+            assert quell("show", "s.jsonl", "--html", path.name).returncode == 0
+            text = path.read_text("utf-8")
+        case _:
+            line = ["--rate", "10mbit/2mbit", "--framing", "pppoe-llcsnap", "--dev", "abcdefghijklmno"]
+            done = quell(
+                "tune", *line, "--duration", "2s", "--trials", "2", "--queues", "cake,pfifo", "--html", path.name
+            )
+            assert done.returncode == 0, done.stderr
+            text = path.read_text("utf-8")
+    path.write_text(text, encoding="utf-8")
+    shown = Page(browser, path)
+    for width in WIDTHS:
+        shown.open(width)
+        shown.fits(width)
+        assert shown.errors() == []
 
 
 def test_a_logarithmic_axis_has_two_labels_at_any_width(report: Page) -> None:
@@ -231,12 +270,12 @@ def paper_page(browser: Any, tmp_path: Path) -> Page:
     return Page(browser, path)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
 def test_papers_page_draws_without_errors_or_sideways_scrolling(paper_page: Page, width: int, dark: bool) -> None:
     paper_page.open(width, dark)
     assert paper_page.errors() == []
-    assert paper_page.js("return document.documentElement.scrollWidth") <= width
+    paper_page.fits(width)
     drawn = paper_page.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
     assert "NaN" not in drawn
     assert "undefined" not in drawn
@@ -269,13 +308,13 @@ def evaluation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(browser, path)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
 def test_evaluation_opens_every_cell_without_errors_or_sideways_scrolling(
     evaluation: Page, width: int, dark: bool
 ) -> None:
     evaluation.open(width, dark)
-    assert evaluation.js("return document.documentElement.scrollWidth") <= width
+    evaluation.fits(width)
     assert evaluation.count("table.rfc button") == 3 * 6
     for index in range(18):
         evaluation.js("document.querySelectorAll('table.rfc button')[arguments[0]].click()", index)
@@ -350,7 +389,7 @@ def test_the_report_of_a_command_draws_each_queue_without_errors(browser: Any, t
     shown = Page(browser, path)
     shown.open(width)
     assert shown.errors() == []
-    assert shown.js("return document.documentElement.scrollWidth") <= width
+    shown.fits(width)
     assert shown.count("figure svg") == 6
     # Both queues in each, and what the link offered beside the rates.
     assert shown.count("figure path.mark") == 6 * 2 + 2

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from browser import Page, dashboard_of
+from browser import WIDTHS, Page, dashboard_of
 from conftest import QUELL, Quell
 from quell.cli import dispatch
 from test_shell import missing
@@ -67,6 +67,8 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def opened(browser: Any, address: str, width: int) -> Page:
     page = Page(browser, Path(), address)
+    browser.get("about:blank")
+    page.errors()  # of an earlier page, whose server is gone
     page.open(width)
     return page
 
@@ -92,7 +94,7 @@ def until(page: Page, what: str) -> None:
 def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, width: int) -> None:
     page = opened(browser, dashboard, width)
     until(page, "queues.get('down pie')?.samples.length > 4")
-    assert page.js("return document.documentElement.scrollWidth") <= width
+    page.fits(width)
     assert page.count("section") == 2
     assert page.count("canvas") == 8
     # Something is drawn on every chart: a pixel that is not transparent.
@@ -165,6 +167,36 @@ def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) 
         drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
         assert page.js(f"return [...document.querySelectorAll('canvas')].every({drawn})")
         assert page.errors() == []
+
+
+@pytest.mark.real_time
+def test_values_under_the_mouse_are_shown_and_directions_are_side_by_side_on_a_large_screen(browser: Any) -> None:
+    with dashboard_of(_state) as address:
+        page = opened(browser, address, 1920)
+        until(page, "queues.get('eth0 9e00: quell_hush')?.samples.length > 8")
+        tops = page.js("return [...document.querySelectorAll('section')].map(s => s.getBoundingClientRect().top)")
+        assert tops[0] == tops[1]
+        legend = "return document.querySelector('figcaption').innerText"
+        assert "7.9" not in page.js(legend)
+        page.move("canvas", 0.999, 0.5)
+        assert "sent 7.9" in page.js(legend).replace("\n", " ") and "line 8" in page.js(legend).replace("\n", " ")
+        page.move("h1", 0.5, 0.5)
+        assert "7.9" not in page.js(legend)
+        assert page.errors() == []
+
+
+@pytest.mark.real_time
+def test_long_names_make_the_page_scroll_sideways_in_no_window(browser: Any) -> None:
+    long, state = "a" * 90, _state()
+    for k, queue in enumerate(state["queues"]):
+        queue |= {"name": f"eth{k}{long}", "queue": f"hush model /{long}", "faults": [long], "hosts": [(long, 1.0)]}
+    state["title"] = long
+    with dashboard_of(lambda: state | {"now_s": time.monotonic()}) as address:
+        for width in WIDTHS:
+            page = opened(browser, address, width)
+            until(page, "document.querySelectorAll('section').length == 2")
+            page.fits(width)
+            assert page.errors() == []
 
 
 @pytest.mark.real_time

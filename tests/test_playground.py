@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from browser import Page
+from browser import WIDTHS, Page
 from conftest import ROOT, Quell, run
 from quell.results.stats import summarise
 
@@ -73,11 +73,11 @@ def test_the_page_simulates_what_its_command_does(playground: Page, quell: Quell
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_page_fits_its_window_and_asks_no_other_host(playground: Page, width: int) -> None:
     playground.open(width)
     settled(playground)
-    assert playground.js("return document.documentElement.scrollWidth") <= width
+    playground.fits(width)
     drawn = playground.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
     assert not any(bad in drawn for bad in ("NaN", "undefined", "Infinity"))
     asked = playground.js("return performance.getEntriesByType('resource').map(e => e.name)")

@@ -15,7 +15,7 @@ from quell.linux.finding import Finding
 from quell.linux.kernel import NOTHING
 from quell.linux.programs import ended, find
 
-MOST = 3
+MAX_COMMANDS = 3
 _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where sudo looks for programs."""
 _ROUTES = Path("/proc/net/route")
@@ -43,7 +43,7 @@ def commands(found: Sequence[Finding], dev: str | None = None) -> list[str]:
         if any(row[0] == name and row[1] not in NOTHING for row in _core.disciplines()):
             made += with_right(True, f"watch {shown} --duration 10s")
         made += with_right("CAP_NET_RAW" in works, f"live {shown} --rate 18mbit --dry-run --duration 60s")
-    return [*made, *simulated][:MOST]
+    return [*made, *simulated][:MAX_COMMANDS]
 
 
 def _may_have_spaces() -> bool:
