@@ -56,6 +56,15 @@ def test_no_page_shows_the_marks_of_a_block(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_no_page_shows_backslashes_before_bars_or_names_of_files_as_links(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        if not {"rust", "files", "gallery"} & {*page.parts}:
+            text = page.read_text("utf-8")
+            assert "\\|" not in re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL), page
+            assert not re.findall(r">([\w/.-]+\.md)</a>", text), page
+
+
+@pytest.mark.slow
 def test_the_site_needs_no_other_host(site: Path) -> None:
     """Neither fonts, scripts, styles nor pictures come from elsewhere: it opens from a folder."""
     for page in site.rglob("*.html"):

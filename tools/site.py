@@ -73,9 +73,23 @@ def linked(text, source, here):
             hash_ = heading = ""
         return f"{found[1]}({os.path.relpath(copy, here.parent)}{hash_}{heading})"
 
+    def titled(found):
+        path = (source.parent / found[1]).resolve()
+        return f"[{path.read_text('utf-8').partition(chr(10))[0].removeprefix('# ')}]({found[1]}{found[2] or ''})"
+
+    # The site has titles, not files.
+    text = re.sub(r"\[[\w/.-]+\.md\]\(([^)\s#]+)(#[^)\s]*)?\)", titled, text)
     # Leave code as it is: brackets in it are not links.
     parts = re.split(r"(^```.*?^```|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if k % 2 else re.sub(r"(\])\(([^)\s]+)\)", link, part) for k, part in enumerate(parts))
+
+
+def unescaped(text):
+    """Return a page's text without backslashes before bars in a table's code, which the site would show."""
+    parts = re.split(r"(^```.*?^```)", text, flags=re.DOTALL | re.MULTILINE)
+    row, code = re.compile(r"^\|.*$", re.MULTILINE), re.compile(r"`[^`\n]+`")
+    bare = [row.sub(lambda line: code.sub(lambda span: span[0].replace("\\|", "|"), line[0]), part) for part in parts]
+    return "".join(part if k % 2 else bare[k] for k, part in enumerate(parts))
 
 
 def write(source, here):
@@ -254,6 +268,8 @@ def main():
         page.parent.mkdir(exist_ok=True)
         page.write_text(text(), "utf-8")
     shutil.copytree(ROOT / "tools/site", PAGES / "site")
+    for page in PAGES.rglob("*.md"):
+        page.write_text(unescaped(page.read_text("utf-8")), "utf-8")
     (PAGES / "gallery.md").write_text(gallery(), "utf-8")
     playground()
 
