@@ -66,6 +66,10 @@ def test_the_report_begins_with_the_applications_that_are_bad() -> None:
     assert said == (
         "Behind <b>pfifo</b> call and game are bad; behind <b>hush</b> game is bad; behind <b>codel</b> nothing is bad."
     )
+    for run, mbps in zip(runs, (16.0, 10.0, 12.0), strict=True):
+        run["applications"].append({"kind": "download", "rate_mbps": mbps})
+    priced = people.finding(["pfifo", "codel", "hush"], runs)
+    assert priced == f"{said} A download has 10.0 Mbit/s where nothing is bad, 12.0 to 16.0 Mbit/s elsewhere."
     assert people.finding(["a"], [make_record("a")]) == ""
 
 

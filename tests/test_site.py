@@ -114,6 +114,8 @@ def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
         command = report.removeprefix("gallery/").removesuffix(".html").replace("-", " ", 1)
         assert "<svg" in text or "<script>" in text
         assert f"quell {command}" in page
+    shown = re.findall(r'<a href="(gallery/[^"]+)"><img [^>]*class="part"', page)
+    assert len(shown) == 3 and set(shown) < set(reports), "pictures lead to reports"
 
 
 @pytest.mark.slow

@@ -188,6 +188,12 @@ GALLERY = {
     "A paper beside its measurements, in the quick version": "reproduce wqm --quick",
 }
 """The reports of the gallery: title and command."""
+PICTURES = {
+    "A home with everything on at once": "household.png",
+    "A cellular link": "report.png",
+    "Wi-Fi with fast and slow stations": "wifi-air.png",
+}
+"""Of docs/images, what is shown of a report that is not open."""
 
 
 def gallery():
@@ -208,8 +214,13 @@ def gallery():
             if done.returncode:
                 raise SystemExit(f"site: quell {command}: {done.stderr}")
             shutil.copyfile(pathlib.Path(folder, "report.html"), PAGES / file)
+        picture = ""
+        if name := PICTURES.get(title):
+            (PAGES / "images").mkdir(exist_ok=True)
+            shutil.copyfile(ROOT / "docs/images" / name, PAGES / "images" / name)
+            picture = f"[![Part of such a report](images/{name}){{ .part }}]({file})\n"
         text += (
-            f"\n## {title}\n\n```text\nquell {command} --html report.html\n```\n\n<details><summary>Open the report</summary>"
+            f"\n## {title}\n\n{picture}\n```text\nquell {command} --html report.html\n```\n\n<details><summary>Open the report</summary>"
             f'<iframe src="{file}" title="{title}" loading="lazy" style="width: 100%; height: 80vh; border: 0"></iframe></details>\n\n'
             f"[On a page of its own]({file})\n"
         )

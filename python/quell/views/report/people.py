@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from quell.common.text import one_line
-from quell.results.experience import Figure, mean, shown
+from quell.results.experience import FIGURES, Figure, mean, shown
 from quell.results.stats import Estimate, Record, estimate, grade
 
 _GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
@@ -50,13 +50,29 @@ def finding(queues: Sequence[str], records: Sequence[Record]) -> str:
     for queue in queues:
         runs = [r for r in records if r["queue"] == queue]
         bad = dict.fromkeys(f.kind.replace("_", " ") for f in judged if _verdict(f, mean(runs, f)) == "bad")
-        behind.setdefault(tuple(bad), []).append(f"<b>{escape(one_line(queue))}</b>")
+        behind.setdefault(tuple(bad), []).append(queue)
     said = []
     for bad_kinds, names in sorted(behind.items(), key=lambda item: -len(item[0])):
         what = f"{_joined(bad_kinds)} {'is' if len(bad_kinds) == 1 else 'are'} bad" if bad_kinds else "nothing is bad"
-        said.append(f"behind {_joined(names)} {what}")
+        said.append(f"behind {_joined([f'<b>{escape(one_line(name))}</b>' for name in names])} {what}")
     text = f"{'; '.join(said)}."
-    return text[0].upper() + text[1:]
+    return f"{text[0].upper()}{text[1:]}{_price(behind, records)}"
+
+
+def _price(behind: Mapping[tuple[str, ...], Sequence[str]], records: Sequence[Record]) -> str:
+    """Say what rate a download has behind queues where nothing is bad, and behind the others."""
+    [figure] = [figure for figure in FIGURES if figure.kind == "download"]
+
+    def rates(queues: Iterable[str]) -> str:
+        means = [mean([r for r in records if r["queue"] == queue], figure) for queue in queues]
+        if not (values := sorted(each.mean for each in means if each is not None)):
+            return ""
+        least, most = figure.text(values[0]), figure.text(values[-1])
+        return most if least == most else f"{least.split()[0]} to {most}"
+
+    good = rates(behind.get((), ()))
+    bad = rates(queue for kinds, queues in behind.items() if kinds for queue in queues)
+    return f" A download has {good} where nothing is bad, {bad} elsewhere." if good and bad and good != bad else ""
 
 
 def _joined(names: Sequence[str]) -> str:
