@@ -1,6 +1,9 @@
 //! The dashboard: a page on 127.0.0.1 that draws the queues' present state. It is read-only; a
 //! request needs the token in its address.
 
+use std::ffi::OsString;
+
+use quell_link::Error;
 use serde_json::json;
 
 use super::http::{refusal, reply};
@@ -16,10 +19,35 @@ const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r
 /// Most queues in the page's state, since `quell watch --flows` has thousands.
 const MAX_QUEUES: usize = 64;
 
-/// A random token.
-pub fn token() -> String {
-    let (one, two) = random_key();
-    format!("{one:016x}{two:016x}")
+/// Names the token, so that the address stays the same and can be kept as a bookmark.
+const TOKEN: &str = "QUELL_DASHBOARD_TOKEN";
+/// Fewest letters and digits of a token that a user chooses: as hexadecimal digits they have 128 bits.
+const MIN_TOKEN_LEN: usize = 32;
+
+/// The token: that of the environment, or a random one.
+///
+/// # Errors
+/// If that of the environment can be guessed.
+pub fn token() -> Result<String, Error> {
+    chosen(std::env::var_os(TOKEN))
+}
+
+fn chosen(named: Option<OsString>) -> Result<String, Error> {
+    let Some(named) = named else {
+        let (one, two) = random_key();
+        return Ok(format!("{one:016x}{two:016x}"));
+    };
+    let good = |text: &String| {
+        text.len() >= MIN_TOKEN_LEN && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    named.into_string().ok().filter(good).ok_or_else(|| {
+        let error = Error::new(format!(
+            "is not at least {MIN_TOKEN_LEN} letters and digits"
+        ));
+        error
+            .key(TOKEN)
+            .remedy("take a random one, as of: openssl rand -hex 16")
+    })
 }
 
 /// Whether a guess is the token, compared in constant time.
@@ -56,5 +84,32 @@ pub fn answer(line: &str, token: &str, state: &dyn StatusSource) -> String {
         }
         ("GET", _, _) => refusal("404 Not Found", "There are / and /state\n"),
         _ => refusal("405 Method Not Allowed", "Only GET\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_random_or_one_that_cannot_be_guessed() {
+        let random = chosen(None).expect("one");
+        assert_eq!(random.len(), MIN_TOKEN_LEN);
+        assert_ne!(random, chosen(None).expect("another"));
+        let own = "0123456789abcdefghijKLMNOPQRSTUV";
+        assert_eq!(chosen(Some(own.into())).expect("long enough"), own);
+        for bad in [
+            "",
+            "0123",
+            &own[1..],
+            &format!("{own}&x"),
+            &format!("{own}\u{e4}"),
+        ] {
+            let error = chosen(Some(bad.into())).expect_err(bad).to_string();
+            assert!(
+                error.starts_with("QUELL_DASHBOARD_TOKEN: ") && !error.contains(own),
+                "{error}"
+            );
+        }
     }
 }

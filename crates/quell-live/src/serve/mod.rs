@@ -248,7 +248,7 @@ impl Server {
         if let Some(port) = places.dashboard {
             let option = || format!("--dashboard {port}");
             let listener = loopback(port).map_err(|e| no(option(), &e))?;
-            let (address, token) = (listener.local_addr(), dashboard::token());
+            let (address, token) = (listener.local_addr(), dashboard::token()?);
             let address = address.map_err(|e| no(option(), &e))?;
             made.dashboard = Some(format!("http://{address}/?token={token}"));
             made.sockets
