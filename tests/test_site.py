@@ -178,6 +178,8 @@ def test_the_first_page_leads_to_the_playground_and_shows_its_table_whole(site: 
     buttons = page.js("return [...document.querySelectorAll('.md-button')].map(e => e.getAttribute('href'))")
     built = (site / "playground/index.html").exists()
     assert buttons == ["playground/index.html"] * built + ["tutorials/home.html"]
+    card = page.js("return [...document.querySelectorAll('meta[property^=og]')].map(e => e.content)")
+    assert len(card) == 3 and all(card)
     cut = "const e = document.querySelector('pre code'); return e.scrollWidth - e.clientWidth"
     assert page.js(cut) <= 0
 
