@@ -16,7 +16,8 @@ use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Runs `quell live` with these options; returns the exit status. Must be called by the main thread.
+/// Runs `quell live` with these options; returns the exit status. Must be called by the main
+/// thread.
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub fn live(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<u8> {

@@ -1,4 +1,5 @@
-//! `quell live --check`: every fault of a configuration file, in one line each. It needs no rights and changes nothing.
+//! `quell live --check`: every fault of a configuration file, in one line each. It needs no rights
+//! and changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
