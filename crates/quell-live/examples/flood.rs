@@ -1,10 +1,10 @@
-//! UDP frames out of an interface, for `benches/live/speed` and `benches/live/cores`.
+//! Sends UDP frames through an interface, for `benches/live/speed` and `benches/live/cores`.
 //!
-//! `flood DEV SECONDS BYTES FLOWS`: as many as this machine can send; prints how many that were.
-//! `flood DEV SECONDS BYTES FLOWS BURST COUNTERS`: on each processor at once a burst of so many
-//! with a priority above quell's, so that nothing else runs meanwhile; then nothing until all have
-//! arrived where `COUNTERS` (a `/proc/PID/net/dev`) counts them. Prints how many that were, and in
-//! how many seconds they passed beside the sending.
+//! `flood DEV SECONDS BYTES FLOWS` sends as many as this machine can and prints their number.
+//! `flood DEV SECONDS BYTES FLOWS BURST COUNTERS` sends bursts of `BURST` frames from all
+//! processors at once, at a priority above quell's, so that nothing else runs meanwhile. After each
+//! burst it waits until `COUNTERS` (a `/proc/PID/net/dev`) has counted all frames. It prints how
+//! many frames arrived after the sending, and in how many seconds.
 #![allow(unsafe_code)]
 
 #[cfg(target_os = "linux")]
@@ -36,7 +36,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     const BATCH: usize = 64;
-    /// When a burst has not passed by then, something of it was lost.
+    /// A burst that has not arrived completely by then has lost frames and is not counted.
     const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
     pub struct Flood {
@@ -56,7 +56,7 @@ mod linux {
 
     impl Source {
         fn new(flood: &Flood, number: usize) -> Self {
-            // An Ethernet frame to a host that does not exist, from addresses of the block for
+            // An Ethernet frame to a host that does not exist, with addresses of the block for
             // benchmarks (RFC 2544).
             let mut frame = vec![0u8; 14 + flood.bytes];
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
@@ -66,8 +66,7 @@ mod linux {
             frame[14..24].copy_from_slice(&head);
             frame[26..34].copy_from_slice(&[198, 18, 0, 1, 198, 19, 0, number as u8 + 1]);
             frame[38..40].copy_from_slice(&((flood.bytes - 20) as u16).to_be_bytes());
-            // SAFETY: zero is a valid sockaddr_ll, which outlives the call, as the option's value
-            // does.
+            // SAFETY: zero is a valid sockaddr_ll; it and the option's value outlive the calls.
             let fd = unsafe {
                 let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
                 let mut address: libc::sockaddr_ll = zeroed();
@@ -88,7 +87,8 @@ mod linux {
             }
         }
 
-        /// Sends a batch, each frame of the next flow: another address and port.
+        /// Sends a batch and returns how many frames were sent. Each frame is of the next flow,
+        /// which has its own source address and port.
         fn send(&mut self) -> u64 {
             // SAFETY: zero is valid for these structures; their pointers lead to memory that
             // outlives the call.
@@ -114,7 +114,7 @@ mod linux {
         }
     }
 
-    /// Of an IP header (RFC 1071).
+    /// Checksum of an IP header (RFC 1071).
     fn checksum(header: &[u8]) -> u16 {
         let words = header.chunks_exact(2);
         let sum: u32 = words
@@ -124,7 +124,7 @@ mod linux {
         !((sum & 0xffff) + (sum >> 16)) as u16
     }
 
-    /// What came in at the interface v0 so far.
+    /// Packets that the interface v0 has received.
     fn arrived(counters: &str) -> u64 {
         let text = std::fs::read_to_string(counters).expect("counters");
         let line = text
@@ -137,7 +137,8 @@ mod linux {
             .expect("two columns")
     }
 
-    /// Real-time priority above quell's for this thread; kept on a processor.
+    /// Gives this thread a real-time priority above quell's and pins it to the processor, if one is
+    /// given.
     fn urgent(cpu: Option<usize>) {
         // SAFETY: zero is valid for both structures, which outlive the calls.
         unsafe {
@@ -186,7 +187,8 @@ mod linux {
                     threads.into_iter().filter_map(|t| t.join().ok()).sum()
                 });
                 let (began, already) = (Instant::now(), arrived(counters) - before);
-                // Looking takes a processor from a loop: not before the end is near.
+                // Reading the counters takes CPU time from quell's loops, so it begins near the
+                // end.
                 std::thread::sleep(Duration::from_secs_f64(0.9 * usual));
                 while arrived(counters) - before < sent && began.elapsed() < RECEIVE_TIMEOUT {
                     std::thread::sleep(Duration::from_micros(100));
@@ -195,10 +197,10 @@ mod linux {
                     passed += sent - already;
                     usual = began.elapsed().as_secs_f64();
                     seconds += usual;
-                    // What was shorter than usual is found out in time.
+                    // Shortens the next sleep, so that it does not outlast a shorter burst.
                     usual *= 0.9;
                 }
-                // What else the machine has to do.
+                // Leaves time to other processes.
                 std::thread::sleep(Duration::from_millis(5));
             }
             (passed, seconds)

@@ -1,5 +1,5 @@
-//! Bottlenecks that real Linux was measured on, with the share of each group of flows: CAKE with
-//! tins, hosts and framing, and the disciplines that are seldom seen, and a wide set.
+//! Bottlenecks on which real Linux was measured, with the share of each group of flows: CAKE with
+//! tins, hosts and framing, less common disciplines, HTB with classes, and a wide set.
 
 use quell_link::record::Run;
 use quell_link::units;
@@ -7,17 +7,17 @@ use quell_link::units;
 use super::grid::{self, Cell, Compared, Verdict, mean};
 
 const CAKE: &str = include_str!("../../tests/data/linux/cake.csv");
-/// SFQ, CHOKe, SFB, HHF and bands by priority, with flows of other priorities beside the rest.
+/// SFQ, CHOKe, SFB, HHF and priority bands, some with flows of different priorities.
 const DISCIPLINES: &str = include_str!("../../tests/data/linux/disciplines.csv");
-/// Many flows, extreme rates and round trips, BBR, datagrams, flows that come and go:
-/// `wide.list.csv`, as measured.
+/// Measurements of the cells in `wide.list.csv`: many flows, extreme rates and round trips, BBR,
+/// datagrams, flows that come and go.
 const WIDE: &str = include_str!("../../tests/data/linux/wide.csv");
 
-/// HTB with classes: `htb.list.csv`, as measured.
+/// Measurements of the cells in `htb.list.csv`: HTB with classes.
 const TREES: &str = include_str!("../../tests/data/linux/htb.csv");
 
-/// A bottleneck, and what part of the goodput each group of flows had in Linux, in per cent, seed
-/// by seed.
+/// A bottleneck, and the share of the goodput that each group of flows had in Linux, per cent, for
+/// each seed.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The bottleneck.
@@ -35,14 +35,14 @@ pub fn disciplines() -> Vec<Shared> {
     read(DISCIPLINES)
 }
 
-/// The wide set. Its datagrams have the rate of their payload, as in Linux's sender; the goodput is
-/// that of all flows.
+/// The wide set. The file gives the rate of datagrams' payload, as Linux's sender takes it; here it
+/// becomes that of IP packets. The goodput is that of all flows.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn wide() -> Vec<Shared> {
     of_payload(WIDE)
 }
 
-/// HTB's cells, as the wide set's.
+/// HTB's cells, with rates and goodput as in the wide set.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn trees() -> Vec<Shared> {
     of_payload(TREES)
@@ -84,14 +84,16 @@ fn read(table: &str) -> Vec<Shared> {
     grid::read(table).into_iter().map(with_shares).collect()
 }
 
-/// Holds a comparison within so many per cent, or inside the widened range of Linux's seeds?
+/// Whether the means differ by at most `percent`, or quell's is inside the widened range of Linux's
+/// seeds.
 fn within(compared: &Compared, percent: f64) -> bool {
     compared.percent().abs() <= percent || compared.in_range
 }
 
 impl Shared {
-    /// Is goodput within 2 %, the mean backlog within 10 % and its 95th percentile within 15 %, or
-    /// inside the range of Linux's own seeds, and each group's share within 3 percentage points?
+    /// Whether goodput is within 2 %, the mean backlog within 10 % and its 95th percentile within
+    /// 15 % (or each inside the range of Linux's own seeds), and each group's share within 3
+    /// percentage points.
     #[allow(dead_code, reason = "CAKE's cells have the grid's tolerances")]
     pub fn agrees(&self, verdict: &Verdict, shares: &[Vec<f64>]) -> bool {
         verdict.goodput.holds()
@@ -100,7 +102,8 @@ impl Shared {
             && self.apart(shares) <= 3.0
     }
 
-    /// Each group's share in one run of quell; the pings, which come first, are in no group.
+    /// Each group's share of the goodput in one run of quell, per cent. The pings, which come
+    /// first, are in no group.
     pub fn shares(&self, run: &Run) -> Vec<f64> {
         let mut flows = run.flows[1..].iter();
         let groups = self.cell.flows.split('+').map(|words| {
@@ -115,7 +118,7 @@ impl Shared {
         groups.into_iter().map(|sum| sum / all * 100.0).collect()
     }
 
-    /// How long flows with these options are there in the measured time.
+    /// Seconds of the measured time in which flows with these options exist.
     fn seconds<'a>(&self, options: impl Iterator<Item = &'a str>) -> f64 {
         let (end, warm) = (self.cell.span_s.0 as f64, self.cell.span_s.1 as f64);
         let second = |word: &str| -> f64 {
@@ -129,7 +132,8 @@ impl Shared {
         stop.min(end) - start.max(warm)
     }
 
-    /// The largest difference between the means of the shares, in percentage points.
+    /// The largest difference between Linux's and quell's mean share of a group, in percentage
+    /// points.
     pub fn apart(&self, quell: &[Vec<f64>]) -> f64 {
         let of = |runs: &[Vec<f64>], group: usize| {
             mean(&runs.iter().map(|shares| shares[group]).collect::<Vec<_>>())

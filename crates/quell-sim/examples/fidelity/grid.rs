@@ -1,5 +1,5 @@
-//! The bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the
-//! verdict between them.
+//! The bottlenecks on which real Linux was measured (`tests/data/linux`), the same in quell, and
+//! the comparison of the two.
 
 use std::fmt::Write as _;
 
@@ -10,18 +10,18 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 /// Seven disciplines, two rates, four kinds of traffic.
 const GRID: &str = include_str!("../../tests/data/linux/grid.csv");
-/// What the grid leaves out: other disciplines, congestion controls, round trips, mixtures.
+/// Cells beyond the grid: other disciplines, congestion controls, round trips, mixtures.
 const BEYOND: &str = include_str!("../../tests/data/linux/beyond.csv");
 
-/// The three measures that are compared.
+/// The three measures that are compared, and two counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Measures {
-    /// Application bytes of the TCP flows, Mbit/s: Linux's are what was acknowledged, quell's what
-    /// arrived in order.
+    /// Application bytes of the TCP flows, Mbit/s: acknowledged ones in Linux, those delivered in
+    /// order in quell.
     pub goodput_mbit: f64,
-    /// Mean backlog as time at the link's rate, ms.
+    /// Mean backlog, as the time to send it at the link's rate, ms.
     pub backlog_ms: f64,
-    /// 95th percentile of the same.
+    /// 95th percentile of the backlog, ms.
     pub p95_ms: f64,
     /// Drops at the bottleneck, for the reader.
     pub drops: f64,
@@ -29,11 +29,10 @@ pub struct Measures {
     pub marks: f64,
 }
 
-/// One bottleneck with one discipline and one kind of traffic, and what Linux did on it, seed by
-/// seed.
+/// One bottleneck with one discipline and one kind of traffic, and Linux's measures for each seed.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Name in the grid.
+    /// Name in the table.
     pub name: String,
     /// Link rate, Mbit/s.
     pub rate_mbit: u64,
@@ -41,17 +40,18 @@ pub struct Cell {
     pub rtt_ms: u64,
     /// Queue words.
     pub queue: String,
-    /// TCP flows: `CC:COUNT[@rtt=TIME][@ecn=1]`, joined by `+`.
+    /// Flows, joined by `+`: `CC:COUNT` (`udp` as CC: datagrams), then options, each after `@`:
+    /// `rtt=TIME`, `ecn=1`, `host=`, `dscp=`, `fwmark=`, `rate=`, `START-STOP`.
     pub flows: String,
-    /// Seconds that it runs, and how many of them do not count.
+    /// Duration and warm-up, s.
     pub span_s: (u64, u64),
     /// One entry per seed of Linux.
     pub linux: Vec<Measures>,
 }
 
 impl Cell {
-    /// What was sent through it: cells of the grid that differ in their discipline alone have this
-    /// in common.
+    /// Description of the traffic, the same for all cells of the grid that differ only in their
+    /// discipline.
     pub fn traffic(&self) -> String {
         let flows = self.flows.split('+').map(|words| {
             let (flow, options) = words.split_once('@').unwrap_or((words, ""));
@@ -67,7 +67,7 @@ impl Cell {
         format!("{} Mbit/s, {} ms, {flows}", self.rate_mbit, self.rtt_ms)
     }
 
-    /// The kind of discipline, without its options.
+    /// The queue words without a final `ecn` or `noecn`.
     pub fn kind(&self) -> &str {
         let options = [" noecn", " ecn"];
         options
@@ -124,8 +124,8 @@ impl Cell {
                 cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
             };
             // The first packets wait until the client's first ARP exchange is over, which takes as
-            // long as its delay: where that is all the time over which starts are spread, all begin
-            // at one instant, whatever the seed.
+            // long as the client's delay. If that is at least the time over which starts are
+            // spread, all flows start at the same instant, whatever the seed.
             let client_us = units::parse_time(&rtt).expect("a time") / US - one_way_us;
             let begin = match client_us {
                 100_000.. => format!("start = \"{client_us}us\""),
@@ -203,7 +203,7 @@ pub fn measures(run: &Run) -> Measures {
     }
 }
 
-/// The same, with the goodput of all flows but the pings, which come first.
+/// The same measures with the goodput of all flows except the pings, which come first.
 pub fn measures_of_all(run: &Run) -> Measures {
     let all = run.delivered_in_order_mbps.expect("a run has it");
     Measures {
@@ -212,17 +212,17 @@ pub fn measures_of_all(run: &Run) -> Measures {
     }
 }
 
-/// How one measure compares: the mean over Linux's seeds, that over quell's, and whether they
-/// agree.
+/// The comparison of one measure: its means over Linux's and quell's seeds, and whether they agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// Mean over Linux's seeds.
     pub linux: f64,
     /// Mean over quell's seeds.
     pub quell: f64,
-    /// Within the tolerance.
+    /// Whether the means differ by at most the tolerance.
     pub close: bool,
-    /// Inside the range of Linux's own seeds, widened by half of it.
+    /// Whether quell's mean is inside the range of Linux's seeds, widened by half of it on either
+    /// side.
     pub in_range: bool,
 }
 
@@ -241,12 +241,12 @@ impl Compared {
         }
     }
 
-    /// The comparison holds.
+    /// Whether the means agree by either criterion.
     pub fn holds(&self) -> bool {
         self.close || self.in_range
     }
 
-    /// By how much quell differs, in per cent of Linux.
+    /// Quell's mean less Linux's, in per cent of the latter.
     pub fn percent(&self) -> f64 {
         (self.quell / self.linux - 1.0) * 100.0
     }
@@ -255,11 +255,11 @@ impl Compared {
 /// The three comparisons of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// Within 2 %.
+    /// Goodput; tolerance 2 %.
     pub goodput: Compared,
-    /// Within 15 %.
+    /// Mean backlog; tolerance 15 %.
     pub backlog: Compared,
-    /// Within 25 %.
+    /// 95th percentile of the backlog; tolerance 25 %.
     pub p95: Compared,
 }
 
@@ -277,19 +277,19 @@ impl Verdict {
         }
     }
 
-    /// All three hold.
+    /// Whether all three hold.
     pub fn holds(&self) -> bool {
         self.goodput.holds() && self.backlog.holds() && self.p95.holds()
     }
 }
 
-/// How far mean backlogs may lie apart: between Linux and quell, and between two disciplines that
-/// count as tied.
+/// Largest relative difference of mean backlogs between Linux and quell that agree, and between two
+/// disciplines that count as tied.
 pub const BACKLOG_TOLERANCE: f64 = 0.15;
 
-/// The disciplines that stand the other way round in quell than in Linux, by mean backlog under the
-/// same traffic. Two disciplines within the tolerance of each other, in Linux or in quell, are
-/// tied: neither order is wrong.
+/// Pairs of disciplines whose order by mean backlog, under the same traffic, differs between Linux
+/// and quell. Two disciplines within the tolerance of each other, in Linux or in quell, are tied:
+/// neither order is wrong.
 pub fn inversions<'a>(group: impl Iterator<Item = (&'a Cell, Verdict)>) -> Vec<String> {
     let group: Vec<_> = group.collect();
     let mut wrong = Vec::new();

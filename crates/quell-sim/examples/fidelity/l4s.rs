@@ -1,37 +1,36 @@
 //! A scalable and a classic flow side by side through DualPI2: the ratio of their rates and the
-//! scalable one's delay, against Linux's DCTCP and CUBIC (`tests/data/linux/l4s.csv`), and Prague,
-//! which Linux does not have.
+//! scalable flow's delay, compared with Linux's DCTCP and CUBIC (`tests/data/linux/l4s.csv`), and
+//! for Prague, which Linux does not have.
 
 use quell_link::record::{Flow, Run};
 
 use super::grid::{self, Cell, Compared};
 
 const L4S: &str = include_str!("../../tests/data/linux/l4s.csv");
-/// The round trips over which Prague and CUBIC shall have like rates, ms.
+/// Round trips over which Prague and CUBIC have to get similar rates, ms.
 const PRAGUE_RTTS: [u64; 5] = [5, 10, 20, 50, 100];
 
-/// What one run shows.
+/// The measures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Measures {
-    /// A scalable flow's goodput over a classic one's.
+    /// Mean goodput of the scalable flows over that of the classic ones.
     pub ratio: f64,
-    /// Mean of the scalable flow's smoothed RTT less the base, ms.
+    /// Mean of the scalable flow's smoothed RTT, less the base RTT, ms.
     pub delay_ms: f64,
-    /// Its 99th percentile, ms.
+    /// 99th percentile of the same RTT, less the base RTT, ms.
     pub p99_ms: f64,
 }
 
-/// A bottleneck with two kinds of flows, the scalable ones first; without Linux's figures if Linux
-/// has no such sender.
+/// A bottleneck with two kinds of flows, the scalable ones first.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// The bottleneck.
     pub cell: Cell,
-    /// One entry per seed of Linux.
+    /// One entry per seed of Linux; empty if Linux has no such sender.
     pub linux: Vec<Measures>,
 }
 
-/// Every pair, Linux's first.
+/// All pairs, those measured in Linux first.
 pub fn pairs() -> Vec<Pair> {
     let figures: Vec<Vec<&str>> = L4S
         .lines()
@@ -60,7 +59,7 @@ pub fn pairs() -> Vec<Pair> {
             rtt_ms,
             queue: "dualpi2".into(),
             flows: "prague:1@ecn=1+cubic:1".into(),
-            // Nothing to start like: what CUBIC needs to settle at 100 ms is left out.
+            // There is no Linux run to match: the warm-up leaves CUBIC time to settle at 100 ms.
             span_s: (120, 20),
             linux: Vec::new(),
         },
@@ -88,18 +87,18 @@ pub fn measures(run: &Run) -> Measures {
     }
 }
 
-/// How a pair compares.
+/// The comparison of a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// Ratio of rates: within 20 % of the ratio in Linux; without Linux, within 1.5 either way.
+    /// Ratio of rates: within 20 % of the ratio in Linux; without Linux, between 1/1.5 and 1.5.
     pub ratio: Compared,
-    /// Mean delay and its bar: 1 ms from 40 Mbit/s on, below 20 Mbit/s one packet's time more than
+    /// Mean delay and its bar, ms: 1 ms from 40 Mbit/s on; below, one packet's time more than
     /// Linux.
     pub delay: (Compared, f64),
-    /// 99th percentile and its bar: 2 ms from 40 Mbit/s on (as Linux where Linux is beyond that),
-    /// below 20 Mbit/s none.
+    /// 99th percentile and its bar, ms: 2 ms from 40 Mbit/s on (as Linux where Linux is beyond
+    /// that); below, none.
     pub p99: (Compared, f64),
-    /// Linux has no such sender.
+    /// Whether Linux has no such sender.
     alone: bool,
 }
 
@@ -125,7 +124,7 @@ impl Verdict {
         }
     }
 
-    /// The rates stand as in Linux.
+    /// Whether the ratio of rates is within its bounds.
     pub fn rates_hold(&self) -> bool {
         match self.alone {
             true => (1.0 / 1.5..=1.5).contains(&self.ratio.quell),
@@ -133,14 +132,14 @@ impl Verdict {
         }
     }
 
-    /// The delay is below its bars.
+    /// Whether the delays are within their bars.
     pub fn delays_hold(&self) -> bool {
         let (p99, most) = self.p99;
         let as_linux = p99.linux > most && p99.holds();
         self.delay.0.quell <= self.delay.1 && (p99.quell <= most || as_linux)
     }
 
-    /// Both.
+    /// Whether both hold.
     pub fn holds(&self) -> bool {
         self.rates_hold() && self.delays_hold()
     }

@@ -27,7 +27,7 @@ use theory::Row;
 struct Options {
     /// Runs per cell.
     seeds: u64,
-    /// Only cells whose name has this in it, and nothing but the grid.
+    /// Only cells whose name contains this, and only the comparisons with Linux.
     cells: Option<String>,
     /// Only this part of the document.
     only: Option<String>,
@@ -68,8 +68,8 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Every cell with every seed, on all cores; the result depends on neither their number nor their
-/// order.
+/// Runs every cell with every seed, on all cores; the result does not depend on the number of
+/// threads.
 fn measure<M: Clone + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Vec<Vec<M>> {
     let scenarios: Vec<_> = cells.iter().map(Cell::scenario).collect();
     let jobs: Vec<(usize, u64)> = (0..cells.len())
@@ -109,7 +109,7 @@ fn measure<M: Clone + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> V
     (0..cells.len()).map(of).collect()
 }
 
-/// `9.55 → 9.56 (+0.1 %)`, with a sign where it is not within the tolerance.
+/// `9.55 → 9.56 (+0.1 %)`, with a sign if it is not within the tolerance.
 fn compared(c: &Compared, digits: usize) -> String {
     let sign = match (c.close, c.in_range) {
         (true, _) => "",
@@ -123,7 +123,7 @@ fn compared(c: &Compared, digits: usize) -> String {
     )
 }
 
-/// A cell, quell's runs of it, and what the two compare to.
+/// A cell, quell's runs of it, and the comparison.
 type Judged = (Cell, Vec<Measures>, Verdict);
 
 fn judge(mut cells: Vec<Cell>, options: &Options) -> Vec<Judged> {
@@ -191,7 +191,7 @@ fn grid_tables(judged: &[Judged], seeds: u64) -> String {
     out
 }
 
-/// One table of everything.
+/// One table of all cells.
 fn beyond_table(judged: &[Judged], seeds: u64) -> String {
     let mut out = summary(judged, seeds);
     let _ = writeln!(
@@ -210,7 +210,7 @@ fn beyond_table(judged: &[Judged], seeds: u64) -> String {
     out
 }
 
-/// Cells with the shares of the groups of flows.
+/// Table of cells with the differences in the shares of groups of flows.
 fn shares_table(
     mut all: Vec<cake::Shared>,
     see: fn(&Run) -> Measures,
@@ -248,7 +248,7 @@ fn shares_table(
     )
 }
 
-/// Scalable beside classic flows.
+/// Table of scalable beside classic flows.
 fn l4s_table(options: &Options) -> String {
     let mut pairs = l4s::pairs();
     if let Some(part) = &options.cells {
@@ -288,7 +288,7 @@ fn l4s_table(options: &Options) -> String {
     out
 }
 
-/// 802.11n cells beside ns-3's.
+/// Table of 802.11n cells beside ns-3's.
 fn ns3_table(seeds: u64) -> String {
     let rows = ns3::all(seeds);
     let held = rows.iter().filter(|row| row.holds()).count();

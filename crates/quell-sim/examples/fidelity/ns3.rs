@@ -1,5 +1,5 @@
-//! Cells of 802.11n through quell and ns-3.37 (`tests/data/ns3/wifi.csv`, which
-//! `tools/peers/wifi.py --figures` writes).
+//! 802.11n cells in quell and in ns-3.37 (`tests/data/ns3/wifi.csv`, written by
+//! `tools/peers/wifi.py --figures`).
 
 use quell_link::record::Run;
 use quell_sim::scenario::{Node, Source, Table};
@@ -9,27 +9,28 @@ use crate::theory::run;
 
 const FIGURES: &str = include_str!("../../tests/data/ns3/wifi.csv");
 const TEMPLATE: &str = include_str!("../../tests/data/ns3/wifi.toml");
-/// Packets in ns-3's queue, which holds the frames on the air as well.
+/// Limit of ns-3's queue, which includes the frames on the air, packets.
 const LIMIT: u32 = 200;
-/// Of ns-3's figures.
+/// Tolerance, relative to ns-3's figures.
 const TOLERANCE: f64 = 0.05;
 
-/// What one run shows: goodput in Mbit/s as ns-3's sinks read it, in order; mean delay from queue
-/// to neighbour in ms.
+/// The measures of one run: goodput delivered in order, as ns-3's sinks read it, Mbit/s; mean delay
+/// from queue to neighbour, ms.
 type Measures = (f64, f64);
 
 /// One cell, side by side.
 pub struct Row {
     /// MCS, stations, direction and kind of traffic.
     pub what: String,
-    /// Mbit/s.
+    /// Goodput, Mbit/s.
     pub goodput: Compared,
-    /// ms.
+    /// Delay, ms.
     pub delay: Compared,
 }
 
 impl Row {
-    /// The goodput is within 5 %, the delay too or within what ns-3's own runs differ by.
+    /// Whether the goodput is within 5 %, and the delay within 5 % or inside the widened range of
+    /// ns-3's runs.
     pub fn holds(&self) -> bool {
         self.goodput.close && self.delay.holds()
     }

@@ -1,5 +1,5 @@
-//! What theory says exactly, and what quell measures: queueing formulas, the sawtooth, Mathis' law,
-//! deficit round robin, DualPI2's coupling.
+//! Values by theory, and quell's measurements of them: queueing formulas, the sawtooth, Mathis'
+//! law, deficit round robin, DualPI2's coupling.
 
 use std::sync::atomic::AtomicBool;
 
@@ -11,20 +11,20 @@ use quell_sim::scenario::{Overrides, Scenario};
 /// One quantity, in theory and as measured.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which quantity.
+    /// Name of the quantity.
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
-    /// What theory says.
+    /// Value by theory.
     pub expected: f64,
-    /// What quell does.
+    /// Value that quell measures.
     pub measured: f64,
     /// The largest difference allowed, in the quantity's unit.
     pub tolerance: f64,
 }
 
 impl Row {
-    /// The two may differ by this share of the expected value.
+    /// A row whose tolerance is a share of the expected value.
     pub fn relative(
         what: impl Into<String>,
         unit: &'static str,
@@ -41,7 +41,7 @@ impl Row {
         }
     }
 
-    /// The two agree.
+    /// Whether the two agree.
     pub fn holds(&self) -> bool {
         (self.measured - self.expected).abs() <= self.tolerance
     }
@@ -60,8 +60,8 @@ fn run_with(text: &str, seed: u64, options: &RunOptions) -> Run {
     quell_sim::run(&scenario, &queue, seed, options, &never).expect("a run")
 }
 
-/// Poisson packets of `size` at load 0.9 through a line of 500 Mbit/s: 5000 bytes take 80 us on
-/// average.
+/// Poisson packets of `size` (mean 5000 bytes, which take 80 us) at load 0.9 through a line of 500
+/// Mbit/s.
 fn poisson(size: &str, limit: u32) -> Run {
     // 11,250 packets a second: 10.1 million in the measured 900 s.
     let text = format!(
@@ -142,8 +142,7 @@ pub fn md1() -> Vec<Row> {
     ]
 }
 
-/// M/M/1/K: at most K packets in the system, the one in service among them (Kleinrock, section
-/// 3.6).
+/// M/M/1/K: at most K packets in the system, including the one in service (Kleinrock, section 3.6).
 pub fn mm1k() -> Vec<Row> {
     let limit = 9;
     let k = f64::from(limit) + 1.0;
@@ -177,8 +176,8 @@ pub fn mm1k() -> Vec<Row> {
 /// hold (Appenzeller et al., 2004).
 pub fn sawtooth() -> Vec<Row> {
     // 10 Mbit/s, 200 ms: 165 packets of 1514 bytes are one bandwidth-delay product.
-    // Acknowledgements are far enough apart for the sender not to gather bursts, which would need
-    // room of their own.
+    // Acknowledgements are so far apart that the sender sends no bursts, which would need buffer of
+    // their own.
     let bdp = 165.0;
     let flow = |limit: u32| {
         let text = format!(
@@ -206,8 +205,8 @@ pub fn sawtooth() -> Vec<Row> {
     // In units of the bandwidth-delay product, over a sawtooth from 1 to 2: the integral of (w - 1)
     // w over that of w.
     let mean_queue = 5.0 / 9.0 * bdp;
-    // From 3/4 to 3/2: below 1 the round trip is constant and a share w of the link is used, above
-    // 1 all of it.
+    // With half the buffer, from 3/4 to 3/2: below 1 the round trip is constant and a share w of
+    // the link is used, above 1 all of it.
     let (below_s, below, above) = (0.25, (1.0 - 0.5625) / 2.0, (2.25 - 1.0) / 2.0);
     let used = (below + above) / (below_s + above);
     let series = whole.series.as_ref().expect("a series was asked for");
@@ -246,8 +245,8 @@ pub fn sawtooth() -> Vec<Row> {
 }
 
 /// Mathis' law: goodput * RTT * sqrt(p) / MSS is a constant; 1.31 when losses are independent (Ott,
-/// Kemperman and Mathis, 1996) and the window grows by one packet a round trip, as Linux's does
-/// with delayed acknowledgements too.
+/// Kemperman and Mathis, 1996) and the window grows by one packet a round trip, as in Linux, even
+/// with delayed acknowledgements.
 pub fn mathis() -> Vec<Row> {
     [1e-3, 1e-4]
         .into_iter()
@@ -308,7 +307,7 @@ pub fn drr() -> Vec<Row> {
         size = 300
     "#;
     let run = run(text, 1);
-    // Goodput of a datagram is what its IP and UDP headers leave.
+    // Goodput of datagrams excludes their IP and UDP headers.
     let wire = |i: usize, size: f64| {
         run.flows[i].goodput_mbps * 1e6 / 8.0 * run.measured_s * size / (size - 28.0)
     };
@@ -328,9 +327,9 @@ pub fn drr() -> Vec<Row> {
 }
 
 /// Unresponsive traffic of both kinds beyond the link's rate: classic packets are dropped with the
-/// square of the base probability p', the others marked with k p' (RFC 9332, section 2.1). p'
-/// itself moves, so each is compared with its mean over time. (A target of 100 ms keeps the queue
-/// above the two packets below which nothing is dropped or marked.)
+/// square of the base probability p', the others marked with k p' (RFC 9332, section 2.1). As p'
+/// changes, drops and marks are compared with its means over time. (A target of 100 ms keeps the
+/// queue above the two packets below which nothing is dropped or marked.)
 pub fn coupling() -> Vec<Row> {
     let at = |l4s: f64, classic: f64| {
         let text = format!(
@@ -382,7 +381,7 @@ pub fn coupling() -> Vec<Row> {
     [at(50.0, 60.0), at(50.0, 54.0), at(20.0, 90.0)].concat()
 }
 
-/// All of it, for the table.
+/// All rows of the table.
 pub fn all() -> Vec<Row> {
     [mm1, md1, mm1k, sawtooth, mathis, drr, coupling]
         .iter()

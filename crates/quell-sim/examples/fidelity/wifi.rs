@@ -1,34 +1,35 @@
-//! What theory says of an 802.11n cell: the time that frames take, and Bianchi's saturation
-//! throughput with and without its refinements. Nothing here comes from the simulator's own tables.
+//! An 802.11n cell by theory: the time that frames take, and Bianchi's saturation throughput with
+//! and without its refinements. Nothing here comes from the simulator's own tables.
 
 use crate::theory::{Row, run};
 
-/// Payload of an IP packet of 1500 bytes of UDP, bits.
+/// UDP payload of an IP packet of 1500 bytes, bits.
 const PAYLOAD: f64 = 1472.0 * 8.0;
-/// Its MPDU: IP packet, LLC/SNAP, QoS header, frame check sequence.
+/// MPDU of this packet, bytes: IP packet, LLC/SNAP, QoS header, frame check sequence.
 const MPDU: u32 = 1500 + 8 + 26 + 4;
-/// us: a slot, SIFS, AIFS of best effort (AIFSN 3).
+/// A slot, SIFS, and AIFS of best effort (AIFSN 3), us.
 const SLOT: f64 = 9.0;
 const SIFS: f64 = 16.0;
 const AIFS: f64 = SIFS + 3.0 * SLOT;
-/// A slot and a SIFS after its frame a sender waits 25 us more for an ACK's preamble.
+/// Time that a sender waits for the ACK after its frame: SIFS, a slot and 25 us for the preamble,
+/// us.
 const ACK_TIMEOUT: f64 = SIFS + SLOT + 25.0;
 
-/// us that a PSDU takes at MCS 0 to 7, 20 MHz, long guard interval: 36 us of preamble, then symbols
-/// of 4 us.
+/// Duration of a PSDU at MCS 0 to 7, 20 MHz, long guard interval, us: 36 us of preamble, then
+/// symbols of 4 us.
 fn data_us(mcs: usize, bytes: u32) -> f64 {
     let bits = [26, 52, 78, 104, 156, 208, 234, 260][mcs];
     36.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(bits))
 }
 
-/// us that an answer takes: at 6 Mbit/s after BPSK, 12 after QPSK, 24 after QAM.
+/// Duration of an ACK or block ACK, us: at 6 Mbit/s after BPSK, 12 after QPSK, 24 after QAM.
 fn answer_us(mcs: usize, bytes: u32) -> f64 {
     let mbps = [6, 12, 12, 24, 24, 24, 24, 24][mcs];
     20.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps))
 }
 
-/// One saturated station: Mbit/s of payload if nothing is lost. A cycle is AIFS, the mean of 0 to
-/// 15 slots, data, SIFS, answer.
+/// Payload that one saturated station sends without losses, Mbit/s. A cycle is AIFS, the mean of 0
+/// to 15 slots, data, SIFS, answer.
 fn alone(mcs: usize, aggregated: bool) -> f64 {
     let (frames, psdu, answer) = if aggregated {
         let subframe = 4 + MPDU.next_multiple_of(4);
@@ -44,10 +45,10 @@ fn alone(mcs: usize, aggregated: bool) -> f64 {
     f64::from(frames) * PAYLOAD / cycle
 }
 
-/// A cell whose stations all have more to send to the access point than they can.
+/// Goodput of a cell whose stations are all saturated with frames to the access point, Mbit/s.
 fn saturated(stations: u32, seconds: u32, keys: &str) -> f64 {
-    // Each is offered one and a half times the cell's rate over the number of stations, and 1
-    // Mbit/s.
+    // Each station's load is 1 Mbit/s more than 100 Mbit/s over the number of stations; 100 Mbit/s
+    // are one and a half times the highest rate.
     let text = format!(
         r#"
         duration = "{}s"
@@ -94,8 +95,8 @@ pub fn airtime() -> Vec<Row> {
 
 /// Bianchi's chain: the probability that a station sends in a slot when each of its frames collides
 /// with probability `p`. Windows double from 16 to 1024; a frame is sent at most `tries` times
-/// (Bianchi 2000: without limit). `less`: slots that a drawn first backoff is shorter by on average
-/// than half its window less one half.
+/// (Bianchi 2000: without limit). `less`: by how many slots the first backoff is on average shorter
+/// than (window - 1) / 2.
 fn tau(p: f64, tries: Option<u32>, less: f64) -> f64 {
     let (mut attempts, mut slots, mut weight) = (0.0, 0.0, 1.0);
     for stage in 0..tries.unwrap_or(2000) {
@@ -108,7 +109,7 @@ fn tau(p: f64, tries: Option<u32>, less: f64) -> f64 {
     attempts / slots
 }
 
-/// Solves for the probability to send among `n` stations by bisection.
+/// Finds by bisection the probability that one of `n` stations sends in a slot.
 fn solve(n: u32, tries: Option<u32>, less: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..100 {
@@ -123,7 +124,7 @@ fn solve(n: u32, tries: Option<u32>, less: f64) -> f64 {
     tau((low + high) / 2.0, tries, less)
 }
 
-/// Mbit/s of payload when `n` stations send with probability `tau` in a slot; a success carries
+/// Payload, Mbit/s, when `n` stations send with probability `tau` in a slot; a success carries
 /// `frames` frames and lasts `success` us, a collision `collision`.
 fn throughput(n: u32, tau: f64, frames: f64, success: f64, collision: f64) -> f64 {
     let idle = (1.0 - tau).powi(n as i32);
@@ -136,7 +137,8 @@ const STATIONS: [u32; 8] = [1, 2, 3, 5, 8, 12, 16, 20];
 const MCS: usize = 3;
 
 /// Bianchi, "Performance Analysis of the IEEE 802.11 Distributed Coordination Function", IEEE JSAC
-/// 18, 2000: frames are sent until they arrive, and after a collision all wait as after a success.
+/// 18, 2000: frames are sent until they arrive, and all stations wait after a collision as after a
+/// success.
 pub fn bianchi() -> Vec<Row> {
     let frame = data_us(MCS, MPDU);
     let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
@@ -188,7 +190,7 @@ fn rows_of(what: &str, keys: &str, expected: impl Fn(u32) -> f64) -> Vec<Row> {
     STATIONS.iter().map(row).collect()
 }
 
-/// Everything.
+/// All rows of the table.
 pub fn all() -> Vec<Row> {
     [airtime(), bianchi(), refined()].concat()
 }
