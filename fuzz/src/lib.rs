@@ -1,4 +1,4 @@
-//! What is fuzzed: each function takes any bytes, and panics where the code under test is wrong.
+//! Fuzz targets: each function takes any bytes and panics if the code under test is wrong.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use quell_qdisc::policy::Policy;
 use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, NEVER, Qdisc, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// A function of this crate.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
@@ -41,12 +41,12 @@ fn one_line(error: impl ToString) {
     assert!(!error.is_empty() && !error.contains('\n'), "{error:?}");
 }
 
-/// Words that name files: what a fuzzer finds there is the machine's.
+/// Whether the words name a file: what it contains depends on the machine.
 fn names_a_file(words: &str) -> bool {
     words.contains('/') || words.contains("model") || words.contains("table")
 }
 
-/// Queue words: their shortest form means the same, and what they build starts.
+/// Queue words: their shortest form means the same, and the queue can be built.
 pub fn words(data: &[u8]) {
     let words = text(data);
     if names_a_file(words) {
@@ -65,7 +65,8 @@ pub fn words(data: &[u8]) {
     }
 }
 
-/// Rates, times, sizes, counts and probabilities: what is written of a time or rate reads back.
+/// Rates, times, sizes, counts and probabilities: a time or rate that is written reads back as the
+/// same.
 pub fn units(data: &[u8]) {
     let text = text(data);
     if let Ok(time) = units::parse_time(text) {
@@ -91,7 +92,7 @@ pub fn units(data: &[u8]) {
     let _ = units::note_on_rate(text);
 }
 
-/// Scenario files: what is written of one is read as the same.
+/// Scenario files: a scenario that is written reads back as the same.
 pub fn scenario(data: &[u8]) {
     let text = text(data);
     if names_a_file(text) || text.contains("trace") {
@@ -128,7 +129,7 @@ pub fn model(data: &[u8]) {
     }
 }
 
-/// Headers of packets as they arrive, and what is written into them.
+/// Reading of packet headers, changes of them, and the separation of large frames.
 pub fn header(data: &[u8]) {
     let class = classify(data, (1, 2));
     assert!(class.payload as usize <= data.len());
@@ -158,7 +159,7 @@ pub fn header(data: &[u8]) {
     }
 }
 
-/// Messages of netlink: packet queues, disciplines and what these report.
+/// Netlink messages: those of packet queues, those about disciplines, and the statistics in them.
 pub fn netlink(data: &[u8]) {
     let _ = nfqueue::messages(data).count();
     #[cfg(target_os = "linux")]
@@ -169,7 +170,7 @@ pub fn netlink(data: &[u8]) {
 fn rtnetlink(data: &[u8]) {
     let _ = message::notices(data).count();
     let _ = message::answers(data).count();
-    // Any request's answer: its number is the message's.
+    // Uses the message's own sequence number, so that it passes as the answer to a request.
     let sequence = data.get(8..12).map_or(0, |_| message::u32_at(data, 8));
     message::messages(data, sequence, |message| {
         if let message::Message::Queue(queue) = message {
@@ -185,9 +186,9 @@ fn rtnetlink(data: &[u8]) {
     }
 }
 
-/// A discipline against a model of it: the bytes' first line is its words, each further pair of
-/// bytes an operation. No packet is made, lost or returned twice; counts are right; nothing that
-/// waits waits for the past.
+/// A discipline against a model of it: the first line of the bytes is its words, each further pair
+/// of bytes an operation. No packet is invented, lost or returned twice; counts are right; no
+/// packet waits for a time in the past.
 pub fn discipline(data: &[u8]) {
     let end = data.iter().position(|b| *b == b'\n').unwrap_or(data.len());
     let words = text(&data[..end]);

@@ -1,11 +1,11 @@
-//! What far hosts that hold their answers back do to `pace`, and what a stranger's flood does, as
-//! SECURITY.md has it: `cargo run --release -p quell-sim --example liars`.
+//! Effects on `pace` of far hosts that delay their answers, and of a stranger's flood, for the
+//! tables in SECURITY.md: `cargo run --release -p quell-sim --example liars`.
 //!
-//! Each case runs with and without the lie, from 40 s on for 40 s or as long as it says, and for 40
-//! s after it, on the four lines of `quell compare autorate` and on one of 20 and 5 Mbit/s. Of
-//! several ways to lie the one counts that does most. The floods are on the latter line alone.
-//! `--short`: two lines and one flood, for tests; `--draws N`: of each line; `--floods`: these
-//! alone.
+//! Each case runs with and without the lie. The lie starts at 40 s and lasts 40 s, unless the case
+//! says otherwise; the run ends 40 s after it. The lines are the four of `quell compare autorate`
+//! and one of 20 and 5 Mbit/s. Of several ways to lie, the largest effect counts. The floods are on
+//! the line of 20 and 5 Mbit/s only. `--short`: two lines and one flood, for tests; `--draws N`: N
+//! draws of each of the four lines; `--floods`: only the floods.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -24,22 +24,23 @@ const BEGIN: Nanos = 40 * SEC;
 const LASTS: Nanos = 40 * SEC;
 const AFTER: Nanos = 40 * SEC;
 const BIN: Nanos = 100 * MS;
-/// The last queue on the way down is the shaper's, on the way up the modem's.
+/// Indices of the last queue down, which is the shaper's, and of the last one up, the modem's.
 const LAST: [usize; 2] = [0, 3];
-/// A rate below this share of the line's mean is at the floor, where it is not without the lie.
+/// A rate is at the floor if it is below this share of the line's mean with the lie and not without
+/// it.
 const FLOOR: f64 = 0.15;
-/// The harm is over when this share of what was carried without the lie is carried again, in each
-/// of two seconds.
+/// The harm is over when at least this share of the bytes carried without the lie is carried in
+/// each of two successive seconds.
 const AGAIN: f64 = 0.8;
 
-/// A line: its keys down and up, and its mean rates, bit/s.
+/// A line: keys of the scenario and mean rates, bit/s, down and up.
 struct Line {
     keys: [String; 2],
     mean: [f64; 2],
 }
 
 impl Line {
-    /// The one of 20 and 5 Mbit/s.
+    /// The line of 20 and 5 Mbit/s.
     fn constant() -> Self {
         Self {
             keys: ["20mbit", "5mbit"].map(|rate| format!("modem_rate = \"{rate}\"")),
@@ -47,7 +48,7 @@ impl Line {
         }
     }
 
-    /// A scenario without flows but probes; what counts begins with the lie or the flood.
+    /// A scenario whose only flows are probes. The warm-up ends when the lie or the flood begins.
     fn text(&self, queue: &str, end: Nanos, reflectors: u32) -> String {
         self.with(queue, end, &probed(reflectors, reflectors, ""))
     }
@@ -94,25 +95,25 @@ fn lines(draws: u32, short: bool) -> Vec<Line> {
     std::iter::once(Line::constant()).chain(drawn).collect()
 }
 
-/// Who is there, and who of them lies.
+/// Reflectors and hosts, and how many of them lie.
 struct Case {
     name: &'static str,
     reflectors: u32,
     liars: u32,
-    /// Honest hosts, hosts that lie, and the connections of each of these.
+    /// Number of honest hosts, of hosts that lie, and of connections to each of the latter.
     hosts: u32,
     lying: u32,
     connections: u32,
-    /// Hosts are 1 ms away and send downloads alone: between an ACK and what it lets come is less
-    /// than a packet's time.
+    /// Hosts are 1 ms away and only send downloads: the segments that an ACK releases follow it by
+    /// less than a packet's time.
     near: bool,
-    /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a
-    /// second. Reflectors that do not lie answer one request in ten.
+    /// Datagrams (as of QUIC) take half of the mean rate down; honest hosts are sent two segments a
+    /// second, and honest reflectors answer one request in ten.
     seldom: bool,
-    /// Hosts that lie leave at the end of the lie; from then on there are datagrams alone, which
-    /// fill both ways.
+    /// Hosts that lie leave at the end of the lie; from then on there are only datagrams, which
+    /// fill both directions.
     leaves: bool,
-    /// How long the lie lasts.
+    /// Duration of the lie, ns.
     lasts: Nanos,
 }
 
@@ -250,7 +251,7 @@ impl Case {
         scenario(&text)
     }
 
-    /// Ways to lie.
+    /// The ways to lie that are tried.
     fn lies(&self) -> Vec<DelayAttack> {
         let of = |hold, growth, batch| DelayAttack {
             reflectors: self.liars,
@@ -273,7 +274,7 @@ impl Case {
     }
 }
 
-/// Of each direction: rates in force and bytes carried, each [`BIN`].
+/// For each direction: the rate in force and the bytes carried so far, every [`BIN`].
 type Course = [Vec<(f64, u64)>; 2];
 
 fn scenario(text: &str) -> Scenario {
@@ -304,22 +305,21 @@ fn course(world: &mut World, end: Nanos) -> Course {
     course
 }
 
-/// Bytes that were carried from one moment to another.
+/// Bytes carried between two times.
 fn carried(course: &[(f64, u64)], from: Nanos, to: Nanos) -> f64 {
     let at = |time: Nanos| course[(time / BIN) as usize - 1].1;
     (at(to) - at(from)) as f64
 }
 
-/// What a lie did to a direction.
+/// The effect of a lie on one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Harm {
-    /// Share of the bytes that were not carried.
+    /// Share of the bytes carried without the lie that is missing while it lasts.
     cost: f64,
-    /// The longest time at the floor, and from the end of the lie until as much as without is
-    /// carried again, s.
+    /// Longest time at the floor, and time from the end of the lie until the harm is over, s.
     floor: f64,
     after: f64,
-    /// Share of the bytes of the last 10 s that were not carried.
+    /// Share that is missing in the last 10 s.
     left: f64,
 }
 
@@ -362,7 +362,8 @@ impl Harm {
     }
 }
 
-/// The worst way to lie: mean cost, longest other times over all lines.
+/// The largest effect of any way to lie, per direction: of a way, the mean cost over all lines and
+/// the maximum of the rest.
 fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     let courses: Vec<_> = lines
         .iter()
@@ -403,14 +404,14 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
     })
 }
 
-/// A stranger's datagrams, a Poisson process, which does not slow down: for `on` of each `each`
+/// A stranger's datagrams, a Poisson process that does not slow down, for `on` of every `each`
 /// seconds.
 struct Flood {
     name: &'static str,
     mbps: u32,
     on: u64,
     each: u64,
-    /// Number and rate of the streams whose packets are counted, kbit/s.
+    /// Number of the streams whose bytes are counted, and rate of each, kbit/s.
     streams: (u32, u32),
 }
 
@@ -456,7 +457,7 @@ const FLOODS: &[Flood] = &[
 impl Flood {
     const LASTS: Nanos = 240 * SEC;
 
-    /// The share of the streams' bytes that comes through meanwhile beside a download, and the
+    /// The share of the streams' bytes that arrives during the flood, beside a download, and the
     /// lowest rate in force, bit/s.
     fn harm(&self, queue: &str, reflectors: u32) -> [f64; 2] {
         let end = BEGIN + Self::LASTS;
@@ -485,7 +486,7 @@ impl Flood {
         ]
     }
 
-    /// Its row.
+    /// The flood's row of the table.
     fn row(&self) -> String {
         let [[six, six_rate], [none, none_rate], [fifo, _]] =
             [("pace ingress", 6), ("pace ingress", 0), ("pfifo", 6)]
@@ -502,7 +503,7 @@ impl Flood {
     }
 }
 
-/// Applies it to each, on all processors.
+/// Applies a function to each element, on all processors; results in the order of the elements.
 fn map<T: Sync, R: Send>(of: &[T], apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());

@@ -1,10 +1,10 @@
 //! quell-sim for a browser: one run per call, text in and text out, through three C functions that
 //! JavaScript calls without generated code.
 //!
-//! The caller asks [`request`] for room, writes a [`Request`] as JSON there, calls [`run`] and
-//! reads as many bytes as that returned at [`answer`]: [`Answer`] as JSON.
-// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, which says what
-// becomes of the rest.
+//! The caller gets a buffer from [`request`], writes a [`Request`] as JSON into it, calls [`run`],
+//! and reads as many bytes as that returned from [`answer`]: an [`Answer`] as JSON.
+// Integers are converted by `From`, `try_from` or a function of `quell_qdisc::num`, whose name says
+// what happens to a value that does not fit.
 #![cfg_attr(
     not(test),
     deny(
@@ -24,29 +24,29 @@ use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Source};
 use serde::{Deserialize, Serialize};
 
-/// What to run: options of `quell compare`, as one types them.
+/// What to run: options of `quell compare`, as on its command line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Queue words.
+    /// Queue words, such as `fq_codel`.
     pub aqm: String,
-    /// The bottleneck's rate.
+    /// Rate of the bottleneck, such as `10mbit`.
     pub rate: String,
-    /// Every flow's round trip.
+    /// Base round trip of every flow, such as `20ms`.
     pub rtt: String,
-    /// The flows: `cubic:4`.
+    /// Flows, such as `cubic:4`.
     pub flow: Vec<String>,
-    /// ECN for every TCP flow.
+    /// Whether all TCP flows use ECN.
     pub ecn: bool,
-    /// Simulated time.
+    /// Simulated time, such as `10s`.
     pub duration: String,
-    /// Base seed.
+    /// Seed of the run, a whole number.
     pub seed: String,
-    /// Parts into which the time series divides the duration.
+    /// Number of bins of the time series; 0 counts as 1.
     pub bins: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -57,7 +57,7 @@ pub enum Answer {
         /// A scenario file.
         scenario: String,
     },
-    /// What is wrong, in one line.
+    /// The error, in one line.
     Error(String),
 }
 
@@ -66,7 +66,7 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Where the caller writes a request of so many bytes.
+/// Returns a buffer for a request of `bytes` bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn request(bytes: usize) -> *mut u8 {
     ROOM.with_borrow_mut(|room| {
@@ -86,13 +86,13 @@ pub extern "C" fn run() -> usize {
     })
 }
 
-/// Where the answer begins, until the next [`run`].
+/// Returns the address of the answer, which is valid until the next [`run`].
 #[unsafe(no_mangle)]
 pub extern "C" fn answer() -> *const u8 {
     SAID.with_borrow(|said| said.as_ptr())
 }
 
-/// The answer to a request, both as JSON.
+/// Answers a request; both are JSON.
 pub fn said(request: &[u8]) -> String {
     let request = serde_json::from_slice(request).map_err(|e| Error::new(format!("request: {e}")));
     let answer = request

@@ -4,12 +4,12 @@
 use quell_qdisc::Nanos;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 
-/// Packets that may queue.
+/// Below this number of queued packets the window grows.
 const MIN_QUEUED: f64 = 3.0;
-/// Packets that must not.
+/// Above this number of queued packets the window shrinks.
 const MAX_QUEUED: f64 = 6.0;
 
-/// One connection's.
+/// The congestion control of one connection.
 #[derive(Clone, Debug)]
 pub struct Delay {
     window: f64,

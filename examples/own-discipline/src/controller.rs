@@ -1,5 +1,5 @@
-//! A controller that halves a FIFO's limit when packets wait longer than its target, and raises it
-//! by one packet when the link would otherwise run empty.
+//! A controller that halves a FIFO's limit when packets wait longer than twice its target, and
+//! raises it by one packet when they wait less than the target.
 
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng};
@@ -11,7 +11,7 @@ pub struct Halving {
 }
 
 impl Halving {
-    /// Aims at this delay.
+    /// A controller that aims at a delay of `target` ns.
     pub fn new(target: Nanos) -> Self {
         Self { target }
     }
@@ -42,7 +42,7 @@ impl Control for Halving {
         }
     }
 
-    /// A queue without a limit is refused before the run.
+    /// Needs the knob limit: a queue without it is refused before the run.
     fn knobs(&self) -> (KnobSet, KnobSet) {
         (KnobSet::LIMIT, KnobSet::NONE)
     }

@@ -1,4 +1,4 @@
-//! Runs all three beside quell's own: `cargo run -- [RECORDS.json]`.
+//! Compares all three with quell's own: `cargo run -- [RECORDS.json]`.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Each of the three by itself, and in the simulator.
+//! The discipline by itself, and all three in the simulator.
 
 use own_discipline::congestion::Delay;
 use own_discipline::controller::Halving;
