@@ -1,8 +1,8 @@
-//! How many of LFQ's experiments a CPU-second runs: `cargo bench -p quell-lab --bench lfq`.
+//! LFQ's experiments per CPU-second: `cargo bench -p quell-lab --bench lfq`.
 //!
-//! Offline ones (two clones of a world each) with the paper's draws, under a network of random
-//! weights as torch initialises them. A training of 250,000 flows in 6 minutes on two cores leaves
-//! 2.88 ms of CPU time to each, the learner's share included.
+//! The experiments are offline (two clones of a world each), with the paper's draws and a network
+//! of random weights as torch initialises them. A training of 250,000 flows in 6 minutes on two
+//! cores leaves 2.88 ms of CPU time per flow, including the learner's share.
 
 use cpu_time::ProcessTime;
 use quell_lab::lfq::{Lab, Settings};
@@ -12,12 +12,12 @@ use quell_qdisc::policy::Affine;
 
 const FLOWS: u64 = 400;
 const REPEATS: u64 = 5;
-/// Flows of a training's step.
+/// Flows per training step.
 const BATCH: usize = 20;
 
 fn main() {
     let settings = Settings::new(0.01);
-    // The bias of the output puts limits into the range that training arrives at.
+    // The bias of the output moves the limits into the range that training reaches.
     for bias in [1.0, 20.0, 50.0] {
         let policy = policy(&settings.control, &layers(bias)).expect("a network");
         let lab = Lab::new(settings.clone(), policy).expect("a laboratory");
@@ -40,7 +40,7 @@ fn time(lab: &Lab, first: u64) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// 60-256-256-256-1, uniform within one over the root of the inputs' number.
+/// The layers 60-256-256-256-1, with weights uniform within 1/sqrt(inputs of the layer).
 fn layers(bias: f32) -> Vec<Affine> {
     let mut rng = Rng::new(1, "weights");
     let widths = [FEATURES, 256, 256, 256, 1];

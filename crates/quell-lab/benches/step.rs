@@ -1,6 +1,6 @@
 //! Steps of RL-AQM's environment for `benches/instructions`:
 //! `cargo bench -p quell-lab --bench step -- --only step/rl-aqm --until 2` runs one environment for
-//! so many simulated seconds and prints how many steps that were.
+//! 2 simulated seconds and prints the number of steps.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn main() {
     let mut env = Env::new(&task, 1).expect("an environment");
     let steps = (seconds.unwrap_or(10.0) * 1000.0) as u64 / PERIOD_MS;
     for step in 0..steps {
-        // Up a little and down again: the link stays busy.
+        // Raises and lowers the drop probability by turns, so that the link stays busy.
         env.step(&task, &[(step % 2 + 1) as f64]).expect("a step");
         black_box(env.reward(0));
     }

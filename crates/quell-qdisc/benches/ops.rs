@@ -1,5 +1,5 @@
-//! What one packet costs in each discipline: enqueue plus dequeue at a standing backlog, in
-//! nanoseconds of process CPU time. Then what a decision of LearnQueue costs, the median of five
+//! Cost of one packet in each discipline: enqueue plus dequeue at a standing backlog, in
+//! nanoseconds of process CPU time. Then the cost of a decision of LearnQueue, the median of five
 //! repeats.
 //!
 //! `cargo bench -p quell-qdisc --bench ops [-- WORD]`: only the rows whose name contains WORD.
@@ -16,8 +16,7 @@ use quell_qdisc::{
 };
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
 
-/// Counts what is dropped. Each flow has a source and a destination of its own, unless all have the
-/// same.
+/// Counts drops. Each flow has its own source and destination address, unless `one_host` is set.
 #[derive(Default)]
 struct Count {
     dropped: u64,
@@ -41,10 +40,10 @@ impl Drops<TestPacket> for Count {
     }
 }
 
-/// What is offered: a packet leaves per `gap`, one comes for it (two, each tenth time, on
-/// `overload`), of each flow in turn.
+/// The load: every `gap` one packet leaves and one arrives (two every tenth time with `overload`),
+/// of each flow in turn.
 struct Load {
-    /// Packets queued at the start; what stands throughout, without overload.
+    /// Packets queued at the start, and throughout without overload.
     backlog: usize,
     gap: Nanos,
     flows: u32,
@@ -60,8 +59,8 @@ struct Cost {
     dropped: f64,
 }
 
-/// Nanoseconds to stay below, where there is a bar: at a standing backlog, the discipline's type
-/// known to the compiler.
+/// Target, ns, if there is one: at a standing backlog, with the discipline's type known at compile
+/// time.
 fn bar(name: &str, what: &str) -> Option<f64> {
     match (name, what) {
         ("pfifo", "100 queued") => Some(5.0),
@@ -73,12 +72,12 @@ fn bar(name: &str, what: &str) -> Option<f64> {
     }
 }
 
-/// Hash of a flow as the simulator would give it: spread over 32 bits.
+/// Hash of a flow, spread over 32 bits as in the simulator.
 fn hash(flow: u32) -> u32 {
     flow.wrapping_mul(0x9e37_79b1)
 }
 
-/// CPU time per packet that comes out; the best of five.
+/// CPU time per dequeued packet; the best of five.
 fn measure<Q: Discipline<TestPacket> + Clone>(fresh: &Q, load: &Load) -> Cost {
     let mut best = Cost {
         ns: f64::INFINITY,
@@ -109,7 +108,7 @@ struct Bed<Q> {
     q: Q,
     rng: Rng,
     drops: Count,
-    /// Hashes, and which is next.
+    /// Hashes of the flows, and the index of the next one.
     flows: Vec<u32>,
     next: usize,
     ecn: Ecn,
@@ -118,7 +117,7 @@ struct Bed<Q> {
 }
 
 impl<Q: Discipline<TestPacket>> Bed<Q> {
-    /// With the load's backlog.
+    /// A bed whose queue holds the load's backlog.
     fn new(q: Q, load: &Load) -> Self {
         let mut bed = Self {
             q,
@@ -172,7 +171,7 @@ impl<Q: Discipline<TestPacket>> Bed<Q> {
     }
 }
 
-/// Measures a discipline by itself and in the enum.
+/// Measures a discipline by itself and in the enum `Qdisc`.
 fn both<Q>(q: Q, wrap: fn(Q) -> Qdisc<TestPacket>) -> impl Fn(&Load) -> [Cost; 2]
 where
     Q: Discipline<TestPacket> + Clone,
@@ -181,7 +180,7 @@ where
     move |load| [measure(&q, load), measure(&any, load)]
 }
 
-/// Nanoseconds of a decision on a queue that is served, median of five repeats of a million.
+/// Nanoseconds per decision of LearnQueue while packets leave, median of five repeats of a million.
 fn decision(params: Params) -> f64 {
     const CALLS: u32 = 1_000_000;
     let mut ns: Vec<f64> = (0..5)
@@ -203,8 +202,8 @@ fn decision(params: Params) -> f64 {
     ns[2]
 }
 
-/// A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose
-/// queue is in hand.
+/// A standing backlog that waits 4 ms, below the target of each law: the cost of packets while no
+/// law acts.
 fn standing(backlog: usize, flows: u32, ecn: Ecn) -> Load {
     Load {
         backlog,
@@ -216,7 +215,7 @@ fn standing(backlog: usize, flows: u32, ecn: Ecn) -> Load {
     }
 }
 
-/// A tenth too much on 100 Mbit/s: the law must drop one packet in eleven.
+/// 110 % of 100 Mbit/s: the law must drop one packet in eleven.
 fn overload(flows: u32) -> Load {
     Load {
         backlog: 50,
@@ -228,8 +227,8 @@ fn overload(flows: u32) -> Load {
     }
 }
 
-/// A cell of `benches/instructions`, `ops/DISCIPLINE/FLOWS`, or `110%` for the flows of an
-/// overload: the packets of so many seconds, 100,000 each.
+/// Runs a cell of `benches/instructions`: `ops/DISCIPLINE/FLOWS`, with `110%` as FLOWS for an
+/// overload. Returns the number of packets, 100,000 per second of `seconds`.
 fn cell(cell: &str, seconds: f64) -> Option<u64> {
     let mut words = cell.strip_prefix("ops/")?.split('/');
     let (name, flows) = (words.next()?, words.next()?);

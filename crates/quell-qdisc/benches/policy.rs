@@ -1,5 +1,5 @@
-//! What one answer of LFQ's network (60-256-256-256-1, leaky ReLU) and one decision of RL-AQM's
-//! controller (3-32-32-5) cost, in microseconds of process CPU time: the best of many runs.
+//! Cost of one answer of LFQ's network (60-256-256-256-1, leaky ReLU) and of one decision of
+//! RL-AQM's controller (3-32-32-5), in microseconds of process CPU time: the best of many runs.
 //!
 //! `cargo bench -p quell-qdisc --bench policy`
 
@@ -28,7 +28,7 @@ fn main() {
     println!("rlaqm, a decision      {:8.2} us", decision());
 }
 
-/// Microseconds of a decision of RL-AQM about a queue that is not empty.
+/// Microseconds per decision of RL-AQM while the queue is not empty.
 fn decision() -> f64 {
     let policy = network(&[3, 32, 32, 5]);
     let Ok(mut rlaqm) = rlaqm::RlAqm::new(rlaqm::Params::default(), policy) else {
@@ -81,7 +81,7 @@ fn uniform(rng: &mut Rng) -> f32 {
     (rng.f64() * 2.0 - 1.0) as f32
 }
 
-/// A network with random weights as torch would start it.
+/// A network with random weights as torch initialises them.
 fn network(widths: &[usize]) -> Policy {
     let mut rng = Rng::new(1, "weights");
     let layers: Vec<_> = widths

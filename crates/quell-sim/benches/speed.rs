@@ -1,12 +1,12 @@
-//! How many bottleneck packets a CPU-second simulates, and what else simulating costs:
+//! Bottleneck packets simulated per CPU-second, and other costs of the simulation:
 //! `cargo bench -p quell-sim --bench speed`.
 //!
 //! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s
-//! warm-up, five repeats of at least 0.1 s of CPU time each, of which the median counts. Options:
-//! `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by congestion control, Mbit/s,
-//! flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (once: the first
-//! cell up to so many simulated seconds, and its packets, for `benches/instructions`, hash and CPU
-//! seconds), `--slice 20` (with `--until`, stopping every so many ms), `--worlds` (worlds of 1,000
+//! warm-up, median of five repeats of at least 0.1 s of CPU time each. Options: `--quick` (the
+//! plain FIFO alone), `--only cubic/100/10` (cells by congestion control, Mbit/s, flows),
+//! `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (runs the first cell once,
+//! up to 7 simulated seconds, and prints its packets, for `benches/instructions`, its trace hash
+//! and CPU seconds), `--slice 20` (with `--until`: stops every 20 ms), `--worlds` (worlds of 1,000
 //! to 65,000 flows alone).
 
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use quell_sim::scenario::{
     Cc, Direction, Flow, FlowKind, Link, Overrides, Rate, Scenario, Shaper, Tcp,
 };
 
-/// Repeats of a cell, packets that each simulates, and its bounds in CPU time.
+/// Repeats of a cell, packets that each simulates, and bounds of its CPU time, s.
 const REPEATS: usize = 5;
 const PACKETS: u64 = 2_000_000;
 const MIN_S: f64 = 0.1;
@@ -36,9 +36,9 @@ struct Cell {
     flows: u32,
     queue: &'static str,
     hops: usize,
-    /// The queue's discipline is driven as one that another crate brings.
+    /// Whether the discipline is driven like one from another crate.
     outside: bool,
-    /// Million packets per CPU-second to reach.
+    /// Target, million packets per CPU-second.
     bar: Option<f64>,
 }
 
@@ -187,7 +187,8 @@ fn world(cell: &Cell, seed: u64) -> World {
     world
 }
 
-/// Million packets per CPU-second.
+/// `best` and `median`: million packets per CPU-second; `events` per packet; `loss`: share of
+/// packets lost.
 struct Speed {
     best: f64,
     median: f64,
@@ -238,15 +239,15 @@ fn built_in(name: &str) -> f64 {
     speeds[REPEATS / 2]
 }
 
-/// A world of so many flows, each with 1 Mbit/s of the link and room for one packet in the queue:
-/// with more flows nothing changes for a flow, so that what a packet costs shows what the size of a
-/// world does.
+/// Costs of a world by its number of flows. Each flow has 1 Mbit/s of the link and room for one
+/// packet in the queue, whatever the number of flows, so the cost per packet shows the effect of
+/// the world's size.
 struct Size {
     /// Million packets per CPU-second.
     speed: f64,
-    /// Bytes of memory per flow once all have sent: what the process has grown by (Linux; else 0).
+    /// Bytes by which the process has grown once all flows have sent, per flow (Linux; else 0).
     bytes: f64,
-    /// Microseconds per flow to build it.
+    /// Time to build the world, us per flow.
     build_us: f64,
 }
 
@@ -282,14 +283,14 @@ fn size(flows: u32) -> Size {
     }
 }
 
-/// Bytes of memory that the process has in use.
+/// Resident memory of the process, bytes.
 fn resident() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let field = pages.split_whitespace().nth(1).and_then(|n| n.parse().ok());
     field.unwrap_or(0.0) * 4096.0
 }
 
-/// What worlds of growing size cost.
+/// Prints the costs of worlds of growing size.
 fn worlds() {
     for flows in [1000, 10_000, 65_000] {
         let Size {
@@ -319,7 +320,7 @@ fn clone_us(flows: u32) -> f64 {
     times[REPEATS / 2]
 }
 
-/// How much faster two threads run the same worlds than one, by the clock on the wall.
+/// Speed-up of two threads over one for the same worlds, in wall-clock time.
 fn two_threads() -> f64 {
     const WORLDS: u64 = 16;
     let work = |threads: u64| {
@@ -341,7 +342,7 @@ fn two_threads() -> f64 {
     ratios[REPEATS / 2]
 }
 
-/// One line of the table that `make bench` prints; `least` says that the bar is a lower bound.
+/// One line of the table that `make bench` prints; with `least`, the bar is a lower bound.
 fn row(what: &str, figure: f64, unit: &str, bar: Option<f64>, least: bool, more: &str) {
     let verdict = match bar {
         None => String::new(),
