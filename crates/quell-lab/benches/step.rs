@@ -36,7 +36,7 @@ fn main() {
     let mut env = Env::new(&task, 1).expect("an environment");
     let steps = (seconds.unwrap_or(10.0) * 1000.0) as u64 / PERIOD_MS;
     for step in 0..steps {
-        // Raises and lowers the drop probability by turns, so that the link stays busy.
+        // Raises and lowers the drop probability alternately, so that the link stays busy.
         env.step(&task, &[(step % 2 + 1) as f64]).expect("a step");
         black_box(env.reward(0));
     }

@@ -1,11 +1,11 @@
-//! The threads of a team in thousands of orders: shuttle runs one thread at a time and chooses the
-//! next at each atomic, lock and wake-up. A wait that never ends fails the test. Memory is
-//! sequentially consistent; `make miri` has weaker orderings.
+//! Runs the threads of a team in thousands of orders: shuttle runs one thread at a time and chooses
+//! the next at each atomic, lock and wake-up. A wait that never ends fails the test. Memory is
+//! sequentially consistent here; `make miri` tests weaker orderings.
 
 #[path = "../src/team.rs"]
 mod team;
 
-/// What `team.rs` takes from the standard library, by shuttle.
+/// Shuttle's versions of what `team.rs` takes from the standard library.
 mod sync {
     use std::time::Duration;
 
@@ -14,7 +14,7 @@ mod sync {
     pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub use shuttle::thread::{self, JoinHandle};
 
-    /// A clock that has moved by 0 or by more than a thread looks for work.
+    /// A clock by which 0 ms have passed, or 1 ms, which is longer than a thread looks for work.
     pub struct Instant;
 
     impl Instant {

@@ -1,17 +1,18 @@
-//! Each packet's fate in Linux's disciplines, and in ours after the same arrivals and dequeues.
+//! Compares each packet's fate in Linux's disciplines and in quell's, for the same arrivals and
+//! dequeues.
 //!
-//! `benches/fuzz/run` makes such sequences and has Linux 7.2 write them down; those in
-//! `tests/data/fates` stay. A file has for each sequence a line `queue WORDS`, then events in order
-//! of time: `+ NS BYTES FLOW ECN NUMBER` when a packet arrived (for `cake` also
-//! ` SOURCE DESTINATION DSCP MARK`, and in TCP what it acknowledges, plus 2^32 for ECE),
+//! `benches/fuzz/run` makes such sequences and records them in Linux 7.2; some are kept in
+//! `tests/data/fates`. A file has for each sequence a line `queue WORDS`, then events in order of
+//! time: `+ NS BYTES FLOW ECN NUMBER` when a packet arrived (for `cake` followed by
+//! ` SOURCE DESTINATION DSCP MARK`, and for TCP by the acknowledgment number, plus 2^32 for ECE),
 //! `- NS NUMBER ECN` when it left, and `! NS WORDS` when the options changed. A packet that never
-//! leaves was dropped. What Linux sorts into classes by SO_PRIORITY, quell sorts by the mark: the
-//! flow's number and one.
+//! leaves was dropped. Linux classifies by SO_PRIORITY, quell by the mark, which is the flow's
+//! number plus one.
 //!
-//! CAKE rounds quanta at random, and stamps lie beside the times at which Linux looked at its
-//! clock. So a queue that does the one or the other runs in many copies that draw differently,
-//! random numbers and times; those that differ from Linux are replaced by copies of those that do
-//! not. A sequence agrees if at its end some are left: quell's rules allow what Linux did.
+//! CAKE rounds quanta at random, and timestamps differ from the times at which Linux read its
+//! clock. A queue to which either applies therefore runs in many copies with different random
+//! numbers and times; copies that differ from Linux are replaced by copies of those that do not. A
+//! sequence agrees if some are left at its end: quell's rules allow what Linux did.
 
 use std::path::{Path, PathBuf};
 
@@ -23,22 +24,23 @@ use quell_qdisc::{
     Qdisc, Rng, codel,
 };
 
-/// Copies of a queue that draws at random or looks at the time; more where these do not suffice.
+/// Numbers of copies of a queue that draws at random or reads the clock; the next is tried if one
+/// does not suffice.
 const COPIES: [usize; 4] = [1, 8, 64, 512];
-/// Times beside its stamp at which a departure is tried.
+/// Number of times near its timestamp at which a departure is tried.
 const TRIES: usize = 5;
 
-/// Bytes of an ACK with nothing else, and Ethernet's header.
+/// Length of a pure ACK with the Ethernet header, bytes.
 const PURE: u64 = 54;
 
-/// The owner of the packets, who knows what is in their headers by their numbers.
+/// The owner of the packets: their headers, by packet number.
 #[derive(Default)]
 struct Owner {
     headers: Vec<(Labels, Option<Acknowledgment>)>,
 }
 
 impl Owner {
-    /// Notes a packet of this flow with what stands behind its number.
+    /// Notes the headers of the next packet; `rest` are the fields that follow its number.
     fn note(&mut self, (flow, len): (u64, u64), rest: &[u64]) {
         let [source, destination, dscp, mark, ack @ ..] = rest else {
             let mark = flow as u32 + 1;
@@ -75,12 +77,12 @@ impl Drops<TestPacket> for Owner {
     }
 }
 
-/// Stands for the hash of an address: CAKE takes the exclusive or of two for that of a pair.
+/// The hash of an address. CAKE takes the exclusive or of two as the hash of a pair.
 fn address(number: u64) -> u32 {
     (number as u32 + 1).wrapping_mul(0x9e37_79b1)
 }
 
-/// A hash of which a flow queue takes this bucket of so many; of none: CAKE, which takes the
+/// A hash for which a queue of `buckets` takes this bucket. 0 buckets: for CAKE, which takes the
 /// remainder.
 fn hash_of(bucket: u64, buckets: u64) -> u32 {
     if buckets == 0 {
@@ -89,8 +91,8 @@ fn hash_of(bucket: u64, buckets: u64) -> u32 {
     u32::try_from((bucket << 32).div_ceil(buckets)).expect("a bucket that there is")
 }
 
-/// Linux's CoDel counts time in units of 1024 ns, ours in nanoseconds. With such units in their
-/// place both calculate alike.
+/// Linux's CoDel counts time in units of 1024 ns, quell's in nanoseconds. Converts the parameters
+/// to these units, so that both calculate alike; returns the unit, ns.
 fn in_units(params: &mut codel::Params) -> Nanos {
     params.target >>= 10;
     params.interval >>= 10;
@@ -98,22 +100,22 @@ fn in_units(params: &mut codel::Params) -> Nanos {
     1024
 }
 
-/// A queue with its draws.
+/// A queue with its random numbers.
 #[derive(Clone)]
 struct Copy {
     queue: Qdisc<TestPacket>,
     rng: Rng,
-    /// Draws how far the stamps are off.
+    /// Random numbers for the errors of timestamps.
     clock: Rng,
-    /// When the last event was.
+    /// Time of the last event.
     last: Nanos,
-    /// When a call without a packet said that the next one is due.
+    /// Time of the next call, as a call without a packet returned it.
     due: Nanos,
 }
 
 impl Copy {
-    /// Makes the calls up to this time that Linux made, too, but got no packet from: they have
-    /// effects on classes.
+    /// Makes the calls up to this time that returned no packet in Linux: they have effects on
+    /// classes.
     fn call(&mut self, until: Nanos, owner: &mut Owner) {
         while self.due <= until {
             let mut called = self.clone();
@@ -127,7 +129,7 @@ impl Copy {
         }
     }
 
-    /// At most so much, drawn.
+    /// A random time of at most `most`.
     fn off(&mut self, most: Nanos) -> Nanos {
         u64::from(self.clock.u32()) % (most + 1)
     }
@@ -140,8 +142,8 @@ impl Copy {
         }
     }
 
-    /// What it sends, which is what Linux sent if it sends that at this time or as much later or
-    /// earlier as the stamp may lie beside it.
+    /// The packet that it sends. This is the one that Linux sent if it can send that at a tried
+    /// time within `slack` of the timestamp.
     fn sends(
         &mut self,
         linux: Option<(u64, Ecn)>,
@@ -167,17 +169,17 @@ impl Copy {
 
 struct Replay {
     copies: Vec<Copy>,
-    /// Streams of random numbers so far.
+    /// Number of streams of random numbers used so far.
     streams: u64,
-    /// Nanoseconds that the discipline takes for one.
+    /// Unit of the discipline's time, ns.
     unit: Nanos,
-    /// How far beside a dequeue, in units, the stamp of its departure may lie.
+    /// Largest error of a departure's timestamp, in units.
     slack: Nanos,
-    /// Calls without a packet have effects.
+    /// Whether calls without a packet have effects.
     calls: bool,
     buckets: u64,
     owner: Owner,
-    /// What differed first, if anything.
+    /// The first difference, if any.
     differs: Option<String>,
 }
 
@@ -188,7 +190,7 @@ impl Replay {
         let (unit, slack, buckets) = match &mut params {
             Params::Codel(p) => (in_units(p), 1, 1024),
             Params::FqCodel(p) => (in_units(&mut p.codel), 1, u64::from(p.flows)),
-            // They look at the time themselves, and that of the guest advances by 256 ns.
+            // These read the clock themselves, and the guest's clock advances in steps of 256 ns.
             Params::Htb(_) => (1, 512, 1024),
             Params::Cake(_) => (1, 512, 0),
             _ => (1, 0, 1024),
@@ -212,8 +214,8 @@ impl Replay {
         }
     }
 
-    /// Linux changed the options. A running queue here can change its limit in packets only, CAKE
-    /// its bandwidth.
+    /// Changes the options as Linux did. A running queue can change only its limit in packets here,
+    /// CAKE its bandwidth.
     fn change(&mut self, words: &str) {
         let params = Queue::parse(words).expect(words).build(10_000_000).queue;
         for copy in &mut self.copies {
@@ -246,7 +248,7 @@ impl Replay {
                 let packet = TestPacket::new(id, len as u32, hash, Ecn::from_bits(ecn as u8));
                 self.owner.note((flow, len), rest);
                 for copy in &mut self.copies {
-                    // Linux looks at its clock after the sender did.
+                    // Linux reads its clock after the sender did.
                     let later = copy.off(self.slack);
                     copy.last = (at + later).max(copy.last);
                     copy.queue
@@ -262,7 +264,7 @@ impl Replay {
         }
     }
 
-    /// Keeps the copies that send what Linux sent, and makes up for the others.
+    /// Keeps the copies that send what Linux sent, and replaces the others by copies of them.
     fn departure(&mut self, at: Nanos, linux: Option<(u64, Ecn)>) {
         let wanted = self.copies.len();
         let mut ours = None;
@@ -291,7 +293,7 @@ impl Replay {
         }
     }
 
-    /// What differs first in these events, if anything.
+    /// The first difference in these events, if any.
     fn all(&mut self, events: &str) -> Option<String> {
         for line in events.lines() {
             self.event(line);
@@ -304,7 +306,7 @@ impl Replay {
     }
 }
 
-/// The sequences of a file, how many and what differs.
+/// The number of sequences in a file, and the differences.
 fn replay(file: &Path) -> (usize, Vec<String>) {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let (mut count, mut differ) = (0, Vec::new());
@@ -327,7 +329,7 @@ fn replay(file: &Path) -> (usize, Vec<String>) {
     (count, differ)
 }
 
-/// The files that stay, or the one that `QUELL_FATES` names.
+/// Reads the files in `tests/data/fates`, or the one that `QUELL_FATES` names.
 #[test]
 fn every_packet_has_the_fate_that_it_has_in_linux() {
     let named = std::env::var_os("QUELL_FATES").map(PathBuf::from);

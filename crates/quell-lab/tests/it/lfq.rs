@@ -1,5 +1,5 @@
-//! LFQ's experiments: what is drawn, that the two sides part at one point only, and what they are
-//! worth.
+//! LFQ's experiments: their draws, the two sides that differ in one decision only, and their
+//! rewards.
 
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
@@ -11,7 +11,7 @@ use quell_qdisc::{MS, NEVER, Rng, SEC};
 use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// 60-16-16-16-1 of random weights, about `bias`.
+/// A network 60-16-16-16-1 with random weights, whose outputs are about `bias`.
 fn network(bias: f32) -> Policy {
     let mut rng = Rng::new(1, "network");
     let widths = [FEATURES, 16, 16, 16, 1];
@@ -83,7 +83,7 @@ fn sides_are_one_below_and_one_above_and_the_label_is_the_better_one() {
         let upper = o.sides[1].reward >= o.sides[0].reward;
         assert_eq!(o.label, o.sides[usize::from(upper)].limit);
         labels[usize::from(upper)] += 1;
-        // Limits were about 12 at every question, so their averages are between 0 and a bit more
+        // Limits were about 12 at every decision, so their averages are between 0 and a little more
         // than that.
         assert!(
             o.features[20] > 0.0 && o.features[20] < 0.3,
@@ -102,7 +102,7 @@ fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
         let (draws, a) = a;
         for side in 0..2 {
             let of = |o: &Outcome| o.sides[side].reward;
-            // IP bytes over the link's, which adds 2 to each 1498.
+            // Packets of 1498 bytes of IP have 2 more on the link.
             let capacity = draws.rate_bps as f64 / 8e6 * 1498.0 / 1500.0;
             assert!(
                 of(a) > 0.3 * capacity && of(a) < 1.001 * capacity,
@@ -138,8 +138,8 @@ fn flows_advanced_together_come_to_what_each_comes_to_alone_on_any_number_of_thr
             ..Settings::new(0.01)
         };
         let lab = lab(settings, 15.0);
-        // More than run at a time, so that some start late. Compared as text, since the reward of a
-        // side not taken is NaN.
+        // More experiments than run at a time, so that some start late. Compared as text, since the
+        // reward of a side not taken is NaN.
         let together: Vec<_> = lab.experiments(0..20).unwrap();
         let alone = (0..20).flat_map(|seed| lab.experiments(seed..seed + 1).unwrap());
         assert_eq!(
@@ -198,8 +198,8 @@ fn settings_out_of_range_are_refused() {
     assert!(refused(|s| s.control.every = 0).contains("every"));
 }
 
-/// Flows of four congestion controls and four round trips, 2 to 64 in all, share a fair queue under
-/// one network.
+/// Two to 64 flows of up to four congestion controls and round trips share a fair queue under one
+/// network.
 fn mixed(flows: u32) -> World {
     let mut text =
         String::from("duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"100mbit\"\n");
@@ -242,7 +242,8 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
         let limit = record.limit_packets.unwrap();
         assert!((1.0..=1000.0).contains(&limit), "{limit}");
         for flow in &record.flows {
-            // What waits longest is a full FIFO of its own, served once in a round of all flows.
+            // The longest wait is that of a full FIFO of the flow, served once per round of all
+            // flows.
             let queued = flow.rtt_ms.as_ref().unwrap().mean - flow.base_rtt_ms;
             let most = 100.0 * f64::from(flows) * 1514.0 * 8.0 / 100e3;
             assert!(
@@ -256,8 +257,8 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
 
 #[test]
 fn experiments_come_out_as_they_did() {
-    // FNV-1a over everything that 32 experiments drew, saw and were worth, from a run of this test:
-    // a change of the simulator that means to leave them alone keeps it.
+    // FNV-1a over all draws and outcomes of 32 experiments, from a run of this test. A change of
+    // the simulator that is not meant to affect them must keep it.
     let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
     for online in [false, true] {
         let settings = Settings {

@@ -1,5 +1,5 @@
-//! The simulator and the live plane measure the same: driven by the same arrivals, their records
-//! say the same of the queue.
+//! The simulator and the live plane measure alike: for the same arrivals, their records agree about
+//! the queue.
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
@@ -11,14 +11,14 @@ use quell_qdisc::{Ecn, MS, Nanos, SEC};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// Of the link, bit/s.
+/// Rate of the link, bit/s.
 const RATE: u64 = 10_003_000;
-/// Bytes of IP in each packet, and bit/s of them that arrive: with 14 bytes more each, 4 % too
-/// much.
+/// Bytes of IP per packet, and their rate of arrival, bit/s: with 14 bytes more per packet, 4 %
+/// above the link's.
 const SIZE: u32 = 1473;
 const OFFERED: u64 = 10_307_000;
 const START: Nanos = 1_234_567;
-/// Half of the shortest round trip: the way to the queue.
+/// Time from the sender to the queue, ns: half of the shortest round trip.
 const WAY: Nanos = 500;
 /// No decision is due at this time: the simulator stops before a decision at its end, a link does
 /// not.
@@ -26,7 +26,7 @@ const DURATION: Nanos = 6001 * MS;
 const WARMUP: Nanos = 500 * MS;
 const BIN: Nanos = 250 * MS;
 const SEED: u64 = 7;
-/// IP and UDP.
+/// IP and UDP headers, bytes.
 const HEADERS: u32 = 28;
 
 fn simulated(queue: &str, shaper: &str, loss: f64) -> Run {
@@ -78,7 +78,7 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
     link.record(DURATION)
 }
 
-/// What only one of the two can know is left out.
+/// Leaves out what only one of the two planes knows.
 fn of_the_queue(run: Run) -> Run {
     let series = run.series.map(|s| Series {
         delivered_in_order_mbps: Vec::new(),

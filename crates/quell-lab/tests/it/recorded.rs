@@ -1,14 +1,13 @@
-//! Nothing that a simulation computes changes unnoticed: the trace hash and the record of every
-//! queue in every kind of surroundings, held to `data/recorded.csv`.
+//! Reveals every change of simulations' results: compares the trace hash and the record of every
+//! queue in every kind of surroundings with `data/recorded.csv`.
 //!
-//! A commit that means to change behaviour records again and names what changed:
+//! A commit that changes behaviour on purpose records again and names what changed:
 //! `QUELL_RECORD=1 cargo test --package quell-lab --test it recorded`, then `git diff --stat` on
 //! the file.
 //!
-//! A row has the packets (hash over every packet event), a digest of the record's keys about
-//! queues, one of its keys about flows, and the goodput for the reader. Keys that a record gains
-//! are not in a digest until they are added to the lists below. What a run cost is in none:
-//! `events`, `cpu_s`.
+//! A row has the hash over all packet events, a digest of the record's keys about queues, one of
+//! its keys about flows, and the goodput for the reader. New keys of records are not in a digest
+//! until they are added to the lists below. The costs of a run (`events`, `cpu_s`) are in none.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -284,7 +283,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded.csv")
 }
 
-/// A link of 2 to 14 Mbit/s that changes every 100 ms.
+/// Writes the trace of a link of 2 to 14 Mbit/s that changes every 100 ms; returns its path.
 fn trace() -> PathBuf {
     let mut rng = Rng::new(1, "trace");
     let mut text = String::new();
@@ -322,7 +321,7 @@ fn cell(name: &str, scenario: &Scenario, queue: &str, seed: u64) -> String {
     )
 }
 
-/// Rewards and readings of 200 steps of an environment.
+/// The row of an environment: rewards and readings of 200 steps.
 fn episode(name: &str, queue: &str, seed: u64) -> String {
     let text = "duration = \"3s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 2\nrtt = \"20ms\"\n[[hop]]\nrate = \"9mbit\"\n";
     let scenario = Scenario::parse(text, "env", &Overrides::default()).expect("a scenario");

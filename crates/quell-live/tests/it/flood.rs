@@ -1,5 +1,5 @@
-//! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in
-//! memory, and in other flows' delay. 20,000 flows here;
+//! A flood of distinct flows through parser, link and queue, in virtual time: its cost in memory
+//! and in other flows' delay. 20,000 flows here;
 //! `QUELL_FLOOD=1000000 cargo test -p quell-live --test it flood -- --nocapture` for a million.
 
 use quell_link::words::Queue;
@@ -20,7 +20,7 @@ fn link(words: &str) -> LiveLink {
     LiveLink::new(Params::line(RATE, Queue::parse(words).unwrap()))
 }
 
-/// A UDP packet from host and port `flow`.
+/// A UDP packet whose source address and port are those of `flow`.
 fn packet(place: u32, flow: u32, bytes: u32) -> Live {
     let mut p = [0; 28];
     p[..2].copy_from_slice(&[0x45, 2]);
@@ -32,7 +32,7 @@ fn packet(place: u32, flow: u32, bytes: u32) -> Live {
     Live::new(place, bytes, &PARSER.classify(&p))
 }
 
-/// What happens at the link: when next, how often, which flow and size.
+/// A source of packets: time of the next one, interval, first flow, number of flows, size.
 struct Source {
     at: Nanos,
     every: Nanos,
@@ -41,7 +41,7 @@ struct Source {
     bytes: u32,
 }
 
-/// Delays of the flow that is watched, ns, sorted; the most packets that were held.
+/// Sorted delays of the watched flow, ns, and the largest number of packets held.
 fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, usize) {
     const WATCHED: u32 = u32::MAX;
     let source = |flow, every, bytes| Source {
@@ -51,7 +51,7 @@ fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, us
         flows: 1,
         bytes,
     };
-    // A call (200 bytes every 5 ms) beside four flows that together ask for 1.2 times the rate.
+    // A call (200 bytes every 5 ms) beside four flows that together offer 1.2 times the rate.
     let mut sources = vec![source(WATCHED, 5 * MS, 200)];
     sources
         .extend((0..4).map(|k| source(WATCHED - 1 - k, 4 * 1500 * 8 * SEC / (RATE * 6 / 5), 1486)));
@@ -108,7 +108,8 @@ fn resident() -> usize {
 fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice() {
     let flows = std::env::var("QUELL_FLOOD").map_or(20_000, |n| n.parse::<u32>().unwrap());
     for words in ["fq_codel", "cake", "fq_pie", "lfq"] {
-        // 100,000 new flows per second, a packet each: 59 of 100 Mbit/s. Then more than all of it.
+        // 100,000 new flows per second of one packet each: 59 of 100 Mbit/s. Then more than all of
+        // it.
         for every in [10_000, 5_000] {
             let span = Nanos::from(flows) * every;
             let before = resident();
@@ -130,8 +131,8 @@ fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice()
             );
             assert!(most < 33_000, "{words}: {most} packets held");
             assert!(grown < 64, "{words}: {grown} MiB");
-            // A flood that takes more than the whole rate takes it from everybody: no queue can
-            // tell who is in the right.
+            // A flood of more than the whole rate harms all flows: no queue can tell which of them
+            // are legitimate.
             if every == 10_000 {
                 assert!(passed > 0.99, "{words}: {passed}");
                 assert!(mean(&flooded) < 2.0 * mean(&calm), "{words}");

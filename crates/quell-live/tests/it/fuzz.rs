@@ -1,6 +1,5 @@
 //! Every backend's reader on invalid packets: random, mutated, cut short, overlapping fragments,
-//! jumbo. Five million here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for
-//! more.
+//! jumbo. A million here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for more.
 
 use crate::random::Random;
 use quell_live::header::{self, Parser};
@@ -31,7 +30,7 @@ fn tcp(payload: usize) -> Vec<u8> {
     t
 }
 
-/// What networks do send.
+/// Valid packets as networks send them.
 fn honest() -> Vec<Vec<u8>> {
     let udp = [0, 1, 0, 2, 0, 12, 0, 0, 1, 2, 3, 4];
     let mut chain = vec![60, 0, 0, 0, 0, 0, 0, 0, 51, 1];
@@ -53,7 +52,7 @@ fn honest() -> Vec<Vec<u8>> {
     let mut packets = vec![
         v4(6, 0, &tcp(100)),
         v4(17, 0, &udp),
-        // Fragments, the second over the first.
+        // Fragments, of which the second overlaps the first.
         v4(17, 0x2000, &[7; 40]),
         v4(17, 0x2002, &[8; 40]),
         v4(17, 0x1fff, &[9; 40]),
@@ -80,8 +79,8 @@ fn honest() -> Vec<Vec<u8>> {
     packets
 }
 
-/// The next packet into `packet`: an honest one with a few bytes changed and an end cut off, or
-/// chance alone.
+/// Makes the next packet: a valid one with a few bytes changed and perhaps the end cut off, or
+/// random bytes.
 fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], rng: &mut Random) {
     packet.clear();
     match rng.below(1000) {
@@ -98,7 +97,7 @@ fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], rng: &mut Random) {
     }
     for _ in 0..rng.below(6) {
         if !packet.is_empty() {
-            // Headers more than the rest.
+            // Changes headers more often than the rest.
             let most = packet.len().min(1 << (3 + rng.below(6)));
             let (at, change) = (rng.below(most), rng.next() as u8);
             packet[at] = change;
@@ -109,7 +108,7 @@ fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], rng: &mut Random) {
     }
 }
 
-/// The reader of every backend.
+/// Runs the reader of every backend.
 fn read(
     packet: &mut [u8],
     deep: &Parser,
@@ -122,7 +121,7 @@ fn read(
     if let Some(at) = header::ethernet(packet) {
         deep.classify(&packet[at..]);
     }
-    // A message of the kernel's packet queue, itself damaged now and then.
+    // A message of the kernel's packet queue, in half of the cases damaged.
     message.clear();
     let size = packet.len().min(60_000);
     message.extend((20 + 12 + 4 + size as u32).to_ne_bytes());

@@ -1,6 +1,5 @@
 //! The reader of rtnetlink's lists: answers of real kernels (tests/data/watch), cut short, mutated,
-//! random. A million here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it watch` for
-//! more.
+//! random. 200,000 here; `QUELL_FUZZ=100000000 cargo test -p quell-live --test it watch` for more.
 use std::collections::BTreeMap;
 
 use crate::random::Random;
@@ -13,7 +12,7 @@ use quell_live::watch::xstats::{self, Value};
 
 const NEW: &[u8] = include_bytes!("../data/watch/linux-7.2.bin");
 const OLD: &[u8] = include_bytes!("../data/watch/linux-6.18.bin");
-/// That of the requests of `capture.py`.
+/// Sequence number of the requests that `capture.py` sends.
 const SEQUENCE: u32 = 1;
 
 fn queues(bytes: &[u8]) -> Vec<Queue<'_>> {
@@ -53,7 +52,7 @@ fn reported(queue: &Queue<'_>) -> BTreeMap<String, f64> {
 #[test]
 fn counters_are_those_that_tc_prints() {
     let found = queues(NEW);
-    // With noqueue on the loopback device.
+    // Including noqueue on the loopback device.
     assert_eq!(found.iter().filter(|q| !q.key.class).count(), 19);
     let cake = one(&found, "cake", false);
     assert_eq!(Handle(cake.key.handle).to_string(), "1:");
@@ -159,7 +158,7 @@ fn what_a_kind_reports_is_what_tc_prints() {
         ],
     );
     // tc 6.1 does not know dualpi2. Its packets are those that left, wait, or were dropped after
-    // they entered.
+    // they had entered.
     let dualpi2 = one(&found, "dualpi2", false);
     let all = reported(&dualpi2);
     let entered = all["packets_in_c"] + all["packets_in_l"];
@@ -216,7 +215,7 @@ fn answers_to_other_requests_are_left_out() {
     assert!(!any);
 }
 
-/// Everything that is done with a message.
+/// Does everything that is done with messages; returns the number of bytes written.
 fn digest(bytes: &[u8]) -> usize {
     let mut out = Vec::new();
     messages(bytes, SEQUENCE, |message| {
@@ -252,7 +251,7 @@ fn knobs_are_read_from_the_options_of_real_kernels() {
         let kind = Kind::find(name, class).expect("a kind");
         kind.read(one(&found, name, class).options, knob)
     };
-    // As tests/watch_guest.sh makes them; what it does not name are the kernel's defaults.
+    // As set in tests/watch_guest.sh; the others are the kernel's defaults.
     assert_eq!(read("cake", Knob::Rate), Some(1_000_000));
     assert_eq!(read("htb", Knob::Rate), Some(1_000_000));
     assert_eq!(read("fq_codel", Knob::Limit), Some(500));
@@ -272,8 +271,8 @@ fn knobs_are_read_from_the_options_of_real_kernels() {
 
 #[test]
 fn answers_and_notices_are_read() {
-    // The kernel's answer to a change of sfq, with its explanation; then one to a request that was
-    // right.
+    // The kernel's answer to a change of sfq, with its explanation; then its answer to a valid
+    // request.
     let said = b"Change operation not supported\0";
     let mut refused = Vec::new();
     let header = |length: u32, kind: u16, flags: u16, port: u32| {
@@ -296,7 +295,7 @@ fn answers_and_notices_are_read() {
         all,
         [(7, -22, "Change operation not supported"), (7, 0, "")]
     );
-    // Every discipline and class of a list, by the port that asked for it.
+    // A list gives a notice for each discipline and class.
     let listed = notices(NEW).count();
     assert_eq!(listed, queues(NEW).len());
     assert!(notices(NEW).all(|key| key.device > 0));
@@ -318,7 +317,7 @@ fn malformed_messages_are_read_without_harm() {
         if round % 4 == 0 {
             random.fill(&mut bytes);
         }
-        // The header of a message about a discipline, so that what follows is read at all.
+        // The header of a message about a discipline, so that the rest is read.
         if bytes.len() >= 16 {
             let length = bytes.len() as u32;
             bytes[..4].copy_from_slice(&length.to_ne_bytes());
@@ -386,7 +385,7 @@ fn lines_of_json_and_csv_can_be_read() {
         let text = String::from_utf8(line).expect("text");
         assert!(text.starts_with("0.000000,\"a,\"\"b\","));
         let columns = Format::Csv.heading().split(',').count();
-        // One comma is the device's.
+        // One comma is in the name of the device.
         assert_eq!(text.split(',').count(), columns + 1);
     }
 }

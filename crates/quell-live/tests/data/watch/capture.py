@@ -1,4 +1,4 @@
-"""Write what the kernel answers to a list of all disciplines, then of each named device's classes.
+"""Write the kernel's answers to requests for all disciplines, then for each named device's classes.
 
 python3 capture.py FILE [DEV...]
 """
