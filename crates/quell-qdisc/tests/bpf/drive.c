@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     knobs.flags = strtoul(argv[2], NULL, 10);
     knobs.target = strtoull(argv[3], NULL, 10);
     knobs.interval = strtoull(argv[4], NULL, 10);
-    /* What the kernel hands over first is not all zeros. */
+    /* The memory that the kernel provides need not be zero. */
     memset(&queue, 0xa5, sizeof(queue));
     queue_init(&queue, 0);
     queue_set(&queue, &knobs, 0);

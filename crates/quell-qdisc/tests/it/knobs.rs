@@ -1,5 +1,4 @@
-//! Which knobs each discipline has, that a limit which is set holds, and that gauges count what
-//! waits.
+//! The knobs of each discipline, limits that are set, and counts of the packets that wait.
 
 use crate::every;
 use quell_qdisc::disciplines::Params;
@@ -10,7 +9,7 @@ const LEN: u32 = 1514;
 const LIMIT: usize = 5;
 const FLOWS: u32 = 3;
 
-/// The names of a discipline's knobs, and of its sub-queues'.
+/// Names of a discipline's knobs, and of its sub-queues' knobs.
 fn named(name: &str) -> (Vec<&'static str>, Vec<&'static str>) {
     let limit = vec!["limit"];
     match name.split([' ', ',']).next().unwrap_or_default() {
@@ -74,7 +73,7 @@ fn a_limit_that_is_set_holds_where_there_is_one() {
             ..Knobs::default()
         });
         fill(&mut queue);
-        // fq_fifo's is the limit of each flow.
+        // In fq_fifo it is the limit of each flow.
         let each = if queue.sub_knobs().limit { FLOWS } else { 1 };
         let holds = queue.len() <= LIMIT * each as usize;
         assert_eq!(holds, queue.knobs().limit, "{name}: {}", queue.len());

@@ -1,5 +1,5 @@
-//! `rlaqm learn`: what it learns of a queue whose delay depends on its choice alone. Beside the
-//! sources these would take twenty times as long: unit tests are compiled without optimisation.
+//! `rlaqm learn` on a queue whose delay depends only on its choice. As unit tests, which are
+//! compiled without optimisation, these would take twenty times as long.
 
 use quell_qdisc::control::Control;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
@@ -28,7 +28,8 @@ fn first() -> Policy {
     linear(inputs, vec![head], &[affine])
 }
 
-/// A queue on a link of 10 Mbit/s, full, whose delay is this after a probability of 0 and of 0.5.
+/// A queue on a busy link of 10 Mbit/s, with `delays_ms` as its delay after a probability of 0 and
+/// of 0.5.
 #[derive(Clone)]
 struct Toy {
     delays_ms: [u64; 2],
@@ -62,7 +63,7 @@ impl Toy {
         }
     }
 
-    /// Makes decisions; the share of them that took 0.5.
+    /// Makes decisions and returns the share of them that chose 0.5.
     fn play(&mut self, decisions: u32) -> f64 {
         let mut high = 0;
         for _ in 0..decisions {
@@ -91,7 +92,7 @@ fn a_better_network_is_found_and_replaces_the_first_and_the_first_returns_when_i
 {
     let mut toy = Toy::new([40, 1]);
     let before = toy.play(1000);
-    // Exploration alone.
+    // Only exploration chooses 0.5.
     assert!((0.002..0.03).contains(&before), "{before}");
     toy.play(20_000);
     let progress = toy.learning.progress();

@@ -1,5 +1,5 @@
-//! The first and the last value of each parameter that `check` accepts, and those next to them,
-//! which it refuses.
+//! The smallest and the largest value of each parameter that `check` accepts, and the adjacent
+//! values, which it refuses.
 
 // The macro changes one field of the defaults at a time.
 #![allow(clippy::field_reassign_with_default)]
@@ -32,7 +32,7 @@ macro_rules! limits {
     )+};
 }
 
-/// The smallest number above, as far as a float can tell.
+/// The next larger float.
 fn above(x: f64) -> f64 {
     x.next_up()
 }

@@ -1,11 +1,11 @@
-//! The same flood through the queue disciplines of Linux 7.2.12 and through quell's.
+//! The same flood through Linux 7.2.12's queue disciplines and through quell's.
 //!
-//! The flood does not respond, so results differ by the disciplines alone. It is one UDP sender of
-//! 20 Mbit/s and three of 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and one ping a
-//! second, into 10 Mbit/s, for 20 s of which the first five are left out. Linux's figures are the
-//! mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000, HTB with burst 1600
-//! over the discipline, cake with its own shaper). There, the discipline was made about 0.2 s
-//! before the first packet, which is when PIE's clock starts.
+//! The flood does not respond to drops, so results differ only by the disciplines. It is one UDP
+//! sender of 20 Mbit/s and three of 1 Mbit/s (payload, 1472 bytes a packet, 1514 on the wire) and
+//! one ping a second, into 10 Mbit/s, for 20 s of which the first five are left out. Linux's
+//! figures are the mean of three seeds, measured in virtual time (User-Mode Linux, HZ 1000, HTB
+//! with burst 1600 over the discipline, cake with its own shaper). There, the discipline was made
+//! about 0.2 s before the first packet, which is when PIE's clock starts.
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
@@ -57,8 +57,8 @@ struct Seen {
     flood: f64,
 }
 
-/// Time of what comes next: a departure, a timer, a sample of the backlog each millisecond, an
-/// arrival.
+/// Runs the flood through a discipline, event by event: timers, departures, a sample of the backlog
+/// each millisecond, arrivals.
 fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
     let mut rng = Rng::new(seed, "linux");
     let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
@@ -109,8 +109,8 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
     seen
 }
 
-/// The mean of so many seeds is within `share` of Linux's drops, mean and p95 backlog (packets) and
-/// the flood's goodput.
+/// Checks that the means over the seeds are within `share` of Linux's drops, mean and p95 backlog
+/// (packets) and the flood's goodput.
 fn like_linux(params: Params, seeds: u64, linux: [f64; 4], share: f64) {
     let q: Qdisc<TestPacket> = Qdisc::new(params);
     let mut sum = [0.0; 4];
@@ -120,7 +120,7 @@ fn like_linux(params: Params, seeds: u64, linux: [f64; 4], share: f64) {
             *sum += value / seeds as f64;
         }
     }
-    // Drops follow from the rates where the backlog does not move, so they are held closer.
+    // Drops follow from the rates if the backlog is steady, so their tolerance is smaller.
     for (i, (ours, linux)) in sum.iter().zip(linux).enumerate() {
         let share = if i == 0 { share.min(0.02) } else { share };
         let near = (ours - linux).abs() <= (share * linux).max(if i == 2 { 2.0 } else { 0.0 });
@@ -134,7 +134,8 @@ fn like_linux(params: Params, seeds: u64, linux: [f64; 4], share: f64) {
 #[test]
 fn pfifo() {
     let q = Params::Fifo(fifo::Params::default());
-    // Which flow finds a place in a full FIFO is a matter of phase: shares differ most here.
+    // Which flow finds a place in a full FIFO depends on the phases of arrivals: shares differ most
+    // here.
     like_linux(q, 1, [16_928.0, 999.767, 1000.0, 8.84], 0.15);
 }
 

@@ -7,7 +7,7 @@ use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, MS, Nanos, Qdisc,
 
 use crate::every::every;
 
-/// Counts what is dropped.
+/// Counts drops.
 struct Count(u64);
 
 impl Drops<TestPacket> for Count {

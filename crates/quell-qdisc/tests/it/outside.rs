@@ -1,5 +1,5 @@
-//! Disciplines from outside: one that behaves does what it would do inside; one that does not has
-//! failed at once, and what it held is dropped.
+//! Disciplines from outside: one that behaves does the same as the built-in one; one that
+//! misbehaves fails at once, and the packets that it held are dropped.
 
 use crate::every;
 use std::collections::VecDeque;
@@ -89,7 +89,7 @@ impl Driven {
         let mut gauges = Gauges::default();
         self.q.gauges(self.now, &mut gauges);
         let q = &self.q;
-        // When an arriving packet that is dropped was enqueued says nothing.
+        // The enqueue time of a packet that is dropped on arrival has no meaning.
         for (packet, _) in &mut drops {
             packet.set_enqueued(0);
         }
@@ -97,7 +97,7 @@ impl Driven {
     }
 }
 
-/// What a discipline shows beside its readings.
+/// Other properties that a discipline shows.
 fn shown(q: &Qdisc<TestPacket>) -> impl PartialEq + std::fmt::Debug + use<> {
     let lens: Vec<u32> = (0..q.sub_queues()).map(|sub| q.sub_len(sub)).collect();
     (q.tins(), q.wants(), q.knobs(), q.sub_knobs(), lens)
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// What a misbehaving queue does wrong, and when: with its fourth packet.
+/// What a misbehaving queue does wrong, in most cases from its fourth packet on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Misdeed {
     Nothing,
@@ -226,7 +226,7 @@ impl Discipline<Handle> for Rogue {
         }
     }
 
-    // The tests see to it that these are not called after a failure.
+    // The tests check that these are not called after a failure.
     fn on_timer(&mut self, _: Nanos) {
         assert_eq!(self.misdeed, Misdeed::TimerNeverMovesOn);
     }
@@ -290,7 +290,8 @@ fn rogue(misdeed: Misdeed, foreign: &Arc<Mutex<Vec<Handle>>>) -> Qdisc<TestPacke
     }))
 }
 
-/// Six packets in, six out, two seconds apart; what came out, what was dropped and the failure.
+/// Offers six packets and asks for six, two seconds apart. Returns what came out, what was dropped
+/// and the failure.
 fn run(q: &mut Qdisc<TestPacket>) -> (Vec<u64>, Dropped, Option<String>) {
     let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
     for id in 0..6 {
@@ -374,7 +375,7 @@ fn what_misbehaves_fails_at_once_and_stays_empty() {
         let failure = failure.expect("a failure");
         assert!(failure.starts_with(text), "{misdeed:?}: {failure}");
         assert!(!failure.contains('\n'));
-        // What it held and what came afterwards is dropped, each packet once; then it is empty.
+        // What it held and what arrived afterwards is dropped, each packet once; then it is empty.
         assert_eq!(
             (q.len(), q.bytes(), q.next_timer()),
             (0, 0, NEVER),
@@ -445,7 +446,7 @@ fn what_waits_again_and_again_fails_but_not_what_is_asked_too_early() {
         let packet = TestPacket::new(id, 100, 0, Ecn::NotEct);
         q.offer(0, packet, &mut rng, &mut drops);
     }
-    // The time that it named has not come.
+    // Calls before the time that it named do not count.
     for _ in 0..200_001 {
         take(&mut q, 1, &mut rng, &mut drops, &mut out);
     }

@@ -22,7 +22,7 @@ fn hashed(n: usize, salt: u32, bound: f32) -> Vec<f32> {
     (0..n as u32).map(number).collect()
 }
 
-/// A card for layers of these widths: the first is the inputs', the last the only head's.
+/// A card for layers of these widths, from the inputs to the only head.
 fn card(widths: &[usize], hidden: Activation, head: Activation) -> Card {
     let names = |n: usize| (0..n).map(|i| format!("x{i}"));
     let (&inputs, &outputs) = (&widths[0], &widths[widths.len() - 1]);
@@ -65,7 +65,7 @@ fn lfq() -> Policy {
     Policy::new(card, &layers(&LFQ, 0.25)).unwrap()
 }
 
-/// All rows through `forward_batch`, each compared with `forward`.
+/// The answers of `forward_batch` for all rows, each compared with that of `forward`.
 fn answers(policy: &Policy, x: &[f32]) -> Vec<f32> {
     let mut scratch = policy.scratch();
     let mut batch = vec![f32::NAN; x.len() / policy.inputs() * policy.outputs()];
@@ -239,7 +239,7 @@ proptest! {
     ) {
         let mut bytes = TORCH.to_vec();
         for (at, bit) in flips {
-            // Half of all damage in the header, which is a tenth of the file.
+            // Half of the damage is in the header, which is a tenth of the file.
             let span = if bit % 2 == 0 { 2400 } else { bytes.len() };
             bytes[at.index(span)] ^= 1 << bit;
         }
@@ -256,7 +256,7 @@ proptest! {
     }
 }
 
-/// A file as a buggy or hostile writer makes it.
+/// A file as a buggy or hostile writer might make it.
 fn file(tensors: &[(&str, &str, Vec<usize>, Vec<u8>)], card: Option<String>) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     if let Some(card) = card {
@@ -371,8 +371,8 @@ fn a_layer_has_at_most_8192_outputs() {
 
 #[test]
 fn tensors_that_end_near_2_to_the_64_are_refused() {
-    // Nine tensors, each within safetensors 0.8's own checks (fewer than 2^64 bits), which end 16
-    // bytes before 2^64: there it adds the header's length unchecked.
+    // Nine tensors that pass safetensors 0.8's own checks (each has fewer than 2^64 bits) and end
+    // 16 bytes before 2^64, to which it adds the header's length unchecked.
     let size = (1u64 << 61) - 4;
     let mut entries: Vec<String> = (0..8).map(|i| span(i, i * size, (i + 1) * size)).collect();
     entries.push(span(8, 8 * size, 8 * size + 16));

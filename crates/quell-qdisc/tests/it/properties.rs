@@ -48,31 +48,32 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Spread, so that neither masks nor multiplication put all flows in one bucket.
+/// Hash of a flow, spread so that neither masks nor multiplication put all flows in one bucket.
 fn hash(flow: u32) -> u32 {
     flow.wrapping_mul(0x9e37_79b9)
 }
 
 const ECN: [Ecn; 4] = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce];
 
-/// A discipline with its surroundings, and what must be true of it.
+/// A discipline with its clock and random numbers, and counts that must agree with it.
 #[derive(Clone)]
 struct World {
     q: Qdisc<TestPacket>,
     bound: Bound,
     rng: Rng,
     now: Nanos,
-    /// What was offered, by id.
+    /// The packets that were offered, by id.
     offered: Vec<TestPacket>,
     /// Whether each has left, by dequeue or as a drop.
     gone: Vec<bool>,
     packets: usize,
     bytes: u64,
-    /// Per flow and, where that decides, ECN field: one more than the id that left last by dequeue.
+    /// By flow and, for disciplines that queue by it, ECN field: id of the packet dequeued last,
+    /// plus one.
     last: [[u64; 4]; 6],
-    /// Packets that came back with a mark they had not brought.
+    /// Packets that came out with a mark that they did not have before.
     marked: u64,
-    /// Everything that came out.
+    /// All packets that came out; the cause of those dropped.
     log: Vec<(TestPacket, Option<DropCause>)>,
 }
 
@@ -109,7 +110,7 @@ impl World {
         self.log.push((packet, cause));
     }
 
-    /// Takes in what was dropped and compares the books.
+    /// Accounts for drops, then compares the counts.
     fn settle(&mut self, drops: Vec<(TestPacket, DropCause)>) {
         for (packet, cause) in drops {
             self.left(packet, Some(cause));
@@ -121,7 +122,7 @@ impl World {
         self.sub_queues();
     }
 
-    /// What sub-queues show, where there are any, adds up.
+    /// Checks that the readings of sub-queues, if there are any, add up.
     fn sub_queues(&self) {
         let shown: Vec<_> = (0..self.q.sub_queues())
             .filter_map(|sub| self.q.sub_gauges(self.now, sub))
@@ -164,7 +165,7 @@ impl World {
         self.packets += 1;
         self.bytes += u64::from(len);
         let mut drops = Vec::new();
-        // Half of the packets ask first where they will go.
+        // For half of the packets, `admit` is called first.
         let admitted = id
             .is_multiple_of(2)
             .then(|| self.q.admit(self.now, &packet));
@@ -174,7 +175,7 @@ impl World {
             assert!(admission.sub_queue < self.q.sub_queues());
         }
         self.settle(drops);
-        // A limit that a knob has put below the backlog is only not exceeded further.
+        // A backlog above a limit that a knob has lowered must not grow.
         match self.bound {
             Bound::Packets => assert!(self.packets as u64 <= self.limit().max(packets)),
             Bound::Bytes(most) => assert!(self.bytes <= most.max(bytes)),
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    /// Everything queued comes out in finite time.
+    /// Checks that everything queued comes out in finite time.
     fn drain(&mut self) {
         for _ in 0..=self.packets {
             if self.packets == 0 {

@@ -1,9 +1,9 @@
-//! Nothing that a discipline does, and none of its readings, changes unnoticed: what became of the
-//! same packets in each kind of traffic, held to `data/recorded.csv`. Times and lengths lie on a
-//! grid, so that what a law compares is often equal.
+//! Reveals every change of a discipline's behaviour and readings: compares the fates of the same
+//! packets in each kind of traffic with `data/recorded.csv`. Times and lengths lie on a grid, so
+//! that laws often compare equal values.
 //!
-//! A row has the packets' fates (counts, and a hash of what each call gave and dropped) and hashes
-//! of the readings.
+//! A row has the packets' fates (counts, and a hash of what each call returned and dropped) and
+//! hashes of the readings.
 
 use crate::{every, record};
 use std::collections::VecDeque;
@@ -19,21 +19,21 @@ use quell_qdisc::{
     l4s, pie, red, sfb, sfq,
 };
 
-/// A kind of traffic: so many ticks, in each of which packets arrive and leave.
+/// A kind of traffic. In each of its ticks packets arrive and leave.
 struct Traffic {
     name: &'static str,
     ticks: u32,
     tick: Nanos,
-    /// How many packets come and may go in a tick, drawn from these.
+    /// Numbers of packets that arrive and that may leave in a tick, drawn from these.
     come: &'static [u32],
     go: &'static [u32],
     flows: u32,
     lens: &'static [u32],
     ecn: &'static [Ecn],
-    /// With one, flows keep a window of packets under way and halve it for a loss or a mark; `come`
-    /// counts for nothing.
+    /// If not 0, flows keep a window of packets in flight and halve it for a loss or a mark, and
+    /// `come` is not used.
     rtt: Nanos,
-    /// Knobs are turned.
+    /// Whether knobs are changed.
     knobs: bool,
 }
 
@@ -50,7 +50,7 @@ const PLAIN: Traffic = Traffic {
     knobs: false,
 };
 
-/// One after the other, through the same queue.
+/// The kinds of traffic, which go through the same queue one after the other.
 const TRAFFIC: &[Traffic] = &[
     Traffic {
         name: "sparse",
@@ -143,7 +143,7 @@ const TRAFFIC: &[Traffic] = &[
     },
 ];
 
-/// Whoever owns the packets: what their headers say follows from flow, length and number.
+/// The owner of the packets, whose headers follow from flow, length and number.
 #[derive(Default)]
 struct Owner {
     dropped: Vec<(Nanos, TestPacket, DropCause)>,
@@ -162,7 +162,7 @@ impl Drops<TestPacket> for Owner {
             dscp: DSCPS[packet.hash as usize >> 16 & 7],
         }
     }
-    /// Small packets are ACKs. Each fifth has SACK blocks, some are no pure ones, numbers wrap.
+    /// Packets of 64 bytes are ACKs. Every fifth has SACK blocks, some are not pure, numbers wrap.
     fn acknowledgment(&self, packet: &TestPacket) -> Option<Acknowledgment> {
         let id = packet.id as u32;
         (packet.len == 64).then(|| Acknowledgment {
@@ -180,24 +180,25 @@ impl Drops<TestPacket> for Owner {
     }
 }
 
-/// A flow that keeps a window of packets under way, in hundredths of a packet.
+/// A flow that keeps a window of packets in flight. `window` is in hundredths of a packet.
 #[derive(Clone)]
 struct Sender {
     window: u32,
     under_way: u32,
-    /// When it learns of a packet, and whether that was dropped or marked.
+    /// For packets in flight: when the sender learns of their fate, and whether they were dropped
+    /// or marked.
     news: VecDeque<(Nanos, bool)>,
     halved: Nanos,
 }
 
 impl Sender {
-    /// The packets to send now.
+    /// Number of packets to send now.
     fn send(&mut self, now: Nanos, rtt: Nanos) -> u32 {
         while let Some(&(at, bad)) = self.news.front()
             && at <= now
         {
             self.news.pop_front();
-            // What was queued before is not its own.
+            // Packets that were queued before are not counted in `under_way`.
             self.under_way = self.under_way.saturating_sub(1);
             match bad {
                 true if now - self.halved >= rtt => {
@@ -214,7 +215,7 @@ impl Sender {
     }
 }
 
-/// A discipline with what drives it.
+/// A discipline and what drives it.
 struct Bed {
     q: Qdisc<TestPacket>,
     rng: Rng,
@@ -223,7 +224,7 @@ struct Bed {
     next: u64,
     owner: Owner,
     senders: Vec<Sender>,
-    /// Sent, dropped by cause.
+    /// Packets sent, and dropped by cause.
     counts: [u32; 4],
     packets: Digest,
     gauges: Digest,
@@ -236,7 +237,7 @@ fn of(draw: &mut Rng, from: &[u32]) -> u32 {
     from[draw.below(from.len() as u64) as usize]
 }
 
-/// Spread, so that neither masks nor multiplication put all flows in one bucket.
+/// Hash of a flow, spread so that neither masks nor multiplication put all flows in one bucket.
 fn hash(flow: u32) -> u32 {
     (flow + 1).wrapping_mul(0x9e37_79b9)
 }
@@ -260,7 +261,7 @@ impl Bed {
         }
     }
 
-    /// The sender of a packet hears of it a round trip later.
+    /// Tells the sender of a packet about its fate a round trip later.
     fn tell(&mut self, traffic: &Traffic, packet: &TestPacket, bad: bool) {
         let flow = (0..self.senders.len()).find(|f| hash(*f as u32) == packet.hash);
         if let Some(sender) = flow.and_then(|f| self.senders.get_mut(f)) {
@@ -272,7 +273,7 @@ impl Bed {
         for (at, mut packet, cause) in std::mem::take(&mut self.owner.dropped) {
             self.counts[1 + cause as usize] += 1;
             self.tell(traffic, &packet, true);
-            // When an arriving packet that is dropped was enqueued says nothing.
+            // The enqueue time of a packet that is dropped on arrival has no meaning.
             packet.set_enqueued(0);
             self.packets.note(&(at, packet, cause));
         }
@@ -282,7 +283,7 @@ impl Bed {
         let len = of(&mut self.draw, traffic.lens);
         let ecn = match traffic.rtt {
             0 => traffic.ecn[self.draw.below(traffic.ecn.len() as u64) as usize],
-            // A flow's packets are alike.
+            // All packets of a flow have the same ECN field.
             _ => traffic.ecn[flow as usize % traffic.ecn.len()],
         };
         let packet = TestPacket::new(self.next, len, hash(flow), ecn);
@@ -305,7 +306,7 @@ impl Bed {
         self.settle(traffic);
     }
 
-    /// Asks for a packet; when to ask again.
+    /// Asks for a packet; returns the time of the next call, if there is one.
     fn take(&mut self, traffic: &Traffic) -> Option<Nanos> {
         let (got, backlog) = match self.next % 2 {
             0 => self.q.take(self.now, &mut self.rng, &mut self.owner),
@@ -351,12 +352,12 @@ impl Bed {
         let (q, now) = (&self.q, self.now);
         self.packets
             .note(&(q.len(), q.bytes(), q.is_empty(), q.marks(), q.next_timer()));
-        // What it has drawn.
+        // Shows how many random numbers it has drawn.
         self.packets.note(&self.rng.clone().u64());
         if tick.is_multiple_of(8) {
             let mut gauges = Gauges::default();
             q.gauges(now, &mut gauges);
-            // What its owner counts is not its own.
+            // The owner of the discipline counts the other gauges.
             let Gauges {
                 limit_packets,
                 probability,
@@ -406,7 +407,7 @@ impl Bed {
             }
             for _ in 0..of(&mut self.draw, traffic.go) {
                 match self.take(traffic) {
-                    // Just before what it named, and then.
+                    // Calls just before the time that it named, and at that time.
                     Some(time) if self.now < time && time < end => {
                         self.now = time - 1;
                         self.take(traffic);
@@ -422,7 +423,7 @@ impl Bed {
     }
 }
 
-/// What a discipline shows beside its readings.
+/// Other state that a discipline shows.
 fn own(q: &Qdisc<TestPacket>) -> String {
     match q {
         Qdisc::Cebinae(q) => format!("{:?}", q.stats()),
@@ -456,7 +457,7 @@ fn own(q: &Qdisc<TestPacket>) -> String {
     }
 }
 
-/// A filter that takes some of the packets.
+/// A filter that matches some of the packets.
 fn filter(dscps: u64, mark: Option<u32>, source: Option<u32>) -> Filter {
     let host = source.map(|source| Host {
         name: "host".into(),
@@ -465,8 +466,7 @@ fn filter(dscps: u64, mark: Option<u32>, source: Option<u32>) -> Filter {
     Filter { dscps, mark, host }
 }
 
-/// Three levels of classes that lend each other what they do not use, and one that has nothing of
-/// its own.
+/// Three levels of classes that lend each other what they do not use.
 fn deep_tree() -> htb::Params {
     let class = |minor: u32, parent: u32, rate: u64, ceil: u64, filter| htb::Class {
         id: 1 << 16 | minor,
@@ -479,12 +479,12 @@ fn deep_tree() -> htb::Params {
         quantum: (minor == 4).then_some(3000),
         filter,
         queue: match minor {
-            // Its packets wait for a shaper of its own.
+            // Its packets wait for a shaper of the class's own.
             5 => Some(Params::Cake(cake::Params {
                 bandwidth: cake::Bandwidth::Shaped(4_000_000),
                 ..cake::Params::default()
             })),
-            // It may drop all that it holds but the last.
+            // It may drop all of its packets but the last.
             6 => Some(Params::Codel(codel::Params {
                 target: MS,
                 interval: 2 * MS,
@@ -518,7 +518,7 @@ fn band(minor: u32, filter: Filter, queue: Option<Params>) -> bands::BandClass {
     }
 }
 
-/// More variants: with defaults where the tests' own are far from them, and with words that the
+/// More variants: defaults where the other tests' values are far from them, and words that the
 /// others leave out.
 fn more() -> Vec<(&'static str, Params)> {
     let shaped = cake::Params {

@@ -1,9 +1,9 @@
-//! Nothing that a controller decides changes unnoticed: what each set on the same line under the
-//! same load, held to `data/recorded_control.csv`. Times, rates and delays lie on a grid, so that
-//! what a controller compares is often equal.
+//! Reveals every change of a controller's decisions: compares what each sets on the same line under
+//! the same load with `data/recorded_control.csv`. Times, rates and delays lie on a grid, so that
+//! controllers often compare equal values.
 //!
-//! A row has the knobs at the end of a part, and hashes of all decisions and of what else the
-//! controller shows.
+//! A row has the knobs at the end of a part, a hash of all decisions, and a hash of the other state
+//! that the controller shows.
 
 use crate::record;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ fn of<T: Copy>(draw: &mut Rng, from: &[T]) -> T {
     from[draw.below(from.len() as u64) as usize]
 }
 
-/// A line with a modem, before which the queue under control stands with its shaper.
+/// A line with a modem. The controlled queue with its shaper is in front of the modem.
 struct Line {
     draw: Rng,
     now: Nanos,
-    /// The line's rate and what is offered, bit/s; more delay on the way; what answers.
+    /// Rate of the line and load, bit/s; additional delay of the path, ns.
     rate: u64,
     load: u64,
     extra: Nanos,
-    /// Outages and long delays.
+    /// Whether there are outages and long delays.
     rough: bool,
     probes: bool,
     segments: bool,
-    /// Bytes in the modem, and what the controller set last.
+    /// Bytes in the modem, and the knobs set last.
     modem: u64,
     knobs: Knobs,
     gauges: Gauges,
@@ -81,7 +81,7 @@ impl Line {
         };
     }
 
-    /// Other surroundings, now and then.
+    /// Draws other conditions.
     fn change(&mut self) {
         let draw = &mut self.draw;
         let (rates, extras): (&[u64], &[Nanos]) = match self.rough {
@@ -153,19 +153,19 @@ impl Line {
         }
     }
 
-    /// What an answer takes that comes now, to half a millisecond.
+    /// Round trip of an answer that arrives now, in steps of half a millisecond.
     fn round_trip(&self) -> Nanos {
         let queue = self.modem * 8 * SEC / self.rate.max(100_000);
         20 * MS + self.extra + queue.min(2 * SEC) / (MS / 2) * (MS / 2)
     }
 }
 
-/// A controller that is driven.
+/// A controller and what drives it.
 struct Bed {
     control: Box<dyn Control>,
     line: Line,
     rng: Rng,
-    /// A guard's: some readings are wrong.
+    /// Whether some readings are wrong, for guards to notice.
     hostile: bool,
     clock: Option<Arc<AtomicU64>>,
     knobs: Digest,
@@ -178,7 +178,7 @@ impl Bed {
         self.line.set(&knobs);
     }
 
-    /// What a reading is that cannot be true, or is old.
+    /// Makes some readings impossible or old.
     fn spoil(&mut self, gauges: &mut Gauges) {
         let last = *gauges;
         match self.line.draw.below(1500) {
@@ -217,7 +217,7 @@ impl Bed {
         self.set(knobs);
     }
 
-    /// A packet comes to a sub-queue or leaves one, or is lost.
+    /// A packet arrives at a sub-queue, leaves one, or is dropped.
     fn packet(&mut self) {
         let (now, draw) = (self.line.now, &mut self.line.draw);
         let sub = draw.below(SUBS as u64) as usize;
@@ -299,7 +299,7 @@ impl Bed {
         let c = &self.control;
         self.rest
             .note(&(c.explain(), c.guard(), c.is_broken(), c.question()));
-        // What it has drawn.
+        // Shows how many random numbers it has drawn.
         self.rest.note(&self.rng.clone().u64());
     }
 
@@ -442,7 +442,7 @@ fn lfq(params: lfq::Params) -> lfq::Lfq {
     lfq::Lfq::new(params, policy).expect("its network")
 }
 
-/// Sets anything, numbers that are none among it; counts what it is told.
+/// Sets random knobs, sometimes NaN or infinity; counts departures and drops.
 #[derive(Clone, Debug)]
 struct Erratic {
     period: Nanos,

@@ -1,5 +1,5 @@
-//! Training of policies: gradients against differences, the same bits on every CPU, and what a step
-//! refuses.
+//! Training of policies: gradients compared with finite differences, the same bits on every CPU,
+//! and steps that are refused.
 
 use quell_qdisc::Rng;
 use quell_qdisc::policy::{
@@ -50,7 +50,7 @@ fn trainee(
     for &(_, n) in heads {
         layers.push(Affine::random(width, n, Init::Uniform, rng));
     }
-    // Biases that are not 0, so that an error in theirs shows.
+    // Biases other than 0, so that an error in their use shows.
     for layer in &mut layers {
         layer.bias.fill_with(|| rng.f64() as f32 - 0.5);
     }
@@ -119,7 +119,7 @@ fn gradients_are_those_of_small_differences() {
         for rows in [1, 7, 11] {
             let x = numbers(rows * inputs, &mut rng);
             let wide = net.policy().outputs();
-            // The loss is a weighted sum of outputs, of which the weights are the slopes.
+            // The loss is the sum of the outputs weighted by `slopes`.
             let slopes = numbers(rows * wide, &mut rng);
             net.forward(&x);
             net.backward(&slopes);
@@ -166,7 +166,7 @@ fn the_forward_pass_has_the_bits_of_the_policy() {
     assert_eq!(net.forward(&x), y);
 }
 
-/// Learns a product of two numbers, from both of which the network reads more than they say.
+/// Trains the network on the product of its two inputs; returns the last loss.
 fn learn(net: &mut Trainee, optimizer: &mut Optimizer, steps: usize, rng: &mut Rng) -> f32 {
     let mut loss = 0.0;
     for _ in 0..steps {

@@ -15,18 +15,18 @@ use quell_qdisc::{
     fq_fifo, fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
 };
 
-/// How full a discipline may get.
+/// The bound of a discipline's backlog.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// The packets that its gauge says.
+    /// The limit in packets that its gauges report.
     Packets,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// So many bytes of memory, as Linux counts it.
+    /// This many bytes of memory, as Linux counts it.
     Memory(u64),
 }
 
-/// How many kinds of discipline there are.
+/// Number of kinds of discipline.
 pub const KINDS: usize = 23;
 
 /// A number per kind. A new kind is added here and to [`every`].
@@ -58,7 +58,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
     }
 }
 
-/// Whether it may make packets wait.
+/// Whether the discipline is a shaper, which lets packets wait.
 pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::Cake(_) | Qdisc::Htb(_))
 }
@@ -69,13 +69,14 @@ pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
 }
 
-/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait
-/// among the others', and those of Cebinae's next round go first from shortly before it on.
+/// Whether packets of one flow may overtake each other even with the same ECN field: in HHF the
+/// first packets of a new heavy hitter wait among those of other flows, and Cebinae sends those of
+/// its next round first from shortly before that round.
 pub fn reorders(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::Hhf(_) | Qdisc::Cebinae(_))
 }
 
-/// Name, discipline, bound.
+/// All disciplines: name, discipline, bound.
 pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
     let built_in = built_in().into_iter();
     let plain = built_in
@@ -96,7 +97,7 @@ pub fn from_outside(params: Params) -> Params {
     })
 }
 
-/// A root with two leaves, which share what it has.
+/// A root class and two leaves that share its rate.
 fn tree() -> htb::Params {
     let fifo = fifo::Params {
         limit_packets: 30,
@@ -129,7 +130,7 @@ fn tree() -> htb::Params {
     }
 }
 
-/// Name, parameters, bound of those that quell has itself.
+/// Quell's own disciplines: name, parameters, bound.
 pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
     let fifo = fifo::Params {
         limit_packets: 40,
@@ -476,7 +477,7 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
                 limit: 12,
                 ..fq_fifo::Params::default()
             }),
-            // Six flows of large packets, none above the greatest limit that a knob sets.
+            // Six flows of large packets, each at the largest limit that a knob sets.
             Bound::Bytes(6 * 80 * 9000),
         ),
         (

@@ -1,12 +1,12 @@
-//! Records of what happened, held to a file in `data/`.
+//! Rows of results, which are compared with a file in `data/`.
 //!
-//! A commit that means to change behaviour records again and names what changed:
+//! A commit that changes behaviour on purpose records again and names what changed:
 //! `QUELL_RECORD=1 cargo test --package quell-qdisc`, then `git diff` on the file.
 
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 
-/// A hash (FNV-1a) of what is noted, in the order in which it is.
+/// A hash (FNV-1a) over everything noted, in order.
 pub struct Digest(u64);
 
 impl Digest {
