@@ -1,5 +1,5 @@
-//! LEDBAT, LEDBAT++ and backups, which they send: what RFC 6817 and
-//! draft-irtf-iccrg-ledbat-plus-plus promise on whole paths.
+//! LEDBAT, LEDBAT++, and backups, which use them: what RFC 6817 and
+//! draft-irtf-iccrg-ledbat-plus-plus promise, on whole paths.
 
 use std::sync::atomic::AtomicBool;
 
@@ -56,8 +56,8 @@ fn both_leave_the_link_to_a_transfer_that_fills_the_queue() {
 
 #[test]
 fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer() {
-    // LEDBAT measures no delay there to which it could yield (63 % of the link here); LEDBAT++
-    // still grows more slowly (31 %).
+    // LEDBAT measures no delay to which it could yield and gets 63 % of the link; LEDBAT++ still
+    // grows more slowly and gets 31 %.
     let share = |cc: &str| {
         let r = measure(&(flow("newreno") + &flow(cc)), "codel");
         r.flows[1].goodput_mbps / r.goodput_mbps
@@ -70,8 +70,8 @@ fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer
 
 #[test]
 fn slowdowns_let_a_latecomer_have_its_part() {
-    // Draft, "Initial and periodic slowdown": against the advantage of latecomers, which LEDBAT
-    // gives. The second begins after 10 s.
+    // Draft, "Initial and periodic slowdown": slowdowns remove the advantage that LEDBAT gives to
+    // latecomers. The second flow begins after 10 s.
     let late = |cc: &str| {
         let second = flow(cc) + "start = \"10s\"\n";
         let r = measure(&(flow(cc) + &second), "pfifo limit 1000");

@@ -1,4 +1,4 @@
-//! BBRv3 on whole paths: what draft-ietf-ccwg-bbr says that it does, beside version 1.
+//! BBRv3 on whole paths, compared with draft-ietf-ccwg-bbr and with version 1.
 
 use std::sync::atomic::AtomicBool;
 
@@ -27,7 +27,7 @@ fn it_reaches_the_rate_of_short_and_long_slow_and_fast_links() {
             &format!("pfifo limit {packets}"),
             1,
         );
-        // Of the wire 1448 of 1500 bytes are payload.
+        // Of 1500 bytes on the wire 1448 are payload.
         let share = r.goodput_mbps / (f64::from(rate) * 1448.0 / 1500.0);
         println!(
             "{rate} Mbit/s, {rtt} ms: {share:.3}, loss {:.4}",
@@ -53,8 +53,8 @@ fn in_a_deep_queue_it_keeps_less_than_a_bdp_waiting() {
 
 #[test]
 fn in_a_shallow_buffer_it_loses_less_than_two_per_cent() {
-    // LossThresh: a probe ends at 2 % of loss, and the volume that brought it is remembered. A
-    // quarter of the BDP of 167 packets.
+    // LossThresh: a probe ends at 2 % of loss, and BBRv3 remembers the volume at which it occurred.
+    // The queue holds a quarter of the BDP of 167 packets.
     for count in [1, 2, 4] {
         let link = "rate = \"50mbit\"";
         let r = measure(link, &flow("bbr3", count, 40), "pfifo limit 42", 1);
@@ -68,8 +68,8 @@ fn in_a_shallow_buffer_it_loses_less_than_two_per_cent() {
 #[test]
 fn one_per_cent_of_random_loss_costs_little_of_the_rate() {
     // "Design Considerations for Choosing Constant Parameters": the goal of tolerating 1 % of loss
-    // per round trip. With a BDP of 67 packets two random losses in a round already pass the limit
-    // of 2 %, so that a part of the rate is lost; our bound is 60 %.
+    // per round trip. With a BDP of 67 packets, two random losses in a round already exceed the
+    // limit of 2 %, so part of the rate is lost; the test requires 60 %.
     let link = "rate = \"20mbit\"\nloss = 0.01";
     let bbr = measure(link, &flow("bbr3", 1, 40), "pfifo limit 100", 1);
     let cubic = measure(link, &flow("cubic", 1, 40), "pfifo limit 100", 1);
@@ -80,8 +80,8 @@ fn one_per_cent_of_random_loss_costs_little_of_the_rate() {
 
 #[test]
 fn it_leaves_cubic_more_of_a_shallow_buffer_than_version_1() {
-    // "Time Scale for Bandwidth Probing": probes at Reno's pace are for coexistence; version 1
-    // ignores losses.
+    // "Time Scale for Bandwidth Probing": version 3 probes at Reno's pace to coexist with it;
+    // version 1 ignores losses.
     let share = |cc: &str| {
         let (mut cubic, mut all) = (0.0, 0.0);
         for seed in 1..=3 {

@@ -1,4 +1,4 @@
-//! What holds in any 802.11n cell.
+//! Properties of 802.11n cells.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,7 @@ fn measure(text: &str) -> Run {
     run.expect("a run")
 }
 
-/// One cell, its flows being datagrams that no queue can hold.
+/// One cell, with `UDP` in its flows replaced by datagrams at a rate above the cell's.
 fn saturated(wifi: &str, flows: &str) -> (Run, Wifi) {
     let flows = flows.replace(
         "UDP",
@@ -55,7 +55,7 @@ fn tcp_fills_the_cell_in_both_directions() {
         "[[flow]]\ncount = 2\n[[flow]]\nfrom = \"sta2\"\ncount = 2\n",
     ] {
         let run = measure(&format!("[wifi]\nstations = 2\n{flows}"));
-        // 59.8 Mbit/s of datagrams go one way alone; ACKs and contention for them cost some of it.
+        // Datagrams in one direction get 59.8 Mbit/s; ACKs and contention for them cost some of it.
         assert!(
             run.goodput_mbps > 40.0 && run.goodput_mbps < 59.0,
             "{}",
@@ -126,8 +126,8 @@ fn hidden_stations_destroy_each_others_frames_and_rts_protects() {
 
 #[test]
 fn losses_are_repaired_in_order_or_given_up() {
-    // One in five frames is lost; with retries without limit none is in the end, and TCP sees
-    // neither loss nor reordering.
+    // One in five frames is lost. With unlimited retries every packet arrives in the end, and TCP
+    // sees neither loss nor reordering.
     let text = "[wifi]\nstations = 1\nper = 0.2\nretries = \"unlimited\"\nqueue = \"pfifo limit 5000\"\n[[flow]]\ncount = 1\nbuffer = \"1mb\"";
     let run = measure(text);
     let air = &run.wifi.as_ref().expect("a cell").queues[0];
@@ -184,8 +184,8 @@ fn voice_overtakes_best_effort() {
 #[test]
 fn a_transmission_opportunity_holds_as_many_exchanges_as_fit() {
     let (run, cell) = saturated("stations = 1\nampdu = false", "UDP\nac = \"vi\"");
-    // us: 1538 bytes at MCS 7, SIFS and ACK. Ten of them and nine SIFS fit in 3008, and cost one
-    // AIFS and 3.5 slots.
+    // Times in us: 1538 bytes at MCS 7, SIFS and ACK. Ten exchanges and nine SIFS fit into 3008 us,
+    // and cost one AIFS and 3.5 slots.
     let exchange = 36.0 + 48.0 * 4.0 + 16.0 + 28.0;
     let cycle = 16.0 + 2.0 * 9.0 + 3.5 * 9.0 + 10.0 * exchange + 9.0 * 16.0;
     near(run.goodput_mbps, 10.0 * 1472.0 * 8.0 / cycle, 0.01);
@@ -194,7 +194,7 @@ fn a_transmission_opportunity_holds_as_many_exchanges_as_fit() {
 
 #[test]
 fn a_frame_that_does_not_fit_ends_the_opportunity() {
-    // At MCS 0 an exchange takes 2.0 ms, so that none follows another within 3.008 ms.
+    // At MCS 0 an exchange takes 2.0 ms, so no second one fits into 3.008 ms.
     let (run, _) = saturated("stations = 1\nampdu = false\nmcs = 0", "UDP\nac = \"vi\"");
     let cycle = 16.0 + 2.0 * 9.0 + 3.5 * 9.0 + 36.0 + 475.0 * 4.0 + 16.0 + 44.0;
     near(run.goodput_mbps, 1472.0 * 8.0 / cycle, 0.01);
@@ -211,8 +211,7 @@ fn an_opportunity_goes_on_to_the_next_neighbour_and_ends_with_a_failure() {
     };
     let (clean, lossy) = (goodput(0.0), goodput(0.2));
     near(clean, 40.2, 0.01);
-    // The frames that arrive are 0.8 of those sent; without a cost of its own a loss would leave
-    // that share.
+    // 0.8 of the frames arrive; if a loss had no other cost, goodput would have that share.
     assert!(
         lossy < 0.79 * clean && lossy > 0.6 * clean,
         "{clean} {lossy}"
@@ -242,7 +241,7 @@ fn late_frames_join_the_next_ppdu() {
         )
     };
     let (early, late) = (acks(false), acks(true));
-    // The first ACK of a burst goes alone, or with all others.
+    // The first ACK of a burst is sent alone, or with all others.
     assert!(
         late.0 > 1.3 * early.0 && late.1 > 1.03 * early.1,
         "{early:?} {late:?}"
@@ -253,7 +252,7 @@ fn late_frames_join_the_next_ppdu() {
 fn delay_goes_on_until_the_neighbour_has_the_packet() {
     let (_, cell) = saturated("stations = 1\nhardware = 1", "UDP");
     let q = &cell.queues[0];
-    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is handed up when it is through; AIFS
+    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms, and each is delivered when it is through; AIFS
     // and the mean backoff come before.
     let below = 0.043 + 0.0675 + 5.36 * 14.5 / 28.0;
     near(

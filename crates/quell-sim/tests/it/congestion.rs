@@ -1,14 +1,14 @@
-//! Congestion controls that the grid of `linux.rs` does not cover, beside what Linux 7.2.12 does:
-//! figures of the same kernel under User-Mode Linux in virtual time, means of three seeds, 30 s of
-//! which 5 s are warm-up, starts spread over 100 ms, HTB as the shaper, a ping each 50 ms.
+//! Congestion controls that the grid of `linux.rs` does not cover, compared with Linux 7.2.12. The
+//! figures are from the same kernel under User-Mode Linux in virtual time: means of three seeds, 30
+//! s of which 5 s are warm-up, starts spread over 100 ms, HTB as the shaper, a ping each 50 ms.
 
 use std::sync::atomic::AtomicBool;
 
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, run};
 
-/// A bottleneck and what Linux measured: what its TCP flows got acknowledged, Mbit/s; mean and p95
-/// of the backlog, ms.
+/// A bottleneck and Linux's figures: bytes acknowledged to its TCP flows, Mbit/s; mean and p95 of
+/// the backlog, ms.
 struct Case {
     rate: &'static str,
     one_way_ms: u32,
@@ -18,7 +18,8 @@ struct Case {
     linux: Option<(f64, f64, f64)>,
 }
 
-/// Means over the seeds of what each flow delivered in order, mean backlog and its p95.
+/// Means over the seeds: each flow's goodput delivered in order, Mbit/s; mean backlog and its p95,
+/// ms.
 fn measure(case: &Case, seeds: u64) -> (Vec<f64>, f64, f64) {
     let rtt = 2 * case.one_way_ms;
     let mut text = format!(
@@ -48,7 +49,7 @@ fn measure(case: &Case, seeds: u64) -> (Vec<f64>, f64, f64) {
     (goodput, mean, p95)
 }
 
-/// Goodput within 2 %, mean backlog within 15 %, p95 within 25 %: the bounds of the grid.
+/// Checks the bounds of the grid: goodput within 2 %, mean backlog within 15 %, p95 within 25 %.
 #[track_caller]
 fn agrees(case: &Case) -> Vec<f64> {
     agrees_over(case, 4)
@@ -205,7 +206,7 @@ fn prague_fills_the_link_with_a_queue_below_the_step() {
         linux: None,
     };
     let (flows, mean, p95) = measure(&case, 2);
-    // 95.6 Mbit/s is all there is beside Ethernet, IP and TCP headers; the step is at 1 ms.
+    // Ethernet, IP and TCP headers leave 95.6 Mbit/s; the step is at 1 ms.
     assert!(flows[0] > 0.97 * 95.6, "{flows:?}");
     assert!(mean < 1.0 && p95 < 1.2, "{mean} {p95}");
 }

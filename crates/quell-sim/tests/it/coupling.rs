@@ -1,4 +1,4 @@
-//! What the coupling of `l4s` is for, and that the published kernel file's does not do it.
+//! The effect of `l4s`'s coupling, which that of the published kernel file does not have.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,8 +6,8 @@ use quell_link::record::Run;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
-/// One scalable flow and four classic ones in the two halves of one pair: round robin alone would
-/// give the one as much as the four together.
+/// One scalable flow and four classic ones in the two queues of one pair: round robin alone would
+/// give the scalable flow as much as the four together.
 const SCENARIO: &str = r#"
     duration = "30s"
     warmup = "10s"

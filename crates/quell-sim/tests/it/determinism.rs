@@ -1,4 +1,4 @@
-//! Same seed, same packets: for any number of threads, and for a clone as for its original.
+//! The same seed gives the same packets, on any number of threads and in a clone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic,
-/// PIE's decisions, hash keys, over a path of two queues and a way up with its own.
+/// All that is drawn from the seed: staggered starts, random loss, Poisson and on-off traffic,
+/// PIE's decisions, hash keys. The path has two queues down and one up.
 const SCENARIO: &str = r#"
     duration = "4s"
     warmup = "1s"
@@ -56,7 +56,7 @@ const SCENARIO: &str = r#"
     arrivals = 5.0
 "#;
 
-/// Contention, retries and rates that differ, with traffic both ways.
+/// Contention, retries and different rates, with traffic in both directions.
 const CELL: &str = r#"
     duration = "1s"
     warmup = "100ms"
@@ -88,8 +88,8 @@ fn scenarios() -> [Scenario; 2] {
     })
 }
 
-/// The hashes over all packet events of every queue on a path and in a cell, with two seeds, run on
-/// this many threads.
+/// Runs every queue on a path and in a cell, with two seeds, on this many threads; returns the
+/// hashes over all packet events.
 fn compare(threads: usize) -> Vec<String> {
     let (scenarios, queues) = (scenarios(), every());
     let jobs: Vec<(&Scenario, &str, u64)> = scenarios
@@ -142,7 +142,7 @@ fn another_seed_and_another_queue_are_another_run() {
     }
 }
 
-/// Runs to the end and tells all that a record holds but what it cost.
+/// Runs to the end; returns the record, without the run's cost.
 fn finish(mut world: World, end: Nanos) -> String {
     while world.run_until(end) != Status::Done {}
     format!("{:?}", world.record(0.0))
@@ -156,7 +156,7 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         .flat_map(|s| queues.iter().map(move |q| (s, q)));
     for (scenario, queue) in pairs {
         let mut world = World::new(scenario.clone(), queue, 1, Some(100 * MS)).expect("a world");
-        // An odd time, in the middle of everything.
+        // An arbitrary time within the run.
         assert_eq!(
             world.run_until(scenario.duration / 2 + 141_592_653),
             Status::Done
@@ -176,8 +176,7 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         });
         let original = finish(world, scenario.duration);
         assert_eq!(original, finish(fork, scenario.duration), "{queue}");
-        // The comparison sees a change: a fork whose limit was turned, where the queue has that
-        // knob.
+        // The comparison notices a change: a fork whose limit was set, if the queue has that knob.
         if queue.split(' ').next() == Some("pfifo") {
             assert_ne!(original, finish(other_queue, scenario.duration));
         }

@@ -1,4 +1,4 @@
-//! Goodput is what the link carried, never more: over random scenarios, for every queue.
+//! Goodput never exceeds what the link carried, in random scenarios and for every queue.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +14,7 @@ const CCS: &[&str] = &[
     "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
     "ledbat++", "bbr3",
 ];
-/// IP and TCP headers with timestamps.
+/// IP and TCP headers with timestamps, bytes.
 const HEADERS: f64 = 52.0;
 
 fn run(text: &str, queue: &str, seed: u64) -> Run {
@@ -28,15 +28,15 @@ fn run(text: &str, queue: &str, seed: u64) -> Run {
     quell_sim::run(&scenario, queue, seed, &options, &never).expect("a run")
 }
 
-/// What `mbps` of wire bytes are of payload at most, over `seconds`, in bytes; packets of
-/// `overhead` bytes more than IP's.
+/// The most payload, bytes, in `mbps` of wire bytes over `seconds`, with `overhead` bytes per
+/// packet beside IP.
 fn payload(mbps: f64, seconds: f64, overhead: f64) -> f64 {
     mbps * seconds * 1e6 / 8.0 * MSS / (MSS + HEADERS + overhead)
 }
 
 /// The receivers run when a packet is through the link (the wire behind it is folded into the way
-/// back). So goodput of a window is of packets whose transmission ended in it, throughput of those
-/// whose transmission began in it: one packet apart.
+/// back). So goodput counts packets whose transmission ended in a window, and throughput those
+/// whose transmission began in it: they differ by one packet.
 fn check_link(run: &Run, overhead: f64) -> Result<(), TestCaseError> {
     let bytes = |mbps: f64, seconds: f64| mbps * seconds * 1e6 / 8.0;
     let got = bytes(run.goodput_mbps, run.measured_s);
@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// In a cell the packet has arrived when the air has carried it: no packet of slack.
+    /// In a cell a packet arrives when its transmission ends, so there is no slack of one packet.
     #[test]
     fn goodput_of_a_window_left_the_air_in_it(
         flows in flows(),
@@ -176,8 +176,8 @@ fn what_arrives_behind_a_hole_counts_when_it_arrives_and_is_read_when_the_hole_i
     assert!((flows - run.goodput_mbps).abs() < 1e-9, "{flows}");
     let flows: f64 = run.flows.iter().map(|f| f.delivered_in_order_mbps).sum();
     assert!((flows - in_order).abs() < 1e-9, "{flows}");
-    // Over the whole series nothing counts twice: what is not read in the end is still behind a
-    // hole.
+    // Over the whole series nothing counts twice; bytes that are not read at the end are still
+    // behind a hole.
     let series = run.series.expect("series");
     let sum = |flows: &[Vec<f64>]| flows.iter().flatten().sum::<f64>();
     let (got, read) = (

@@ -1,5 +1,5 @@
-//! A guarded controller in a world: out of the way while all is well, and only counting in a dry
-//! run.
+//! A guarded controller in a world: the guard changes nothing while readings and decisions are
+//! sound, and in a dry run the learned controller only proposes.
 
 use std::sync::atomic::AtomicBool;
 

@@ -10,7 +10,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 use crate::{cake, grid, l4s};
 
-/// The cell over four seeds.
+/// Measures of the cell with four seeds.
 fn measure<M>(cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> {
     measure_over(4, cell, see)
 }
@@ -23,12 +23,12 @@ fn measure_over<M>(seeds: u64, cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> 
     (1..=seeds).map(|seed| see(&run(seed))).collect()
 }
 
-/// What it compares to.
+/// Compares the cell with Linux.
 fn judge(cell: &grid::Cell) -> grid::Verdict {
     grid::Verdict::new(cell, &measure(cell, grid::measures))
 }
 
-/// The same for a scalable flow beside a classic one.
+/// Checks these pairs of a scalable and a classic flow.
 #[track_caller]
 fn share_as_they_should(names: &[&str]) {
     for name in names {
@@ -73,7 +73,7 @@ fn red_is_as_in_linux() {
     agrees("10mbit-red-cubic4");
 }
 
-/// The cells over four seeds each; those that do not hold.
+/// Runs the cells with four seeds each; returns the names of those that do not hold.
 fn missed(
     cells: Vec<cake::Shared>,
     holds: fn(&cake::Shared, &grid::Verdict, &[Vec<f64>]) -> bool,
@@ -104,7 +104,8 @@ fn seldom_seen_disciplines_are_as_in_linux() {
     assert_eq!(missed(cake::disciplines(), cake::Shared::agrees), [""; 0]);
 }
 
-/// Cells of the wide set that miss the bars; docs/lab/fidelity.md says what is known about each.
+/// Cells of the wide set that miss the bars; docs/lab/fidelity.md explains what is known about
+/// each.
 const KNOWN: &[&str] = &[
     "10mbit-cake-cubic25",
     "20mbit-rtt200-codel-cubic4",
@@ -117,7 +118,8 @@ const KNOWN: &[&str] = &[
 #[test]
 fn all_but_the_known_cells_of_the_wide_set_are_as_in_linux() {
     let agrees = |shared: &cake::Shared| {
-        // The bars are narrow and some cells vary much from seed to seed: four would show chance.
+        // The bars are narrow, and some cells vary much from seed to seed: with four seeds chance
+        // would decide.
         let runs = measure_over(12, &shared.cell, Run::clone);
         let measured: Vec<_> = runs.iter().map(grid::measures_of_all).collect();
         let shares: Vec<_> = runs.iter().map(|run| shared.shares(run)).collect();

@@ -1,4 +1,4 @@
-//! The crate's integration tests in one program: a program each would take minutes to link.
+//! The crate's integration tests in one program: one program per file would take minutes to link.
 
 mod background;
 mod bbr3;

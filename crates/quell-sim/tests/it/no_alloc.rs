@@ -1,4 +1,4 @@
-//! A world in its steady state allocates nothing, whatever goes through it.
+//! A world in its steady state allocates nothing, whatever its traffic.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ fn run_to(w: &mut World, end: Nanos) {
     while w.run_until(end) != Status::Done {}
 }
 
-/// Allocations while time goes from `warm` on by 10 s.
+/// Allocations in the 10 s from `warm` on.
 fn allocations(text: &str, queue: &str, warm: u64) -> u64 {
     let scenario = Scenario::parse(text, "steady", &Overrides::default()).expect("a scenario");
     let mut w = World::new(Arc::new(scenario), queue, 1, None).expect("a world");
@@ -39,8 +39,8 @@ fn steady_state_allocates_nothing() {
             let text = format!(
                 "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\n[[flow]]\ncc = \"{cc}\"\ncount = 10\nrtt = \"20ms\"\n"
             );
-            // Where flows starve alternately, a buffer of a few entries may still reach its peak:
-            // two for 16,000 packets.
+            // Where flows starve alternately, a small buffer may still grow to its peak: at most
+            // two allocations in 16,000 packets.
             let plain = matches!(cc, "newreno" | "cubic") && queue != "pfifo limit 50";
             let most = if plain { 0 } else { 2 };
             let made = allocations(&text, queue, 150);

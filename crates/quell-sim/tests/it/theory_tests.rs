@@ -1,4 +1,4 @@
-//! The simulator against what theory says exactly.
+//! The simulator compared with theory.
 
 use crate::theory::Row;
 use crate::{lfq, theory};

@@ -1,4 +1,4 @@
-//! An 802.11n cell against theory, and against ns-3 (`tests/data/ns3`).
+//! An 802.11n cell compared with theory, and with ns-3 (`tests/data/ns3`).
 
 use crate::theory::Row;
 use crate::{ns3, wifi};
@@ -24,9 +24,8 @@ fn finite_retries_and_eifs_move_it_as_the_refined_model_says() {
     hold(wifi::refined());
 }
 
-/// Two stations' downloads: ns-3 counts a station's frames on the air against its own half of the
-/// queue, here they come on top of whichever half is on the air, so their delays differ
-/// (docs/lab/fidelity.md).
+/// Downloads of two stations. ns-3 counts a station's frames on the air as part of its half of the
+/// queue; in quell they are in addition to that half. So delays differ (docs/lab/fidelity.md).
 const OWN_HALVES: &str = "2 stations, tcp down";
 
 #[test]

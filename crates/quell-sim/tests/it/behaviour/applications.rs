@@ -1,11 +1,10 @@
-//! Applications: what sources offer, when they start and stop, and how results are shared out among
-//! them.
+//! Applications: what sources offer, when they start and stop, and the results of each.
 
 use quell_qdisc::{MS, SEC};
 
 use super::common::{gauges_at, measure, measure_with, ms, near, ns, world};
 
-/// A fast link with a large FIFO, on which nothing is in the way of a source.
+/// A fast link with a large FIFO, which does not limit a source.
 const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo limit 10000\"\n";
 
 #[test]
@@ -17,7 +16,7 @@ fn a_constant_rate_is_exact() {
     ));
     for seconds in [1, 7, 29] {
         let sent = gauges_at(&mut w, 10 * MS + seconds * SEC).arrivals;
-        // One leaves at this very instant, after the gauges were read.
+        // One more packet arrives at this instant, after the gauges are read.
         assert_eq!(sent, seconds * 375, "after {seconds} s");
         assert_eq!(
             gauges_at(&mut w, 10 * MS + seconds * SEC + 1).arrivals,
@@ -42,15 +41,15 @@ fn poisson_traffic_has_its_rate_and_exponential_sizes_their_spread() {
     let spread = w("\"exp:1000\"");
     near(spread.arrivals as f64, 1e5, 4.0 * 1e5f64.sqrt());
     let mean = spread.departed_bytes as f64 / spread.departures as f64 - 14.0;
-    // An exponential's standard deviation is its mean; the least packet has 28 bytes, and bytes are
-    // whole: 1000 - 0.5 + 0.4.
+    // The standard deviation of an exponential distribution is its mean. Packets have at least 28
+    // bytes, and bytes are rounded down: 1000 - 0.5 + 0.4.
     near(mean, 999.9, 4.0 * 1000.0 / 1e5f64.sqrt());
 }
 
 #[test]
 fn exponential_sizes_are_memoryless() {
-    // M/M/1 at load 0.5: the mean wait is that of one service, 8 ms here; with sizes that do not
-    // vary it would be half of it.
+    // M/M/1 at load 0.5: the mean wait is one service time, here 8 ms; with constant sizes (M/D/1)
+    // it is half of that.
     let run = |size: &str| {
         measure(&format!(
             "duration = \"2000s\"\n[link]\nrate = \"1mbit\"\noverhead = 0\nqueue = \"pfifo limit 10000\"\n\
@@ -78,14 +77,14 @@ fn on_off_phases_have_their_mean_gaps() {
 
 #[test]
 fn on_off_phases_may_be_shorter_than_their_gaps() {
-    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms, 0.1 in one with 20 ms, and so 525 a
-    // second.
+    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms and 0.1 in one with 20 ms, hence 525
+    // a second.
     let mut w = world(&format!(
         "duration = \"200s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"1ms\"\ngap_off = \"20ms\"\n"
     ));
     let count = gauges_at(&mut w, 200 * SEC).arrivals as f64;
     near(count, 105_000.0, 4.0 * 105_000f64.sqrt());
-    // Whole cycles of nothing: a mean gap of 10 s.
+    // Most cycles have no packet: the mean gap is 10 s.
     let mut w = world(&format!(
         "duration = \"20000s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"10s\"\ngap_off = \"10s\"\n"
     ));
@@ -129,9 +128,9 @@ fn flows_live_from_start_to_stop() {
         [[flow]]\nkind = \"cbr\"\nrate = \"12mbit\"\nsize = 1500\nstart = \"2s\"\nstop = \"4s\"\n\
         [[flow]]\ncc = \"newreno\"\ncount = 1\nrate = \"10mbit\"\nstart = \"3s\"\nstop = \"7s\"\n";
     let r = measure_with(text, 1, Some(SEC));
-    // 1000 packets a second of 1472 bytes of payload, over its two seconds.
+    // 1000 packets a second of 1472 bytes of payload, over the flow's two seconds.
     near(r.flows[0].goodput_mbps, 11.776, 0.02);
-    // The first round trips of its four seconds carry nothing.
+    // The flow lives for four seconds, of which the first round trips carry nothing.
     near(r.flows[1].goodput_mbps, 10.0, 0.15);
     near(
         r.goodput_mbps,
@@ -174,7 +173,7 @@ fn jains_index_is_of_the_flows_that_were_there_throughout() {
 
 #[test]
 fn staggered_starts_are_uniform() {
-    // One packet each from 4000 sources within the hour: arrivals count starts.
+    // Each of 4000 sources sends one packet within the run, so arrivals count starts.
     let mut w = world(&format!(
         "duration = \"10s\"\n{FAST}[[flow]]\nkind = \"cbr\"\ncount = 4000\nrate = \"1bit\"\nstart = \"1s\"\nstagger = \"2s\"\nrtt = \"1us\"\n"
     ));
@@ -203,7 +202,7 @@ fn a_stop_before_a_staggered_start_is_no_flow() {
 
 #[test]
 fn a_source_that_stops_at_the_warm_ups_end_has_no_infinite_rate() {
-    // 10 packets wait when the warm-up ends; their flow is gone by then.
+    // 10 packets are queued when the warm-up ends, and their flow has stopped.
     let r = measure(
         "duration = \"2s\"\nwarmup = \"1s\"\n[link]\nrate = \"1mbit\"\nqueue = \"pfifo limit 100\"\n\
          [[flow]]\nkind = \"cbr\"\nrate = \"2mbit\"\nstart = \"900ms\"\nstop = \"990ms\"\n",
@@ -227,8 +226,8 @@ fn full_size_datagrams_keep_their_length_under_every_overhead() {
 
 #[test]
 fn every_flow_has_its_delay_jitter_and_loss() {
-    // A source alone: half a round trip and the time of 1014 bytes at 8.112 Mbit/s, 1 ms, each time
-    // the same.
+    // A source alone: the delay is always half a round trip and 1 ms, the time of 1014 bytes at
+    // 8.112 Mbit/s.
     let text = |more: &str| {
         format!(
             "duration = \"10s\"\nwarmup = \"1s\"\n[link]\nrate = \"8.112mbit\"\ndelay = \"5ms\"\nqueue = \"pfifo limit 20\"\n\
@@ -241,7 +240,7 @@ fn every_flow_has_its_delay_jitter_and_loss() {
     near(delay.max, 21.0, 0.001);
     near(alone.jitter_ms.expect("packets"), 0.0, 0.001);
     assert_eq!(alone.loss_rate, Some(0.0));
-    // Beside it TCP, which fills the queue: at most 20 packets wait.
+    // With TCP beside it, which fills the queue: at most 20 packets wait.
     let both = measure(&text("[[flow]]\ncount = 1\nrtt = \"40ms\"\n"));
     let (cbr, tcp) = (&both.flows[0], &both.flows[1]);
     let delays = [cbr, tcp].map(|f| f.delay_ms.expect("packets"));
@@ -252,7 +251,7 @@ fn every_flow_has_its_delay_jitter_and_loss() {
     near(delays[0].mean, delays[1].mean, 2.0);
     let jitter = cbr.jitter_ms.expect("packets");
     assert!(jitter > 0.2 && jitter < 10.0, "{jitter}");
-    // What was dropped was one flow's or the other's; the link is all that loses.
+    // Each drop is one flow's or the other's, and packets are lost only at this link.
     let [a, b] = [cbr, tcp].map(|f| f.loss_rate.expect("packets"));
     let whole = both.loss_rate;
     assert!(
@@ -264,7 +263,8 @@ fn every_flow_has_its_delay_jitter_and_loss() {
         "duration = \"60s\"\n[link]\nrate = \"10mbit\"\ndelay = \"5ms\"\nloss = 0.1\n[[hop]]\nrate = \"10mbit\"\ndelay = \"7ms\"\n\
          [[flow]]\nkind = \"cbr\"\nsize = 986\nrate = \"100kbit\"\nrtt = \"50ms\"\n[[flow]]\ncount = 1\nrate = \"100kbit\"\nrtt = \"50ms\"\n",
     );
-    // Half of what the round trip is beyond both links', the links, and 1000 bytes twice.
+    // Half of the round trip beyond the links' delays, the links' delays, and the time of 1000
+    // bytes twice.
     near(
         lossy.flows[0].delay_ms.expect("packets").p50,
         13.0 + 12.0 + 1.6,
@@ -296,13 +296,13 @@ fn a_call_on_an_idle_line_is_as_good_as_its_codec() {
             let r = measure(&text(codec, up));
             let call = &r.applications[0];
             assert_eq!((call.kind.as_str(), call.late_loss), ("call", Some(0.0)));
-            // Half a round trip, 20 ms of speech in a packet and 20 ms in the buffer.
+            // Half a round trip, 20 ms of speech in a packet, and 20 ms in the buffer.
             let ear = call.mouth_to_ear_ms.expect("speech").mean;
             near(ear, 60.0 + look_ahead, 1.0);
-            // R = 93.2 - Ie: no delay below 100 ms counts. For G.729, 82.2: 1 + 2.877 + 82.2 * 22.2
-            // * 17.8 * 7e-6.
+            // R = 93.2 - Ie, as delays below 100 ms do not count. For G.729 R is 82.2: 1 + 2.877 +
+            // 82.2 * 22.2 * 17.8 * 7e-6.
             near(call.mos.expect("a score"), mos, 0.01);
-            // Both ways are flows, with 50 packets a second.
+            // Each direction is a flow with 50 packets a second.
             assert_eq!(r.flows.len(), 2);
             for flow in &r.flows {
                 near(flow.delay_ms.expect("packets").mean, 20.0, 1.0);
@@ -327,8 +327,7 @@ fn a_call_suffers_from_the_queue_that_is_worse() {
     });
     assert!(good.mos > Some(4.3), "{good:?}");
     assert!(bad.mos < Some(2.5), "{bad:?}");
-    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so it is heard late or not at
-    // all.
+    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so speech is late or lost.
     let ear = bad.mouth_to_ear_ms.map_or(0.0, |ear| ear.mean);
     assert!(ear > 600.0 || bad.late_loss > Some(0.3), "{bad:?}");
 }
@@ -345,8 +344,7 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
     let game = &idle.applications[0];
     near(game.round_trip_ms.expect("states").p50, 30.5, 0.5);
     near(game.within_50ms.expect("states"), 1.0, 0.001);
-    // 60 states a second of 120 + 0.5772 * 36 bytes and 28 of headers, less half a byte; a fifth of
-    // a second is 4 deviations.
+    // 60 states a second of 120 + 0.5772 * 36 bytes, less half a byte; headers do not count.
     near(idle.flows[0].goodput_mbps, 60.0 * 140.3 * 8e-6, 0.002);
     near(idle.flows[1].goodput_mbps, 30.0 * 47.8 * 8e-6, 0.001);
     // A full queue of 100 packets: 120 ms more.
@@ -358,8 +356,8 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
 
 #[test]
 fn a_page_takes_its_round_trips_and_its_bytes() {
-    // A line so fast that bytes take no time, a round trip of 100 ms: name, TCP, TLS, document, and
-    // two rounds of objects at least.
+    // On a line so fast that bytes take no time, at least six round trips of 100 ms: name, TCP,
+    // TLS, document, and two rounds of objects.
     let text = |more: &str, http: &str| {
         format!(
             "duration = \"300s\"\nwarmup = \"0s\"\n[link]\nrate = \"10gbit\"\nqueue = \"pfifo limit 100000\"\n{more}\
@@ -372,7 +370,7 @@ fn a_page_takes_its_round_trips_and_its_bytes() {
             let page = &r.applications[0];
             let load = page.page_load_ms.expect("pages");
             assert!(load.p50 >= 600.0 && load.p50 < 2500.0, "{http}: {load:?}");
-            // Pages and pauses fill the time: the last of each may be cut off.
+            // Pages and pauses fill the time; the last of them may be cut off.
             let pages = page.pages.expect("pages") as f64;
             near(pages * (load.mean + 1000.0), 300e3, 60e3);
             assert_eq!(page.given_up, Some(0));
@@ -383,7 +381,7 @@ fn a_page_takes_its_round_trips_and_its_bytes() {
 
 #[test]
 fn lost_requests_are_asked_again() {
-    // Of all packets 3 % are lost upwards and downwards: pages take longer, and none hangs.
+    // 3 % of the packets are lost in either direction: pages take longer, and none hangs.
     let run = |loss: &str| {
         let r = measure(&format!(
             "duration = \"600s\"\n[link]\nrate = \"100mbit\"\nloss = {loss}\n[link.up]\nrate = \"100mbit\"\nloss = {loss}\n\
@@ -407,7 +405,7 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
         r.applications[0].clone()
     };
     for adaptation in ["buffer", "rate"] {
-        // Enough for all: the best quality, always.
+        // Enough for the best quality at all times.
         let fast = run("50mbit", adaptation);
         assert_eq!(
             (fast.rate_mbps, fast.rebuffer_ratio),
@@ -415,7 +413,7 @@ fn a_stream_plays_at_the_rate_that_the_line_has() {
         );
         assert_eq!(fast.switches, Some(0));
         assert!(fast.startup_ms.expect("a start").max < 500.0, "{fast:?}");
-        // Too little for that: a rate between, and no stall.
+        // Too little for that: a rate in between, and no stall.
         let slow = run("2mbit", adaptation);
         let rate = slow.rate_mbps.expect("segments");
         assert!(rate > 1.0 && rate < 2.0, "{adaptation}: {slow:?}");
@@ -454,7 +452,7 @@ fn clients_that_stop_leave_nothing_behind() {
         "duration = \"60s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\nstagger = \"1s\"\n\
          [[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
     );
-    // Whatever was under way when they stopped has arrived after 40 s.
+    // Everything in flight when they stopped has arrived after 40 s.
     let late = measure(
         "duration = \"60s\"\nwarmup = \"40s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\n\
          stagger = \"1s\"\n[[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
@@ -472,8 +470,8 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
         ));
         r.applications[0].rpm.expect("a load and probes")
     };
-    // A path of 25 ms with next to no load, with and without a queue upwards, with hops: 2400 round
-    // trips a minute.
+    // A round trip of 25 ms with little load, with and without a queue upwards, with a hop: 2400
+    // round trips a minute.
     for (up, hop) in [
         ("", ""),
         ("[link.up]\nrate = \"1gbit\"\n", ""),
@@ -490,10 +488,10 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
         );
     }
     // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the
-    // load itself waits some ms.
+    // load's own packets wait a few ms.
     let fair = run("fq_codel");
     assert!(fair > 2200.0 && fair < 3000.0, "{fair}");
-    // 400 packets at 50 Mbit/s: 97 ms more for everybody.
+    // 400 packets at 50 Mbit/s: 97 ms more for all flows.
     let fifo = run("pfifo limit 400");
     assert!(fifo > 480.0 && fifo < 800.0, "{fifo}");
 }

@@ -1,4 +1,4 @@
-//! Disciplines, controllers and congestion controls that another crate brings.
+//! Disciplines, controllers and congestion controls from another crate.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use quell_sim::{RunOptions, Session, World};
 
 use super::common::{near, scenario, world};
 
-/// One of quell's own disciplines as if another crate had brought it.
+/// One of quell's own disciplines as if it came from another crate.
 fn from_outside(words: &str) -> Queue {
     let own = Queue::parse(words).expect("words");
     Queue::outside("own", move |rate_bps| {
@@ -36,7 +36,7 @@ fn measure(scenario: Scenario, queue: &Queue, seed: u64) -> Run {
     for queue in run.wifi.iter_mut().flat_map(|wifi| &mut wifi.queues) {
         queue.queue.clear();
     }
-    // What it cost is another time's, and the name is another.
+    // CPU time and the queue's name differ.
     Run {
         cpu_s: 0.0,
         packets_per_cpu_s: 0.0,
@@ -167,7 +167,8 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
             .go_on(&mut go_on)
             .expect_err("a failure")
             .to_string();
-        // At once, not at the end: a hundred packets of 1514 bytes take a quarter of a second.
+        // At once, not at the end of the run: a hundred packets of 1514 bytes take a quarter of a
+        // second.
         assert!(session.world.now() < SEC && asked < 50, "{asked}");
         e
     };
@@ -179,7 +180,7 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
     assert_eq!(run(Some(MS)), e);
 }
 
-/// Holds the queue at ten packets, and a little less after each second.
+/// Limits the queue to ten packets, and to one less after each second.
 #[derive(Clone, Debug)]
 struct Steady;
 
@@ -237,7 +238,7 @@ fn a_controller_from_outside_turns_the_knobs_and_the_record_names_it() {
     assert_eq!(e.to_string(), "there is no queue 1; choose 0, the only one");
 }
 
-/// Additive increase, multiplicative decrease, which notes what it is told.
+/// Additive increase, multiplicative decrease; notes all calls.
 #[derive(Clone, Debug)]
 struct Aimd {
     window: f64,
@@ -340,7 +341,7 @@ fn a_congestion_control_from_outside_does_as_newreno_does() {
         "{:?}",
         notes.signs
     );
-    // One reduction per round trip at most, and what is delivered is what was acknowledged.
+    // At most one reduction per round trip; `delivered` adds up to the goodput.
     assert!(
         notes
             .signs
@@ -413,7 +414,7 @@ fn it_is_told_of_marks_as_it_wants_them() {
 #[test]
 fn a_timeout_is_told_as_one() {
     let (cc, notes) = aimd(EcnMode::Classic, None);
-    // Nothing passes for two seconds: neither data nor probes.
+    // For two seconds neither data nor probes pass.
     let text = "duration = \"9s\"\n[link]\nschedule = [[\"0s\", \"10mbit\"], [\"3s\", \"1kbit\"], [\"5s\", \"10mbit\"]]\n\
         [[flow]]\ncount = 1\nrtt = \"40ms\"\n";
     let mut s = scenario(text);
@@ -433,7 +434,7 @@ fn a_timeout_is_told_as_one() {
 fn its_pacing_rate_is_kept() {
     let (cc, notes) = aimd(EcnMode::Classic, Some(500_000));
     let run = with(&cc, "pfifo", "");
-    // 500 kB of payload per second, and Linux's pacer leaves out one per cent.
+    // 500 kB of payload per second, less one per cent, as in Linux's pacer.
     near(run.goodput_mbps, 4.0, 0.1);
     assert!(run.sojourn_ms.p99 < 3.0 && notes.lock().unwrap().signs.is_empty());
 }

@@ -5,7 +5,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 
 use super::common::{measure, near, scenario};
 
-/// 20 Mbit/s down with three flows of a laptop and one of a phone, each from a server of its own.
+/// 20 Mbit/s down with three flows to a laptop and one to a phone, each host with its own server.
 fn household(queue: &str) -> Run {
     measure(&format!(
         "duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"20mbit\"\nqueue = \"{queue}\"\n\
@@ -39,7 +39,7 @@ fn flows_share_alike_where_cake_isolates_them_alone() {
 
 #[test]
 fn the_side_that_has_the_hosts_matters() {
-    // Upwards the household's hosts are where the data come from.
+    // Upwards the household's hosts are the sources.
     let upward = |queue: &str| {
         let run = measure(&format!(
             "duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"50mbit\"\n[link.up]\nrate = \"10mbit\"\nqueue = \"{queue}\"\n\
@@ -49,7 +49,7 @@ fn the_side_that_has_the_hosts_matters() {
     };
     near(upward("cake dual-srchost"), 0.5, 0.03);
     near(upward("cake dual-dsthost"), 0.75, 0.03);
-    // One server for all has more flows than any of its clients.
+    // The one server has more flows than any of its clients.
     near(upward("cake"), 0.75, 0.03);
 }
 
@@ -65,11 +65,11 @@ fn voice_below_its_threshold_does_not_wait_behind_downloads() {
         run.tins
     };
     let (marked, plain) = (run("EF"), run("CS0"));
-    // A full-size packet on the line, 1.2 ms, and its own.
+    // The wait for a full-size packet on the line, 1.2 ms, and the packet's own time.
     assert!(marked[3].peak_delay_ms < 2.5, "{:?}", marked[3]);
     assert!(plain[1].average_delay_ms > 3.0, "{:?}", plain[1]);
     assert_eq!((plain[3].packets, plain[1].share), (0, 1.0));
-    // 228 of 10,000 kbit/s, less the 14 bytes of what is not full.
+    // 214 of 10,000 kbit/s, with Ethernet headers of 14 bytes.
     near(marked[3].share, 0.0214, 0.001);
 }
 
@@ -85,8 +85,7 @@ fn a_queue_that_washes_hides_priorities_from_those_behind_it() {
         assert_eq!(up.tins[0].share, 1.0, "bulk upwards");
         run.hops[0].sojourn_ms
     };
-    // The tins of a hop are not in the record; that the world runs with both is what can be seen of
-    // it here.
+    // The record does not contain a hop's tins; the test only sees that the world runs with both.
     assert_eq!(tins("cake wash").max, tins("cake nowash").max);
 }
 
@@ -102,7 +101,7 @@ fn a_mark_chooses_the_tin() {
     );
 }
 
-/// 50 Mbit/s down and 500 kbit/s up, where the ACKs are too many.
+/// 50 Mbit/s down and 500 kbit/s up, which is too little for all ACKs.
 fn asymmetric(words: &str) -> Run {
     measure(&format!(
         "duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"50mbit\"\nqueue = \"fq_codel\"\n[link.up]\nrate = \"500kbit\"\nqueue = \"{words}\"\n\
@@ -131,7 +130,7 @@ fn the_ack_filter_spares_a_narrow_up_link() {
 
 #[test]
 fn atm_costs_a_small_packet_two_cells() {
-    // 52 bytes and 40 of overhead are two cells, 106 bytes; 100 packets/s of each flow.
+    // 52 bytes and 40 of overhead are two cells, 106 bytes.
     let rate = |words: &str| {
         let run = measure(&format!(
             "duration = \"4s\"\nwarmup = \"1s\"\n[link]\nrate = \"100mbit\"\nqueue = \"cake bandwidth 1mbit {words}\"\n\
@@ -139,7 +138,7 @@ fn atm_costs_a_small_packet_two_cells() {
         ));
         run.throughput_mbps
     };
-    // Counted: 66 bytes with Ethernet's header; 106; 66 + 18 - 14 but at least 64.
+    // Bytes that CAKE counts: 66 with the Ethernet header; 106; 66 + 18 - 14, but at least 64.
     near(rate(""), 1.0, 0.01);
     near(rate("pppoe-llcsnap"), 66.0 / 106.0, 0.01);
     near(rate("docsis"), 66.0 / 70.0, 0.01);
@@ -160,7 +159,7 @@ fn a_framed_link_sends_cells_while_the_queue_sees_ethernet() {
         near(r.throughput_mbps, 1514.0 / 1749.0, 0.01);
         near(r.utilisation, 1.0, 0.01);
     }
-    // A shaper that knows the framing keeps the queue its own; one that does not fills the link's.
+    // A shaper that knows the framing stays below the link's rate; one that does not exceeds it.
     let right = run("cake bandwidth 980kbit pppoe-llcsnap", "line");
     near(right.utilisation, 0.98, 0.01);
     let wrong = run("cake bandwidth 980kbit", "line");

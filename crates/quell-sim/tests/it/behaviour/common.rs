@@ -1,4 +1,4 @@
-//! From a scenario's text to a world or a record, and times on a link.
+//! Helpers: a world or a record from a scenario's text, and times on a link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,12 +39,12 @@ pub fn gauges_at(world: &mut World, at: Nanos) -> Gauges {
     world.gauges(0)
 }
 
-/// Milliseconds that so many bytes take at this rate.
+/// Milliseconds to send these bytes at this rate.
 pub fn ms(bytes: u32, bps: f64) -> f64 {
     f64::from(bytes) * 8e3 / bps
 }
 
-/// The same in nanoseconds.
+/// Nanoseconds to send these bytes at this rate.
 pub fn ns(bytes: u64, bps: u64) -> Nanos {
     bytes * 8 * SEC / bps
 }

@@ -1,4 +1,4 @@
-//! A sender and a receiver alone, without a network between them: what their packets say.
+//! A sender and a receiver without a network between them: the contents of their packets.
 
 use quell_qdisc::{Ecn, MS, Nanos, Packet};
 use quell_sim::cc::{CongestionControl, EcnMode};
@@ -8,7 +8,7 @@ use quell_sim::tcp::rtt::Rtt;
 use quell_sim::tcp::sender::{Config, Egress};
 use quell_sim::tcp::{Receiver, Sender, receiver};
 
-/// Holds what a sender sends.
+/// Keeps the packets that a sender sends.
 #[derive(Default)]
 struct Tape(Vec<Pkt>);
 
@@ -89,8 +89,8 @@ impl Ends {
         ends
     }
 
-    /// A round trip: the network does something to each packet under way, or drops it; what the
-    /// ACKs bring forth is returned.
+    /// A round trip: `fate` changes each packet in flight, or drops it. Returns the packets that
+    /// the ACKs release.
     fn round(&mut self, mut fate: impl FnMut(&mut Pkt) -> bool) -> Vec<Pkt> {
         let under_way = std::mem::take(&mut self.tape.0);
         let mut acks = Vec::new();
@@ -116,7 +116,7 @@ impl Ends {
             self.sender
                 .on_ack(self.now, &ack, &mut self.cc, &mut self.tape);
         }
-        // A paced sender has its time too.
+        // Leaves time for a paced sender.
         self.now += RTT;
         while self.sender.deadline() <= self.now {
             self.sender.on_timer(self.now, &mut self.cc, &mut self.tape);
@@ -140,7 +140,8 @@ fn classic_ecn_halves_once_per_round_and_says_so_once() {
     });
     assert_eq!(ends.sender.s.ssthresh, before / 2);
     assert_eq!(sent.iter().filter(|p| p.cwr()).count(), 1, "one CWR");
-    // The marks' echo stops with it: no second reduction, and the window ends at the threshold.
+    // CWR ends the echo of the marks: there is no second reduction, and the window ends at the
+    // threshold.
     let mut reductions = 0;
     for _ in 0..4 {
         let threshold = ends.sender.s.ssthresh;
@@ -181,8 +182,8 @@ fn dctcp_reduces_by_half_the_share_of_marks() {
     for _ in 0..4 {
         ends.round(|_| true);
     }
-    // All packets of many rounds carry marks: alpha tends to 1 and the window is halved each round,
-    // down to two.
+    // All packets of many rounds are marked: alpha approaches 1, and the window is halved each
+    // round, down to two.
     for _ in 0..40 {
         ends.round(|p| {
             p.set_ce();
@@ -190,7 +191,7 @@ fn dctcp_reduces_by_half_the_share_of_marks() {
         });
     }
     assert!(ends.sender.s.cwnd <= 3, "{}", ends.sender.s.cwnd);
-    // And without any it grows again: a packet per round.
+    // Without marks it grows again, by a packet per round.
     let before = ends.sender.s.cwnd;
     for _ in 0..20 {
         ends.round(|_| true);
@@ -248,8 +249,8 @@ fn sack_blocks_make_acks_longer() {
 
 #[test]
 fn limited_transmit_sends_on_the_first_two_duplicates() {
-    // Three segments, of which the first is lost: two duplicates. New data bring the third (RFC
-    // 3042).
+    // Of three segments the first is lost: two duplicate ACKs, each of which sends a new segment
+    // (RFC 3042).
     for (limited, sack) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut ends = Ends::with(Cc::NewReno, |c| {
             (c.iw, c.limited_transmit, c.sack) = (3, limited, sack);

@@ -1,4 +1,4 @@
-//! A network that continues to learn in a world.
+//! `rlaqm learn`, a network that continues to learn, in a world.
 
 use std::any::Any;
 
@@ -49,7 +49,7 @@ fn under_a_dry_guard_nothing_is_learned() {
     for world in [&mut guarded, &mut classic] {
         world.run_until(NEVER);
     }
-    // The stand-in decides in both; what is proposed differs by exploration alone.
+    // The classic controller decides in both; the proposals differ only by exploration.
     let stats = |world: &World| {
         *world
             .controller(0)

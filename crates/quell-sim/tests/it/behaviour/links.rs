@@ -30,7 +30,7 @@ fn a_schedule_changes_the_rate_at_its_times() {
         .into_iter()
         .enumerate()
     {
-        // A packet is counted when it begins: 12 kbit more or less.
+        // A packet is counted when its transmission begins: 12 kbit more or less.
         near(s.throughput_mbps[bin], mbps, 0.0122);
         near(s.capacity_mbps[bin], mbps, 1e-9);
     }
@@ -77,7 +77,7 @@ fn a_busy_queue_uses_every_opportunity_of_a_trace() {
 
 #[test]
 fn what_an_empty_queue_cannot_use_of_a_trace_is_lost() {
-    // A packet of one opportunity each 45 ms, where there are 6 opportunities in that time.
+    // A packet for one opportunity every 45 ms, in which there are 6 opportunities.
     let r = run_traced(
         &[10, 20, 20, 30],
         "[[flow]]\nkind = \"cbr\"\nrate = \"266667bit\"\nsize = 1500\n",
@@ -91,14 +91,14 @@ fn what_an_empty_queue_cannot_use_of_a_trace_is_lost() {
         "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"13ms\"\n",
     );
     let fct = r.flows[0].fct_ms.expect("a completion time").max;
-    // The SYN enters half a round trip after its sender's start, at 6.5 ms, and is through at 10
-    // ms.
+    // The sender starts half a round trip (6.5 ms) before the SYN enters the queue.
     near(fct, 43.0 - 6.5, 1e-9);
 }
 
 #[test]
 fn a_packet_begun_keeps_its_place_in_a_trace() {
-    // 904 bytes each: five use three opportunities of 1504 bytes, with no byte between them lost.
+    // 904 bytes each: five packets use three opportunities of 1504 bytes, and no byte between
+    // packets is lost.
     let s = traced(
         &[10],
         "[[flow]]\nkind = \"cbr\"\nrate = \"1gbit\"\nsize = 900\nrtt = \"1us\"\nstop = \"70us\"\n",
@@ -117,9 +117,9 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
 
 #[test]
 fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
-    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt for the first two
-    // packets of 1514; the third waits until 3028 - 1600 bytes are paid, each further one for 1514
-    // more.
+    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt before the first
+    // two packets of 1514. The third waits until 3028 - 1600 bytes are paid, each further packet
+    // for 1514 more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
@@ -130,7 +130,7 @@ fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
         assert_eq!(gauges_at(&mut w, due - US).departures, k - 1);
         assert_eq!(gauges_at(&mut w, due + US).departures, k);
     }
-    // A larger burst passes as many packets as it holds, and one more.
+    // A larger bucket passes as many packets as it holds, and one more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nburst = 6056\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
@@ -155,8 +155,8 @@ fn slow_links_and_large_buckets_do_not_overflow() {
 
 #[test]
 fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
-    // Ten at once: one is sent, five are the device's, four the discipline's; 1514 us later a place
-    // is free.
+    // Ten packets at once: one is being sent, five are in the device queue, four in the discipline;
+    // 1514 us later one place in the device queue is free.
     let mut w = world(&format!(
         "duration = \"1s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = 5\nqueue = \"pfifo limit 1000\"\n{}",
         burst(10)
@@ -168,11 +168,11 @@ fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
         w.record(0.0)
     };
     assert_eq!(r.packets, 10);
-    // Those behind wait for 1, 2, 3 and 4 packets to be sent, less their own time of arrival (1.2
-    // us apart).
+    // The four in the discipline wait for 1, 2, 3 and 4 packets to be sent, less their times of
+    // arrival (1.2 us apart).
     near(r.sojourn_ms.max, 4.0 * 1.514, 0.012);
     near(r.sojourn_ms.mean, 10.0 * 1.514 / 10.0, 0.012);
-    // A transfer is as fast as without.
+    // A transfer is as fast as without a device queue.
     let fct = |nic: u32| {
         let r = measure(&format!(
             "duration = \"9s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = {nic}\nqueue = \"pfifo limit 1000\"\n\

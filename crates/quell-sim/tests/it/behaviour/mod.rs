@@ -1,5 +1,4 @@
-//! What a scenario promises beyond one TCP bottleneck, each promise beside a number from first
-//! principles.
+//! Behaviour of scenarios beyond one TCP bottleneck, compared with numbers from first principles.
 
 mod applications;
 mod brought;

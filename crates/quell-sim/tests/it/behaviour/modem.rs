@@ -1,4 +1,4 @@
-//! A modem of unknown rate on the network's side of our shaper, probes through both, and loops that
+//! A modem of unknown rate on the network's side of a shaper, probes through both, and loops that
 //! set the shaper's rate.
 
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ fn a_shaper_below_the_modems_rate_keeps_its_fifo_empty_and_one_above_fills_it() 
     assert!(down.1 < 30.0 && up.1 < 5.0, "{down:?} {up:?}");
     let [_, up] = modems(&run(&line("pfifo", "pfifo")));
     near(up.0, 1.0, 0.01);
-    // 3 MB at 5 Mbit/s last 4.8 s; CUBIC fills them at least by half.
+    // The buffer of 3 MB holds 4.8 s at 5 Mbit/s; CUBIC fills at least half of it.
     assert!(up.1 > 2000.0, "{up:?}");
 }
 
@@ -79,8 +79,8 @@ fn aim_and_qoo_count_what_waits_and_is_lost_at_the_modem() {
 
 #[test]
 fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
-    // A path of a hop: down modem, link, hop; one packet at a time, so that all of its round trip
-    // is wire.
+    // A path down through modem, link and hop, with one packet at a time, so that its round trip is
+    // propagation delay only.
     let text = "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"1gbit\"\ndelay = \"5ms\"\nmodem_rate = \"1gbit\"\n\
          [link.up]\nmodem_rate = \"1gbit\"\n[[hop]]\nrate = \"1gbit\"\ndelay = \"7ms\"\n\
          [[flow]]\ncount = 1\nrtt = \"40ms\"\nrate = \"100kbit\"\ndelack = 1\n";
@@ -91,7 +91,7 @@ fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
     assert_eq!(run.hops.len(), 1);
 }
 
-/// Notes what probes say.
+/// Notes the answers to probes.
 #[derive(Clone, Debug)]
 struct Listener(Arc<Mutex<Vec<Echo>>>);
 
@@ -111,7 +111,8 @@ impl Control for Listener {
     }
 }
 
-/// What controllers of both directions hear on an idle line with these keys of its probes.
+/// The answers that the controllers of both directions get on an idle line, with these keys for its
+/// probes.
 fn heard(keys: &str) -> [Vec<Echo>; 2] {
     let text = format!(
         "duration = \"30s\"\n[link]\nrate = \"1gbit\"\ndelay = \"2ms\"\nmodem_rate = \"100mbit\"\n[link.up]\nmodem_rate = \"100mbit\"\n\
@@ -158,7 +159,7 @@ fn without_timestamps_only_the_round_trip_is_known_and_probes_end() {
 
 #[test]
 fn loops_find_a_rate_that_nobody_told_them() {
-    // The reflectors' jitter alone takes pace's rate below the line's now and then.
+    // Even the reflectors' jitter sometimes lowers pace's rate below the line's.
     let [down, up] = modems(&run(&line("pace ingress", "pace")));
     assert!(down.0 > 0.85 && up.0 > 0.85, "{down:?} {up:?}");
     assert!(down.1 < 60.0 && up.1 < 60.0, "{down:?} {up:?}");
@@ -190,7 +191,8 @@ fn without_reflectors_sqm_autorate_falls_to_its_minimum_and_pace_does_not_collap
 
 #[test]
 fn without_reflectors_downloads_from_near_by_use_the_line() {
-    // Less than a packet's time between an ACK and what it lets come: the way down had 55 %.
+    // Less than a packet's time between an ACK and the data that it releases: here the utilisation
+    // down was once 55 %.
     let text =
         line("pace ingress", "pace").replace("kind = \"ping\"\ncount = 6", "kind = \"call\"");
     let text = text.replace("count = 4\nrtt = \"30ms\"", "count = 10\nrtt = \"1ms\"");
@@ -199,8 +201,8 @@ fn without_reflectors_downloads_from_near_by_use_the_line() {
     assert!(down.0 > 0.85 && down.1 < 60.0, "{down:?}");
 }
 
-/// Bytes that the modems carry from 15 to 40 s, down and up, while these far hosts and the first
-/// reflector lie.
+/// Bytes that the modems carry from 15 to 40 s, down and up, while the far host `liar` and the
+/// first reflector lie.
 fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     let mut w = world(text);
     w.lie(DelayAttack {
@@ -234,7 +236,7 @@ fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_lin
     for text in [probed, by_traffic] {
         let lied = lied_to(&text, "liar");
         for (way, honest) in lied_to(&text, "absent").into_iter().enumerate() {
-            // A lying reflector lies in both.
+            // A lying reflector lies in both runs.
             let least = if text.contains("ping") {
                 0.85 * [20e6, 5e6][way] / 8.0 * 25.0 * 0.9
             } else {
@@ -274,8 +276,8 @@ fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
     assert!(error(ping).contains("kind: a ping needs a way up; write a [link.up] table"));
 }
 
-/// The share of five datagram streams of 1 Mbit/s that comes through from 20 to 50 s, while a flood
-/// of this rate, which does not slow down, makes the line overfull.
+/// The share of five datagram streams of 1 Mbit/s that arrives from 20 to 50 s, while a flood of
+/// this rate, which does not slow down, overloads the line.
 fn flooded(flood: &str, queue: &str, probes: &str) -> f64 {
     let run = run(&format!(
         "duration = \"50s\"\nwarmup = \"20s\"\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\nmodem_rate = \"20mbit\"\n\
@@ -294,8 +296,8 @@ fn a_flood_that_does_not_slow_down_costs_small_streams_no_more_than_without_a_sh
     for flood in ["14mbit", "16mbit", "20mbit", "40mbit"] {
         let fifo = flooded(flood, "pfifo", probes);
         for probes in [probes, ""] {
-            // A shaper that takes what it lets through for the line's capacity goes down to 0.1
-            // Mbit/s: 7 to 8 % came through, of 72 and 61 % without one.
+            // A shaper that mistakes its own throughput for the line's capacity falls to 0.1
+            // Mbit/s: 7 to 8 % arrived, instead of 72 and 61 % without a shaper.
             let paced = flooded(flood, "pace ingress", probes);
             assert!(paced > 0.9 * fifo, "{flood} {probes}: {paced}, {fifo}");
         }
@@ -314,7 +316,8 @@ fn streams_that_need_more_than_the_line_get_nearly_what_they_get_without_a_shape
         let streams = run.flows.iter().filter(|flow| flow.name == "streams");
         streams.map(|flow| flow.goodput_mbps).sum::<f64>() / 9.0
     };
-    // 61 % before `pace` let all pass after 8 s of overload, now 80 %; without a shaper 85 %.
+    // 80 % with `pace`, which lets all pass after 8 s of overload (before it did, 61 %); without a
+    // shaper 85 %.
     let (paced, fifo) = (share("pace ingress"), share("pfifo"));
     assert!(paced > 0.9 * fifo, "{paced}, {fifo}");
 }

@@ -1,4 +1,4 @@
-//! Controllers outside of the world, and how a caller's steps through time leave no trace.
+//! Controllers outside of the world; results do not depend on a caller's steps through time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use super::common::{gauges_at, near, scenario, world};
 const BUSY: &str = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"12112kbit\"\nqueue = \"fifo limit 100\"\n\
     [[flow]]\nkind = \"cbr\"\nrate = \"24mbit\"\nrtt = \"1us\"\n";
 
-/// Runs to `end`, answering each question.
+/// Runs to `end`, makes each decision, and returns their times.
 fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knobs) -> Vec<Nanos> {
     let mut asked = Vec::new();
     while let Status::Decide {
@@ -35,8 +35,8 @@ fn a_controller_is_asked_at_exact_multiples_of_its_period() {
     let mut w = world(BUSY);
     w.set_outside(0, 30 * MS).expect("such a queue");
     let mut asked = Vec::new();
-    // However the caller slices time: a decision that is due at a slice's end comes at the start of
-    // the next.
+    // A decision that is due at the end of a slice comes at the start of the next, whatever the
+    // slices.
     for end in [1, 29, 30, 31, 90, 1000, 1001, 2000] {
         asked.extend(controlled(&mut w, end * MS, |_| Knobs::default()));
     }
@@ -64,7 +64,7 @@ fn a_controller_may_take_over_in_the_middle() {
 fn knobs_take_effect_at_once() {
     let mut w = world(BUSY);
     w.set_outside(0, 500 * MS).expect("such a queue");
-    // A packet takes 1 ms, two arrive in that time: the queue is at its limit all the time.
+    // A packet takes 1 ms, in which two arrive: the queue is always at its limit.
     let mut limits = [40, 10, 70].into_iter();
     let mut seen = Vec::new();
     controlled(&mut w, 2 * SEC, |g| {
@@ -82,7 +82,7 @@ fn knobs_take_effect_at_once() {
     let r = w.record(0.0);
     // 100, 40, 10 and 70 packets for half a second each.
     near(r.limit_packets.expect("a moved limit"), 55.0, 1e-9);
-    // Everything is dropped on arrival, and nothing any more.
+    // First everything is dropped on arrival, then nothing.
     let mut w = world(BUSY);
     let drop = |p: f64| Knobs {
         drop: Some(p),
@@ -145,7 +145,7 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
     {
         asked += 1;
         let sub = sub_queue.expect("a flow's limit");
-        // The world does not continue without an answer, and knobs of another flow are none.
+        // The world does not continue without an answer, and knobs of another flow are no answer.
         let still = |w: &mut World| match w.run_until(2 * SEC) {
             Status::Decide { sub_queue, .. } => (sub_queue, w.now()),
             Status::Done => panic!("a packet waits"),
@@ -157,7 +157,7 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
         assert_eq!(still(&mut w), (Some(sub), now));
         assert_eq!(w.question(0).len(), 60);
         w.set_knobs(queue, Some(sub), &limit(3)).expect("set");
-        // The first packet of a flow asks a second time before anything is set.
+        // The first packet of a flow raises a second question before a limit is set.
         if w.question(0).is_empty() {
             let limit = w.sub_gauges(0).nth(sub).map(|g| g.limit_packets);
             assert_eq!(limit, Some(3));
@@ -165,7 +165,7 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
     }
     assert!(w.question(0).is_empty());
     let g = w.gauges(0);
-    // Two questions for the first packet of each flow, and one for each tenth.
+    // Two questions for the first packet of each flow, and one for every tenth packet.
     assert!(
         asked > g.arrivals / 10 && asked < g.arrivals / 10 + 5,
         "{asked}"
@@ -288,7 +288,7 @@ fn bins_without_a_width_are_refused() {
 #[test]
 fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
     // RED's thresholds follow from the rate: at 1 Gbit/s they are too large for this burst. The
-    // link is that fast in a short run alone, not in the 39 hours that a scenario may last.
+    // link's mean rate is that high only in a short run, not in one of 10,000 s.
     let fast = "schedule = [[\"0s\", \"1gbit\"], [\"10s\", \"1mbit\"]]\nqueue = \"red burst 55\"\n";
     let plain = "[link]\nrate = \"10mbit\"\n";
     let parse =
@@ -312,7 +312,7 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
     }
 }
 
-/// A controller that decides every `.0` ns, and sets nothing.
+/// A controller that decides every `.0` ns and sets nothing.
 #[derive(Clone, Debug)]
 struct Idle(Nanos);
 

@@ -1,5 +1,5 @@
-//! Loss recovery with and without SACK, timers, and the options that the papers' simulators set
-//! otherwise.
+//! Loss recovery with and without SACK, timers, and options that the papers' simulators set
+//! differently.
 
 use quell_qdisc::{Knobs, MS, Nanos, SEC};
 use quell_sim::World;
@@ -16,7 +16,8 @@ fn drop_all(w: &mut World, on: bool) {
     w.set_knobs(0, None, &knobs).expect("such a knob");
 }
 
-/// Drops what arrives from `at` on until at least `count` packets are gone. How many it were.
+/// Drops what arrives from `at` on, until at least `count` packets are dropped; returns their
+/// number.
 fn lose(w: &mut World, at: Nanos, count: u64) -> u64 {
     let before = gauges_at(w, at).drops_early;
     drop_all(w, true);
@@ -30,7 +31,7 @@ fn lose(w: &mut World, at: Nanos, count: u64) -> u64 {
     lost
 }
 
-/// The rest of the run: completion time in ms and retransmissions of its first flow.
+/// Finishes the run; returns completion time in ms and retransmissions of its first flow.
 fn finish(mut w: World, end: Nanos) -> (f64, u64) {
     gauges_at(&mut w, end);
     let r = w.record(0.0);
@@ -53,13 +54,14 @@ fn newreno_without_sack_repairs_one_loss_per_round_trip_and_never_times_out() {
     let (clean, _) = finish(transfer(600, "sack = false\n"), 100 * SEC);
     for count in [1, 2, 4, 7] {
         let mut w = transfer(600, "sack = false\n");
-        // Half a round trip of 50 ms lies before the queue: in the middle of the twelfth round.
+        // The queue is half a round trip (50 ms) from the sender: this is in the middle of the
+        // twelfth round.
         let lost = lose(&mut w, 1152 * MS, count);
         let (fct, again) = finish(w, 100 * SEC);
         // A timeout would send the whole window again.
         assert_eq!(again, lost, "each lost segment again, and none besides");
-        // RFC 6582: a partial ACK for each loss but the last. All the while new data leave too, at
-        // half the window and less; that then grows by one each round trip.
+        // RFC 6582: a partial ACK for each loss but the last. Meanwhile new data are sent with half
+        // the window or less, which then grows by one each round trip.
         let rounds = (fct - clean) / 100.0;
         let (low, high) = (0.5 * lost as f64, 3.0 * lost as f64 + 8.0);
         assert!(
@@ -80,18 +82,18 @@ fn sack_repairs_many_losses_of_a_window_in_one_round_trip() {
         assert_eq!(again, lost);
         extra.push((fct - clean) / 100.0);
     }
-    // The window is halved each time, however many were lost: what that costs is the same within
-    // three round trips.
+    // The window is halved once, however many packets were lost: the cost is the same within three
+    // round trips.
     assert!(extra[2] - extra[0] < 3.0, "{extra:?}");
 }
 
-/// The only data segment of a transfer is lost `times` times: when is it through?
+/// Completion time, ms, of a transfer whose only data segment is lost `times` times.
 fn lone_segment(keys: &str, rtt: u64, times: u64) -> f64 {
     let mut w = world(&format!(
         "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo\"\n\
          [[flow]]\ncount = 1\nbytes = 1448\nrtt = \"{rtt}ms\"\nsack = false\n{keys}"
     ));
-    // The SYN enters the queue half a round trip after the start, the data one later.
+    // The SYN enters the queue half a round trip after the start, the data a round trip later.
     gauges_at(&mut w, rtt * MS * 3 / 2 - 10 * MS);
     lose(&mut w, rtt * MS * 3 / 2 - 9 * MS, times);
     finish(w, 100 * SEC).0
@@ -111,7 +113,7 @@ fn the_retransmission_timeout_follows_its_options() {
         (50, "min_rto = \"10ms\"\nrto = \"ns3\"\n", 150.0),
     ] {
         let fct = lone_segment(keys, rtt, 1);
-        // The sample includes the SYN's own 0.06 ms, three times at most.
+        // The RTT sample includes the SYN's own 0.06 ms, which counts at most three times.
         near(fct, 2.0 * rtt as f64 + rto + packets, 0.2);
     }
 }
@@ -126,8 +128,8 @@ fn timeouts_back_off_by_two() {
             0.2 * waits,
         );
     }
-    // A lost SYN waits one second, then two (RFC 6298, section 2.1); and the window starts at one
-    // then, which one segment fits.
+    // A lost SYN is sent again after one second, then after two (RFC 6298, section 2.1). The window
+    // then starts at one, which is enough for one segment.
     let mut w = world(
         "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo\"\n[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"50ms\"\n",
     );
@@ -137,7 +139,8 @@ fn timeouts_back_off_by_two() {
 
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
-    // Of the first window of ten one is in service, seven wait, the last two are dropped.
+    // Of the first window of ten segments, one is in service, seven wait, and the last two are
+    // dropped.
     let run = |keys: &str| {
         let r = measure(&format!(
             "duration = \"9s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 7\"\n\
@@ -148,8 +151,8 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     };
     let packet = ms(1514, 10e6);
     // SYN, eight segments; two smoothed round trips and two jiffies (RFC 8985, section 7.2) after
-    // the last ACK the tenth segment again, whose SACK tells that the ninth is lost. Smoothing
-    // takes in some of the eight packets' queuing.
+    // the last ACK the tenth segment is sent again, and its SACK shows that the ninth is lost. The
+    // smoothed RTT includes some of the eight packets' queueing.
     let wanted = |srtt: f64| 50.0 + 8.0 * packet + 50.0 + 2.0 * srtt + 2.0 + 2.0 * (50.0 + packet);
     let fct = run("");
     assert!(
@@ -171,14 +174,14 @@ fn delayed_acks_follow_their_option() {
         w.gauges(1).arrivals as f64 / w.gauges(0).departures as f64
     };
     near(acks(1), 1.0, 0.02);
-    // The end of each burst says PSH and is answered at once.
+    // The last segment of each burst has PSH and is acknowledged at once.
     let (two, eight) = (acks(2), acks(8));
     assert!(
         (0.5..0.7).contains(&two) && eight < two - 0.05,
         "{two} {eight}"
     );
-    // A lone segment without a PSH waits for the timer: offered one by one, 100 ms apart, behind 16
-    // quick ACKs.
+    // The ACK of a lone segment without PSH waits for the timer. Segments are offered singly, 100
+    // ms apart, and the 16 quick ACKs are over.
     let rtt = |timeout: &str| {
         let r = measure(&format!(
             "duration = \"20s\"\nwarmup = \"10s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
@@ -234,8 +237,8 @@ fn newreno_without_sack_is_as_in_linux() {
 
 #[test]
 fn a_paced_sender_forgets_losses_that_are_acknowledged_before_it_resent_them() {
-    // Slow start overshoots the queue's limit by hundreds of packets; at Prague's pace some
-    // originals come through first.
+    // Slow start exceeds the queue's limit by hundreds of packets; at Prague's pace some originals
+    // are acknowledged before they are resent.
     for (rate, rtt) in [(10, 5), (40, 40)] {
         let run = measure(&format!(
             "duration = \"30s\"\nwarmup = \"10s\"\n[link]\nrate = \"{rate}mbit\"\nqueue = \"l4s as_published\"\n\

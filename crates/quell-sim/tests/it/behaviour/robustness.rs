@@ -1,4 +1,4 @@
-//! TCP through bad times: nothing stalls for ever.
+//! TCP through heavy loss, outages and delay spikes: nothing stalls for ever.
 
 use quell_qdisc::{Knobs, MS, SEC};
 
@@ -43,12 +43,12 @@ fn every_sender_survives_an_outage_of_ten_seconds() {
                 );
                 let s = r.series.expect("a series");
                 assert!(s.throughput_mbps[6..15].iter().all(|x| *x < 0.02), "{cc}");
-                // BBR ignores CoDel's drops, and Illinois, to which every queue is short beside the
-                // outage, grows by ten packets per round: without SACK both repair one loss per
-                // round trip.
+                // BBR ignores CoDel's drops, and Illinois grows by ten packets per round, since
+                // every queue is short compared with the outage. Without SACK both repair one loss
+                // per round trip.
                 let odd = matches!(cc, "bbr" | "illinois") && !sack;
-                // The last backoff before 15 s may be of 8 s and more; what waits in the queue
-                // tells earlier.
+                // The last backoff before 15 s may be 8 s or more; packets that wait in the queue
+                // end it earlier.
                 assert!(
                     odd || s.throughput_mbps[24..30].iter().all(|x| *x > 5.0),
                     "{cc}, sack {sack}, {queue}: {:?}",
@@ -67,8 +67,8 @@ fn every_sender_survives_an_outage_of_ten_seconds() {
 
 #[test]
 fn a_sender_in_the_dark_backs_off() {
-    // Everything is lost for 10 s: with an RTO of about 220 ms retransmissions come after 0.2, 0.7,
-    // 1.5, 3.3 and 6.8 s, and before them one tail loss probe.
+    // Everything is lost for 10 s: with an RTO of about 220 ms, one tail loss probe and then
+    // retransmissions after 0.2, 0.7, 1.5, 3.3 and 6.8 s.
     let mut w = world(
         "duration = \"40s\"\nwarmup = \"5s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo limit 50\"\n[[flow]]\ncc = \"cubic\"\ncount = 1\n",
     );
@@ -90,9 +90,9 @@ fn a_sender_in_the_dark_backs_off() {
 
 #[test]
 fn a_spurious_timeout_is_undone() {
-    // From 20 Mbit/s to 500 kbit/s: the 60 packets under way take 1.5 s, six times the timeout;
-    // none is lost. Frto and timestamps tell, and of the whole window that a real timeout would
-    // send again hardly any is.
+    // From 20 Mbit/s to 500 kbit/s: the 60 packets in flight take 1.5 s, six times the timeout, and
+    // none is lost. F-RTO and timestamps show this, so hardly any of the window is sent again, as
+    // it would be after a real timeout.
     for cc in ["newreno", "cubic"] {
         let r = measure(&format!(
             "duration = \"30s\"\nwarmup = \"5s\"\n[link]\nschedule = [[\"0s\", \"20mbit\"], [\"10s\", \"500kbit\"]]\nqueue = \"pfifo limit 10000\"\n\
@@ -110,8 +110,8 @@ fn a_spurious_timeout_is_undone() {
 
 #[test]
 fn a_delay_spike_leaves_the_window_as_it_was() {
-    // Two seconds of near silence, then the old rate: a window that was kept fills the link at
-    // once.
+    // For two seconds almost nothing passes, then the old rate returns: a window that was kept
+    // fills the link at once.
     for cc in ["newreno", "cubic"] {
         let r = measure_with(
             &format!(

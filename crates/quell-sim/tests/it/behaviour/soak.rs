@@ -1,4 +1,4 @@
-//! Hundreds of random scenarios, drawn from all that the file format allows.
+//! Hundreds of random scenarios, drawn from everything that the file format allows.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use quell_sim::{Status, World};
 
 use super::common::scenario;
 
-/// One of these.
+/// A random one of these.
 fn one<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
     from[rng.below(from.len() as u64) as usize]
 }
 
-/// Between two numbers, each order of magnitude as likely as another.
+/// A random number between these, log-uniform.
 fn between(rng: &mut Rng, low: f64, high: f64) -> u64 {
     (low * (high / low).powf(rng.f64())) as u64
 }
@@ -200,7 +200,7 @@ fn draw(rng: &mut Rng) -> String {
     link(rng, &mut text, true);
     if chance(rng, 0.5) {
         text += "[link.up]\n";
-        // Keys of its own only: a trace has no token bucket.
+        // The link's keys must not be inherited: a trace has no token bucket.
         let mut up = String::new();
         link(rng, &mut up, true);
         if text.contains("shaper") && !up.contains("shaper") {
@@ -230,8 +230,8 @@ fn run_to(w: &mut World, end: Nanos) {
     while w.run_until(end) != Status::Done {}
 }
 
-/// What may have left the queue beyond what the link offered: a bucket's contents, the device
-/// queue, the packet in service.
+/// Bytes that may have left the queue beyond the link's capacity: the contents of the bucket and of
+/// the device queue, the packet in service.
 fn slack(s: &Scenario) -> f64 {
     let burst = match s.link.shaper {
         Shaper::Htb { burst } => burst,
@@ -240,7 +240,7 @@ fn slack(s: &Scenario) -> f64 {
     f64::from(burst) + 66_000.0 * f64::from(s.link.nic + 1)
 }
 
-/// Runs one scenario and holds what must be so in any.
+/// Runs one scenario, checks what holds for all, and returns the number of events.
 fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     let s = Arc::new(scenario(text));
     let mut w =
@@ -302,7 +302,7 @@ fn whatever_a_scenario_says_packets_are_conserved_and_clones_agree() {
     assert!(events > 1_000_000, "{events}");
 }
 
-/// An application with whatever keys it can have.
+/// An application with random keys.
 fn application(rng: &mut Rng, text: &mut String) {
     let kinds = [
         "call", "game", "page", "video", "probe", "download", "upload", "backup",

@@ -21,8 +21,8 @@ fn three_hops(rest: &str) -> String {
     text + rest
 }
 
-/// Completion of a transfer of one segment: two round trips, and what SYN, data and their answers
-/// take on each link (IP bytes).
+/// Completion time, ms, of a transfer of one segment: two round trips, and the time of SYN, data
+/// and their answers on each link.
 fn one_segment(rtt: f64, data: &[(u64, u32)], acks: &[(u64, u32)]) -> f64 {
     let take = |links: &[(u64, u32)], packets: [u32; 2]| -> f64 {
         let one = |(rate, overhead): &(u64, u32)| {
@@ -46,7 +46,7 @@ fn the_base_round_trip_holds_through_three_hops() {
         let fct = r.flows[0].fct_ms.expect("a completion time").max;
         near(fct, one_segment(f64::from(rtt), &links, &[]), 1e-4);
     }
-    // Only the last two: their delays are 50 ms one way.
+    // Only the last two hops, with delays of 50 ms one way.
     let r = measure(&three_hops(
         "[[flow]]\ncount = 1\nbytes = 1448\nhops = [1, 2]\n",
     ));
@@ -59,7 +59,7 @@ fn acks_meet_the_up_link() {
     let links: Vec<(u64, u32)> = HOPS.iter().map(|h| (h.0, h.2)).collect();
     let up = "[link.up]\nrate = \"1mbit\"\ndelay = \"5ms\"\noverhead = 30\nqueue = \"pfifo limit 1000\"\n";
     let text = |flow: &str| three_hops(flow).replacen("[[hop]]", &format!("{up}[[hop]]"), 1);
-    // 10 ms there, 5 ms back, and the hops' both ways.
+    // 10 ms down, 5 ms up, and the hops' delays in both directions.
     for rtt in [115, 150] {
         let r = measure(&text(&format!(
             "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"{rtt}ms\"\n"
@@ -78,7 +78,8 @@ fn acks_meet_the_up_link() {
 
 #[test]
 fn packets_and_acks_enter_each_queue_at_their_time() {
-    // A round trip of 200 ms over 10 ms down and 30 ms up: 80 ms on each side beside the links.
+    // A round trip of 200 ms with links of 10 ms down and 30 ms up: of the other 160 ms, half are
+    // before the link down, half between the links.
     let mut w = world(
         "duration = \"1s\"\n[link]\nrate = \"1gbit\"\ndelay = \"10ms\"\n[link.up]\ndelay = \"30ms\"\n\
          [[flow]]\ncount = 1\nbytes = 1000\nrtt = \"200ms\"\n",
@@ -119,7 +120,7 @@ fn the_slowest_hop_limits_and_holds_the_queue() {
     let r = measure(text);
     near(r.goodput_mbps, 5.0 * 1448.0 / 1514.0, 0.05);
     assert!(r.hops[0].drops > 0 && r.drops == 0 && r.hops[1].drops == 0);
-    // Full now and then: 50 packets of 2.4224 ms.
+    // Sometimes full: 50 packets of 2.4224 ms.
     near(r.hops[0].sojourn_ms.max, 50.0 * 2.4224, 2.5);
     assert!(r.sojourn_ms.max < 5.0 && r.hops[1].sojourn_ms.max < 1.0);
 }
@@ -137,8 +138,8 @@ fn cross_traffic_loads_only_its_hops() {
 
 #[test]
 fn a_folded_chain_is_as_one_computed_packet_by_packet() {
-    // Two streams that beat against each other, through links that are now and then too slow:
-    // (rate, delay) in Mbit/s and ms.
+    // Two streams of different periods, through links that are sometimes too slow: (rate, delay) in
+    // Mbit/s and ms.
     let hops = [(12u64, 3u64), (9, 7), (10, 1)];
     let (sizes, rates) = ([1000u32, 300], [8u32, 4]);
     let mut text = String::from("duration = \"2s\"\nwarmup = \"0s\"\n");
@@ -191,7 +192,8 @@ fn data_and_acks_share_the_way_up() {
     let beside = run("[[flow]]\ncc = \"newreno\"\ncount = 2\nrtt = \"20ms\"\ndirection = \"up\"\n");
     let rtt = |r: &quell_link::record::Run| r.flows[0].rtt_ms.expect("a TCP flow").mean;
     assert!(rtt(&alone) < 45.0, "{}", rtt(&alone));
-    // A queue of 50 full packets takes 303 ms at 2 Mbit/s; NewReno keeps it between half and all.
+    // A queue of 50 full packets takes 303 ms at 2 Mbit/s; NewReno keeps it between half full and
+    // full.
     assert!((150.0..325.0).contains(&rtt(&beside)), "{}", rtt(&beside));
     near(
         beside.flows[1].goodput_mbps + beside.flows[2].goodput_mbps,
@@ -223,7 +225,7 @@ fn a_way_up_without_a_table_mirrors_the_link_and_a_scenario_without_one_is_refus
 fn a_path_of_too_many_queues_is_refused() {
     let up = "[link.up]\nrate = \"1gbit\"\n";
     let modem = "modem_rate = \"1gbit\"\n";
-    // Of the 255 queues one is that of the link, one that of the way up, two those of modems.
+    // Of the 255 queues, one is the link's, one that of the way up, and two are the modems'.
     for (first, up, most) in [("", "", 254), ("", up, 253), (modem, up, 251)] {
         let path = |hops| {
             let hops = "[[hop]]\nrate = \"1gbit\"\n".repeat(hops);

@@ -3,14 +3,14 @@
 use super::common::{measure, ms, near};
 
 const RATE: f64 = 10e6;
-/// A full packet of 1448 bytes takes so long at 10 Mbit/s: 1.2112 ms.
+/// Time of a full packet of 1448 bytes at 10 Mbit/s: 1.2112 ms.
 fn packet() -> f64 {
     ms(1514, RATE)
 }
 
-/// Completion of `segments` from an initial window of 10 that doubles each round: a round trip for
-/// the SYN, one per round; each round starts when the first packet of the one before is through,
-/// and the last one is through after all of its own.
+/// Completion time, ms, of `segments` from an initial window of 10 that doubles each round: a round
+/// trip for the SYN and one per round. Each round starts when the first packet of the previous one
+/// is through; the last ends when all of its packets are through.
 fn slow_start(segments: u32, rtt: f64) -> f64 {
     let (mut rest, mut window, mut rounds) = (segments, 10, 1);
     while rest > window {
@@ -63,7 +63,7 @@ fn the_bytes_of_a_short_last_segment_count() {
         ));
         near(r.goodput_mbps, f64::from(bytes) * 8e-6 / 8.0, 1e-9);
         near(r.throughput_mbps, f64::from(wire + 74) * 8e-6 / 8.0, 1e-9);
-        // The flow's own goodput is over its life, to the completion.
+        // The flow's own goodput is over its life, up to its completion.
         let fct = r.flows[0].fct_ms.expect("a completion time").max;
         near(
             r.flows[0].goodput_mbps,
@@ -95,8 +95,8 @@ fn thousands_of_short_transfers_complete_at_their_rate() {
     );
     let flow = &r.flows[0];
     near(flow.completed as f64, 10_000.0, 400.0);
-    // A compound Poisson sum of exponentials: its deviation is mean times the root of twice the
-    // count.
+    // A compound Poisson sum of exponentials: its standard deviation is their mean times the root
+    // of twice the count.
     near(r.goodput_mbps, 80.0, 4.0 * 80.0 * (2.0 / 10_000f64).sqrt());
     let fct = flow.fct_ms.expect("completion times");
     assert!(fct.p50 > 40.0, "a SYN and at least one round: {fct:?}");
@@ -106,7 +106,7 @@ fn thousands_of_short_transfers_complete_at_their_rate() {
 
 #[test]
 fn short_transfers_of_one_size_complete_when_arithmetic_says() {
-    // Rare enough to be alone: the second of two seldom overlaps.
+    // Transfers are so rare that they seldom overlap.
     let r = measure(
         "duration = \"400s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 1000\"\n\
          [[flow]]\nkind = \"web\"\nsize = 43440\narrivals = 0.2\nrtt = \"200ms\"\ncc = \"newreno\"\n",
@@ -121,8 +121,8 @@ fn transfers_end_with_their_source() {
         "duration = \"60s\"\nwarmup = \"0s\"\n[link]\nrate = \"1mbit\"\nqueue = \"fq_codel\"\n\
          [[flow]]\nkind = \"web\"\nsize = \"1MB\"\narrivals = 5\nstop = \"10s\"\n[[flow]]\nkind = \"cbr\"\nrate = \"1kbit\"\nsize = 125\n",
     );
-    // 8 s of link for each of 50 transfers: hardly any completes, and none sends beyond 10 s (and
-    // what then waits).
+    // 8 s of link for each of 50 transfers: hardly any completes, and after 10 s only what is
+    // queued is sent.
     assert!(r.flows[0].completed < 3);
     assert!(r.goodput_mbps < 11.0 / 60.0, "{}", r.goodput_mbps);
 }

@@ -1,4 +1,4 @@
-//! Video calls over simulated links: what the draft of Google Congestion Control promises of a
+//! Video calls over simulated links: what the draft of Google Congestion Control promises on a
 //! whole path.
 
 use quell_link::record::{Application, Run};
@@ -42,7 +42,7 @@ fn it_nearly_fills_a_constant_link_and_keeps_its_queue_short() {
 fn on_a_fast_link_a_frame_takes_the_path_and_the_pacer() {
     let links = [
         "[link]\nrate = \"50mbit\"\n[link.up]\n",
-        // Reports meet no queue, and the other end's pictures neither.
+        // Neither reports nor the other end's pictures meet a queue.
         "[link]\nrate = \"50mbit\"\n",
         "[wifi]\n[[wifi.node]]\nname = \"ap\"\n[[wifi.node]]\nname = \"tablet\"\nmcs = 7\n",
     ];
@@ -70,7 +70,7 @@ fn it_backs_off_beside_tcp_and_keeps_a_share() {
     );
     assert!(rate(&alone) > 1.8, "{}", rate(&alone));
     assert!(rate(&shared) < 0.9 * rate(&alone), "{}", rate(&shared));
-    // CUBIC fills the queue and takes most; the least rate would be 0.03.
+    // CUBIC fills the queue and takes most of the link; the call's minimum rate is 0.03 Mbit/s.
     assert!(rate(&shared) > 0.1, "{}", rate(&shared));
 }
 
@@ -81,7 +81,7 @@ fn a_drop_of_the_capacity_is_over_within_seconds() {
         "[link]\nschedule = [[\"0s\", \"4mbit\"], [\"60s\", \"1mbit\"]]\nqueue = \"pfifo limit 1000\"\n[link.up]\nrate = \"10mbit\"\n",
         "",
     );
-    // 10 s later its queue is gone, and the rate fits.
+    // 10 s after the drop the queue is gone, and the rate fits the link.
     assert!((0.5..0.95).contains(&rate(&r)), "{}", rate(&r));
     assert!(p95(&r) < 300.0, "{}", p95(&r));
     let freezes = call(&r).freezes_per_minute.expect("a call");
@@ -94,8 +94,8 @@ fn what_is_lost_is_sent_again_and_much_loss_brings_the_rate_down() {
         let links = format!("[link]\nrate = \"20mbit\"\nloss = {loss}\n[link.up]\n");
         run(90, &links, "")
     };
-    // The next packet shows the gap, and the answer takes a round trip: frames wait, none is
-    // missing.
+    // The next packet shows the gap, and the retransmission takes a round trip: frames wait, none
+    // is missing.
     let (clean, lossy) = (with(0.0), with(0.01));
     assert_eq!(call(&lossy).below_24fps, Some(0.0));
     let more = p95(&lossy) - p95(&clean);

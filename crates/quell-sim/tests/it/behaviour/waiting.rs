@@ -1,4 +1,4 @@
-//! Disciplines that let their packets wait, behind every kind of link.
+//! Disciplines that let their packets wait, in front of every kind of link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +37,7 @@ fn cake_sends_at_its_bandwidth_in_a_cell() {
             let run = measure(&format!("{wifi}{flows}"), &queue);
             near(run.throughput_mbps, 5.0, 0.3);
         }
-        // Each of the access point's queues has that bandwidth.
+        // Each of the access point's two queues has this bandwidth.
         let flows = "[[flow]]\nkind = \"cbr\"\nrate = \"20mbit\"\ncount = 2\n";
         near(
             measure(&format!("{wifi}{flows}"), &queue).throughput_mbps,
@@ -47,7 +47,8 @@ fn cake_sends_at_its_bandwidth_in_a_cell() {
     }
 }
 
-/// A FIFO that sends packets in pairs: a single one waits for its fellow, or for so long.
+/// A FIFO that sends packets in pairs: a single packet waits for a second one, for at most
+/// `patience`.
 #[derive(Clone, Debug)]
 struct Pairs {
     fifo: Fifo<Handle>,
