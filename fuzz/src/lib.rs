@@ -41,7 +41,7 @@ fn one_line(error: impl ToString) {
     assert!(!error.is_empty() && !error.contains('\n'), "{error:?}");
 }
 
-/// Whether the words name a file: what it contains depends on the machine.
+/// Whether the words may name a file, whose contents depend on the machine.
 fn names_a_file(words: &str) -> bool {
     words.contains('/') || words.contains("model") || words.contains("table")
 }

@@ -1,8 +1,8 @@
 //! Bottleneck packets simulated per CPU-second, and other costs of the simulation:
 //! `cargo bench -p quell-sim --bench speed`.
 //!
-//! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s
-//! warm-up, median of five repeats of at least 0.1 s of CPU time each. Options: `--quick` (the
+//! TCP with its default options (SACK with RACK-TLP, no ECN), base RTT 20 ms (flow i: + i * 7 us),
+//! 2 s warm-up, median of five repeats of at least 0.1 s of CPU time each. Options: `--quick` (the
 //! plain FIFO alone), `--only cubic/100/10` (cells by congestion control, Mbit/s, flows),
 //! `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (runs the first cell once,
 //! up to 7 simulated seconds, and prints its packets, for `benches/instructions`, its trace hash

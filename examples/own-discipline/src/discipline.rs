@@ -15,7 +15,7 @@ pub struct DropHead<P> {
 }
 
 impl<P> DropHead<P> {
-    /// An empty queue whose packets wait `most_delay` at most.
+    /// An empty queue that drops packets which have waited longer than `most_delay` ns.
     pub fn new(most_delay: Nanos) -> Self {
         Self {
             most_delay,

@@ -210,7 +210,7 @@ fn beyond_table(judged: &[Judged], seeds: u64) -> String {
     out
 }
 
-/// Table of cells with the differences in the shares of groups of flows.
+/// Table of cells with the differences between the shares of groups of flows.
 fn shares_table(
     mut all: Vec<cake::Shared>,
     see: fn(&Run) -> Measures,
