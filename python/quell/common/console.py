@@ -81,8 +81,16 @@ class Errors(Screen):
         """Take the arguments of `Screen`, except the stream."""
         super().__init__(stderr=True, **how)
 
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print like rich."""
+        if not self.quiet:
+            try:
+                super().print(*objects, **how)
+            except OSError:
+                self.quiet = True
+
     def __exit__(self, *raised: object) -> None:
-        """Write the output; every way of printing ends here."""
+        """Write what a terminal shows: every other way of printing ends here."""
         try:
             super().__exit__(*raised)
         except OSError:
