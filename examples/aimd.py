@@ -1,8 +1,8 @@
-"""A controller in a few lines: additive increase and multiplicative decrease size a queue.
+"""A controller in a few lines: additive increase and multiplicative decrease set a queue's limit.
 
     python examples/aimd.py
 
-Compares it on the built-in home scenario with the queue it steers left alone, and with CoDel.
+Compares three queues on the built-in home scenario: the controlled FIFO, a FIFO with a fixed limit, and CoDel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quell.experiments.control import Gauges, Knobs
 
 
 class Aimd:
-    """One packet more while the queue stays short, half as many when it does not."""
+    """Raises the limit by one packet while the queue is short, and halves it otherwise."""
 
     period = 0.02
 

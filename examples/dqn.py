@@ -1,4 +1,4 @@
-"""Train a DQN on RL-AQM's queue, in one file from top to bottom (after CleanRL's manner).
+"""Train a DQN on RL-AQM's queue, in one file, in CleanRL's style.
 
     python examples/dqn.py [--steps 400000] [--envs 16] [--seed 1] [--save dqn.pt]
 
@@ -30,10 +30,10 @@ SCALE = np.array([1 / 50, 1.0, 1 / 0.5], dtype=np.float32)  # D in ms, U, p: all
 
 @dataclass
 class Arguments:
-    """What can be changed."""
+    """Options."""
 
     steps: int = 400_000
-    """Transitions, all environments together."""
+    """Transitions, counted over all environments."""
     envs: int = 16
     seed: int = 1
     save: str = ""
@@ -48,7 +48,7 @@ class Arguments:
     """Gradient steps between copies into the target network."""
     epsilon_end: float = 0.02
     explore: float = 0.5
-    """Share of the steps over which epsilon falls from 1."""
+    """Share of the steps during which epsilon falls from 1."""
 
 
 def arguments() -> Arguments:

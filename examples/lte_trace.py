@@ -3,9 +3,9 @@
     python examples/lte_trace.py > lte.down
     quell compare --trace lte.down --rtt 40ms --flow cubic:2 --html lte.html
 
-The rate wanders like that of a phone in a car: its logarithm is an Ornstein-Uhlenbeck process (shadowing, some seconds
-of memory), a faster and smaller one rides on it (fading, a tenth of a second), and now and then a handover stops the
-link for a moment. Measured LTE links swing as much; no measurement is in here. The same seed gives the same file.
+The rate varies like that of a phone in a car: its logarithm is an Ornstein-Uhlenbeck process (shadowing, memory of some
+seconds) plus a faster and smaller one (fading, a tenth of a second), and now and then a handover interrupts the link.
+Measured LTE links vary as much, but this trace contains no measurement. The same seed gives the same file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYTES = 1504
 
 
 def trace(seconds: int, mean_mbps: float, seed: int) -> list[int]:
-    """Return the times in ms at which 1,504 bytes may leave; it starts over at `seconds` * 1000."""
+    """Return the times in ms at which 1,504 bytes may leave; the trace repeats after `seconds`."""
     rng = random.Random(seed)
     slow = fast = credit = 0.0
     outage_left = 0
@@ -31,7 +31,7 @@ def trace(seconds: int, mean_mbps: float, seed: int) -> list[int]:
             outage_left -= 1
         elif rng.random() < 1 / 15_000:
             outage_left = rng.randint(150, 700)
-        # The two deviations' logarithmic mean is above one: divide it out, so that the mean is what was asked for.
+        # The lognormal factors have a mean above one; divide by it, so that the rate has the mean asked for.
         swing = math.exp(slow + fast - (0.55**2 + 0.3**2) / 2)
         credit += 0.0 if outage_left else mean_mbps * swing * 1e3 / 8 / BYTES
         times += [ms] * int(credit)
@@ -42,7 +42,7 @@ def trace(seconds: int, mean_mbps: float, seed: int) -> list[int]:
 
 
 def _step(value: float, memory_ms: float, deviation: float, rng: random.Random) -> float:
-    """One millisecond of an Ornstein-Uhlenbeck process around zero."""
+    """Change of an Ornstein-Uhlenbeck process around zero in one millisecond."""
     return -value / memory_ms + deviation * math.sqrt(2 / memory_ms) * rng.gauss(0, 1)
 
 

@@ -2,8 +2,8 @@
 
     python examples/own_queue.py [RECORDS.json]
 
-Compares a FIFO and a CoDel in Python with those of quell on a link of 100 Mbit/s, and prints a row per queue with the
-packets that were simulated per second of CPU time. `quell show RECORDS.json --html page.html` shows records.
+Compares a FIFO and a CoDel in Python with quell's own on a link of 100 Mbit/s, and prints a row per queue with the
+packets simulated per second of CPU time. `quell show RECORDS.json --html page.html` shows the records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quell.experiments.queue import Aqm, Packet
 
 
 class TailDrop:
-    """A FIFO that drops what arrives while it is full."""
+    """A FIFO that drops packets that arrive while it is full."""
 
     def __init__(self, limit: int = 1000) -> None:
         self.packets = deque[Packet]()
@@ -38,7 +38,7 @@ class TailDrop:
 
 
 class OwnCoDel(TailDrop):
-    """CoDel (RFC 8289): drops, or marks, ever more often while the delay stays above a target for an interval."""
+    """CoDel (RFC 8289): drops or marks at an increasing rate once the delay has been above a target for an interval."""
 
     def __init__(self, target: float = 0.005, interval: float = 0.1) -> None:
         super().__init__()

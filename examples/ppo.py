@@ -1,4 +1,4 @@
-"""Train PPO on RL-AQM's queue, in one file from top to bottom (after CleanRL's manner).
+"""Train PPO on RL-AQM's queue, in one file, in CleanRL's style.
 
     python examples/ppo.py [--steps 400000] [--envs 16] [--seed 1] [--save ppo.pt]
 
@@ -30,22 +30,22 @@ SCALE = np.array([1 / 50, 1.0, 1 / 0.5], dtype=np.float32)  # D in ms, U, p: all
 
 @dataclass
 class Arguments:
-    """What can be changed."""
+    """Options."""
 
     steps: int = 400_000
-    """Transitions, all environments together."""
+    """Transitions, counted over all environments."""
     envs: int = 16
     seed: int = 1
     save: str = ""
     gamma: float = 0.95
     lamda: float = 0.95
-    """Of the generalised advantage."""
+    """Lambda of the generalised advantage estimation."""
     rate: float = 1e-3
     rollout: int = 128
     """Vector steps between updates."""
     epochs: int = 4
     batches: int = 4
-    """Of each epoch."""
+    """Minibatches per epoch."""
     clip: float = 0.2
     entropy: float = 0.01
     value: float = 0.5
@@ -62,7 +62,7 @@ def arguments() -> Arguments:
 
 
 def body() -> nn.Sequential:
-    """Two layers that actor and critic each have of their own."""
+    """Hidden layers; actor and critic each have their own."""
     return nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh())
 
 

@@ -1,4 +1,4 @@
-"""Train stable-baselines3's A2C, the synchronous brother of A3C, on the queues that `quell train a3c-l4s` learns at.
+"""Train stable-baselines3's A2C, the synchronous variant of A3C, on the queues of `quell train a3c-l4s`.
 
     python examples/sb3_a2c.py [--steps 40000] [--testbed] [--out a2c.safetensors]
 
@@ -42,7 +42,7 @@ class SubQueues(VecEnv):
         self.queues = [a3c.environment(arguments, k, []) for k in range(arguments.workers)]
         self.number = 0
         self.episodes: list[tuple[float, float]] = []
-        """Mean reward and delay, ms, of what was in use, by episode."""
+        """Mean reward and mean delay, ms, of the sub-queues with packets, by episode."""
         self._actions = np.zeros((0, 1), np.float32)
         self._rewards: list[float] = []
         self._delays: list[float] = []
@@ -63,11 +63,11 @@ class SubQueues(VecEnv):
         return self._begin()
 
     def step_async(self, actions: Any) -> None:
-        """Keep what is to be done."""
+        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Go on by a period of every queue."""
+        """Advance every queue by one period."""
         probabilities = self.scale.probability(np.clip(self._actions[:, 0], -1, 1))
         rewards, first = [], 0
         for k, queue in enumerate(self.queues):
@@ -103,7 +103,7 @@ class SubQueues(VecEnv):
         raise AttributeError(method_name)
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """No attributes but that nothing is drawn."""
+        """Only `render_mode`, which is none."""
         if attr_name == "render_mode":
             return [None] * self.num_envs
         raise AttributeError(attr_name)
@@ -114,7 +114,7 @@ class SubQueues(VecEnv):
 
 
 class _Stop(BaseCallback):
-    """Ends after so many periods of all queues."""
+    """Stops after `periods`, counted over all queues."""
 
     def __init__(self, env: SubQueues, periods: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Stop(BaseCallback):
 
 
 def train(arguments: a3c.Arguments, periods: int) -> tuple[SubQueues, A2C]:
-    """Learn for so many periods of all queues together."""
+    """Train for `periods`, counted over all queues."""
     kit.deterministic(arguments.seed)
     env = SubQueues(arguments)
     model = A2C(
@@ -154,7 +154,7 @@ def write(env: SubQueues, model: A2C, path: Path) -> None:
 
 
 def main() -> None:
-    """Train, and say what the first and the last episodes gave."""
+    """Train, and print the results of the first and the last episodes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40_000)
     parser.add_argument("--testbed", action="store_true")

@@ -46,14 +46,14 @@ def mean_reward(model: Any, steps: int = 6000) -> float:
 
 
 def main() -> None:
-    """Train both and say what they reach."""
+    """Train both and print the reward per step before and after."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=50_000)
     steps = parser.parse_args().steps
     dqn = DQN("MlpPolicy", make(), gamma=0.95, learning_starts=min(1000, steps // 2), train_freq=4, seed=1)
     ppo = PPO("MlpPolicy", make(), gamma=0.95, n_steps=512, seed=1)
     for name, model in (("DQN", dqn), ("PPO", ppo)):
-        judged = min(steps, 6000)  # an episode at most
+        judged = min(steps, 6000)  # at most one episode
         before = mean_reward(model, judged)
         model.learn(total_timesteps=steps)
         print(f"{name}: reward per step {before:.3f} before, {mean_reward(model, judged):.3f} after {steps} steps")

@@ -23,7 +23,7 @@ except ImportError as error:
 
 
 def main() -> None:
-    """Train, and say what the last episodes returned."""
+    """Train, and print what the last episodes returned."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--envs", type=int, default=16)

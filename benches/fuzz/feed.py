@@ -2,18 +2,18 @@
 
     feed.py SEQUENCES FATES
 
-A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after it,
-in which DEV means the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `slowest` (of the
-classes, bit/s), `changes` (`[number of the packet before which it happens, words]`), `packets`: a list of `[pause
-before it in ns, bytes with the Ethernet header, flow, ECN field]`, with a fifth number in TCP segments, what they
-acknowledge (and 2^32 for ECE). `labels`, by the flow's number, is `[source, destination, DSCP, mark]`; with labels the
-discipline sorts by those. FATES gets what happened, in order of time: `+ NS BYTES FLOW ECN NUMBER` a packet arrived
-(with labels ` SOURCE DESTINATION DSCP MARK` behind that, and the fifth number), `- NS NUMBER ECN` it left, `! NS WORDS`
-the options changed, after a line with the discipline.
+A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (tc commands to run after
+those, in which DEV means the device), `rate` (of the HTB above the discipline, bit/s; 0: no HTB), `slowest` (lowest
+rate of a class, bit/s), `changes` (`[number of the packet before which it happens, words]`), `packets`: a list of
+`[pause before it in ns, bytes with the Ethernet header, flow, ECN field]`; a TCP segment has a fifth number, its
+acknowledgement (plus 2^32 for ECE). `labels`, by the flow's number, is `[source, destination, DSCP, mark]`; with labels
+the discipline classifies by those. FATES gets a line with the discipline, then the events in order of time: `+ NS BYTES
+FLOW ECN NUMBER` a packet arrived (followed by ` SOURCE DESTINATION DSCP MARK` if there are labels, and by the fifth
+number), `- NS NUMBER ECN` it left, `! NS WORDS` the options changed.
 
-HTB calls its leaf only when it may send and the leaf holds something, so a departure is the discipline's dequeue. A
-flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket and disciplines
-with classes the class, not by hash or filter.
+HTB dequeues from its leaf only when it may send and the leaf holds something, so a departure is the discipline's
+dequeue. Without labels, a flow's SO_PRIORITY names a class below the discipline's handle: flow queues take it as the
+bucket and disciplines with classes as the class, so neither hash nor filter is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ETHERNET = 14
 UDP, TCP = 17, 6
 ETH_P_IP = 0x800
 ECE = 1 << 32
-"""In what a packet acknowledges: with this flag."""
+"""Added to a packet's acknowledgement number: the segment has ECE set."""
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
 
 
@@ -51,10 +51,10 @@ def within(space: str) -> None:
 
 
 def build() -> None:
-    """Join two namespaces."""
+    """Join two namespaces by a veth pair."""
     for space in "ab":
         run("ip", "netns", "add", space)
-        # No neighbour discovery: its packets are not counted, but would take places in the queue.
+        # No neighbour discovery: its packets would take places in the queue but are not recorded.
         run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
         run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
     run("ip", "link", "add", "v0", "netns", "a", "type", "veth", "peer", "name", "v0", "netns", "b")
@@ -62,7 +62,7 @@ def build() -> None:
         run("ip", "-n", space, "addr", "add", f"10.0.0.{host}/24", "dev", "v0")
         run("ip", "-n", space, "link", "set", "v0", "address", f"02:00:00:00:00:0{host}", "up")
     run("ip", "-n", "a", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "v0", "nud", "permanent")
-    # The other end has no such address, so that nothing answers.
+    # The other end does not have these addresses, so nothing answers.
     run("ip", "-n", "a", "route", "add", "10.0.1.0/24", "via", "10.0.0.2")
 
 
@@ -82,13 +82,13 @@ def discipline(words: str, below: list[str], rate: int) -> None:
 
 
 def change(words: str, rate: int) -> None:
-    """Change a discipline's options while it works."""
+    """Change a discipline's options while it holds packets."""
     parent = ["parent", "1:1"] if rate else ["root"]
     run("tc", "-n", "a", "qdisc", "change", "dev", "v0", *parent, "handle", f"{HANDLE:x}:", *words.split())
 
 
 def sender(flow: int, label: list[int] | None) -> socket.socket:
-    """Open a socket for packets of one flow, whose headers we write."""
+    """Open a raw socket for packets of one flow; the caller writes the headers."""
     made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
     made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
     if label is None:
@@ -99,7 +99,7 @@ def sender(flow: int, label: list[int] | None) -> socket.socket:
 
 
 def packet(number: int, given: list[int], label: list[int]) -> bytes:
-    """Write an IP packet, whose identification is its number and one."""
+    """Write an IP packet; its identification is `number` + 1."""
     _, size, flow, ecn, *ack = given
     source, destination, dscp, _ = label
     length = size - ETHERNET
@@ -115,7 +115,7 @@ def packet(number: int, given: list[int], label: list[int]) -> bytes:
 
 
 def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
-    """Read what has arrived."""
+    """Read the packets that have arrived."""
     found: list[tuple[int, str]] = []
     while True:
         try:
@@ -132,9 +132,9 @@ def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
 
 
 def sequence(sink: socket.socket, given: dict[str, Any]) -> list[str]:
-    """Send packets and return what happened, by the monotonic clock, which disciplines use (it advances by 256 ns).
+    """Send packets and return what happened, in monotonic time, as disciplines count it (in steps of 256 ns).
 
-    Nothing where one packet arrived and another left at the same instant: which was first is not to be seen.
+    Returns nothing if one packet arrived and another left at the same instant, since their order is unknown.
     """
     rate, packets, changes = given["rate"], given["packets"], dict(given["changes"])
     labels = {int(flow): label for flow, label in given["labels"].items()}

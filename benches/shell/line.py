@@ -1,4 +1,4 @@
-"""A line with bulk TCP flows, the same one for real Linux in virtual time and for simulation."""
+"""A line with bulk TCP flows, for real Linux in virtual time and for simulation alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = HERE.parent.parent
 BIN = ROOT / ".venv" / "bin"
 MEASURES = {"goodput_mbps": "goodput, Mbit/s", "mean_ms": "mean backlog, ms", "p95_ms": "p95 backlog, ms"}
 SEEDS = 20
-"""Of the simulation."""
+"""Seeds of the simulation."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Line:
     """Bits per second."""
     rtt_ms: float = 20.0
     cc: str = "cubic"
-    """As Linux names it."""
+    """Congestion control, by its name in Linux."""
     flows: int = 4
     ecn: bool = False
     spread_s: float = 0.1
-    """Within which the flows begin."""
+    """All flows start within this time."""
     warm_s: float = 5.0
     until_s: float = 30.0
 
     def scenario(self) -> Scenario:
-        """Give it as quell simulates it."""
+        """Return the line as a scenario of the simulator."""
         cc: Any = {"reno": "newreno"}.get(self.cc, self.cc)
         return Scenario.from_keys(
             duration=f"{self.until_s * 1e3:.0f}ms",
@@ -53,17 +53,17 @@ class Line:
         )  # fmt: skip
 
     def text(self) -> str:
-        """Write it for another process."""
+        """Encode the line for another process."""
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
     def of(text: str) -> Line:
-        """Read what `text` wrote."""
+        """Decode the result of `text`."""
         return Line(**json.loads(text))
 
 
 def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[str, float]:
-    """Measure real TCP in virtual time: `shell` through quell shell, `linux` through Linux's own, `clsact` a FIFO's."""
+    """Measure real TCP in virtual time: through quell shell, Linux's queue (`linux`) or a steered FIFO (`clsact`)."""
     words = [str(BIN / "python"), str(HERE / "virtual.py"), kind, queue, str(seed), line.text()]
     command: list[str | Path] = [
         ROOT / "tools" / "oracle" / "guest",
@@ -82,19 +82,19 @@ def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[st
 
 
 def simulated(queue: str, line: Line) -> dict[str, float]:
-    """Simulate the line: means over the seeds."""
+    """Simulate the line; return means over the seeds."""
     scenario = line.scenario()
     jobs = experiment.plan(scenario, [queue])
     return averaged(experiment.run_each([(scenario, job) for job in jobs], measures))
 
 
 def measures(record: dict[str, Any]) -> dict[str, float]:
-    """Give what is measured of a run."""
+    """Pick the measures from a run's record."""
     mean, p95 = record["backlog_ms"]["mean"], record["backlog_ms"]["p95"]
     measured = {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
     return measured | {"drops": record["drops"], "marks": record["marks"]}
 
 
 def averaged(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Give the means of some runs."""
+    """Return the means over runs."""
     return {key: fmean(run[key] for run in runs) for key in runs[0]}

@@ -2,7 +2,7 @@
 
 Usage: send.py CONGESTION_CONTROL CONNECTIONS SECONDS [SPREAD].
 
-SPREAD: the seconds within which they begin, one after the other (0).
+SPREAD: the connections start one after the other within this time, s (default 0).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ data = bytes(1 << 18)
 
 
 def connect() -> None:
-    """Open a connection more."""
+    """Open one more connection."""
     sender = socket.socket()
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
     sender.setblocking(False)

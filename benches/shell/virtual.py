@@ -2,12 +2,12 @@
 
     virtual.py shell|linux|clsact QUEUE SEED LINE
 
-LINE is what line.py writes.
+LINE is the output of `Line.text`.
 
 `shell`: through quell shell. `linux`: client, router and server joined by veth pairs, netem's delay at both ends, HTB
-and Linux's own discipline at the router. `clsact`: there a FIFO whose drop probability is steered by a controller with
-these words. Prints JSON: goodput, the backlog's mean and 95th percentile, and at the router drops and marks, without
-the warm-up.
+and Linux's own discipline at the router. `clsact`: the same with a FIFO whose drop probability is steered by the
+controller QUEUE. Prints JSON without the warm-up: goodput, the backlog's mean and 95th percentile, and with `linux` and
+`clsact` the router's drops and marks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def shell(queue: str, seed: str, line: Line) -> list[tuple[float, float]]:
-    """Time and backlog in ms, through quell shell."""
+    """Run quell shell; return samples of time, s, and backlog, ms."""
     run("sysctl", "-qw", *settings(line))
     link = Scenario.from_keys(
         link={
@@ -74,7 +74,7 @@ def shell(queue: str, seed: str, line: Line) -> list[tuple[float, float]]:
 
 
 def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, float]], dict[str, int]]:
-    """Time and backlog in ms, and how many packets were dropped and marked, of Linux's own discipline."""
+    """Run Linux's discipline; return samples of time, s, and backlog, ms, and the numbers of drops and marks."""
     controller = queue.split()
     if steered:
         queue = FIFO
@@ -102,7 +102,7 @@ def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, floa
     shape = f"htb rate {line.rate}bit ceil {line.rate}bit burst 1600 cburst 1600 quantum 1514"
     run("tc", "-n", "r", *f"class add dev rs parent 1: classid 1:1 {shape}".split())
     if queue == "dualpi2":
-        # Debian 12's tc does not know it.
+        # Debian 12's tc does not know dualpi2.
         within("r", lambda: add_qdisc("rs", queue))
     else:
         run("tc", "-n", "r", *f"qdisc add dev rs parent 1:1 handle 10: {queue}".split())
@@ -129,7 +129,7 @@ def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, floa
         steering.terminate()
         steering.wait()
         rows = map(json.loads, Path("steer.jsonl").read_text().splitlines())
-        # The first of what is counted is what there was at the end of the warm-up.
+        # The first row counted holds the counters at the end of the warm-up.
         counted = [row for row in rows if row["type"] == "filter" and row["time"] >= warm]
         return samples, {name: counted[-1][name] - counted[0][name] for name in ("drops", "marks")}
     after = shown()
@@ -138,40 +138,40 @@ def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, floa
 
 
 def shown() -> str:
-    """Give what tc says of the discipline below HTB."""
+    """Return what tc shows of the discipline below HTB."""
     words = ["tc", "-n", "r", "-s", "qdisc", "show", "dev", "rs"]
     return subprocess.run(words, capture_output=True, text=True).stdout.partition("parent 1:1")[2]
 
 
 def number(words: str, text: str) -> int:
-    """Give the last number behind these words, 0 where they are missing."""
+    """Return the last number that the pattern `words` finds, or 0."""
     found = re.findall(words, text)
     return int(found[-1]) if found else 0
 
 
 def sender(line: Line) -> list[str]:
-    """Give the command that keeps the line busy."""
-    # The first connection arrives a round trip later, and the sink counts from there.
+    """Return the command that keeps the line busy."""
+    # One second more: the sink counts from the first connection, which arrives a round trip later.
     words = [line.cc, str(line.flows), str(line.until_s + 1), str(line.spread_s)]
     return [sys.executable, str(HERE / "send.py"), *words]
 
 
 def settings(line: Line) -> list[str]:
-    """Give what sysctl sets at both ends.
+    """Return the sysctl settings of both ends.
 
-    After a timeout Linux gives a connection another hash (net.core.txrehash). It crosses veth pairs with each packet,
-    and fq_codel and cake at the router would take the connection for another flow. Wires carry no hash, so it is kept.
+    After a timeout Linux gives a connection another hash (net.core.txrehash). On veth pairs packets carry the hash, so
+    fq_codel and cake at the router would see a new flow. Real wires carry no hash, so txrehash is off.
     """
     return [*BUFFERS, f"net.ipv4.tcp_ecn={int(line.ecn)}", "net.core.txrehash=0"]
 
 
 def run(*words: object) -> None:
-    """Run a command; its errors end this."""
+    """Run a command; exits with this program if it fails."""
     subprocess.run([str(word) for word in words], check=True)
 
 
 def within(space: str, do: object) -> None:
-    """Call a function with this thread in a network namespace."""
+    """Call a function in a network namespace, with the current thread."""
 
     def enter() -> None:
         with Path(f"/run/netns/{space}").open() as file:
@@ -193,7 +193,7 @@ def plain(dev: str) -> None:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Give an attribute of netlink."""
+    """Encode an attribute of netlink."""
     return struct.pack("HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
@@ -210,7 +210,7 @@ def add_qdisc(dev: str, kind: str) -> None:
 
 
 def sample(dev: str, line: Line, into: list[tuple[float, float]]) -> None:
-    """Note the backlog of the discipline below class 1:1, from the first packet on, until the flows are over."""
+    """Sample the backlog of the discipline below class 1:1, from the first packet until the flows end."""
     index = socket.if_nametoindex(dev)
     tcm = struct.pack("BxxxiIII", 0, index, 0, 0, 0)
     began = None
@@ -234,7 +234,7 @@ def sample(dev: str, line: Line, into: list[tuple[float, float]]) -> None:
 
 
 def backlog(attributes: bytes) -> int:
-    """Give the bytes queued: TCA_STATS2, in it TCA_STATS_QUEUE, whose second number they are."""
+    """Return the bytes queued: the second number of TCA_STATS_QUEUE in TCA_STATS2."""
     for wanted in (7, 3):
         while True:
             length, kind = struct.unpack_from("HH", attributes)
