@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train A3C-L4S as docs/lab/l4s-a3c.md compares it, and write python/quell/papers/trained/a3c-l4s.studies.parquet.
+"""Train A3C-L4S as compared in docs/lab/l4s-a3c.md, and write python/quell/papers/trained/a3c-l4s.studies.parquet.
 
     .venv/bin/python tools/a3c.py [STUDY ...]
 
@@ -12,7 +12,7 @@
 | worlds | many worlds from random weights, five seeds; networks and checkpoints go to target/a3c |
 | six | a law of six numbers in place of a network, five searches by CMA-ES in as many periods; files go to target/a3c |
 
-A study's rows replace those that the file has of it. Takes about 50 minutes of a core in all, half of it for the worlds.
+A study replaces its former rows in the file. All studies take about 50 minutes of one core, half of it for worlds.
 """
 
 import argparse
@@ -40,16 +40,16 @@ INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parqu
 SHIPPED: dict[str, Any] = {"actor_rate": 5e-5}
 NETWORKS = ROOT / "target" / "a3c"
 RUNS = 5
-"""Runs of each scenario by which the seeds' networks are judged."""
+"""Runs of each scenario, for the judgement of the seeds' networks."""
 SCALES = (10.0, 25.0, 50.0, 100.0)
 EPISODES = 60
-"""From random weights."""
+"""Episodes of a training from random weights."""
 KEPT = ("reward", "rewards", "delay_ms", "delays_ms", "spread")
 LAW: list[Any] = []
 
 
 def judged(path):
-    """Compare a network with the queue's own law on the set held out."""
+    """Compare a network with the queue's own law on the held-out set."""
     if not LAW:
         LAW.append(coupled.held_out([coupled.QUEUE], threads=1)[coupled.QUEUE])
     words = f"a3c_l4s model {path}"
@@ -57,7 +57,7 @@ def judged(path):
 
 
 def learn(arguments):
-    """Train without choosing: the last global network, and the curve."""
+    """Train without a choice among networks; return the last global network, and the curve."""
     shared = a3c.start_global(arguments)
     traces = []
     if arguments.environment == "lookup":
@@ -77,7 +77,7 @@ def learn(arguments):
 
 
 def in_loop(arguments):
-    """Train in the closed loop and judge."""
+    """Train in the closed loop, and judge."""
     networks, scale, _, curve = learn(arguments)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "m.safetensors"
@@ -86,7 +86,7 @@ def in_loop(arguments):
 
 
 def chosen(arguments):
-    """Train as the command does, which chooses among the last networks, and judge."""
+    """Train like the command, which chooses among the last networks, and judge."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "m.safetensors"
         a3c.train(arguments, path)
@@ -95,7 +95,7 @@ def chosen(arguments):
 
 
 def in_worlds(arguments):
-    """Train in many worlds, and judge on the sets that chose nothing."""
+    """Train in many worlds, and judge on the sets that were not used for the choice."""
     NETWORKS.mkdir(parents=True, exist_ok=True)
     path = NETWORKS / f"seed-{arguments.seed}.safetensors"
     folder = path.with_name(f"{path.stem}-checkpoints")
@@ -106,7 +106,7 @@ def in_worlds(arguments):
 
 
 def on_sets(path):
-    """Judge on the sets that chose nothing."""
+    """Judge on the sets that were not used for the choice."""
     results: dict[str, Any] = {}
     for name in ("held out", "few flows", "new"):
         words = f"a3c_l4s model {path}"
@@ -125,16 +125,17 @@ def on_sets(path):
 # Six numbers. --------------------------------------------------------------------------------------------------------
 
 GENERATIONS, POPULATION, DRAWN = 17, 10, 16
-"""With the law's own runs 2.99 M periods of 15 ms, of which `quell train a3c-l4s` simulates 3.07 M."""
+"""The search simulates 2.99 M periods of 15 ms, the law's own runs included; `quell train a3c-l4s` simulates 3.07 M."""
 FIRST_NUMBERS = (-3.0, 1.0, 0.0) * 2
 GATE = 64.0
-"""More than an action ever is."""
+"""Larger than any action."""
 
 
 def power_law(numbers):
-    """Make the policy file of ln p' = a + b ln(1 + d) + c ln((1 + d)/(1 + d_old)): a, b, c of classic sub-queues, of L4S.
+    """Make the policy file of ln p' = a + b ln(1 + d) + c ln((1 + d)/(1 + d_old)).
 
-    d is the delay in ms, d_old that of a period ago. Of two ReLU units one is open in classic sub-queues, one in L4S.
+    d is the delay in ms, d_old that of the period before. `numbers`: a, b, c of classic sub-queues, then of L4S ones.
+    One of two ReLU units is open in classic sub-queues, the other in L4S ones.
     """
     names = _core.a3c_readings("logarithmic")
     hidden, bias = np.zeros((2, len(names))), np.zeros(2)
@@ -162,7 +163,7 @@ def power_law(numbers):
 
 
 def in_numbers(seed):
-    """Search; choose among the last generations' means by validation as the training does, and judge."""
+    """Search; choose among the means of the last generations by validation, like the training, and judge."""
     NETWORKS.mkdir(parents=True, exist_ok=True)
     path = NETWORKS / f"six-{seed}.safetensors"
     trial = NETWORKS / "trial.safetensors"
@@ -193,7 +194,7 @@ def in_numbers(seed):
 
 
 def in_tables(arguments):
-    """Train on the published tables; what delay the network's choices look up, and the tables' own, worker by worker."""
+    """Train on the published tables; return each worker's mean delay at the network's choices, and its table's mean."""
     networks, scale, traces, curve = learn(arguments)
     predicted, actual = [], []
     for trace in traces:
@@ -207,7 +208,7 @@ def in_tables(arguments):
 
 
 def a2c(arguments):
-    """Train stable-baselines3's A2C for as many periods, and judge."""
+    """Train stable-baselines3's A2C for the same number of periods, and judge."""
     spec = importlib.util.spec_from_file_location("sb3_a2c", ROOT / "examples" / "sb3_a2c.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -221,7 +222,7 @@ def a2c(arguments):
 
 
 def studies():
-    """Give every training: study, name, how, arguments."""
+    """Yield every training: study, name, how, arguments."""
     for seed in range(1, 6):
         yield "seeds", "shipped options", chosen, a3c.Arguments(seed=seed, **SHIPPED)
         yield "six", "six numbers", lambda arguments: in_numbers(arguments.seed), a3c.Arguments(seed=seed)

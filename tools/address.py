@@ -3,8 +3,8 @@
 
     python3 tools/address.py https://host/owner/quell ['Name <name@host>']
 
-No file of the repository holds its address: the release workflow calls this with the one that it runs at. README's links
-lead to the tag of Cargo.toml's version. The second word is whom the Debian package names as its maintainer.
+No file of the repository holds its address; the release workflow calls this program with its own. README's links lead
+to the tag of Cargo.toml's version. The second argument is the Debian package's maintainer.
 """
 
 import json
@@ -17,7 +17,7 @@ PICTURES = (".png", ".svg")
 
 
 def absolute(readme, url, tag):
-    """Give README with links that work wherever it is shown."""
+    """Make README's links absolute."""
 
     def link(found):
         target = found[2]
@@ -44,7 +44,7 @@ def main(words, root=ROOT):
             "address: Cargo.toml has a repository already; git checkout Cargo.toml pyproject.toml CITATION.cff README.md"
         )
     (version,) = re.findall(r'^version = "(.+)"', texts["Cargo.toml"], re.MULTILINE)
-    # TOML and YAML write texts as JSON does.
+    # JSON's strings are also valid in TOML and YAML.
     line = "\nrepository = " + json.dumps(url)
     texts["Cargo.toml"] = texts["Cargo.toml"].replace("\nlicense = ", line + "\nlicense = ", 1)
     urls = {"Repository": url, "Issues": f"{url}/issues", "Changelog": f"{url}/blob/v{version}/CHANGELOG.md"}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Which lines of quell's Rust code its Rust tests run.
+"""Print the share of quell's Rust lines that its Rust tests run.
 
     python3 tools/coverage.py [CRATE...]
 
-The crates that are named (default: quell-qdisc) are built with rustc's counters in target/coverage and tested. Printed is the
-share of each file's lines that a test ran; target/coverage/missed.txt gets the numbers of the others. Lines of tests do not count, and what
-Python tests run through the extension module is not seen. Needs the LLVM that rustc has: `rustup component add llvm-tools`, or on Debian
-`apt-get install llvm-22`.
+Builds the named crates (default: quell-qdisc) with rustc's counters in target/coverage, and tests them. Prints the
+share of each file's lines that a test ran; target/coverage/missed.txt gets the numbers of the others. Lines of tests do
+not count, and code that only Python tests run, through the extension module, counts as missed. Needs the LLVM of rustc:
+`rustup component add llvm-tools`, or on Debian `apt-get install llvm-22`.
 """
 
 import json
@@ -22,7 +22,7 @@ WORK = ROOT / "target" / "coverage"
 
 
 def llvm(name: str) -> pathlib.Path:
-    """A tool of rustc's LLVM; no other version reads its profiles."""
+    """Find a tool of rustc's LLVM; other versions cannot read its profiles."""
 
     def rustc(*arguments: str) -> str:
         return subprocess.run(["rustc", *arguments], check=True, capture_output=True, text=True).stdout.strip()
@@ -41,7 +41,7 @@ def llvm(name: str) -> pathlib.Path:
 
 
 def tested(crates: list[str]) -> str:
-    """Run the tests; what they ran, as lcov writes it."""
+    """Run the tests; return their coverage in lcov's format."""
     shutil.rmtree(WORK / "raw", ignore_errors=True)
     environment = os.environ | {
         "RUSTFLAGS": "-C instrument-coverage",
@@ -57,7 +57,7 @@ def tested(crates: list[str]) -> str:
     ).stdout  # fmt: skip
     messages = [json.loads(line) for line in listed.splitlines() if line.startswith("{")]
     programs = sorted({m["executable"] for m in messages if m.get("executable")})
-    # Tests that count allocations fail: the counters allocate.
+    # Tests that count allocations fail, because the counters allocate.
     subprocess.run([*command, "--no-fail-fast"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     profile = WORK / "all.profdata"
     raw = [str(path) for path in (WORK / "raw").iterdir()]
@@ -68,7 +68,7 @@ def tested(crates: list[str]) -> str:
 
 
 def counted(lcov: str, crates: list[str]) -> dict[pathlib.Path, dict[int, bool]]:
-    """By source file of the crates, each line with code and whether it ran."""
+    """Return by source file whether each line with code ran."""
     found: dict[pathlib.Path, dict[int, bool]] = {}
     for name, record in re.findall(r"^SF:(.*?)$(.*?)^end_of_record", lcov, re.DOTALL | re.MULTILINE):
         path = pathlib.Path(name)

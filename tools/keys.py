@@ -34,14 +34,14 @@ CLASSES = {
     "class": "Class",
     "flow": "Flow",
 }
-"""Of the schema's definitions, each after those that it names."""
+"""Classes of the schema's definitions, each after those that it refers to."""
 TABLES = {
     "link.up": ("link",),
     "hop": ("link",),
     "": ("file",),
     "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "video_call", "game", "page", "video", "ping"),
 }
-"""Whose keys they have, where that is not their own name."""
+"""Tables whose keys a definition has, where it is not the table of the same name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 
 Written by tools/keys.py from the tables of keys; docs/reference/scenarios.md says more.
@@ -55,7 +55,7 @@ from typing import Literal, TypedDict
 
 
 def pieces(syntax):
-    """Split at the bars that are outside of brackets."""
+    """Split at bars outside of brackets."""
     depth, found = 0, [""]
     for c in syntax:
         depth += (c == "[") - (c == "]")
@@ -67,7 +67,7 @@ def pieces(syntax):
 
 
 def value(syntax):
-    """Say how a value is written: words of the file as code, sorts of values in capitals."""
+    """Format a value: words of the file as code, kinds of values in capitals."""
 
     def one(piece):
         if piece.startswith("["):
@@ -101,7 +101,7 @@ WHERE = {"command": "", "file": "key, read again on SIGHUP", "start": "key, read
 
 
 def reference(rows):
-    """Give the table of a command's options."""
+    """Return the table of a command's options."""
     lines = ["| option | meaning | configuration file |", "|---|---|---|"]
     for name, _, value, text, _, _, scope in rows:
         typed = f"--{name.replace('_', '-')} {value}".strip().replace("|", "\\|")
@@ -110,7 +110,7 @@ def reference(rows):
 
 
 def between(text, lines):
-    """Put lines in place of those between the marks, indented as the first mark is."""
+    """Replace the lines between the marks, indented like the first mark."""
 
     def fill(found):
         return found[1] + "".join(f"{found[2]}{line}\n" for line in lines) + found[3]
@@ -119,7 +119,7 @@ def between(text, lines):
 
 
 def init(text, rows):
-    """Give OpenWrt's start script, which passes all keys of the configuration file."""
+    """Return OpenWrt's start script, which passes all keys of the configuration file."""
     lines = []
     for name, _, value, _, _, repeats, scope in rows:
         kind = "flag" if not value else "list" if repeats else "option"
@@ -129,7 +129,7 @@ def init(text, rows):
 
 
 def config(text, rows):
-    """Give OpenWrt's configuration, which lists all keys."""
+    """Return OpenWrt's configuration, which lists all keys."""
     keys = [row for row in rows if row[6] != "command"]
     heads = [f"{'list' if row[5] else 'option'} {row[0]} '{row[2].strip('[]') or 1}'" for row in keys]
     width = max(map(len, heads))
@@ -143,7 +143,7 @@ def config(text, rows):
 
 
 def annotation(schema):
-    """Give the type of what a schema allows."""
+    """Return the Python types of the values that a schema allows."""
     if "$ref" in schema:
         return [CLASSES[schema["$ref"].removeprefix("#/$defs/")]]
     if "enum" in schema:
@@ -161,7 +161,7 @@ def annotation(schema):
 
 def member(name, schema):
     kinds = annotation(schema)
-    # A table in place of a list of tables changes each of them.
+    # Where a list of tables is allowed, a single table changes each table of the list.
     kinds += [kind[9:-1] for kind in kinds if kind[9:-1] in CLASSES.values()]
     if "str" in kinds:
         kinds = [kind for kind in kinds if not kind.startswith('Literal["')]
@@ -169,7 +169,7 @@ def member(name, schema):
 
 
 def broken(line):
-    """Break a list of words that is too long for a line, as ruff does."""
+    """Break a list of words that is too long for a line, like ruff."""
     found = re.fullmatch(r"    (\w+): Literal\[(.*)\] \| None", line)
     if len(line) <= 120 or not found:
         return line

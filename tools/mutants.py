@@ -3,10 +3,10 @@
 
     python3 tools/mutants.py [--sample 200] [--seed 1] [--jobs 2] [--only TEXT]
 
-Each function that the sample changes is written once for each of its mutants into a copy of the sources, in target/mutants; QUELL_MUTANT in
-the environment picks the mutant that runs. So a mutant costs a run of the crate's tests, not a build of them. Mutants of constants and of
-`const fn` are not sampled: nothing can be picked there while the program runs. Those that the compiler refuses are set aside.
-Survivors and the totals are printed; the exit status is 1 if fewer than 90 % of what ran was caught.
+All mutants of a function are written into a copy of the sources, in target/mutants; QUELL_MUTANT in the environment
+picks the one that runs. So a mutant costs a run of the crate's tests, not a build. Mutants of constants and of `const
+fn` are not sampled, because they cannot be picked at run time. Mutants that do not compile are left out. Prints
+survivors and totals; the exit status is 1 if the tests caught fewer than 90 % of the mutants that ran.
 """
 
 import argparse
@@ -40,7 +40,7 @@ pub fn mutant(number: u32) -> bool {
 }
 """
 MEMORY = 4 << 30
-# Seconds after which a program that uses no CPU time has ended, too.
+# Seconds after which a program is ended even if it uses no CPU time.
 ASLEEP = 1200
 AIM = 0.9
 
@@ -57,12 +57,12 @@ class Source:
             self.lines.append(self.lines[-1] + len(line))
 
     def span(self, span: dict[str, dict[str, int]]) -> tuple[int, int]:
-        """First character and the one after the last."""
+        """Offsets of the first character and of the one after the last."""
         start, end = (self.lines[span[side]["line"] - 1] + span[side]["column"] - 1 for side in ("start", "end"))
         return start, end
 
     def head(self, function: tuple[int, int]) -> str:
-        """The function up to its body's brace."""
+        """The function's text up to its body's brace."""
         start, end = function
         depth = 0
         for match in re.finditer(r"//[^\n]*|[()\[\]{]", self.text[start:end]):
@@ -78,7 +78,7 @@ def sources(mutants: list[Mutant]) -> dict[str, Source]:
 
 
 def switchable(mutants: list[Mutant]) -> list[Mutant]:
-    """Those in a function's body that is not evaluated at compile time."""
+    """Keep mutants in bodies of functions that are not evaluated at compile time."""
     files = sources(mutants)
 
     def const(m: Mutant) -> bool:
@@ -89,7 +89,7 @@ def switchable(mutants: list[Mutant]) -> list[Mutant]:
 
 
 def write(mutants: dict[int, Mutant], files: dict[str, Source]) -> dict[str, list[tuple[int, int, int]]]:
-    """Write the files into the copy, with the mutants; by file, each mutant's first line, last line and number."""
+    """Write the mutants into the copied files; return each mutant's first line, last line and number, by file."""
     functions: dict[str, dict[tuple[int, int], list[int]]] = {file: collections.defaultdict(list) for file in files}
     for number, m in mutants.items():
         functions[m["file"]][files[m["file"]].span(m["function"]["span"])].append(number)
@@ -97,7 +97,7 @@ def write(mutants: dict[int, Mutant], files: dict[str, Source]) -> dict[str, lis
     for file, spans in functions.items():
         source = files[file]
         for inner in sorted(spans):
-            # A function inside another is written with it.
+            # A nested function is written with the outer one.
             outer = next((o for o in sorted(spans) if o[0] < inner[0] and inner[1] < o[1]), None)
             if outer:
                 spans[outer] += spans.pop(inner)
@@ -110,7 +110,7 @@ def write(mutants: dict[int, Mutant], files: dict[str, Source]) -> dict[str, lis
                 first, last = source.span(mutants[number]["span"])
                 line = out.count("\n") + 1
                 changed = source.text[body:first] + mutants[number]["replacement"] + source.text[last : end - 1]
-                # Returned, so that no type depends on another mutant's.
+                # A return, so that mutants do not have to agree in type.
                 out += f" if crate::mutant({number}) {{ return {{ {changed} }}; }}\n"
                 places[file].append((line, out.count("\n"), number))
             at = body
@@ -130,7 +130,7 @@ def copy() -> None:
 
 
 def cargo(*arguments: str) -> tuple[bool, list[dict[str, Any]]]:
-    """Whether it built, and the compiler's messages."""
+    """Run Cargo; return whether it succeeded, and the compiler's messages."""
     environment = os.environ | {
         "CARGO_TARGET_DIR": str(WORK / "build"),
         "CARGO_INCREMENTAL": "0",
@@ -149,12 +149,12 @@ def spans(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def build(mutants: dict[int, Mutant]) -> list[pathlib.Path]:
-    """The test programs, with what does not compile taken out of `mutants`."""
+    """Build and return the test programs; remove mutants that do not compile."""
     files = sources(list(mutants.values()))
     for number, m in list(mutants.items()):
         source = files[m["file"]]
         if re.search(r"-> impl\b", source.head(source.span(m["function"]["span"]))):
-            # Two bodies have two types.
+            # `impl` would be a different type in each body.
             del mutants[number]
     while True:
         places = write(mutants, files)
@@ -183,7 +183,7 @@ def build(mutants: dict[int, Mutant]) -> list[pathlib.Path]:
 
 
 def run(programs: dict[pathlib.Path, int], number: int) -> str:
-    """`caught`, `missed` or `timeout`, the programs having so many seconds of CPU time each."""
+    """Return `caught`, `missed` or `timeout`; each program may use its number of seconds of CPU time."""
     environment = os.environ | {"QUELL_MUTANT": str(number), "CARGO_MANIFEST_DIR": str(TREE / CRATE)}
 
     def bound(seconds: int) -> None:
@@ -193,7 +193,7 @@ def run(programs: dict[pathlib.Path, int], number: int) -> str:
     for program, seconds in programs.items():
         try:
             done = subprocess.run(
-                # Those of disciplines in BPF compile C for half a minute.
+                # Tests of disciplines in BPF take half a minute to compile C.
                 [program, "--quiet", "--skip", "bpf::"],
                 cwd=TREE / CRATE,
                 env=environment,
@@ -213,7 +213,7 @@ def run(programs: dict[pathlib.Path, int], number: int) -> str:
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share."""
+    """The 95 % interval of a share (Wilson)."""
     z, share = 1.96, hits / of
     middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
@@ -243,7 +243,7 @@ def main() -> None:
             raise SystemExit(f"{program.name} fails without a mutant")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times[program] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    # The quickest catch most, too.
+    # Quick programs first: they catch most mutants.
     bounds = {program: round(10 + 5 * times[program]) for program in sorted(programs, key=times.__getitem__)}
     print(
         f"{len(listed)} mutants listed, {len(frame)} can be picked, {len(chosen)} sampled, {refused} refused; "

@@ -21,7 +21,7 @@ KEPT = ("text/plain", "image/png")
 
 
 def executed(path):
-    """Run a notebook in an empty folder; return it with its outputs, of which only text and pictures are kept."""
+    """Run a notebook in an empty folder; return it with only the texts and pictures of its outputs."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -30,7 +30,7 @@ def executed(path):
             NotebookClient(notebook, km=kernel, timeout=500, resources={"metadata": {"path": folder}}).execute()
         except CellExecutionError as error:
             sys.exit(f"notebooks: {path.name}: {error.ename}: {error.evalue}")
-    # Metadata, which depends on the machine and the time, is left out of the file.
+    # Drop metadata, which depends on the machine and the time.
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     for cell in notebook.cells:
         cell.metadata = {}
@@ -55,7 +55,7 @@ def joined(outputs):
 
 
 def shown(notebook):
-    """Return the sources and the text outputs of the cells; for a picture only its formats."""
+    """Return the sources and the text outputs of the cells; of a picture only its formats."""
     cells = []
     for cell in notebook.cells:
         outputs = [output.get("text") or sorted(output.get("data", {})) for output in cell.get("outputs", [])]

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Run the commands that pages show with what they print, and update their outputs.
+"""Run the commands whose output pages show, and update the outputs.
 
     .venv/bin/python tools/outputs.py [--check] [PAGE...]
 
 Without PAGE: README.md, docs/how-to/compare.md, tune.md (minutes), docs/lab/wifi.md and docs/tutorials. Outputs are 100
 columns wide. --check writes nothing and fails if an output differs. Run `make build` first.
 
-In a tutorial, a block marked `console` holds one command behind `$ ` and then its standard output, without empty lines;
+In a tutorial, a block marked `console` holds one command after `$ ` and then its standard output, without empty lines;
 ` | head -N` may follow the command. A block of Python or TOML whose first line is a comment with a file's name, as in
 `# mine.py`, is that file for the commands below it. A block marked `console real` holds a command on real packets: it runs
 in a network namespace whose interface eth0 has a line of 20 Mbit/s, a modem that never drops, and one sender behind it;
-its output is written, standard error included, and compared without its numbers.
+its output, standard error included, is written, and compared without its numbers.
 
 On the other pages an output with empty lines is whole, and one without is an excerpt: as many lines as are shown, from
 the first that has their first line's form.
@@ -48,7 +48,7 @@ tc qdisc replace dev eth0 root handle 1: htb default 10
 tc class add dev eth0 parent 1: classid 1:10 htb rate 20mbit quantum 1514
 tc qdisc add dev eth0 parent 1:10 handle 110: pfifo limit 200
 """
-"""eth0 of the tutorials."""
+"""Commands that set up eth0 of the tutorials."""
 SENDER = """
 import socket, time
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -64,7 +64,7 @@ while True:
 
 
 def run(words, folder, prefix=(), errors=False):
-    """Give what a program of this environment prints."""
+    """Return the output of a program of this environment."""
     program = pathlib.Path(sys.executable).with_name(words[0])
     if words[0] not in ("quell", "python"):
         sys.exit(f"outputs: {shlex.join(words)}: begin it with quell or python")
@@ -84,12 +84,12 @@ def run(words, folder, prefix=(), errors=False):
 
 
 def without_empty_lines(text):
-    """Give a text without its empty lines and without blanks at the ends of lines."""
+    """Remove empty lines, and blanks at the ends of lines."""
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
 
 
 def missing():
-    """Say why commands on real packets cannot run here; empty where they can."""
+    """Return why commands on real packets cannot run here; empty if they can."""
     if os.geteuid() != 0 or not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "root and /dev/net/tun are needed"
     done = subprocess.run(["unshare", "--net", "sh", "-ec", LINE], capture_output=True, text=True)
@@ -98,7 +98,7 @@ def missing():
 
 @contextlib.contextmanager
 def line():
-    """Make the network namespace; give the words that run a program in it."""
+    """Make the network namespace; yield the words that run a program in it."""
     with contextlib.ExitStack() as closing:
         script = f"{LINE}\necho ready\nexec {sys.executable} -c '{SENDER}'"
         holder = subprocess.Popen(["unshare", "--net", "sh", "-ec", script], stdout=subprocess.PIPE, text=True)
@@ -110,13 +110,13 @@ def line():
 
 
 def shape(text):
-    """Give an output without its numbers, and without what follows from them: widths, and what a busy machine was too late for."""
+    """Remove numbers and what depends on them: widths, and messages about a busy machine."""
     text = re.sub(r"^quell: (down|up): .*too slow.*\n|, .*their time had passed.*", "", text, flags=re.MULTILINE)
     return re.sub(r"[ ─]+", " ", re.sub(r"[-–\d.]*\d[\d.]*|(?<= )[-–](?= )", "N", text))
 
 
 def tutorial(text, real):
-    """Give a tutorial with what its commands print now; `real` are the words that run a program on the line, or nothing."""
+    """Return a tutorial with fresh outputs; `real` are the words that run a program on the line, or None."""
     with tempfile.TemporaryDirectory() as folder:
 
         def block(found):
@@ -126,7 +126,7 @@ def tutorial(text, real):
             command, _, most = found["command"].removeprefix("sudo ").partition(" | head -")
             words = shlex.split(command)
             if not found["real"]:
-                # A training's result is a file; what it says of it goes to standard error.
+                # A training writes its result to a file and its messages to standard error.
                 printed = without_empty_lines(run(words, folder, errors=words[1:2] == ["train"]))
             elif real is None:
                 return found[0]
@@ -138,12 +138,12 @@ def tutorial(text, real):
                 printed = "".join(printed.splitlines(keepends=True)[: int(most)])
             return f"```console{found['real'] or ''}\n$ {found['command']}\n{printed}```"
 
-        # A page's commands share a folder: one may read what another wrote.
+        # A page's commands share a folder, because one may read the files of another.
         return BLOCK.sub(block, text)
 
 
 def shown(text):
-    """Give a page with what the commands in its plain blocks print now."""
+    """Return a page with fresh outputs of the commands in its plain blocks."""
     with tempfile.TemporaryDirectory() as folder:
 
         def block(found):
@@ -165,7 +165,7 @@ def shown(text):
 
 
 def wifi(text):
-    """Give the page on Wi-Fi with the table of what its two commands print."""
+    """Return the page on Wi-Fi with a fresh table, made by two commands."""
     row = re.compile(r"^\| `(.+?)` \| [\d.]+ \| \d+ \| \d+ \|$", re.MULTILINE)
     queues = row.findall(text)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -181,7 +181,7 @@ def wifi(text):
 
 
 def fresh(page, text, real):
-    """Give a page with what its commands print now."""
+    """Return a page with fresh outputs."""
     if page in SHOWN:
         return shown(text)
     return wifi(text) if page == WIFI else tutorial(text, real)

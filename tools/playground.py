@@ -27,11 +27,11 @@ PARTS = ROOT / "tools" / "playground"
 TARGET = "wasm32-unknown-unknown"
 COLUMNS = (*stats.DOWNWARD, "jain", "rtt_ms.p95")
 CHECKED = ("pfifo", "codel", "pie", "fq_codel")
-"""Queues of the first look."""
+"""Queues that are selected at first."""
 
 
 def missing():
-    """Say why this machine cannot compile for WebAssembly; empty where it can."""
+    """Return why this machine cannot compile for WebAssembly; empty if it can."""
     root = pathlib.Path(subprocess.check_output(["rustc", "--print", "sysroot"], cwd=ROOT, text=True).strip())
     library = root / "lib/rustlib" / TARGET
     if not library.exists() and shutil.which("rustup"):
@@ -42,10 +42,10 @@ def missing():
 
 
 def compiled():
-    """Compile the simulator; give the module's bytes."""
+    """Compile the simulator; return the module's bytes."""
     small = {"CARGO_PROFILE_RELEASE_DEBUG": "0", "CARGO_PROFILE_RELEASE_STRIP": "symbols"}
     command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "quell-web", "--target", TARGET]
-    # Of its own: an environment's profile for the host must not decide what this page gets.
+    # Without the environment's profile, which is for the host.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CARGO_PROFILE_") and k != "RUSTFLAGS"}
     folder = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     subprocess.run(command, cwd=ROOT, env=environment | small, check=True)
@@ -65,7 +65,7 @@ def choice(kind):
 
 
 def page(module):
-    """Give the page with this module in it."""
+    """Return the page with this module in it."""
     measures = [m for m in stats.MEASURES if m.key in COLUMNS]
     own = {name: (PARTS / name).read_text("utf-8") for name in ("controls.html", "page.css", "page.js", "worker.js")}
     choices = "".join(choice(kind) for kind in experiment.known_queues() if kind["name"] not in experiment.BY_NAME_ONLY)

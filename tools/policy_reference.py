@@ -1,11 +1,11 @@
-"""Writes the reference of the policy tests: a small network that torch made, and what torch and onnxruntime answer.
+"""Writes the reference of the policy tests: a small network made by torch, and the answers of torch and onnxruntime.
 
 Run once, from the repository's root, in an environment with torch, onnx, onnxscript, onnxruntime and safetensors:
 
     python tools/policy_reference.py
 
-Writes crates/quell-qdisc/tests/data/policy/{torch,expected}.safetensors. The weights of the second network, which has LFQ's
-shape, are not stored: a hash of their index gives them, here and in tests/it/policy.rs.
+Writes crates/quell-qdisc/tests/data/policy/{torch,expected}.safetensors. The weights of the second network, which has
+LFQ's shape, are not stored: here and in tests/it/policy.rs they are hashes of their index.
 """
 
 import io
@@ -24,7 +24,7 @@ ROWS = 20
 
 
 class Heads(nn.Module):
-    """A trunk with several heads, their outputs one after the other."""
+    """A trunk with several heads, whose outputs are concatenated."""
 
     def __init__(self, trunk, heads):
         super().__init__()
@@ -36,7 +36,7 @@ class Heads(nn.Module):
 
 
 def every_activation():
-    """5-70-33-20-9, then four heads: each activation, panels whole and part, rows, an odd number of inputs."""
+    """5-70-33-20-9, then four heads: all activations, whole and partial panels, rows, an odd number of inputs."""
     trunk = nn.Sequential(
         *(nn.Linear(5, 70), nn.LeakyReLU()),
         *(nn.Linear(70, 33), nn.ReLU()),
@@ -53,7 +53,7 @@ def every_activation():
 
 
 def tensors(net):
-    """The tensors under the names that quell gives them."""
+    """The tensors by their names in quell."""
     layers = [m for m in net.trunk if isinstance(m, nn.Linear)]
     named = [(f"layers.{i}", m) for i, m in enumerate(layers)] + [(f"heads.{i}", h[0]) for i, h in enumerate(net.heads)]
     return {
@@ -104,7 +104,7 @@ def lfq_shape():
 
 
 def answers(net, x):
-    """What torch and, from torch's export, onnxruntime make of x."""
+    """Answers of torch and, through torch's export, of onnxruntime to x."""
     x = torch.from_numpy(x)
     with torch.no_grad():
         by_torch = net(x).numpy()

@@ -1,4 +1,4 @@
-"""Reference pages that are read from the code: record keys, metrics, Python's names. Used by tools/site.py."""
+"""Reference pages made from the code: record keys, metrics, Python's names. Used by tools/site.py."""
 
 import importlib
 import inspect
@@ -17,16 +17,16 @@ MODULES = {
     "quell.envs.sb3": ("VectorEnv",),
     "quell.inputs.shortcuts": ("Network", "Shortcuts", "Overrides"),
 }
-"""Modules and their names; None: those of `__all__`, or all that are public and the module's own."""
+"""Modules and their names; None: the names of `__all__`, or else all public names defined in the module."""
 
 
 def cell(text):
-    """Give a cell of a table."""
+    """Escape a cell of a table."""
     return str(text).replace("|", "\\|").replace("<", "&lt;") or " "
 
 
 def table(titles, rows):
-    """Give a table in Markdown."""
+    """Format a table in Markdown."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("| " + " | ".join(cell(part) for part in line) + " |" for line in lines) + "\n"
 
@@ -37,7 +37,7 @@ def prose(comments):
 
 
 def structs(source):
-    """Give the structs that are written as JSON: name, what it is, and a row for each key."""
+    """Yield the structs that are written as JSON: name, description, and a row for each key."""
     text = (ROOT / source).read_text("utf-8")
     pattern = r"((?:^///.*\n)+)((?:^#\[.*\n)*)^pub struct (\w+) \{\n((?:^ .*\n|^\n)*)^\}"
     for about, attributes, name, body in re.findall(pattern, text, re.MULTILINE):
@@ -52,7 +52,7 @@ def structs(source):
 
 
 def json_type(kind):
-    """Give a Rust type as what it is in JSON."""
+    """Return the JSON type of a Rust type."""
     if found := re.fullmatch(r"Option<(.*)>", kind):
         return f"{json_type(found[1])} or null"
     if found := re.fullmatch(r"Vec<(.*)>|\[(.*); \d+\]", kind):
@@ -68,7 +68,7 @@ def records():
     """The keys of result records."""
     text = "# Every key of result records\n\nRead from `record.rs` and `summary.rs` in `crates/quell-link/src`. [Result records](records.md) says more of each, with units.\n"
     for name, about, rows in (struct for source in RECORDS for struct in structs(source)):
-        if name == "Run":  # which Python adds to it (quell/experiments/experiment.py)
+        if name == "Run":  # added by Python (quell/experiments/experiment.py)
             rows.append(
                 (
                     "`scenario_hash`",
@@ -81,7 +81,7 @@ def records():
 
 
 def families(source):
-    """Give the metrics of a file: name, kind, meaning."""
+    """Yield the metrics of a file: name, kind, meaning."""
     text = (ROOT / source).read_text("utf-8").split("#[cfg(test)]\nmod tests")[0]
     rows = r'\("[^"]*", "(counter|gauge)", "(\w+)", "([^"]+)"\)|\b(counter|gauge)\("(\w+)", "([^"]+)"\)'
     for a, b, c, d, e, f in re.findall(rows, text):
@@ -100,7 +100,7 @@ def metrics():
 
 
 def names(module, wanted):
-    """List the names of a module that are its interface."""
+    """List the names of a module's interface."""
     if wanted is not None:
         return wanted
     if hasattr(module, "__all__"):
@@ -114,7 +114,7 @@ def names(module, wanted):
 
 
 def signature(name, value):
-    """Give a callable as it is called, a parameter a line where one line is too long."""
+    """Format a callable's signature, with a parameter per line if it is too long for one line."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -131,12 +131,12 @@ def signature(name, value):
 
 
 def unquoted(text):
-    """Give a signature with its types as written in the source, which Python keeps as texts."""
+    """Return a signature with its types as in the source; Python keeps them as strings."""
     return re.sub(r"""(: |-> )(["'])(.*?)\2(?=[,)\n]| =|$)""", r"\1\3", text)
 
 
 def entry(name, value):
-    """Give a name with its signature and its documentation."""
+    """Return a name with its signature and its documentation."""
     if isinstance(value, (str, dict, tuple)):
         listed = (
             "\n".join(f"{key}: {about}" for key, about in value.items()) if isinstance(value, dict) else repr(value)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train RL-AQM as its paper's Figures 4 and 8 do, judge its variants, and write python/quell/papers/trained/rl-aqm.*.parquet.
+"""Train RL-AQM as in its paper's Figures 4 and 8, judge variants; writes python/quell/papers/trained/rl-aqm.*.parquet.
 
     .venv/bin/python tools/rl_aqm.py [STUDY ...]
 
@@ -12,7 +12,7 @@
 | pi | finds PI's three numbers by CMA-ES, for each depth of the device; prints them | | 4 |
 | transient | three corrected networks and PI, trained and found where flows arrive and leave all the time, on 32 such links | rl-aqm.wide | 11 |
 
-A study's rows replace those that its file has of it. Without STUDY: 10mbit and 100mbit. wide needs --model FILE.
+A study replaces its former rows in its file. Without STUDY: 10mbit and 100mbit. wide needs --model FILE.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from quell.train import rl_aqm, rl_aqm_corrected, rl_aqm_links
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAINED = ROOT / "python" / "quell" / "papers" / "trained"
 STUDIES = {"10mbit": (10, 40), "100mbit": (100, 25)}
-"""Mbit/s, and episodes: rewards do not rise after some ten."""
+"""Rate, Mbit/s, and number of episodes: rewards do not rise after some ten."""
 SEEDS = range(1, 6)
 NIC = 100
 RUNS = 10
@@ -49,11 +49,11 @@ WIDE_FIELDS = ("reward", "delay_ms", "utilisation", "goodput_mbps")
 SETS: tuple[tuple[rl_aqm_links.Senders, int], ...] = (("newreno", 32), ("mixed", 16))
 PROCESS_LINKS = 32
 SEARCHED = 40
-"""Generations."""
+"""Generations of the search for a policy."""
 
 
 def trained(mbps, episodes, seed):
-    """Train; the curve, and what the network does on the paper's links."""
+    """Train; return the curve, whose last point has the network's results on the paper's links."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = pathlib.Path(folder) / "scenario.toml"
         scenario.write_text(Scenario("rl-aqm").replace(link={"rate": f"{mbps}mbit"}).toml())
@@ -71,7 +71,7 @@ def trained(mbps, episodes, seed):
 
 
 def keep(name, study, rows):
-    """Put a study's rows in place of those that the table has of it."""
+    """Replace a study's rows in the table."""
     into = TRAINED / f"rl-aqm.{name}.parquet"
     table = pl.DataFrame([{"study": study, **row} for row in rows], infer_schema_length=None)
     with contextlib.suppress(FileNotFoundError):
@@ -90,11 +90,11 @@ def curves(study):
     keep("studies", study, rows)
 
 
-# Links that nothing was chosen by. -----------------------------------------------------------------------------------
+# Links that were not used for any choice. ----------------------------------------------------------------------------
 
 
 def judged(study, senders, count, nic, queues, runs):
-    """Judge each queue on each link: means of the same runs."""
+    """Judge each queue on each link: means over runs, with the same seeds for each queue."""
     rows: list[dict[str, Any]] = []
     for queue, model in queues.items():
         marks = " ecn" if senders == "mixed" else ""
@@ -122,7 +122,7 @@ def wide(corrected):
 
 
 def transient():
-    """Train and judge where flows arrive and leave all the time."""
+    """Train and judge on links where flows arrive and leave all the time."""
     learned = {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, 4):
@@ -165,7 +165,7 @@ def process():
 
 
 def search_steps():
-    """Find a linear network of steps by CMA-ES; each generation is judged on links of its own."""
+    """Find a linear network of steps by CMA-ES; each generation has new links."""
     search = cma.CMAEvolutionStrategy(np.zeros(20), 0.5, {"popsize": 12, "seed": 2, "verbose": -9})
     for generation in range(SEARCHED):
         links = [rl_aqm_links.link("search", 6 * generation + k, nic=NIC, seconds=45) for k in range(6)]

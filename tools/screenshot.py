@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A picture of a report, by headless Chromium through chromedriver.
+"""A picture of a report, taken by headless Chromium through chromedriver.
 
     .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 

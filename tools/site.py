@@ -37,11 +37,11 @@ ROOTED = {
     "CODE_OF_CONDUCT.md": "conduct.md",
     "crates/quell-link/models/README.md": "models.md",
 }
-"""Pages from outside docs/ and their names in the site."""
+"""Pages from outside docs/, with their names in the site."""
 
 
 def place(path):
-    """Return the path, below PAGES, of the page or copy that a file of the repository has in the site."""
+    """Return the path, below PAGES, of a repository file's page or copy."""
     name = path.relative_to(ROOT).as_posix()
     if name in ROOTED:
         return PAGES / ROOTED[name]
@@ -49,7 +49,7 @@ def place(path):
         return PAGES / "notebooks" / f"{path.stem}.md"
     if path.is_relative_to(ROOT / "docs"):
         return PAGES / path.relative_to(ROOT / "docs")
-    # With the suffix .txt, because the site's builder or a browser would process .md, .html or .py.
+    # .txt, because the site's builder or a browser would process .md, .html or .py.
     return PAGES / "files" / f"{name}.txt"
 
 
@@ -206,7 +206,7 @@ def gallery():
         words = shlex.split(command)
         file = f"gallery/{words[0]}-{words[1]}.html"
         program = str(pathlib.Path(sys.executable).with_name("quell"))
-        # Run as `quell` without a path, because the report prints the command.
+        # Run as `quell` without a path, because the report prints its command.
         environment = os.environ | {"PATH": f"{pathlib.Path(program).parent}{os.pathsep}{os.environ['PATH']}"}
         with tempfile.TemporaryDirectory() as folder:
             run = ["quell", *words, "--html", "report.html"]

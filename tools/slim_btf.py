@@ -3,7 +3,7 @@
 
     tools/slim_btf.py OBJECT
 
-`.BTF.ext` loses the records that give each instruction its line, `.BTF` the strings that only they refer to
+Removes the line records from `.BTF.ext`, and from `.BTF` the strings that only they refer to
 (Documentation/bpf/btf.rst). Needs llvm-objcopy-22.
 """
 
@@ -16,21 +16,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Bytes of what follows a type, by its kind: of each of its `vlen` records, or once. A record begins with a name if the
-# kind is in NAMED.
+# Bytes after a type's header, by its kind: of each of its `vlen` records (RECORD), or once (ONCE). A record begins with
+# a name if the kind is in NAMED.
 RECORD = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 ONCE = {1: 4, 3: 12, 14: 4, 17: 4}
 NAMED = {4, 5, 6, 13, 19}
 
 
 class Strings:
-    """Strings that are still referred to."""
+    """The strings of `old` that are still referred to, collected in `new`."""
 
     def __init__(self, old: bytes) -> None:
         self.old, self.new, self.places = old, bytearray(b"\0"), {b"": 0}
 
     def move(self, words: bytearray, at: int) -> None:
-        """Have the word there refer to the new place of its string."""
+        """Point the word at `at` to the new place of its string."""
         (before,) = struct.unpack_from("<I", words, at)
         text = self.old[before : self.old.index(b"\0", before)]
         if text not in self.places:
@@ -40,7 +40,7 @@ class Strings:
 
 
 def types(btf: bytes, strings: Strings, begin: int, length: int) -> bytearray:
-    """Give the types with the new places of their names."""
+    """Return the types with the new places of their names."""
     words, at = bytearray(btf[begin : begin + length]), 0
     while at < len(words):
         (info,) = struct.unpack_from("<I", words, at + 4)
@@ -56,7 +56,7 @@ def types(btf: bytes, strings: Strings, begin: int, length: int) -> bytearray:
 
 
 def records(part: bytes, strings: Strings, named: tuple[int, ...]) -> bytearray:
-    """Give a part of .BTF.ext with the new places of its sections' names and of the words at `named` in each record."""
+    """Return a part of .BTF.ext with new places of its sections' names and of the words at `named` in each record."""
     words, at = bytearray(part), 4
     (size,) = struct.unpack_from("<I", words, 0)
     while at < len(words):
@@ -71,7 +71,7 @@ def records(part: bytes, strings: Strings, named: tuple[int, ...]) -> bytearray:
 
 
 def slim(btf: bytes, ext: bytes) -> tuple[bytes, bytes]:
-    """Give both sections without lines."""
+    """Return both sections without line records."""
     magic, version, flags, header, type_at, type_len, text_at, text_len = struct.unpack_from("<HBBIIIII", btf)
     strings = Strings(btf[header + text_at : header + text_at + text_len])
     kept = types(btf, strings, header + type_at, type_len)
@@ -86,7 +86,7 @@ def slim(btf: bytes, ext: bytes) -> tuple[bytes, bytes]:
 
 
 def main() -> None:
-    """Change the object."""
+    """Rewrite the object."""
     path = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder, re.sub(r"\W", "", name)) for name in (".BTF", ".BTF.ext")}

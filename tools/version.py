@@ -4,8 +4,8 @@
     python3 tools/version.py 0.2.0 [DATE]
     python3 tools/version.py --check
 
-The version of Cargo.toml's workspace counts. DATE (2026-11-22) is that of the release, today's by default. Nothing is
-written unless every place was found.
+Cargo.toml's workspace has the version that the others must match. DATE (2026-11-22) is the date of the release
+(default: today). Nothing is written unless every place was found.
 """
 
 import datetime
@@ -23,7 +23,7 @@ PLACES = {
     "CITATION.cff": (r'(^version: ")',),
     "packaging/openwrt/Makefile": (r"(^PKG_VERSION:=)",),
 }
-"""Per file, what stands before each number."""
+"""Per file, the text before each number."""
 DATED = {"CITATION.cff": r"(^date-released: )\d{4}-\d\d-\d\d", "CHANGELOG.md": r"(^## Unreleased)$"}
 
 
@@ -39,7 +39,7 @@ def read(root, name):
 
 
 def found(root):
-    """Give every place as (file, line, number)."""
+    """Return every place as (file, line, number)."""
     places = []
     for name, patterns in PLACES.items():
         text = read(root, name)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """quell, ns-2 and ns-3 on the same dumbbell: data packets delivered at the bottleneck per second of CPU time.
 
-NewReno with SACK and delayed ACKs, FIFO of 1000 packets, base RTT 20 ms (flow i: + i * 7 us), the first two simulated
-seconds left out, all three in this one run on this one machine. Each cell runs for as long as about one second of CPU
-time takes; the best of three repetitions counts, for each simulator alike.
+NewReno with SACK and delayed ACKs, FIFO of 1000 packets, base RTT 20 ms (flow i: + i * 7 us), without the first two
+simulated seconds; all three simulators run on this one machine. A cell's simulated time is chosen to take
+about one second of CPU time; the best of three repetitions counts, for each simulator alike.
 
     tools/peers/peers.py [--repeat N] [--no-quell]
 
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CELLS = [(mbit, flows) for mbit in (10, 100) for flows in (1, 10, 50)]
 WARMUP_S = 2
-CPU_S = 1.0  # aimed at per cell
+CPU_S = 1.0  # target per cell
 NS3_LIBRARIES = ["applications", "point-to-point", "internet", "network", "core"]
 
 
@@ -36,7 +36,7 @@ def have_peers():
 
 
 def install():
-    """Debian's packages, where they are missing and may be had."""
+    """Install missing Debian packages where possible."""
     if have_peers():
         return
     packages = "ns2 libns3-dev g++"
@@ -62,7 +62,7 @@ def build_ns3(folder, name, libraries):
 
 
 def run(command, mbit, flows, end_s):
-    """One run: packets, CPU seconds, goodput in Mbit/s."""
+    """Run a simulator once; return packets, CPU seconds, goodput in Mbit/s."""
     done = subprocess.run(
         [*command, str(mbit), str(flows), str(WARMUP_S), f"{end_s:.0f}"], capture_output=True, text=True
     )
@@ -73,10 +73,10 @@ def run(command, mbit, flows, end_s):
 
 
 def measure(command, mbit, flows, repeat):
-    """The best of some runs: (packets per CPU-second, goodput in Mbit/s)."""
+    """Return the best of several runs: (packets per CPU-second, goodput in Mbit/s)."""
     length = 5.0
     packets, cpu_s, _ = run(command, mbit, flows, WARMUP_S + length)
-    while cpu_s < CPU_S / 20:  # too short to tell how long is long enough
+    while cpu_s < CPU_S / 20:  # too short for an estimate
         length *= 10
         packets, cpu_s, _ = run(command, mbit, flows, WARMUP_S + length)
     length *= CPU_S / cpu_s

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """802.11n cells in ns-3 and quell: an access point, one or two stations, a flow for each.
 
-    .venv/bin/python tools/peers/wifi.py [--repeat N]       simulated seconds per CPU-second of both, in this one run
-    .venv/bin/python tools/peers/wifi.py --figures FILE     measures ns-3's goodput and delay again (writes FILE as CSV)
+    .venv/bin/python tools/peers/wifi.py [--repeat N]       speed of both: simulated seconds per CPU-second
+    .venv/bin/python tools/peers/wifi.py --figures FILE     measures ns-3's goodput and delay (writes FILE as CSV)
 
 The cells are those of wifi.cc and of crates/quell-sim/tests/data/ns3/wifi.toml. Needs Debian's packages libns3-dev and
 g++; as root, installs those that are missing.
@@ -28,17 +28,17 @@ CELLS = [
     for kind in ("udp", "tcp")
     for direction in ("down", "up")
 ]
-LIMIT = 200  # packets in ns-3's queue, which holds the frames on the air as well
+LIMIT = 200  # packets in ns-3's queue, including frames on the air
 ON_AIR = {3: 11, 7: 28}  # frames in a full PPDU
 WARMUP_S = 2
 SEEDS = range(1, 4)
 SPAN_S = {"udp": 12, "tcp": 62}  # simulated for ns-3's figures, warm-up included
-NS3_S = 7  # for its speed
+NS3_S = 7  # simulated for its speed
 QUELL_S = 200
 
 
 def ns3(program, cell, end_s, seed, *measure):
-    """One run of ns-3: goodput in Mbit/s, mean delay in ms, CPU seconds."""
+    """Run ns-3 once; return goodput in Mbit/s, mean delay in ms, CPU seconds."""
     mcs, stations, direction, kind = cell
     command = [program, str(mcs), str(stations), direction, kind, str(LIMIT), str(end_s), str(seed), *measure]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -64,7 +64,7 @@ def scenario(cell):
 
 
 def quell(cell):
-    """One run of quell: simulated seconds per CPU-second."""
+    """Run quell once; return simulated seconds per CPU-second."""
     from quell import run
 
     return QUELL_S / run(scenario(cell))["cpu_s"][0]
