@@ -55,7 +55,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @contextmanager
 def dashboard_of(state: Callable[[], dict[str, Any]]) -> Iterator[str]:
-    """Serve the dashboard's page with this state, evaluated for each request; give its address."""
+    """Serve the dashboard's page with this state, evaluated for each request; yield its address."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -79,7 +79,7 @@ WIDTHS = (320, 390, 820, 1280, 1400, 1920)
 
 
 class Page:
-    """A page, opened from its file, or its address where it has one; its root gets `data-ready` once it has drawn."""
+    """A page, opened from its address or, without one, its file; its root gets `data-ready` once it has drawn."""
 
     def __init__(self, driver: Any, path: Path, address: str = "") -> None:
         self.driver, self.path, self.address = driver, path, address

@@ -35,7 +35,7 @@ def code(text: str) -> str:
 
 
 def leaves(tokens: list[tuple[str, int]], at: int, head: Module) -> Iterator[tuple[Module, str, int]]:
-    """Give each path of a tree `a::{b, c as d}` that begins here: its words, the name that it binds, its line."""
+    """Yield each path of a tree `a::{b, c as d}` that begins here: its words, the name that it binds, its line."""
     path, line = head, tokens[at][1]
     while at < len(tokens):
         word, line = tokens[at]
@@ -81,7 +81,7 @@ class Crate:
             self.uses[module] = [(path, line) for path, _, line, exported in found if not exported]
 
     def paths(self, module: Module, text: str) -> Iterator[tuple[Module, str, int, bool]]:
-        """Give each absolute path in a module, the name it binds, its line, and whether it re-exports."""
+        """Yield each absolute path in a module, the name it binds, its line, and whether it re-exports."""
         tokens = [(w, n) for n, line in enumerate(text.splitlines(), 1) for w in TOKEN.findall(line)]
         children = {m[-1] for m in self.files if m and m[:-1] == module}
         public = use = False
@@ -103,7 +103,7 @@ class Crate:
                 yield from ((*leaf, use and public) for leaf in leaves(tokens, begin, head))
 
     def home(self, path: Module, seen: frozenset[Module] = frozenset()) -> Module:
-        """Give the module in which a path ends, behind re-exports."""
+        """Return the module in which a path ends, behind re-exports."""
         deep = next(path[:n] for n in range(len(path), -1, -1) if path[:n] in self.files)
         rest = path[len(deep) :]
         exports = self.exports.get(deep, {})
@@ -111,7 +111,7 @@ class Crate:
         return self.home((*onward, *rest[1:]), seen | {path}) if onward else deep
 
     def circles(self) -> list[list[str]]:
-        """Give the circles, each as lines that name its uses."""
+        """Return the circles, each as lines that name its uses."""
         arrows: dict[Module, dict[Module, int]] = {module: {} for module in self.files}
         for module, uses in self.uses.items():
             for path, line in uses:

@@ -1,4 +1,4 @@
-"""What several tests need: the command as a user runs it, and made-up result records."""
+"""Fixtures of several tests: the command as a user runs it, and made-up result records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 QUELL = Path(sys.executable).parent / "quell"
 QUELL_LIVE = Path(sys.executable).parent / "quell-live"
 
-# A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
+# A shell starts background jobs with SIGINT ignored, and the programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,7 +29,7 @@ Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each of several workers state folders of its own, so that none restores what another one changed."""
+    """Give each worker state folders of its own, so that none restores what another one changed."""
     if "QUELL_TEST_INPUTS" not in os.environ or not sys.platform.startswith("linux") or os.geteuid() != 0:
         return
     new_mounts = 0x20000
@@ -59,7 +59,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def is_machine_root() -> bool:
-    """Whether this is root, in the machine's own user namespace."""
+    """Whether this process is root in the machine's own user namespace."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return False
     mapped = Path("/proc/self/uid_map")
@@ -67,7 +67,7 @@ def is_machine_root() -> bool:
 
 
 def no_tun() -> str:
-    """Say why no TUN device can be made; empty if one can."""
+    """Return why no TUN device can be made; empty if one can."""
     try:
         os.close(os.open("/dev/net/tun", os.O_RDWR))
     except OSError as error:
@@ -103,7 +103,7 @@ def quell(tmp_path: Path) -> Quell:
 
 
 def run(command: list[str], folder: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run a developer's command as one types it, also where `make` runs the tests."""
+    """Run a developer's command as typed in a shell, also if `make` runs the tests."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key != "MFLAGS"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
 
@@ -176,7 +176,7 @@ def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 2
     return record | more
 
 
-QUEUES = {  # queue words: goodput, p95 sojourn; fq_codel, pie and pfifo are the front
+QUEUES = {  # queue words: goodput, p95 sojourn; fq_codel, pie and pfifo form the front
     "fq_codel": (13.0, 8.0),
     "pfifo": (14.5, 400.0),
     "codel": (12.9, 12.0),

@@ -1,4 +1,4 @@
-"""A Debian kernel in qemu, with counted instructions: what tests of `quell attach` share."""
+"""A Debian kernel in qemu, with counted instructions, for tests of `quell attach`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODULES = (
 
 
 def steps(out: str) -> Callable[..., str]:
-    """What a script's steps printed: each call gives the next one's, whose command and words it checks."""
+    """Return a function that returns the next step's output and checks its command and words."""
     parts = [part.strip().partition("\n")[::2] for part in out.split("== ")[1:]]
     lines = iter([(command, said.strip()) for command, said in parts])
 
@@ -46,7 +46,7 @@ def steps(out: str) -> Callable[..., str]:
 
 
 def packaged(program: Path, files: dict[str, Path]) -> None:
-    """Attach a queue in the guest with a program as users get it, which needs these files."""
+    """Attach a queue in the guest with a packaged program, which needs these files."""
     expect = steps(in_kernel(ROOT / "tests" / "packaged_guest.sh", str(program), files=files))
     expect("quell attach va hush --rate 8mbit", "quell_hush in place of noqueue")
     expect("tc qdisc show dev va", "qdisc quell_hush 9e00: root")
@@ -58,7 +58,7 @@ def packaged(program: Path, files: dict[str, Path]) -> None:
 
 @cache
 def _guest() -> ModuleType:
-    """tools/kernel/guest, which is a program."""
+    """Load tools/kernel/guest, a program, as a module."""
     loader = importlib.machinery.SourceFileLoader("guest", str(ROOT / "tools" / "kernel" / "guest"))
     spec = importlib.util.spec_from_loader("guest", loader)
     assert spec is not None
@@ -96,7 +96,7 @@ def _make(*words: str | Path) -> None:
 
 @cache
 def ready() -> Path | None:
-    """Get all that the guest needs; the program that makes TCP flows."""
+    """Prepare all that the guest needs; return the program that makes TCP flows."""
     need("qemu is", lambda: shutil.which("qemu-system-x86_64") is not None, "qemu-system-x86", "seabios")
     need("ip and tc are", lambda: None not in (shutil.which("ip"), shutil.which("tc")), "iproute2")
     need("make or cc is", lambda: None not in map(shutil.which, ("make", "cc")), "make", "gcc", "libc6-dev")
@@ -119,14 +119,14 @@ def in_kernel(
     script: Path, *arguments: str, limit_s: float = 500, more: Callable[[], Path] | None = None,
     files: dict[str, Path] | None = None,
 ) -> str:  # fmt: skip
-    """Run a shell script as root of the guest, with tc, ip, quell-live and traffic; what it printed.
+    """Run a shell script as root of the guest, with tc, ip, quell-live and traffic; return its output.
 
-    `more` makes one more program of quell-live, once that is built; `files` are others, by their path in the guest.
+    `more` makes one more program, once quell-live is built; `files` are more files, by their path in the guest.
     """
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = ready()
-    # The static program has no networks in it.
+    # The static program contains no networks.
     networks = {f"/usr/share/quell/models/{path.name}": path for path in MODELS.glob("rl-aqm*.safetensors")}
     programs = ["tc", "ip", str(STATIC_LIVE), str(traffic), *([str(more())] if more else ())]
     status, out = _guest().run(

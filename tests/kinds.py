@@ -51,7 +51,7 @@ class Kinds:
                 self.files.setdefault(module, set()).add(name)
         home = {name: module for module, own in self.files.items() for name in own}
         kinds = {name: kinds_of((root / name).read_text()) for name in texts if name.startswith(ROWS)}
-        # Only the table and rows name rows: these are private to the table unless it makes them public.
+        # Only the table and rows name rows, which are private to the table unless it makes them public.
         rows = {name: f"row {Path(name).stem}" for name, found in kinds.items() if found}
         uses: dict[str, set[str]] = {module: set() for module in (*self.files, *rows.values())}
         common = {f"row {name}" for name in re.findall(r"pub mod (\w+)", texts.get(TABLE, ""))} & uses.keys()
@@ -61,7 +61,7 @@ class Kinds:
             types = {word.lower() for word in words if not word.islower()}
             found = {module for module in self.files if module in words or type_of(module) in types}
             if name == TABLE or name.startswith(ROWS):
-                # The table itself names each row's constant (`row::NAME`), which is not a use.
+                # The table names each row's constant (`row::NAME`), which is not a use.
                 text = re.sub(r"\b\w+::[A-Z][A-Z0-9_]*\b", "", texts[name]) if name == TABLE else texts[name]
                 found |= {f"row {word}" for word in words_of(text)} & uses.keys()
             for kind in noted[name]:

@@ -1,4 +1,4 @@
-"""How late a process is scheduled on this machine: tests that measure real time derive their bounds from it."""
+"""Measures how late this machine schedules a process; tests of real time derive their bounds from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(longest)
 
 
 class Lateness:
-    """Measures the longest delay of a process that wakes every millisecond and sometimes computes for 10 ms."""
+    """Measures the longest delay of a process that wakes up every millisecond and sometimes computes for 10 ms."""
 
     def __enter__(self) -> Lateness:
         self.longest_s = 0.0
@@ -41,5 +41,5 @@ class Lateness:
         self.longest_s = float(text)
 
     def allowed_s(self, seconds: float) -> float:
-        """Return this time plus four times the longest delay that was measured."""
+        """Return `seconds` plus four times the longest measured delay."""
         return seconds + 4 * self.longest_s

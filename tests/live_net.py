@@ -1,4 +1,4 @@
-"""Hosts in network namespaces, with `quell live` between them: what its tests share."""
+"""Hosts in network namespaces with `quell live` between them, for several tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from quell.linux.spaces import has_ipv6
 
 
 def missing() -> str:
-    """Say what keeps these tests from running; empty if nothing does."""
+    """Return what keeps these tests from running; empty if nothing does."""
     if not sys.platform.startswith("linux"):
         return "NFQUEUE is Linux's"
     if os.geteuid() != 0:
@@ -38,7 +38,7 @@ def missing() -> str:
 
 
 def require() -> None:
-    """Skip what needs `quell live` where it cannot run; in CI that fails."""
+    """Skip the test where `quell live` cannot run; in CI it fails."""
     if reason := missing():
         reason = f"quell live cannot run here: {reason}"
         if os.environ.get("CI"):
@@ -47,7 +47,7 @@ def require() -> None:
 
 
 def cgroup2() -> Path:
-    """Where control groups of version 2 are; skips the test where they are not."""
+    """Return the mount point of cgroup version 2; skip the test if there is none."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     root = next((Path(where) for _, where, kind, *_ in mounts if kind == "cgroup2"), None)
     if root is None:
@@ -107,9 +107,9 @@ while True:
 
 
 IPTABLES = ("iptables", "ip6tables") if has_ipv6() else ("iptables",)
-"""Each has a rule for each direction that is shaped."""
+"""Each program has one rule per shaped direction."""
 REMOVED = "2 rules removed" if len(IPTABLES) == 2 else "1 rule removed"
-"""What `--restore` says of one direction."""
+"""Output of `--restore` for one direction."""
 
 
 class Net:
@@ -153,7 +153,7 @@ class Net:
         return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
 
     def live(self, *words: str, dev: str = "rb") -> subprocess.Popen[str]:
-        """Start quell-live on the router and wait until all its rules are there."""
+        """Start quell-live on the router and wait until it has made all its rules."""
         wanted = sum(word in ("--rate", "--ingress", "--config") for word in words)
         command = self.start(self.r, QUELL_LIVE, "--dev", dev, *words)
         for _ in range(1000):
@@ -173,7 +173,7 @@ class Net:
         return server
 
     def datagrams(self, count: int, ect: int = 0, gap: float = 0.0, wait: float = 1.0) -> list[tuple[int, int]]:
-        """Send them from a to b; what arrives: number and ECN field."""
+        """Send datagrams from a to b; return those that arrive: number and ECN field."""
         sink = self.start(self.b, sys.executable, "-c", SINK)
         assert sink.stdout is not None
         sink.stdout.readline()
@@ -201,7 +201,7 @@ class Bump(Net):
     """Host a - bump r - host b, all on one Ethernet."""
 
     queues = 1
-    """Of each interface, for receiving and for sending."""
+    """Number of receive queues, and of send queues, of each interface."""
 
     def make(self) -> None:
         for space in (self.a, self.r, self.b):
@@ -222,7 +222,7 @@ class Bump(Net):
     def in_line(self, *words: str, open_after: bool = False) -> subprocess.Popen[str]:
         risk = () if open_after else ("--no-fail-open",)
         command = self.start(self.r, QUELL_LIVE, "--dev", "rb", "--to", "ra", *risk, *words)
-        # A line on standard error says that it runs.
+        # quell-live prints a line once it runs.
         assert command.stderr is not None
         while "what leaves" not in (line := command.stderr.readline()) and "what arrives" not in line:
             assert line, "it has ended"
@@ -233,13 +233,13 @@ class Bump(Net):
 
 
 def said(command: subprocess.Popen[str]) -> str:
-    """Read its next line."""
+    """Read a command's next line of standard error."""
     assert command.stderr is not None
     return command.stderr.readline()
 
 
 def hears(command: subprocess.Popen[str], words: str) -> None:
-    """Wait until it says this; it is ended if it does not."""
+    """Wait until a command prints these words; it is killed after 20 s."""
     patience = threading.Timer(20, command.kill)
     patience.start()
     heard = []
@@ -256,7 +256,7 @@ def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[
 
 
 def status(path: Path) -> dict[str, Any]:
-    """Ask a status socket."""
+    """Read a status socket."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(str(path))
         text = b"".join(iter(lambda: asked.recv(65536), b""))
@@ -265,7 +265,7 @@ def status(path: Path) -> dict[str, Any]:
 
 
 def until(is_so: Callable[[], bool], within: float = 10.0) -> float:
-    """Wait until it is so; return how long that took."""
+    """Wait until a condition holds; return how long that took."""
     begin = time.monotonic()
     while not is_so():
         assert time.monotonic() < begin + within
@@ -274,6 +274,6 @@ def until(is_so: Callable[[], bool], within: float = 10.0) -> float:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """What a status socket says of what leaves."""
+    """Return the egress direction of a status socket."""
     look: dict[str, Any] = status(path)["directions"]["egress"]
     return look

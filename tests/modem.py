@@ -1,4 +1,4 @@
-"""A host behind a modem whose FIFOs hold seconds: what tests, attacks and benches of the loops over the rate share."""
+"""A host behind a modem whose FIFOs hold seconds, for tests, attacks and benches of the loops over the rate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Modem(Net):
 
     def make(self) -> None:
         super().make()
-        # The host b of the two-armed net is the modem; behind it is the real one.
+        # The base class's host b becomes the modem; the real host b is behind it.
         self.ip(f"netns add {self.m}")
         self.b, self.m = self.m, self.b
         self.ip(f"link add mb netns {self.m} type veth peer name v0 netns {self.b}")
@@ -84,14 +84,14 @@ class Modem(Net):
         subprocess.run(["ip", "netns", "del", self.m], capture_output=True)
 
     def line(self, down: float, up: float) -> None:
-        """Give the line these rates, Mbit/s."""
+        """Set the rates of the line, Mbit/s."""
         for dev, rate in (("v0", down), ("mb", up)):
             words = f"tc qdisc replace dev {dev} root handle 1: tbf rate {rate}mbit burst 5k limit 3000000"
             done = self.run(self.m, *words.split())
             assert done.returncode == 0, done.stderr
 
     def sent(self) -> dict[str, int]:
-        """Bytes that the line carried so far."""
+        """Bytes sent on the line so far."""
         found = {}
         for way, dev in (("down", "v0"), ("up", "mb")):
             [queue] = json.loads(self.run(self.m, "tc", "-j", "-s", "qdisc", "show", "dev", dev).stdout)
@@ -99,7 +99,7 @@ class Modem(Net):
         return found
 
     def refuse(self, verb: str) -> None:
-        """Let no answer to the router's probes through, or (`-D`) again."""
+        """Drop all ICMP that the modem forwards (`-A`), or stop dropping it (`-D`)."""
         done = self.run(self.m, "iptables", verb, "FORWARD", "-p", "icmp", "-j", "DROP")
         assert done.returncode == 0, done.stderr
 
@@ -125,7 +125,7 @@ class Traffic:
         return self
 
     def load(self, loads: str, address: str = "10.9.3.2") -> None:
-        """Begin downloads (`d`) from and uploads (`u`) to a host."""
+        """Start downloads (`d`) from and uploads (`u`) to a host."""
         self.processes.append(self.net.start(self.net.a, sys.executable, "-c", LOAD, loads, address))
 
     def _read(self, probe: subprocess.Popen[str]) -> None:
@@ -140,7 +140,7 @@ class Traffic:
             process.communicate()
 
     def measure(self, seconds: float, down: float, up: float) -> tuple[float, float, float]:
-        """Return the shares of the line that were used, down and up, and the median round trip, ms."""
+        """Return the utilisation of the line, down and up, and the median round trip, ms."""
         before, begin = self.net.sent(), time.monotonic()
         time.sleep(seconds)
         after, end = self.net.sent(), time.monotonic()
@@ -182,7 +182,7 @@ LIAR = "10.9.4.2"
 
 
 class Liar:
-    """One more host behind the line of `net`, at LIAR. What it sends is held back from second `begin` to `end`."""
+    """Another host behind the line of `net`, at LIAR. Its packets are held back from second `begin` to `end`."""
 
     def __init__(self, net: Modem, begin: float, end: float, hold: float = 0.26, growth: float = 0.025) -> None:
         self.net, self.space = net, f"{net.a}c"
@@ -219,7 +219,7 @@ class Liar:
 
 
 def live(net: Modem, *words: str, program: str | Path = QUELL_LIVE) -> subprocess.Popen[str]:
-    """Start it on the interface before the modem, and wait until it says that it runs."""
+    """Start quell-live on the interface before the modem, and wait until it reports that it runs."""
     command = net.start(net.r, program, "--dev", "rb", *words)
     assert command.stderr is not None
     line = command.stderr.readline()

@@ -21,7 +21,7 @@ ip link set v0 up
 ip link set v1 up
 ip neigh replace 10.7.0.2 lladdr 02:00:00:00:00:01 dev v0 nud permanent
 """
-"""A pair of devices; what is sent to 10.7.0.2 leaves v0 and is not answered."""
+"""A pair of devices; packets to 10.7.0.2 leave v0 and are not answered."""
 
 
 class Space:
@@ -44,7 +44,7 @@ class Space:
 
 @contextmanager
 def space_with(prefix: str, queues: str) -> Iterator[Space]:
-    """Give a namespace in which the shell has run `queues`; skip the test, with the reason, if it cannot be made."""
+    """Yield a namespace in which the shell has run `queues`; skip the test, with the reason, if it cannot be made."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         pytest.skip("only root may make network namespaces, on Linux")
     if absent := [name for name in ("ip", "tc") if shutil.which(name) is None]:

@@ -1,4 +1,4 @@
-"""Scripts in the oracle's kernel: real Linux in virtual time."""
+"""Scripts in the oracle's kernel: Linux in virtual time."""
 
 from __future__ import annotations
 

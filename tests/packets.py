@@ -1,4 +1,4 @@
-"""Packets of a captured line, for the tests of captures and of damaged files."""
+"""Packets of a captured line, for tests of captures and of damaged files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 HOME = "192.168.1.10"
 DOWN, UP = 20e6, 4e6
-"""Rates, bit/s; Ethernet headers count."""
+"""Rates, bit/s, including Ethernet headers."""
 
 
 def address(text: str) -> bytes:

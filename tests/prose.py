@@ -21,12 +21,12 @@ QUOTED = re.compile(r"`[^`\n]+`")
 TEXT = (".md", ".py", ".pyi", ".rs", ".toml", ".html", ".js", ".c", ".h", ".txt", ".sh", ".yml", ".ipynb")
 
 WIDE = re.compile(r"^(?=.{101})\s*//[/!]?+ *+(?!\|)[^`\n]*?\w (?:[^`\n]|`[^`\n]*`)*$", re.MULTILINE)
-"""A comment of Rust beyond column 100 that could be broken: a row of a table, and code alone in its line, could not."""
+"""A comment of Rust beyond column 100 that could be broken; table rows and lines of code alone are excepted."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern, what to write in its place, and in which lines it is right nevertheless."""
+    """A pattern, its replacement, and lines in which it is allowed."""
 
     pattern: re.Pattern[str]
     advice: str
@@ -44,7 +44,7 @@ def rules(text: str) -> list[Rule]:
 
 
 def prose(path: Path) -> str:
-    """Give a file's text; of a page without its code, whose lines stay."""
+    """Return a file's text; of a page without its code, keeping line numbers."""
     text = path.read_text("utf-8", "replace")
     if path.suffix != ".md":
         return text
@@ -52,7 +52,7 @@ def prose(path: Path) -> str:
 
 
 def hits(path: Path, listed: list[Rule], some: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
-    """Give each hit of a file: line, phrase, advice. A phrase may be broken at the end of a line."""
+    """Yield each hit of a file: line, phrase, advice. Phrases may continue on the next line."""
     text = prose(path)
     flat = re.sub(r"\n[ \t]*(?:(?://[/!]|#|\*|>)[ \t]+)?(?=\S)", lambda found: " " * len(found[0]), text)
     for rule in listed if some.search(flat) else ():
@@ -66,7 +66,7 @@ def hits(path: Path, listed: list[Rule], some: re.Pattern[str]) -> Iterator[tupl
 
 
 def tracked(root: Path) -> list[Path]:
-    """List the text files of the repository, the word list and its test left out."""
+    """List the text files of the repository without the word list and its test."""
     done = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
     paths = [
         Path(name) for name in done.stdout.splitlines() if not name.startswith(("tests/prose", "tests/test_prose"))
@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
     """Check everything, or the named folders."""
     root = LIST.parents[1]
     listed = rules(LIST.read_text("utf-8"))
-    # Most files have no hit; one expression for all phrases takes a sixth of the time.
+    # Most files have no hit, so one expression for all phrases runs first; it takes a sixth of the time.
     some = re.compile("|".join(rule.pattern.pattern for rule in listed))
     found = 0
     for path in tracked(root):

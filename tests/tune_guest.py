@@ -1,4 +1,4 @@
-"""What tests/test_tune_linux.py does as root with `quell tune --apply`, in a kernel of its own."""
+"""The part of tests/test_tune_linux.py that runs `quell tune --apply` as root, in a kernel of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sh(command: str) -> str:
 
 
 def seen() -> str:
-    """What there is, without what is counted."""
+    """Return all queues, classes and filters, without counters."""
     links = [link for link in ("wan", "ifb4wan", "ifb9") if Path(f"/sys/class/net/{link}").exists()]
     text = "\n".join(
         sh(f"tc qdisc show dev {link}; tc class show dev {link}; tc filter show dev {link} ingress") for link in links
@@ -40,7 +40,7 @@ def seen() -> str:
 
 
 def refused(what: str, dev: str = "wan", *, replace: bool = False) -> None:
-    """Expect one line and nothing changed."""
+    """Expect a refusal in one line, and nothing changed."""
     before = seen()
     try:
         install.apply(dev, commands("cake"), replace=replace)
@@ -101,7 +101,7 @@ def main() -> None:
         sh("tc qdisc del dev wan root")
     print("configured queues: ok", flush=True)
 
-    # What was pasted before, with an ifb of its own name and one of another.
+    # Lines pasted earlier may use the ifb of quell's name or another one.
     for inner in ("ifb4wan", "ifb9"):
         sh(f"ip link add {inner} type ifb; ip link set {inner} up; tc qdisc add dev wan handle ffff: ingress; "
            f"{targets.redirect('wan', inner).text}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
@@ -123,19 +123,19 @@ def main() -> None:
     sh("tc qdisc del dev wan ingress; tc qdisc add dev wan clsact")
     refused("wan has clsact", replace=True)
     sh("tc qdisc del dev wan clsact")
-    # A size table of tc is not in what the kernel says.
+    # The kernel does not report the size table of tc.
     sh("tc qdisc add dev wan root handle 1: stab overhead 18 mpu 64 linklayer ethernet htb default 1")
     refused("put back", replace=True)
     sh("tc qdisc del dev wan root")
     refused("no such interface", "nowhere")
     install.fits("wan", (10_000.0, 1000.0))
     try:
-        install.fits("wan", (20_000.0, 1000.0))  # veth says that it runs at 10 Gbit/s
+        install.fits("wan", (20_000.0, 1000.0))  # veth reports 10 Gbit/s
     except InputError as error:
         assert "runs at 10000 Mbit/s and cannot shape a line of 20000 Mbit/s" in str(error)
     else:
         raise AssertionError("the interface is slower than the line")
-    # What a kernel lacks is known before the search.
+    # Missing parts of a kernel are found before the search.
     before = seen()
     why = install.refused("wan", [*targets.TARGETS["tc"].kinds, "hush"], LINE)
     assert list(why) == ["hush"] and why["hush"].startswith("this kernel refuses `tc qdisc add "), why
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def full() -> None:
-    """A folder that takes no state is refused before the search, and by `apply` with nothing changed."""
+    """A folder in which no state can be stored is refused before the search, and by `apply` with nothing changed."""
     before = seen()
     attempts: list[Callable[[], None]] = [
         lambda: install.check("wan", replace=False),
@@ -191,7 +191,7 @@ def full() -> None:
 
 
 def interrupted() -> None:
-    """Ctrl-C at any command of `apply`, once or twice: nothing is half applied, or `--undo` ends in what was there."""
+    """Ctrl-C at any command of `apply`, once or twice: nothing is half applied, or `--undo` restores what was there."""
     sh("tc qdisc add dev wan root handle 7: fq_codel target 7ms")
     before = seen()
     for presses in (1, 2):
@@ -222,7 +222,7 @@ def interrupted() -> None:
 
 
 def searching() -> None:
-    """Ctrl-C while it searches: the best so far is printed, nothing is installed."""
+    """Ctrl-C during the search: the best result so far is printed, nothing is installed."""
     before = seen()
     # The guest's clock does not advance while a program computes: a search is interrupted after its first round.
     text = (
@@ -240,7 +240,7 @@ def searching() -> None:
 
 
 def killed() -> None:
-    """Kill it at any command, once while it applies and once while it undoes: `--undo` ends in what was there."""
+    """Kill quell at any command, while it applies and while it undoes: `--undo` restores the former state."""
     sh("tc qdisc add dev wan root handle 7: fq_codel target 7ms")
     before = seen()
     for verb in ("apply", "undo"):
@@ -265,7 +265,7 @@ def killed() -> None:
 
 
 def die_at(verb: str, step: int, by: signal.Signals = signal.SIGKILL, times: int = 1) -> None:
-    """Apply or undo, and get a signal before a command for the real interface, and before those that follow."""
+    """Apply or undo; a signal arrives before each of `times` commands for the real interface, after `step` others."""
     if verb == "undo":
         install.apply("wan", commands("cake"), replace=True)
     left, real = step, install.run

@@ -1,8 +1,8 @@
-"""Traffic that crosses a managed router while `quell live` is attacked: lost packets, gaps, rules left behind.
+"""Traffic through a managed router while `quell live` is attacked: lost packets, gaps, rules left behind.
 
 A datagram leaves host a every 4 ms while quell-live manages the router's interface and is attacked. The longest gap
-between two that arrive is compared with the longest one without quell on the same machine, so that a busy machine
-changes no verdict.
+between arrivals is compared with the longest one without quell on the same machine, so that a busy machine changes no
+verdict.
 """
 
 from __future__ import annotations
@@ -94,18 +94,18 @@ print(n)
 RATE = ("--rate", "50mbit", "--aqm", "fq_codel")
 MILLION = 1_000_000
 SLOW = {"million": 12.0}
-"""Attacks of the long form alone, and how long traffic lasts at least."""
+"""Attacks of the long form only, and the least duration of their traffic, s."""
 SLACK_S = 1.2
-"""quell-live's watchdog lets traffic pass within a second."""
+"""quell-live's watchdog lets traffic pass within a second; this allows some slack."""
 
 
 class UnableError(Exception):
-    """This machine does not let an attack be made: why."""
+    """This machine does not permit an attack; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one attack did."""
+    """The results of one attack."""
 
     name: str
     sent: int
@@ -113,13 +113,13 @@ class Outcome:
     gap_s: float
     allowed_s: float
     left: int
-    """Rules after the end and, where it was killed, after `--restore`."""
+    """Rules left after the end or, if quell-live was killed, after `--restore`."""
     said: str
-    """What quell-live wrote to standard error."""
+    """quell-live's standard error."""
 
     @property
     def held(self) -> bool:
-        """Whether traffic continued and nothing was left."""
+        """Whether traffic continued and no rules were left."""
         return self.arrived > 0 and self.gap_s <= self.allowed_s and self.left == 0
 
 
@@ -128,7 +128,7 @@ HEAD = "| attack | what | sent | lost | longest gap | allowed | rules left | hel
 
 
 def row(outcomes: list[Outcome]) -> str:
-    """One line of the table: the worst of several runs of one attack."""
+    """Format a line of the table: the worst of several runs of one attack."""
     worst = max(outcomes, key=lambda o: (not o.held, o.gap_s))
     about = (ATTACKS[worst.name].__doc__ or "").rstrip(".")
     return (
@@ -141,7 +141,7 @@ Attack = Callable[[Net, "subprocess.Popen[str]", float], object]
 
 
 def processes(command: subprocess.Popen[str]) -> list[int]:
-    """List the processes of an instance, the first being the one that was started."""
+    """List the processes of an instance, beginning with the one that was started."""
     found, at = [command.pid], 0
     while at < len(found):
         for task in Path(f"/proc/{found[at]}/task").glob("*"):
@@ -191,7 +191,7 @@ def mtu(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
 
 def link(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
     """The interface goes down for 100 ms, four times."""
-    # It forgets its neighbours; ARP's second between two questions is not what is measured.
+    # A link that goes down loses its neighbours; without this, ARP's second between requests would be measured.
     for space, dev in ((net.r, "rb"), (net.b, "v0")):
         net.run(space, "sh", "-c", f"echo 50 >/proc/sys/net/ipv4/neigh/{dev}/retrans_time_ms")
     for _ in range(4):
@@ -238,7 +238,7 @@ def descriptors(_net: Net, command: subprocess.Popen[str], seconds: float) -> No
 
 @contextmanager
 def _memory_group(limit: int) -> Iterator[Path]:
-    """Make a cgroup whose processes have so many bytes."""
+    """Make a cgroup whose processes may use `limit` bytes."""
     root = Path("/sys/fs/cgroup")
     controllers = root / "cgroup.controllers"
     one = not controllers.exists() or "memory" not in controllers.read_text()
@@ -264,7 +264,7 @@ def _memory_group(limit: int) -> Iterator[Path]:
 
 
 def _killed_for_memory(group: Path) -> int:
-    """How many processes of a cgroup the kernel has killed for want of memory."""
+    """Return the number of a cgroup's processes that the kernel has killed for lack of memory."""
     for name in ("memory.events", "memory.oom_control"):
         if (group / name).exists():
             counts = dict(line.split() for line in (group / name).read_text().splitlines())
@@ -278,7 +278,7 @@ def oom(net: Net, command: subprocess.Popen[str], seconds: float) -> None:
         time.sleep(seconds / 4)
         for pid in processes(command):
             (group / "cgroup.procs").write_text(str(pid))
-        # Packets that may be marked: quell-live keeps their bytes.
+        # ECN-capable packets, because quell-live keeps their bytes.
         _flood(net, seconds / 2, "ecn")
         deadline = time.monotonic() + 20
         while not _killed_for_memory(group):
@@ -317,14 +317,14 @@ def traffic(net: Net, seconds: float) -> Iterator[list[float]]:
 
 
 def lateness_s(net: Net, seconds: float) -> float:
-    """The longest gap without quell: what this machine does to a sender and a receiver."""
+    """Return the longest gap without quell, which is due to this machine's scheduling."""
     with traffic(net, seconds) as found:
         pass
     return found[2]
 
 
 def run(net: Net, name: str, seconds: float) -> Outcome:
-    """Attack one instance while traffic flows, end it, and restore what it left."""
+    """Attack one instance while traffic flows, end it, and restore what it changed."""
     usual = lateness_s(net, 0.5)
     attack = ATTACKS[name]
     seconds = max(seconds, SLOW.get(name, 0))

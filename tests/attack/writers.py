@@ -1,4 +1,4 @@
-"""Commands that write a file each."""
+"""Commands that each write one file."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ WRITERS = {
     "watch": ("watch", "v0", "--duration", "0.2s", "--every", "20ms", "--quiet", "--out", "out.csv"),
     "watch parquet": ("watch", "v0", "--duration", "0.2s", "--every", "20ms", "--quiet", "--out", "out.parquet"),
 }
-"""Words of a command that ends soon; the file that it writes comes last."""
+"""Words of short commands; the last word is the file that the command writes."""

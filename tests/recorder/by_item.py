@@ -1,7 +1,7 @@
 """A pytest plugin that records the inputs of each test separately from those of its whole file.
 
-What pytest's own process reads counts for all tests of the file. What a child process reads counts for the test that
-started it, or for all tests of the file if a fixture that several tests share started it.
+Files that pytest's own process reads are inputs of all tests of the file. Files that a child process reads are inputs
+of the test that started it, or of all tests of the file if a fixture that several tests share started it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Plugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed.add(report.nodeid)
-        # A test that is interrupted has no report of its teardown. One that is skipped counts as passed.
+        # An interrupted test has no report of its teardown. A skipped one counts as passed.
         if report.when == "teardown":
             self.tests[report.nodeid]["passed"] = report.nodeid not in self.failed
 

@@ -1,8 +1,9 @@
-"""Notes which files of this checkout a test depends on, in each Python that has this folder on PYTHONPATH.
+"""Records the files of this checkout that a test depends on, in each Python that has this folder on PYTHONPATH.
 
-tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: making one needs neither a
-descriptor nor room in a file, both of which tests take away. The input `*` means every file: a program that is
-not known to read only what its command line names. Where pytest's own process runs one, all tests of the file count.
+tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: a link needs neither a
+descriptor nor space in a file, both of which some tests take away. The input `*` means all files; programs have it
+that may read files which their command line does not name. Inputs of programs that pytest's own process starts count
+for all tests of the file.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ READ_NOTHING = re.compile(
     r"|chromedriver|selenium-manager|stty|sleep|true|false|kill|ps|uname|lsb_release|id|ldconfig|gpg|md5sum|prlimit"
     r"|systemd-analyze)"
 )
-"""Programs that read no file of the checkout but those that their command line names, and pass the environment on."""
+"""Programs that read only those files of the checkout that their command line names, and pass the environment on."""
 READ_MUCH = re.compile(r"(make|cargo|rustc|git|uv|maturin|ruff|mypy|mkdocs|node|runuser|sudo|su|docker)")
-"""Programs that make a command unknown, wherever they are in it."""
+"""Programs that make a command's inputs unknown, wherever they are in it."""
 PYTHON = re.compile(r"(^|/)python[\d.]*$")
 PROGRAMS = (".venv/bin/quell-live", "dist/quell-live")
-"""What is built, and an input all the same."""
+"""Programs that are inputs although they are in folders of build results (BUILT)."""
 seen: set[tuple[str, str]] = set()
 
 
@@ -44,7 +45,7 @@ def note(name: str, folder: str = INPUTS) -> None:
 
 
 def read(path: str, inputs: str = INPUTS) -> None:
-    """Note a file of the checkout; for compiled Python, its source."""
+    """Record a file of the checkout; for compiled Python, its source."""
     path = os.path.realpath(path)
     if not path.startswith(ROOT) or not os.path.isfile(path):
         return
@@ -57,12 +58,12 @@ def read(path: str, inputs: str = INPUTS) -> None:
 
 
 def ran(program: Any, words: Any, folder: Any, environment: Any) -> None:
-    """Note what a program depends on: for the test that runs now, which the environment names."""
+    """Record what a program depends on, for the test that the environment names."""
     inputs = os.environ.get("QUELL_TEST_INPUTS", INPUTS)
     words = [words] if isinstance(words, str | bytes | os.PathLike) else list(words or ())
     words = [os.fsdecode(word) for word in (program or words[0], *words)]
     folder = os.fsdecode(folder or ".")
-    # A Python notes itself what its program reads.
+    # A Python child records its inputs itself.
     scripts = {k + 2 for k in range(len(words) - 1) if words[k + 1] == "-c" and PYTHON.search(words[k])}
     searched = [word for k, word in enumerate(words) if k not in scripts]
     tokens = [token for word in searched for token in re.split(r"[\s'\"=;|&()]+", word) if token]
@@ -80,7 +81,7 @@ def ran(program: Any, words: Any, folder: Any, environment: Any) -> None:
     ):
         note("*")
     if "quell-live" in names:
-        # Wherever PATH finds it.
+        # Both, because either may be in PATH.
         for program in PROGRAMS:
             note(program, inputs)
     for token in tokens:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real_time
 
 
 class Target:
-    """Where the dashboard is, and its token."""
+    """The dashboard's address and token."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -31,11 +31,11 @@ class Target:
         self.token = parts.query
 
     def ask(self, question: bytes, wait: float = 5.0) -> bytes:
-        """Send this and give all that is answered until the server closes."""
+        """Send a question and return the whole answer, until the server closes."""
         with socket.create_connection(self.at, wait) as s:
             s.sendall(question)
             answer = b""
-            # What was not read when the server closed makes it a reset.
+            # Data that the server had not read when it closed causes a reset.
             with contextlib.suppress(ConnectionResetError):
                 while piece := s.recv(65536):
                     answer += piece
@@ -159,7 +159,7 @@ def test_slow_and_many_clients_do_not_delay_others(target: Target) -> None:
                 socket.create_connection(target.at, 2).close()
 
     def deaf() -> None:
-        """Ask for the page again and again and read nothing."""
+        """Request the page repeatedly and read nothing."""
         while not over.is_set():
             with contextlib.suppress(OSError), socket.create_connection(target.at, 2) as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -178,7 +178,7 @@ def test_slow_and_many_clients_do_not_delay_others(target: Target) -> None:
         over.set()
         for thread in threads:
             thread.join(5)
-    # A connection may be closed in favour of one that arrives at the same time; the page asks again after 250 ms.
+    # The server may close a connection in favour of one that arrives at the same time; the page retries after 250 ms.
     assert answered >= 40
     assert target.state().startswith(b"HTTP/1.0 200")
 
@@ -215,7 +215,7 @@ def test_metrics_go_to_who_asks_for_them_only(net: Net) -> None:
     try:
         assert ask("GET /metrics HTTP/1.1\r\n\r\n").startswith("HTTP/1.0 200")
         assert ask("POST /metrics HTTP/1.1\r\n\r\n").startswith("HTTP/1.0 405")
-        # A page whose name was led here cannot push its Host header out of what is read.
+        # A long path (of a page reached by DNS rebinding) cannot push the Host header beyond what the server reads.
         said = ask(f"GET /metrics?{'a' * 8000} HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         assert "quell_" not in said
         said = ask("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")
@@ -247,7 +247,7 @@ def test_after_a_kill_while_it_serves_the_next_one_has_the_same_ports(net: Net, 
         holder.kill()
         holder.communicate()
     live = net.live(*words)
-    # The rules are those of the killed ones, so they do not show that this one has started; its port does.
+    # Rules may be those of the killed instances, so wait for the new one's port.
     connect = "import socket; socket.create_connection(('127.0.0.1', 9141), 5)"
     while net.run(net.r, sys.executable, "-c", connect).returncode != 0:
         assert live.poll() is None, live.communicate()
@@ -284,7 +284,7 @@ def test_endless_flows_cost_no_memory_and_a_heavy_one_is_named(net: Net) -> None
         flood = net.start(net.a, sys.executable, "-c", FLOOD, "80000")
         looks = [""]
         deadline = time.monotonic() + 20
-        # Where the flood is over within a look, the next one has the heavy flow among the last of it.
+        # If the flood ends during a look, the next look shows the heavy flow.
         while flood.poll() is None or (HEAVY_NAME not in looks[-1] and time.monotonic() < deadline):
             looks.append(net.run(net.r, sys.executable, "-c", ask).stdout)
         heavy.kill()

@@ -88,7 +88,7 @@ def test_hammering_keeps_neither_packets_nor_who_may_ask(
     token = next(line for line in live.stderr if "/?" in line).split("/?")[1].strip()
     try:
         before = _resident(live.pid)
-        # Beside the program, three processes are busy.
+        # Three processes compete with quell-live.
         with Lateness() as late, traffic(net, seconds) as found:
             hammers = [net.start(net.r, sys.executable, "-c", HAMMER, str(seconds), str(k)) for k in range(2)]
             asking = net.start(net.r, sys.executable, "-c", ASK, str(seconds), token)
@@ -113,5 +113,5 @@ def test_hammering_keeps_neither_packets_nor_who_may_ask(
 
 
 def _resident(pid: int) -> int:
-    """Memory of `ip netns exec`'s process, which quell-live has become, KiB."""
+    """Resident memory, KiB; quell-live has replaced the process of `ip netns exec`."""
     return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0])

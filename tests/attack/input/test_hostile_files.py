@@ -1,7 +1,7 @@
-"""Files from elsewhere that were made to harm: nested without end, lengths that lie, numbers that are none, programs.
+"""Hostile files: nested without end, with false lengths, with numbers that are none, or with programs.
 
-Each is refused in one line, in bounded memory and time. tests/test_bounds.py, test_flent.py and test_fuzz_files.py
-have others.
+Each is refused in one line, in bounded memory and time. More in tests/test_bounds.py, test_flent.py,
+test_fuzz_files.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINK = b'[link]\nrate = "1mbit"\n'
 
 
 class Program:
-    """A pickle that runs a command where it is loaded."""
+    """A pickle that runs a command when it is loaded."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch PLANTED",)
@@ -42,7 +42,7 @@ def model(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:
 
 
 def parquet() -> bytes:
-    """Samples of quell watch with 0 (0x16, 0x00) in place of 50 values (0x16, 0x64) a column (0x15, 0x0c: zstd)."""
+    """Samples of quell watch; columns claim 0 values (0x16, 0x00) in place of 50 (0x16, 0x64; 0x15, 0x0c: zstd)."""
     numbers = ("bytes", "packets", "drops", "overlimits", "requeues", "backlog_bytes", "backlog_packets")
     sample = dict.fromkeys(("device", "handle", "parent", "type", "kind"), "a") | dict.fromkeys(numbers, 1)
     file = io.BytesIO()
@@ -143,7 +143,7 @@ def test_a_hostile_file_is_refused_in_a_line(tmp_path: Path, suffix: str) -> Non
 
 
 def refused(folder: Path, name: str, words: list[str], beside: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a command with 4 GiB of address space; it has to end with one line that names the file."""
+    """Run a command with 4 GiB of address space; expect one line that names the file."""
     command: list[str | Path] = ["prlimit", f"--as={4 * GIB}", QUELL, *(word.replace("FILE", name) for word in words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), (name, words, done.stderr[-2000:])

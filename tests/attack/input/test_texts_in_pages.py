@@ -1,4 +1,4 @@
-"""Texts of files and the kernel in pages, in a real browser, and terminals: none is markup, a script or a control."""
+"""Texts of files and of the kernel, in pages and on terminals: none acts as markup, script or control sequence."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TEXT = (
     f"""'"></title></style></textarea></script><script>{SCRIPT}</script>"""
     f"""<img src=x onerror="{SCRIPT}"><svg/onload='{SCRIPT}'><!--"""
 )
-"""Leaves every place that a page may have for a text: element, attribute, style, script, comment."""
+"""Closes every place in which a page may have a text: element, attribute, style, script, comment."""
 
 
 @pytest.fixture(autouse=True)
 def log_read(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the browser has said of these pages is not said of the next test's."""
+    """Empty the browser's log, so that the next test does not see messages of these pages."""
     yield
     if "browser" in request.fixturenames:
         browser = request.getfixturevalue("browser")
@@ -35,7 +35,7 @@ def log_read(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def spoilt(value: Any, kept: tuple[str, ...] = ()) -> Any:
-    """Put the text in the place of every text, and into the name of every key that is not kept."""
+    """Replace every text, except the values of keys in `kept`."""
     if isinstance(value, dict):
         return {key: inner if key in kept else spoilt(inner, kept) for key, inner in value.items()}
     if isinstance(value, list):
@@ -44,7 +44,7 @@ def spoilt(value: Any, kept: tuple[str, ...] = ()) -> Any:
 
 
 def harmless(page: Page) -> None:
-    """Open a page, move over its figures, and look for what the text would have made."""
+    """Open a page, move over its figures, and look for effects of the text."""
     page.open(1280)
     for _ in range(3):
         page.js("for (const b of document.querySelectorAll('button, th, summary')) b.click()")
@@ -73,7 +73,7 @@ def test_the_text_does_run_where_a_page_takes_it_for_markup(browser: Any, tmp_pa
 
 
 ESCAPES = "\x1b]0;planted\x07\x1b[2J\x9b31m\u202e\r\n"
-"""What a terminal obeys: a title, an empty screen, a colour, text from right to left, a line over another."""
+"""Control sequences: set the title, clear the screen, colour, right-to-left text, overwrite a line."""
 
 
 def _records(folder: Path) -> list[str]:
@@ -85,7 +85,7 @@ def _records(folder: Path) -> list[str]:
 
 
 def _kinds(folder: Path) -> list[str]:
-    """Result records whose kinds of flows are no kinds."""
+    """Result records with invalid kinds of flows."""
     records = [spoilt(make_record("pie")), spoilt(make_record("codel"))]
     (folder / "in.json").write_text(json.dumps(records))
     return ["show", "in.json"]
@@ -108,7 +108,7 @@ def _evaluation(folder: Path) -> list[str]:
 
 
 def _queue(folder: Path) -> list[str]:
-    """Queue words name a file in a folder whose name is markup, without blanks."""
+    """Queue words with a file in a folder whose name is markup without blanks."""
     at = folder / "<img" / "src=x"
     at.mkdir(parents=True)
     (at / f"onerror={SCRIPT}>").write_bytes((ROOT / "crates/quell-qdisc/src/disciplines/hush/shipped.txt").read_bytes())
@@ -184,7 +184,7 @@ LOOK = {
 
 
 def _state() -> dict[str, Any]:
-    """The dashboard's state of an interface and queues with such names."""
+    """The dashboard's state with such names of interface and queues."""
     now = {"now_s": time.monotonic(), "packets": int(time.monotonic() * 1000)}
     return {"title": TEXT, "bounds_ns": [1e6], "queues": [LOOK | now, LOOK | now | {"name": "b"}], "hidden": 3}
 
@@ -201,4 +201,4 @@ def test_the_dashboard_shows_names_of_interfaces_and_queues_as_texts(browser: An
         page.js("for (const b of document.querySelectorAll('button')) if (b.id !== 'export') b.click()")
         assert page.js("return window.planted") is None
         assert page.js("return document.querySelectorAll('img, [onerror], [onload], iframe').length") == 0
-        browser.get("about:blank")  # before its server goes
+        browser.get("about:blank")  # before its server ends

@@ -1,4 +1,4 @@
-"""Clocks that are set under `quell live --autorate` with reflectors, as after this machine was suspended."""
+"""Clocks that jump under `quell live --autorate` with reflectors, as after a suspend of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_time
 
 DOWN, UP = 20.0, 20.0
 MARK = "77"
-# Answers timestamp requests in the kernel's place, by a clock that is set back an hour once. SO_MARK is 36.
+# Answers timestamp requests instead of the kernel, with a clock that goes back an hour once. SO_MARK is 36.
 REFLECTOR = """
 import socket, struct, sys, time
 def made():
@@ -74,5 +74,5 @@ def test_a_clock_that_is_set_back_costs_a_moment(record_property: Callable[[str,
             "| the reflectors' clocks go back an hour | used before | used from 3 s after on |",
             f"| {way} | {one:.0%} | {other:.0%} |",
         )
-        # Downloads were at 15 %, as long as there were uploads, until quell was restarted.
+        # A former version used 15 % for downloads, as long as there were uploads, until it was restarted.
         assert other > 0.6 * one

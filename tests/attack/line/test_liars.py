@@ -1,6 +1,6 @@
-"""Far hosts that hold their answers back while `quell live --autorate` goes by the timestamps of the traffic alone.
+"""Remote hosts that delay their answers while `quell live --autorate` uses only the timestamps of the traffic.
 
-`cargo run --release -p quell-sim --example liars` has the same attacks in virtual time, and more of them.
+`cargo run --release -p quell-sim --example liars` has these and more attacks, in virtual time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def net() -> Iterator[Modem]:
 
 
 def used(net: Modem, loads: str, begin: float, seconds: float, lie: float) -> tuple[float, float]:
-    """Return the share of the way down that ten downloads of an honest host use while another one lies, and after it.
+    """Return the downlink's utilisation by ten downloads of an honest host, during and after another host's lie.
 
-    The lie is from `begin` on, and what is used during the last half of it counts.
+    The lie lasts from `begin` to `begin` + `lie`, s; its last half is measured.
     """
     with Liar(net, begin, begin + lie):
         since = time.monotonic()
@@ -56,7 +56,7 @@ def test_one_host_that_holds_its_answers_back_does_not_choke_the_line(
 ) -> None:
     during, after = used(net, "d", 6, 4, 10)
     record_property(HEAD, f"| one TCP peer lies for 10 s | {DOWN:g} | {during:.0%}, then {after:.0%} |")
-    # It was 1 to 2 %, and stayed there.
+    # A former version fell to 1 to 2 %, and stayed there.
     assert during > 0.5 and after > 0.5
 
 
@@ -91,7 +91,7 @@ def test_nor_does_it_in_minutes(net: Modem, record_property: Callable[[str, obje
     mean = sum(during) / lie
     what = f"one TCP peer lies for {lie} s: {before:.0%} before, at the floor for {floor} s"
     record_property(HEAD, f"| {what} | {DOWN:g} | {mean:.0%}, then {after:.0%} |")
-    # Without a liar it is 87 % (docs/lab/autorate.md); 8 s before the lie are too few for a mean.
+    # The mean is 87 % without a liar (docs/lab/autorate.md); the 8 s before the lie are too short for a mean.
     assert mean > 0.9 * 0.87 and floor <= 10 and after > 0.6
 
 
@@ -113,7 +113,7 @@ def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
             traffic.load("d" * 10)
 
             def look(until: float) -> list[tuple[float, float]]:
-                """Measure the use of the way down and its rate, each second until second `until`."""
+                """Measure the downlink's utilisation and rate each second, until second `until`."""
                 seen = []
                 while time.monotonic() < since + until:
                     share = traffic.measure(1, DOWN, UP)[0]
@@ -130,13 +130,13 @@ def test_the_only_peer_that_lies_keeps_the_rate_at_the_bound_at_most(
     what = f"the only TCP peer lies for {lie} s: {sum(s for s, _ in before[-8:]) / 8:.0%} before, "
     what += f"at the floor for {floor} s, lowest rate {lowest:.2f} Mbit/s, 80 % again after {again} s"
     record_property(HEAD, f"| {what} | {DOWN:g} | {mean:.0%}, then {sum(s for s, _ in after[-10:]) / 10:.0%} |")
-    # The rate may be above the line's, but not what was measured.
+    # The bound follows the measured capacity, which cannot exceed the line's, as the rate can.
     assert lowest > 0.8 * 0.1 * DOWN * math.exp(-lie / 300)
     assert again is not None
 
 
 def _rate(path: Path) -> float:
-    """Return the rate of the way down, Mbit/s."""
+    """Return the downlink's rate, Mbit/s."""
     with socket.socket(socket.AF_UNIX) as ask:
         ask.connect(str(path))
         state = json.loads(b"".join(iter(lambda: ask.recv(1 << 16), b"")))

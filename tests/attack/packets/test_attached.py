@@ -27,7 +27,7 @@ def test_a_flood_harms_neither_the_kernel_nor_a_flow_beside_it(
     def guest(queues: tuple[str, str]) -> str:
         return in_kernel(HERE / "attach_guest.sh", *queues, more=lambda: flood, limit_s=600)
 
-    # A guest has one processor, and its clock does not depend on what else this machine does.
+    # Guests have one processor each, and clocks that do not depend on other load of this machine.
     with ThreadPoolExecutor() as pool:
         outs = list(pool.map(guest, (("hush", "fq_codel"), ("codel", "rlaqm"))))
     out = "".join(outs)

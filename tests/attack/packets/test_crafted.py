@@ -1,7 +1,7 @@
-"""Frames made to cost: long header chains, tunnels in tunnels, tags in tags, frames to be cut into many packets.
+"""Frames that cost much to handle: long header chains, nested tunnels, nested tags, frames to cut into many packets.
 
-They arrive by the thousand at an interface that `quell live` manages in line (AF_PACKET, AF_XDP) or by a packet queue.
-A datagram crosses every 4 ms meanwhile, and the CPU time per packet is bounded.
+Thousands of them arrive at an interface that `quell live` manages in line (AF_PACKET, AF_XDP) or by a packet queue.
+Meanwhile a datagram crosses every 4 ms, and the CPU time per packet is bounded.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ print(sent, refused)
 
 KINDS = ("plain", "flows", "extensions", "tunnels", "tags", "bytes", "large")
 SHORT = {"queue": ("plain", "tunnels", "large"), "af_packet": KINDS, "af_xdp": ("plain", "extensions", "tags")}
-"""Of the short form."""
+"""Cases of the short form."""
 CASES = [
     pytest.param(backend, kind, marks=[] if kind in short else [pytest.mark.long])
     for backend, short in SHORT.items()
     for kind in KINDS
 ]
 COST_US = 100
-"""The highest CPU time per packet, µs. The dearest frame costs 20 on an idle machine, 40 on a busy one."""
+"""The highest CPU time per packet, µs. The costliest frame takes 20 on an idle machine, 40 on a busy one."""
 MAX_KIB = (256 + 32) << 10
-"""A loop holds at most 256 MiB of packets."""
+"""Bound on the growth of memory: 256 MiB of packets in a loop, and 32 MiB."""
 RATE = ("--rate", "1gbit", "--aqm", "fq_codel", "--tunnels")
 
 
@@ -177,5 +177,5 @@ def test_crafted_frames_stop_nothing_and_cost_little(
     assert arrived > 0 and gap <= SLACK_S + 4 * usual, (found, usual)
     assert net.rules() == []
     assert more < MAX_KIB
-    if packets > frames / 2:  # else they went no further than the kernel
+    if packets > frames / 2:  # otherwise most stayed in the kernel
         assert cost < COST_US

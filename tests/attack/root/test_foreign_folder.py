@@ -68,7 +68,7 @@ COMMANDS = {
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """Give a folder in which each module and program that quell may look for leaves a mark when it is run."""
+    """Return a folder in which each module and program that quell may look for leaves a mark when it runs."""
     folder = tmp_path / "foreign"
     mark = tmp_path / "ran"
     for name in MODULES:
@@ -94,7 +94,7 @@ def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120)
     print(done.returncode, done.stdout, done.stderr)
     assert ran(foreign) == ""
-    # It did something, or refused in a line what this machine lacks.
+    # It worked, or refused in a line for lack of something on this machine.
     assert done.returncode in (0, 1, 2)
     assert "Traceback" not in done.stderr
 
@@ -105,7 +105,7 @@ def test_a_module_would_be_seen(foreign: Path) -> None:
     assert "import quell" in ran(foreign)
 
 
-# zsh evaluates completed words when Tab is pressed, with typer's script; bash inserts them without quotes.
+# zsh evaluates completions when Tab is pressed, with typer's script; bash inserts them without quotes.
 NAMES = (
     "\\$(id>F).toml", "$(id>F).toml", "`id>F`.toml", "a;id.toml", "a\\", "a'b.toml", 'a"b.toml', "<(id>F).toml",
     "a b.toml", "a\nb.toml", "a|id.toml", "!id.toml", "*.toml",

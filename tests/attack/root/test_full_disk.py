@@ -1,4 +1,4 @@
-"""A full disk: each file that quell writes is whole or not begun; the file that it was to replace is still there."""
+"""A full disk: each file that quell writes is complete or absent; a file to be replaced is still there."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 SMALL = "mount -t tmpfs -o size=4k,nr_inodes=16 small {0}"
-"""One page."""
+"""A file system of one page."""
 FILL = "head -c 4096 /dev/zero >{0}/fill"
 
 
 def within_small(
     folder: Path, first: str, *words: str | Path
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-    """Run a command where `folder` is a file system of one page, after a line of shell; what it then holds."""
+    """Run a command where `folder` is a file system of one page, after a line of shell; return what the folder holds."""
     kept = folder.with_name("kept")
     kept.mkdir()
     script = f'{SMALL.format(folder)}; {first.format(folder)}; "$@"; status=$?; cp -R {folder}/. {kept}; exit $status'

@@ -1,5 +1,5 @@
-"""What was on an interface comes back, or the command that could not put it back is refused: two commands at once,
-interfaces with another name than before, queues below queues, settings of the kernel beside the one that is changed."""
+"""Former settings of an interface come back, or the command that could not restore them is refused: two commands at
+once, renamed interfaces, queues below queues, kernel settings beside the one that is changed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_queue_below_a_queue_that_makes_its_own_classes_comes_back(tmp_path: P
 
 
 def test_an_ifb_of_another_interface_is_not_taken(tmp_path: Path) -> None:
-    """The first 11 letters of both names are the same, and so they would share an ifb and its rate."""
+    """The first 11 letters of both names are equal, so both would use the same ifb and its rate."""
     refused, undone = lines(
         tmp_path,
         """
@@ -311,7 +311,7 @@ def test_what_a_queue_is_steered_to_is_not_taken_for_what_was_there(tmp_path: Pa
 
 
 def test_what_comes_back_does_not_get_what_a_queue_in_between_was_steered_to(tmp_path: Path) -> None:
-    """Both have the same handle and kind."""
+    """The restored queue and the one in between have the same handle and kind."""
     refused, undone, shown = lines(
         tmp_path,
         f"""{STEER}
@@ -536,7 +536,7 @@ def test_a_limit_below_a_tbf_that_was_set_after_two_kills_is_not_overwritten(tmp
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_queue_is_restored_whichever_answer_of_the_kernel_is_lost(tmp_path: Path) -> None:
-    """Of all answers that it waits for, each one in turn is replaced by an error."""
+    """Each of the kernel's answers that quell waits for is replaced by an error, one per run."""
     left = lines(
         tmp_path,
         f"""{STEER}
@@ -576,7 +576,7 @@ ls /run/quell/*.json 2>/dev/null || echo none
 
 @pytest.mark.parametrize(("other", "limit"), [("0", 1000), ("1", 500)], ids=["this", "another"])
 def test_what_a_steer_of_another_boot_left_is_not_brought_back(tmp_path: Path, other: str, limit: int) -> None:
-    """Where `/run` is no tmpfs, its file is still there, and the number of the interface may be that of another one."""
+    """If `/run` is no tmpfs, the file survives a boot, and the interface's number may now be another one's."""
     shown, left = lines(tmp_path, OLD.replace("OTHER", other))
     assert f"limit {limit}p" in shown
     assert left == "none"
@@ -599,7 +599,7 @@ file.write_text(json.dumps(state))
 file.chmod(0o600)
 ' NAME
 """
-"""An interface as an attached discipline leaves it: its root of several queues, and what was before in the file."""
+"""An interface as an attached discipline leaves it: its root of several queues, and a file with the former state."""
 SLOWLY = """
 strace -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_exit=300000 "$live" detach w0 2>/dev/null & pid=$!
 while tc qdisc show dev w0 | grep -q "mq 9dff:"; do sleep 0.01; done
@@ -661,7 +661,7 @@ def test_an_interface_that_forwards_alone_continues_forwarding(tmp_path: Path) -
 
 
 def one_after_another(folder: Path, first: str, second: str, *, made: str, changed: str = "") -> None:
-    """Kill `quell live` on the first interface: its rule leads to another queue than that of one on the second."""
+    """Kill `quell live` on the first interface: its rule and the rule of one on the second lead to different queues."""
     rules = lines(
         folder,
         f"""
@@ -685,7 +685,7 @@ def one_after_another(folder: Path, first: str, second: str, *, made: str, chang
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchanged(tmp_path: Path) -> None:
-    """It has the queue of the first interface, the name of the second."""
+    """The rule has the queue of the first interface and the name of the second."""
     one_after_another(
         tmp_path,
         "v0",
@@ -697,14 +697,14 @@ def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchan
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 def test_a_rule_that_a_killed_live_left_leads_to_no_queue_of_another_interface(tmp_path: Path) -> None:
-    """From these names and numbers quell computes the same first packet queue."""
+    """quell computes the same first packet queue from these names and numbers."""
     links = "ip link add va index 10 type veth peer name pa; ip link add w23142 index 20 type veth peer name pb"
     one_after_another(tmp_path, "va", "w23142", made=links)
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
 def test_a_firewall_program_ends_with_the_killed_live_that_started_it(tmp_path: Path) -> None:
-    """Later it would make a rule that nothing removes any more."""
+    """Otherwise it could later make a rule that nothing removes."""
     left = lines(
         tmp_path,
         """
@@ -772,7 +772,7 @@ def test_rules_go_whatever_the_file_mode_creation_mask(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ip6tables") is None, reason="ip6tables is not installed")
 @pytest.mark.skipif(not has_ipv6(), reason="the kernel has no IPv6")
 def test_rules_for_ipv6_are_made_and_go_though_proc_is_missing(tmp_path: Path) -> None:
-    """As in a container, or with `subset=pid`: what /proc does not say is not taken for absent."""
+    """As in a container, or with `subset=pid`: a missing file of /proc is not taken for a missing feature."""
     left = lines(
         tmp_path,
         """
@@ -795,7 +795,7 @@ def test_rules_for_ipv6_are_made_and_go_though_proc_is_missing(tmp_path: Path) -
 
 
 def test_a_link_in_the_middle_of_the_services_folder_is_not_followed(tmp_path: Path) -> None:
-    """The variable may be left in the environment of a root shell, and the link another user's."""
+    """The variable may be left in the environment of a root shell, and the link may be another user's."""
     refused, left = lines(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""What a command inherits from its caller: readers of its output that have stopped, ignored signals, limits."""
+"""Things that a command inherits: readers of its output that have stopped, ignored signals, limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fill(path: str) -> None:
 
 @contextmanager
 def full_pipe() -> Iterator[int]:
-    """Give the writing end of a pipe without room, which nothing reads."""
+    """Yield the writing end of a full pipe that nothing reads."""
     ends = os.pipe()
     fill(f"/proc/self/fd/{ends[1]}")
     try:
@@ -109,7 +109,7 @@ def test_samples_that_nothing_reads_keep_no_signal_waiting(space: Space, command
         until(lambda: holds_back(process.pid, signal.SIGTERM), "it did not start")
         if command == "steer":
             until(lambda: is_limit(500), "the limit was not set")
-            # Longer than its watchdog waits.
+            # Longer than quell-live's watchdog waits.
             time.sleep(0.5)
             assert is_limit(500), "steering waits for the reader"
         process.terminate()
@@ -127,14 +127,14 @@ def test_a_terminal_that_shows_nothing_more_keeps_no_signal_waiting(net: Net, co
         "steer": ("steer", "rb", "500", "--with", "limit", "--json", "--every", "20ms"),
         "watch": ("watch", "rb", "--json", "--every", "20ms"),
     }[command]
-    # What reads a terminal has stopped, as behind a connection that hangs.
+    # The reader of the terminal has stopped, as behind a hanging connection.
     screen, terminal = os.openpty()
     fill(os.ttyname(terminal))
     ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     with running(("ip", "netns", "exec", net.r, QUELL_LIVE, *words), **ends) as process:
         until(lambda: holds_back(process.pid, signal.SIGTERM), "it did not start")
         if command != "live":
-            # Room for a part of what is written.
+            # Make room for a part of the output.
             os.read(screen, 100)
         time.sleep(0.5)
         process.terminate()
@@ -195,7 +195,7 @@ def test_a_shell_obeys_and_removes_its_rules_though_nothing_reads_what_it_says(n
         time.sleep(0.5)
         shell.terminate()
         until(lambda: not forwards(), "rules are left")
-        # Its table, which comes last, has no reader either.
+        # The final table has no reader either.
         until(ended, "it does not end")
     assert "quell" not in net.run(net.r, "iptables", "-S", "FORWARD").stdout
 
@@ -271,11 +271,11 @@ def test_without_a_free_descriptor_live_does_not_take_its_interface_for_gone(net
         assert live.stderr is not None
         live.stderr.readline()
         net.run(net.r, "iptables", "-t", "mangle", "-F")
-        # It runs, and is not about to.
+        # This message shows that it runs and is not just starting.
         assert "put back" in live.stderr.readline()
         before = resource.prlimit(live.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(live.pid, resource.RLIMIT_NOFILE, (3, before[1]))
-        # Longer than an interface may be missing; each message of a change makes it look.
+        # Longer than an interface may be missing; quell-live checks it at each change.
         for length in range(1000, 1012):
             net.ip(f"-n {net.r} link set rb txqueuelen {length}")
             time.sleep(0.2)
@@ -311,7 +311,7 @@ def test_samples_in_a_file_that_may_not_grow_end_with_a_whole_line(space: Space,
 @pytest.mark.skipif(os.geteuid() != 0 or bool(no_tun()), reason="only root may forward packets")
 def test_too_few_descriptors_for_a_shell_are_no_bug(net: Net) -> None:
     shell = (QUELL, "shell", "--rate", "8mbit", "--nat", "--", "true")
-    # With 10 to 15 it gets as far as the rules of --nat (Python 3.11).
+    # With 10 to 15 it gets to the rules of --nat (Python 3.11).
     for most in (9, 11, 13, 15):
         words = ("ip", "netns", "exec", net.r, "prlimit", f"--nofile={most}", *shell)
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)

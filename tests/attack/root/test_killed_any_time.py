@@ -1,4 +1,4 @@
-"""What a SIGKILL at a random moment leaves is restored, whichever of its processes is killed first."""
+"""`--restore` after a SIGKILL at a random moment, whichever of quell's processes is killed first."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can make namespaces"),
 ]
 
-# The first part of the kernel's list ends among the queues of `many`. If `first` is deleted, the next part skips v0's.
+# The first part of the kernel's list ends among the queues of `many`. If `first` is deleted, the next part lacks v0's.
 INTERFACES = """
 mount -t tmpfs none /run
 mkdir -m 755 /run/quell

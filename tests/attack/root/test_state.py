@@ -40,7 +40,7 @@ BRIEF = (*RATE, "--duration", "300ms")
 
 
 class Place:
-    """A machine's /run and network of their own, with the devices v0 and v1, and programs that must not run."""
+    """Mount and network namespaces with a /run, the devices v0 and v1, and programs that must not run."""
 
     def __init__(self, folder: Path, firewall: str) -> None:
         self.folder = folder
@@ -80,14 +80,14 @@ class Place:
         return self.run(QUELL_LIVE, *words)
 
     def plant(self, command: str, dev: str, state: object, folder: str = "quell") -> Path:
-        """Write a state file as an attacker would who can write to the folder."""
+        """Write a state file like an attacker who can write to the folder."""
         path = self.run_folder / folder / f"{command}-{self.space}-{dev}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(state if isinstance(state, str) else json.dumps(state))
         return path
 
     def rules(self) -> int:
-        """Count quell's rules, whoever has them."""
+        """Count quell's rules of all users."""
         lists = [self.run(program, "-t", "mangle", "-S").stdout for program in ("iptables", "ip6tables")] + [
             self.run("nft", "list", "ruleset").stdout
         ]
@@ -120,7 +120,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
-    """Expect one line that says this, and nothing else of what went wrong."""
+    """Expect one line that contains `said`, and no other error."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("quell: ")]
     assert (done.returncode, len(lines)) == (2, 1), done.stderr
     for word in said:
@@ -134,7 +134,7 @@ def ends(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
 
 
 EVIL = {"pid": 1, "rules": [["EVIL", "PREROUTING"]]}
-"""As quell 0.2.0 wrote a rule: its first word is a program."""
+"""A rule as quell 0.2.0 wrote it: its first word is a program."""
 
 
 @pytest.mark.parametrize("words", [("--restore",), BRIEF], ids=["restore", "start"])
@@ -172,7 +172,7 @@ def test_a_part_that_is_a_link_overwrites_no_other_file(place: Place) -> None:
 
 
 def linked(place: Place) -> None:
-    """What the unit of quell 0.2.0 leaves (DynamicUser, RuntimeDirectory=quell): a link to its user's folder."""
+    """Make the link to its user's folder that the unit of quell 0.2.0 leaves (DynamicUser, RuntimeDirectory=quell)."""
     (place.run_folder / "private/quell").mkdir(parents=True)
     (place.run_folder / "quell").symlink_to("private/quell")
     os.chown(place.run_folder / "private/quell", NOBODY, NOBODY)
@@ -250,7 +250,7 @@ for name, state in json.loads(sys.argv[1]).items():
 
 @pytest.mark.machine_root
 def test_what_a_services_user_plants_is_run_by_no_command_of_root(place: Place) -> None:
-    """The whole chain: the unit of 0.2.0 gave its user /run/quell, and root's commands believed the files there."""
+    """The unit of 0.2.0 gave its user /run/quell, and root's commands trusted the files there."""
     linked(place)
     out = place.folder / "out"
     out.mkdir(mode=0o777)
@@ -302,7 +302,7 @@ def test_hostile_values_are_one_line_and_change_nothing(
 ) -> None:
     place.run("tc", "qdisc", "add", "dev", "v0", "root", "pfifo", "limit", "100")
     hostile = TEXTS + [state | {key: value} for key in [*state, "run"] for value in VALUES if value != state.get(key)]
-    # No filter is what steer writes without one; a page that is not there is not looked at.
+    # `state` has no `run`, so None is not planted for that key.
     for planted in hostile:
         path = place.plant(command, "v0", planted)
         refused(place.live(*words), path.name, ", then delete it")
@@ -324,7 +324,7 @@ def test_what_is_no_file_keeps_root_neither_waiting_nor_reading(place: Place) ->
 
 
 def unit_folder(place: Place) -> Path:
-    """As systemd makes it for a user of the service's own."""
+    """Make the unit's folder as systemd does for a dynamic user."""
     folder = place.run_folder / "private/quell-live"
     folder.mkdir(parents=True)
     os.chown(folder, NOBODY, NOBODY)
@@ -344,7 +344,7 @@ def test_root_restores_what_the_units_process_left(place: Place, firewall: str) 
     assert place.rules() > 0
     command.kill()
     command.communicate()
-    # Its watchdog ends some time later.
+    # The watchdog outlives it for a while.
     deadline = time.monotonic() + 20
     while "still runs on it" in (done := place.live("--restore")).stderr:
         assert time.monotonic() < deadline
@@ -365,14 +365,14 @@ def test_root_reads_the_units_folder_as_hostile(place: Place) -> None:
         place.run(*AS_NOBODY, "sh", "-c", f"cd {FOLDER_OF_UNIT}; rm -rf *")
         return done
 
-    # Its own rules are removed, nothing is run.
+    # Only its own rules are removed; nothing is executed.
     assert plant(f"echo '{json.dumps(EVIL)}' >{name}.json").returncode == 0
     refused(plant(f"ln -s /run/victim {name}.json"), name, "is a link")
     refused(plant(f"mkfifo {name}.json"), name, "is no regular file")
     refused(plant(f"mkdir {name}.json"), name, "Is a directory")
     refused(plant(f"echo '{json.dumps(EVIL)}' >{name}.json; ln -s /run/victim {name}.lock"), name, "is a link")
     refused(plant(f"echo '{json.dumps(EVIL)}' >{name}.json; mkfifo {name}.lock"), name, "is no regular file")
-    # Names that are no interface's.
+    # Invalid names of interfaces.
     for dev in ("a b", "x\ny", "$(id)", "\x1b[2J", "a" * 100):
         done = plant(f"echo '{json.dumps(EVIL)}' >'live-{place.space}-{dev}.json'")
         assert len(done.stderr.splitlines()) == 1 and "\x1b" not in done.stderr, done.stderr
@@ -439,7 +439,7 @@ def test_a_stranger_cannot_block_an_interface(place: Place) -> None:
 
 @pytest.mark.machine_root
 def test_rules_of_an_earlier_process_of_another_user_hide_none_of_the_next(place: Place) -> None:
-    """A rule without a reader lets packets pass before they come to the next one."""
+    """A rule whose queue has no reader lets packets pass before they reach the next rule."""
     unit_folder(place)
     command = place.start(QUELL_LIVE, *RATE)
     hears(command, "what leaves")
@@ -466,7 +466,7 @@ def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place
 
 
 def test_a_status_socket_is_made_roots_alone_and_no_path_is_changed_afterwards(place: Place) -> None:
-    """A path may lead elsewhere by then: where others can write, root would change the mode of any file."""
+    """A path may lead elsewhere by then: in a folder where others can write, root would change the mode of any file."""
     if shutil.which("strace") is None:
         pytest.skip("strace is missing")
     log = place.folder / "strace"

@@ -1,6 +1,7 @@
-"""An unprivileged stranger on the machine, in a folder where all may write, at every file that quell writes there.
+"""An unprivileged user against every file that quell writes, in a folder where all may write.
 
-`fs.protected_symlinks` and its like (proc_sys_fs(5)) stop most of this on many machines; quell does not count on them.
+`fs.protected_symlinks` and related settings (proc_sys_fs(5)) prevent most of this on many machines; quell does not rely
+on them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ PLANTS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def folder_like_tmp(within: Path, mode: int) -> Path:
-    """Make a folder where all may write, with root's file beside it."""
+    """Make a folder in which all may write, beside a file of root."""
     made = within / "shared"
     made.mkdir(parents=True)
     made.chmod(mode)
@@ -94,13 +95,13 @@ def planted(plant: str, at: Path) -> None:
 
 
 def harmless(shared: Path) -> None:
-    """Check that the file beside the shared folder is as it was, and alone."""
+    """Check that the file beside the shared folder is unchanged, and alone."""
     assert (shared.parent / "victim").read_text() == "root's"
     assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", "victim"]
 
 
 def until(command: subprocess.Popen[str], true: Callable[[], bool]) -> None:
-    """Wait, while a command runs, until this is so."""
+    """Wait for a condition while a command runs."""
     deadline = time.monotonic() + 30
     while not true():
         assert command.poll() is None and time.monotonic() < deadline, command.communicate()
@@ -108,7 +109,7 @@ def until(command: subprocess.Popen[str], true: Callable[[], bool]) -> None:
 
 
 def ours(path: Path) -> None:
-    """Check that a file is root's alone, and plain."""
+    """Check that a regular file can be accessed by root only."""
     found = path.lstat()
     assert stat.S_ISREG(found.st_mode)
     assert (found.st_uid, found.st_nlink, found.st_mode & 0o022) == (0, 1, 0)
@@ -118,7 +119,7 @@ def ours(path: Path) -> None:
 def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
     tmp_path: Path, request: pytest.FixtureRequest, writer: str
 ) -> None:
-    """Without the sticky bit Linux protects nothing, whatever fs.protected_symlinks and its like say."""
+    """fs.protected_symlinks and related settings protect only folders with the sticky bit."""
     *words, name = WRITERS[writer]
     within: list[str] = []
     if words[0] == "watch":
@@ -135,7 +136,7 @@ def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
         harmless(shared)
         assert "Traceback" not in done.stderr, case
         if done.returncode == 0:
-            # A state file goes when all is done.
+            # evaluate deletes its state file at the end.
             if writer != "evaluate":
                 ours(at)
         else:
@@ -147,7 +148,7 @@ def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
 
 
 def test_a_link_in_the_place_of_a_file_that_is_being_written_leads_nowhere(shared: Path) -> None:
-    shared.chmod(0o777)  # without the sticky bit a stranger may rename root's files
+    shared.chmod(0o777)  # without the sticky bit another user may rename root's files
     victim = shared.parent / "victim"
     victim.chmod(0o600)
 
@@ -165,7 +166,7 @@ def test_a_link_in_the_place_of_a_file_that_is_being_written_leads_nowhere(share
 def test_a_folder_exchanged_with_a_link_while_a_file_is_written_gives_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new file gets the owner of the one that it replaces: in the stranger's folder, not in one of root."""
+    """The new file gets the owner of the one that it replaces, in the stranger's folder only, never in one of root."""
     theirs, roots = tmp_path / "theirs", tmp_path / "roots"
     for folder, owner, mode in ((theirs, STRANGER, 0o666), (roots, 0, 0o600)):
         folder.mkdir()
@@ -192,7 +193,7 @@ def test_a_folder_exchanged_with_a_link_while_a_file_is_written_gives_nothing_aw
 def test_a_link_that_comes_while_a_state_file_is_opened_is_refused(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared.chmod(0o777)  # of links here Linux follows each
+    shared.chmod(0o777)  # without the sticky bit Linux follows links of other users
     follow = files.follow
 
     def late(path: Path) -> Path:
@@ -235,7 +236,7 @@ def test_the_status_socket_takes_the_place_of_nothing_but_a_dead_socket(shared: 
 def test_the_status_socket_takes_no_socket_of_another_process_and_waits_for_none(
     shared: Path, space: Space, kind: socket.SocketKind
 ) -> None:
-    """Syslog's socket is one of datagrams; a connection to a listener that accepts none would wait for ever."""
+    """Syslog's socket is a datagram socket; connecting to a listener that accepts nothing would block for ever."""
     at = str(shared / "s")
     with socket.socket(socket.AF_UNIX, kind) as theirs, socket.socket(socket.AF_UNIX, kind) as first:
         theirs.bind(at)

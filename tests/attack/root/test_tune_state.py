@@ -1,4 +1,4 @@
-"""`quell tune --apply` and `--undo` as root: neither names of interfaces nor what a state file says is run."""
+"""`quell tune --apply` and `--undo` as root: neither names of interfaces nor contents of a state file are executed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def require() -> None:
 
 
 def undo(folder: Path, planted: str) -> subprocess.CompletedProcess[str]:
-    """Undo what a planted state file says, which root owns: the worst case."""
+    """Undo with a planted state file owned by root, which is the worst case."""
     require()
     words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", PLANT, planted]
     done = subprocess.run(
@@ -118,7 +118,7 @@ HOSTILE: list[tuple[str, Any]] = [
     ("own.tree.0.parent", 1e300),
     ("own.tree.0.options", SHELL),
     ("own.tree.0.options", 7),
-    # Attributes of length 0, of more than there is, and of another meaning than options and size table.
+    # Attributes of length 0, longer than the data, and of other types than options and size table.
     ("own.tree.0.options", "00000000"),
     ("own.tree.0.options", "ffff0200"),
     ("own.tree.0.options", "08000100616200"),
@@ -171,7 +171,7 @@ ip link set lan0 name wan
 
 
 def test_an_interface_that_was_renamed_gets_back_what_it_had(tmp_path: Path) -> None:
-    """Its ifb alone was removed: the kernel drops what a filter redirects to a deleted interface."""
+    """Only its ifb was removed: the kernel drops packets that a filter redirects to a deleted interface."""
     require()
     words = [
         "unshare",
@@ -198,7 +198,7 @@ def test_an_interface_that_was_renamed_gets_back_what_it_had(tmp_path: Path) -> 
 
 @pytest.mark.guest
 def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: Path) -> None:
-    """What arrives is redirected to `$(id>F)`: here, or in the oracle's kernel where this one lacks the filter."""
+    """Incoming packets are redirected to `$(id>F)`: here, or in the oracle's kernel if this one lacks the filter."""
     require()
     done = subprocess.run(
         ["unshare", "-n", "-m", "sh", NAME, QUELL, tmp_path], capture_output=True, text=True, timeout=60
@@ -261,7 +261,7 @@ def test_of_many_that_apply_at_once_one_does_and_one_undo_gives_back_what_was_th
     best = [limit for limit, (code, *_) in enumerate(applied, 101) if code == 0]
     assert len(best) == 1, applied
     assert all("pfifo 8" in text and f"limit {best[0]}p" in text for text in shown), shown
-    # The others are refused in a line: while the first is at it, or since it has been.
+    # The others are refused in a line, during the first one's change or after it.
     for code, _, said in applied:
         assert code == 0 or (code == 1 and said.count("\n") == 1 and "wan" in said), said
     assert sorted(code for code, *_ in undone) == [0, 2], undone

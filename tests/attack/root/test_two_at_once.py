@@ -1,4 +1,4 @@
-"""Several instances at once on one interface, queue or file: one has it, or each writes it whole; nothing is left."""
+"""Several instances at once on one interface, queue or file: one gets it, or each writes it whole; nothing is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def space() -> Iterator[Space]:
 
 
 def settled(commands: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    """Wait until all but one have ended, each refused in a line; that one."""
+    """Wait until all but one have ended, each refused in a line; return the one that runs."""
     deadline = time.monotonic() + 60
     while len(running := [command for command in commands if command.poll() is None]) > 1:
         assert time.monotonic() < deadline, f"{len(running)} run"
@@ -145,11 +145,11 @@ def test_concurrent_writers_of_one_file_leave_one_complete_version(tmp_path: Pat
     while any(command.poll() is None for command in commands):
         sizes.add((tmp_path / name).stat().st_size)
     codes = [command.wait() for command in commands]
-    # A training that begins after the first run of another one is refused.
+    # A training is refused if it starts after the first run of another one.
     assert 0 in codes and set(codes) <= ({0, 2} if writer == "learnqueue" else {0}), codes
-    # What a run's record tells of CPU time, and Flent's of the date, may have other lengths.
+    # CPU times in records, and dates in files of Flent, may differ in length.
     assert all(0.9 * whole < size < 1.1 * whole for size in sizes), (whole, sizes)
-    # A training leaves its curve and its last table beside the best.
+    # A training leaves its curve and its last table beside the best one.
     beside = {"out.curve.csv", "out.last.safetensors"} if writer == "learnqueue" else set()
     assert {path.name for path in tmp_path.iterdir()} == {name} | beside
 
