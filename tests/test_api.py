@@ -186,14 +186,14 @@ def test_a_type_checker_knows_every_keyword(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(ROOT)  # where the settings are, and what earlier runs found
     said, _, _ = mypy.run([str(program)])
     for line, (call, refused) in enumerate(calls.items(), start=3):
-        # The folder in front may be an earlier run's, from mypy's cache.
+        # The path's folder may be an earlier run's, from mypy's cache.
         mine = [text for text in said.splitlines() if f"program.py:{line}: error" in text]
         assert bool(mine) == (refused is not None), (call, said)
         assert all(str(refused) in text or "arg-type" in text for text in mine), (call, mine)
 
 
 class Still:
-    """Sets a limit once and looks on."""
+    """Sets a limit once, then only records gauges."""
 
     period = 0.1
 
@@ -267,7 +267,7 @@ def test_a_controller_without_a_period_or_a_method_is_named() -> None:
 
 
 class Sets(Still):
-    """Says which knobs it sets."""
+    """Declares the knobs that it sets."""
 
     def __init__(self, knobs: Any) -> None:
         super().__init__(dict.fromkeys(knobs, 0.1))  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ def test_a_record_has_the_results_of_each_kind(quell: Quell) -> None:
     assert [end["direction"] for end in ends] == ["down", "up"]
     assert kinds["call"]["mos"] == min(end["mos"] for end in ends)
     assert set(kinds["video"]["startup_ms"]) == {"mean", "p50", "p95", "p99", "max"}
-    # A call and a game are two flows each, a stream is one.
+    # A call and a game have two flows each, a stream has one.
     assert [f["kind"] for f in record["flows"]] == ["call"] * 2 + ["game"] * 2 + ["video", "tcp", "tcp"]
 
 
@@ -199,13 +199,13 @@ def test_rpm_measures_working_conditions(quell: Quell) -> None:
     assert done.returncode == 0, done.stderr
     records = json.loads(done.stdout)
     rpm = {r["queue"]: next(a["rpm"] for a in r["applications"] if a["kind"] == "probe") for r in records}
-    # Two queues of 1000 packets at 50 Mbit/s: 500 ms at most, 120 round trips a minute. An idle path of 20 ms has 3000.
+    # Two queues of 1000 packets at 50 Mbit/s: 500 ms at most, 120 round trips a minute. Without load, 20 ms give 3000.
     assert 120 < rpm["pfifo"] < 600
     assert 1000 < rpm["fq_codel"] < 3000
 
 
 def test_stability_is_a_small_deviation_of_four_moving_averages() -> None:
-    # The roots of 32 / 4 and of 200 / 4, beside 5 % of 100.
+    # Deviations are the roots of 32 / 4 and of 200 / 4; the bound is 5 % of 100.
     assert responsiveness.stable([0, 100, 104, 96, 100])
     assert not responsiveness.stable([100, 110, 90, 100])
     assert not responsiveness.stable([100, 100, 100])
@@ -223,10 +223,10 @@ def test_a_test_ends_when_goodput_and_then_responsiveness_are_stable() -> None:
     test = responsiveness.Test()
     ramp = [interval(mbps, 1.0, 500.0) for mbps in (5, 8, 10, 10, 10)]
     assert not any(map(test.note, ramp)) and not test.saturated
-    # Four averages of 10 Mbit/s down, but upwards 1, 1, 1 and 2: the deviation is 0.43, more than 0.1.
+    # Four averages of 10 Mbit/s down, but 1, 1, 1 and 2 upwards: the deviation is 0.43, more than 0.1.
     assert not test.note(interval(10, 2.0, 500.0)) and not test.saturated
     assert not any(test.note(interval(10, 2.0, rpm)) for rpm in (900, None, 600, 500)) and test.saturated
-    # The first of these made goodput stable no sooner than the fourth did: one responsiveness, and now three more.
+    # Goodput became stable with the last of those: 500 is the first responsiveness that counts, and three more follow.
     assert [test.note(interval(10, 2.0, rpm)) for rpm in (505, 495, 500)] == [False, False, True]
 
 
@@ -284,7 +284,7 @@ def test_responsiveness_is_measured_of_one_seed_in_five(quell: Quell) -> None:
     by_queue = {queue: [r["rpm"] for r in records if r["queue"] == queue] for queue in ("fq_codel", "pfifo limit 300")}
     for values in by_queue.values():
         assert [value is not None for value in values] == [True, True, False, False, False, False]
-    # An idle path of 20 ms has 3000; 300 packets of 1514 bytes at 15 Mbit/s take 242 ms.
+    # A path of 20 ms has 3000 without load; 300 packets of 1514 bytes at 15 Mbit/s take 242 ms.
     assert 1000 < by_queue["fq_codel"][0] < 3000
     assert 60_000 / 270 < by_queue["pfifo limit 300"][0] < 1000
     done = quell("compare", *short, "--seeds", "2", columns=80)

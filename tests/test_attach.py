@@ -61,13 +61,13 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect("quell-live detach va", "fq_codel is back")
     expect(f"{show} va", "qdisc fq_codel 7: root", "limit 77p", "target 9ms")
     expect(f"{attach} hush --rate 8mbit --replace", "quell could not put htb back later", failed=True)
-    # Another program removes it.
+    # Another program removes the queue.
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     expect(f"sh -c {attach} >/dev/full", "quell: standard output: No space left on device", failed=True)
     expect(attach, "quell has attached nothing to it", failed=True)
     expect("quell-live detach va", "another program has replaced it; the replacement stays")
     expect(f"{show} va", "qdisc pfifo 5: root")
-    # Several queues.
+    # A root with several queues.
     expect("quell-live attach vm hush", "mq 1: at root: another program configured it", failed=True)
     expect("quell-live attach vm hush --replace", "quell_hush in each of 4 queues in place of mq 1:")
     assert expect(f"{show} vm").count("quell_hush") == 4
@@ -109,11 +109,11 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
         assert gauges["overflows"] == 0, (name, gauges)
         if marked:
             assert gauges["marks"] > early["marks"], (name, early, gauges)
-            # A mark that is owed when its flow ends is not paid.
+            # A mark still owed when its flow ends is never set.
             assert gauges["marks"] - 2 <= int(said["ce"]) <= gauges["marks"], (name, said)
         else:
             assert gauges["marks"] == 0 == int(said["ce"]) and gauges["drops"] > early["drops"], (name, early, gauges)
-    # CoDel only marks. Above its cap, and of windows below four packets, hush drops too (docs/lab/kernel.md).
+    # CoDel only marks. Hush also drops, above its cap and where windows are below four packets (docs/lab/kernel.md).
     drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
     assert drops["fq_codel"] == drops["codel ecn"] == 0, drops
 
@@ -136,7 +136,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     assert expect(filters).count(" quell ") == 1
     expect(detach, "the kernel's default is back")
     assert "clsact" not in expect(show)
-    # Filters of others.
+    # Filters of other programs.
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     assert "pref 6 bpf" in expect(filters, "pref 7 u32")
     expect(detach, "the kernel's default is back")
@@ -155,7 +155,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
 
 
 def _samples(lines: str) -> list[dict[str, Any]]:
-    """What lines of JSON say, without those about `clsact`."""
+    """Parse lines of JSON, without the lines about `clsact`."""
     found = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     return [sample for sample in found if sample["kind"] != "clsact"]
 
@@ -174,7 +174,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
         assert 0 < seen["target_ns"] <= 50e6 and seen["wait_ns"] > 0 and seen["hold_ns"] > 0
         assert seen["cap_ns"] > seen["target_ns"]
         assert 20e6 < seen["round_trip_ns"] < 25e6 and 0 <= seen["idle"] < 0.1 and seen["flows"] >= 2
-        # A packet takes 1.5 ms: the gauges are as young as the last one.
+        # A packet takes 1.5 ms, so the last update of the gauges is recent.
         assert seen["age_ns"] < 10e6 and seen["sojourn_p95_ns"] > 1e6
         assert abs(seen["rate_bytes"] / 1e6 - 1) < 0.05
         assert abs(seen["backlog_bytes"] - sample["backlog_bytes"]) < 10_000
@@ -195,7 +195,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     assert found["trusted"] == "1" and float(found["round_trip_seconds"]) > 0.02
     docs = (ROOT / "docs/how-to/kernel.md").read_text()
     listed = docs.partition("## Gauges of attached queues")[2].partition("\n## ")[0]
-    # rlaqm's own is not there.
+    # Only rlaqm has this gauge, and none is attached.
     assert set(re.findall(r"`quell_queue_(\w+)`", listed)) - set(found) == {"drop_probability"}
 
     said = expect(f"unshare -U -r {watch} vb --json --every 100ms --duration 300ms")
@@ -211,7 +211,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     changes = [kind for kind, before in zip(order, [None, *order], strict=False) if kind != before]
     assert changes == ["quell_hush", "fq_codel", "quell_codel", "quell_hush"]
     for sample in samples:
-        # Of each queue its own gauges, and of the kernel's none.
+        # Each sample has the gauges of its own queue; a kernel queue has none.
         assert kinds[sample["kind"]] in sample["xstats"], sample
         assert ("target_ns" in sample["xstats"]) == (sample["kind"] == "quell_hush"), sample
         assert ("age_ns" in sample["xstats"] or "steered" in sample["xstats"]) == (sample["kind"] != "fq_codel"), sample
@@ -235,12 +235,12 @@ def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
     assert int(re.findall(r"packets dropped: (\d+), marked: 0", said)[0]) > 0, said
     samples = _samples(expect(f"{watch} --every 100ms --duration 1s --quiet"))
     assert all(sample["xstats"]["steered"] == 1 for sample in samples)
-    # A FIFO drops at its limit of 1000 packets only.
+    # A FIFO drops only at its limit of 1000 packets.
     assert max(sample["xstats"]["steered_drop"] for sample in samples) > 0.001
     assert samples[-1]["xstats"]["drops"] > before["xstats"]["drops"] == 0 == samples[-1]["xstats"]["overflows"]
     backlog = sum(sample["backlog_packets"] for sample in samples) / len(samples)
     assert backlog < before["backlog_packets"]
-    # Killed: the queue's own law decides again.
+    # The steering process is killed, so the queue's own law decides again.
     [after, *_] = _samples(expect(f"{watch} --duration 100ms --quiet"))
     assert after["xstats"]["steered"] == 0
     expect("cat /tmp/steered", "another program has removed va quell_fifo 9e00: at root: steering has ended")
@@ -251,7 +251,7 @@ def _spoil(folder: Path) -> Path:
     """Make a copy of quell-live in which fq_codel's enqueue begins with a return."""
     program, good = STATIC_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
     assert program.count(good) == 1
-    # struct Elf64_Ehdr: where the headers of sections are, how many, which is of their names; struct Elf64_Shdr.
+    # struct Elf64_Ehdr: offset and number of section headers, index of the section of names; then struct Elf64_Shdr.
     headers, count, names = *struct.unpack_from("<Q", good, 40), *struct.unpack_from("<HH", good, 60)
     sections = [struct.unpack_from("<IIQQQ", good, headers + 64 * i) for i in range(count)]
     at = next(s[4] for s in sections if good.startswith(b"struct_ops/enqueue\0", sections[names][4] + s[0]))
@@ -278,7 +278,7 @@ def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None
     expect(detach, "quell_hush is detached")
     said = expect("left")
     assert said.startswith(nothing)
-    # Killed before, in the middle and after the end.
+    # Killed before, during and after the detachment.
     assert "left after" not in said and "detach failed" not in said, said
     assert "quell_hush" in said and "quell_fq_codel" in said, said
     assert expect("left") == nothing
@@ -286,7 +286,7 @@ def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None
 
 @dataclass
 class Measured:
-    """What tests/router_guest.sh prints of one queue."""
+    """Results of tests/router_guest.sh for one queue."""
 
     goodput_mbit: float
     ping_ms: float
@@ -313,30 +313,30 @@ def _router(*queues: str, delay: str = "10ms", seconds: int = 8, count: int = 4)
 def test_quells_queues_shape_and_control_as_the_kernels_own() -> None:
     pairs = {"pfifo limit 1000": "quell fifo", "fq_codel": "quell fq_codel"}
     found, _ = _router(*pairs, *pairs.values())
-    # Single runs of one CoDel for all flows differ more: of 8 s, the kernel's own has 11.0 to 12.8 ms of backlog.
+    # Runs of one CoDel for all flows differ more: in 8 s the kernel's own has 11.0 to 12.8 ms of backlog.
     found |= _router("codel", "quell codel", seconds=20)[0]
     if abs(found["quell fq_codel"].ping_ms / found["fq_codel"].ping_ms - 1) > 0.1:
-        # The ping and a flow may have had the same queue: hashes are perturbed.
+        # The ping and a flow may have shared a queue, as hashes are perturbed.
         found |= _router("fq_codel", "quell fq_codel")[0]
     for kernels, ours in (pairs | {"codel": "quell codel"}).items():
         theirs, own = found[kernels], found[ours]
         assert own.goodput_mbit > 0.97 * theirs.goodput_mbit, (ours, own, theirs)
         assert abs(own.ping_ms / theirs.ping_ms - 1) < 0.1, (ours, own, theirs)
-        # benches/router measures longer: what starts otherwise in 8 s is 15 % apart at times.
+        # In 8 s, different starts can make 15 % of difference; benches/router measures longer.
         assert abs(own.backlog_ms / theirs.backlog_ms - 1) < 0.15, (ours, own, theirs)
         assert own.gauges["dequeued"] > 5000
 
 
 @pytest.mark.guest
 def test_hush_keeps_the_queue_of_many_flows_shorter_than_fq_codel_and_the_kernels_own_runs_repeat() -> None:
-    # With four flows its queue is as long as fq_codel's (docs/lab/hush.md).
+    # With four flows hush's queue is as long as fq_codel's (docs/lab/hush.md).
     found, _ = _router("fq_codel", "quell hush", count=16)
     theirs, own = found.values()
     assert own.backlog_ms < 0.6 * theirs.backlog_ms
     assert own.goodput_mbit > 0.95 * theirs.goodput_mbit
     assert own.gauges["trusted"] == 1 and own.gauges["decisions"] > 100
     again, _ = _router("fq_codel", "quell hush", count=16)
-    # Where others keep the machine busy, runs differ a little (docs/lab/kernel.md).
+    # On a busy machine runs differ a little (docs/lab/kernel.md).
     assert abs(again["fq_codel"].goodput_mbit / theirs.goodput_mbit - 1) < 0.02
     assert abs(again["fq_codel"].backlog_ms / theirs.backlog_ms - 1) < 0.1
     assert abs(again["quell hush"].backlog_ms / own.backlog_ms - 1) < 0.25

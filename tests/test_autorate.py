@@ -47,7 +47,7 @@ def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytes
 def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All loops on one line, and one loop on the next."""
+    """All loops finish on one line, and one loop on the next."""
     stream = experiment.stream
 
     def interrupted(runs: list[Any], done: Any, **more: Any) -> None:
@@ -69,7 +69,7 @@ def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
 
 
 def test_tables_fit_80_columns_and_no_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the longest figures, and marks of collapse."""
+    """The longest figures, with marks of collapse."""
     lines = [line.kind for line in autorate.LINES] + [case.name for case in autorate.CASES]
     autorate.show([_result(loop.name, 1.0, 12345.0, line) for line in lines for loop in autorate.LOOPS], "heading")
     rows = capsys.readouterr().out.splitlines()
@@ -91,7 +91,7 @@ def test_no_line_of_the_bench_is_one_that_constants_were_chosen_by() -> None:
 
 
 def test_bars_are_half_of_the_lowest_delay_among_loops_that_use_80_percent() -> None:
-    """`none` and what has no loop in a direction do not count."""
+    """`none`, and loops that do not act on a direction, do not count."""
     results = [_result(loop.name, 0.5, 10.0) for loop in autorate.LOOPS]
     by_name = {r.loop: i for i, r in enumerate(results)}
     results[by_name["none"]] = _result("none", 1.0, 1.0)
@@ -109,7 +109,7 @@ def test_bars_are_half_of_the_lowest_delay_among_loops_that_use_80_percent() -> 
 
 
 def test_without_a_loop_at_80_percent_the_one_that_uses_most_sets_the_delay() -> None:
-    """As the bars say."""
+    """The same rule as for the bars."""
     results = [_result(loop.name, 0.5 + i / 100, 10.0 * i) for i, loop in enumerate(autorate.LOOPS)]
     down, _ = autorate.verdicts(results)
     assert (down.bound_by, down.bound_ms) == ("sqm_autorate, told", 25.0)
@@ -122,7 +122,7 @@ def test_without_a_loop_at_80_percent_the_one_that_uses_most_sets_the_delay() ->
 def test_a_loop_collapses_in_a_loaded_direction_alone(
     used: float, added: float, loaded: tuple[str, ...], collapsed: bool
 ) -> None:
-    """Below 40 % of the line, or above 500 ms."""
+    """Below 40 % utilisation of the line, or above 500 ms."""
     assert _result("pace", used, added, loaded=loaded).collapsed is collapsed
 
 
@@ -137,7 +137,7 @@ def test_a_loop_collapses_in_a_loaded_direction_alone(
     ],
 )
 def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
-    """Before anything runs."""
+    """The refusal comes before any run."""
     with pytest.raises(InputError, match=message):
         compare(["autorate"], **options)
 
@@ -146,9 +146,9 @@ def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, ob
 def test_a_measured_line_is_compared_with_fixed_rates_too(
     both: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mahimahi's pair of files; without the one of the way up nothing is uploaded."""
+    """Mahimahi has a file for each way; without the upward one nothing is uploaded."""
     down, up = tmp_path / "a line.down", tmp_path / "a line.up"
-    # 12 and 3 Mbit/s, for 5 s a quarter of it.
+    # 12 and 3 Mbit/s; for 5 s a quarter of that.
     for file, gap in ((down, 1), (up, 4)):
         file.write_text("".join(f"{t}\n" for t in range(1, 10_001) if t % (gap if t < 5000 else 4 * gap) == 0))
     if not both:
@@ -158,7 +158,7 @@ def test_a_measured_line_is_compared_with_fixed_rates_too(
     rows = {row["loop"]: row for row in json.loads(capsys.readouterr().out)}
     assert set(rows) == {loop.name for loop in (*autorate.LOOPS, *autorate.FIXED)}
     assert all(("up" in row) == both and row["line"] == "a line" for row in rows.values())
-    # Half of the mean of 12 and 3 Mbit/s is above the lower of them, and 90 % far above.
+    # Half of the mean of 12 and 3 Mbit/s is above 3 Mbit/s, and 90 % is far above.
     half, most = (rows[loop.name]["down"] for loop in autorate.FIXED)
     assert 0.3 < half["utilisation"] < 0.6 < most["utilisation"]
     assert 30 < half["added_p95_ms"] < most["added_p95_ms"] < rows["none"]["down"]["added_p95_ms"]
@@ -181,13 +181,13 @@ def test_a_measured_line_is_compared_with_fixed_rates_too(
     ],
 )
 def test_a_trace_that_cannot_be_read_is_one_line(trace: str, message: str) -> None:
-    """Before anything runs."""
+    """The refusal comes before any run."""
     with pytest.raises(InputError, match=message):
         compare(["autorate"], trace=trace)
 
 
 def test_the_search_of_constants_starts_from_those_that_are_shipped() -> None:
-    """`tools/pace.py` writes them as words."""
+    """`tools/pace.py` writes the constants as words."""
     path = ROOT / "tools/pace.py"
     spec = importlib.util.spec_from_file_location("search_of_pace", path)
     assert spec is not None and spec.loader is not None

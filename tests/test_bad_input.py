@@ -14,7 +14,7 @@ from conftest import QUELL, Quell
 GOOD = '[link]\nrate = "15mbit"\n'
 CELL = '[wifi]\n[[wifi.node]]\nname = "ap"\n'
 
-# What is wrong: the file's text, further arguments, and what the line has to say.
+# Per error: the file's text, further arguments, and words that the message must have.
 CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     "a wrong key": ('[link]\nrtae = "15mbit"\n', [], ["bad.toml:2", "rtae", "rate"]),
     "a wrong key in a flow": (GOOD + '[[flow]]\ncc = "cubic"\nrt = "20ms"\n', [], ["bad.toml:5", "rt", "rtt"]),
@@ -185,7 +185,7 @@ def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, n
         "--csv",
         "x.csv",
     ]
-    # So many threads as are asked for take minutes, and their stacks more addresses than these.
+    # As many threads as requested would take minutes, and more address space for stacks than this limit.
     limit = 'ulimit -v 16000000; exec "$@"'
     bad = os.environ | {"RAYON_NUM_THREADS": number, "POLARS_MAX_THREADS": number}
     done = subprocess.run(["sh", "-c", limit, "-", *words], cwd=tmp_path, env=bad, capture_output=True, text=True)

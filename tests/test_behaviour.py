@@ -1,4 +1,4 @@
-"""What `quell show` says of a network: actions, sensitivity, constants."""
+"""Descriptions of a network by `quell show`: actions, sensitivity, constants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_rl_aqm_as_published_is_a_constant_and_the_default_is_not() -> None:
             assert head.constant == constant
             assert head.actions is not None
             assert sum(head.actions.values()) == pytest.approx(1)
-    # In the paper's scenario above a device of 100 packets, of which the rows of Figure 6 are made.
+    # The paper's scenario above a device of 100 packets, as in the rows of Figure 6.
     scenario = rl_aqm.scenario_of((10, 20), rl_aqm_more.MEASURED_NIC)
     assert len(behaviour.chosen(scenario, "rlaqm as_published")) == 1
     assert len(behaviour.chosen(scenario, "rlaqm")) > 1

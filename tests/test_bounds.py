@@ -1,4 +1,4 @@
-"""What is read is a plain file or a pipe, and bounded before it is read: nothing grows or waits for ever."""
+"""quell reads only plain files and pipes, within bounds: it neither grows nor waits for ever."""
 
 from __future__ import annotations
 

@@ -98,11 +98,11 @@ def test_headings_sort_the_table(report: Page) -> None:
     report.open(1280)
     first = "return document.querySelector('tbody td').textContent"
     report.js("document.querySelectorAll('th')[1].click()")
-    assert "pfifo" in report.js(first)  # most goodput
+    assert "pfifo" in report.js(first)  # highest goodput
     report.js("document.querySelectorAll('th')[1].click()")
-    assert "dualpi2" in report.js(first)  # least
+    assert "dualpi2" in report.js(first)  # lowest
     report.js("document.querySelectorAll('th')[4].click()")
-    assert "fq_codel" in report.js(first)  # least p95
+    assert "fq_codel" in report.js(first)  # lowest p95
 
 
 def test_one_queue_without_flows_or_series_still_makes_a_page(report: Page, outcome: Outcome) -> None:
@@ -131,7 +131,7 @@ def test_the_gauges_of_a_policy_have_curves_with_names(report: Page) -> None:
     assert report.js(beside), "no line crosses a name"
     hues = report.js("return [...document.querySelectorAll('#ride text[data-q]')].map(t => getComputedStyle(t).fill)")
     assert len(set(hues)) == 5
-    # Rate and backlog of both queues; of hush five times, the idle share and the flows.
+    # Rate and backlog of both queues, five delays of hush, its idle share and flows.
     assert report.count("#ride path.mark") == 11
     report.move("#ride svg", 0.9, 0.1)
     tip = report.js("return document.getElementById('tip').textContent")
@@ -391,7 +391,7 @@ def test_the_report_of_a_command_draws_each_queue_without_errors(browser: Any, t
     assert shown.errors() == []
     shown.fits(width)
     assert shown.count("figure svg") == 6
-    # Both queues in each, and what the link offered beside the rates.
+    # Both queues in each, and the link's capacity in the two plots of rates.
     assert shown.count("figure path.mark") == 6 * 2 + 2
     drawn = shown.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
     assert "NaN" not in drawn and "undefined" not in drawn

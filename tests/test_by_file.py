@@ -74,7 +74,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def ran(checkout: Path) -> set[str]:
-    """Run what is due; give the tests that ran."""
+    """Run the tests that are due; return their names."""
     named = ("CI", "FORCE", "PYTHONPATH", "QUELL_TEST_INPUTS")
     environment = {key: value for key, value in os.environ.items() if key not in named}
     words = [sys.executable, "tests/by-file", "--", "-v", "-p", "no:anyio"]
@@ -97,8 +97,8 @@ def test_only_tests_whose_inputs_changed_run_again(checkout: Path) -> None:
     every = IT | UNKNOWN | OTHER
     assert ran(checkout) == every
     assert ran(checkout) == set()
-    assert change("other.txt") == UNKNOWN | IT  # what pytest's own process starts counts for all tests of the file
-    # Without it each test is recorded separately.
+    assert change("other.txt") == UNKNOWN | IT  # started by pytest's own process, so it counts for all tests of the file
+    # Without this line each test is recorded separately.
     file = checkout / "tests/test_it.py"
     file.write_text(file.read_text().partition("def test_five")[0])
     assert ran(checkout) == IT
@@ -109,7 +109,7 @@ def test_only_tests_whose_inputs_changed_run_again(checkout: Path) -> None:
     assert change("tests/imported.py") == IT
     assert change("tests/test_other.py") == OTHER
     assert change("dist/quell-live") == OTHER
-    # A new name can change what any test sees.
+    # A new file name can change any test's result.
     assert change("new.txt") == IT | OTHER
 
 

@@ -29,7 +29,7 @@ def test_a_planted_circle_is_named_with_file_and_line(tmp_path: Path, module: st
     before = circles(tmp_path)
     planted = tmp_path / f"crates/quell-link/src/{module}.rs"
     text = planted.read_text()
-    # Behind the module's own comment, in front of its tests.
+    # After the module's own comment, before its tests.
     end = text.index("\n#[cfg(test)]")
     planted.write_text(f"{text[:end]}\n{line}\n{text[end:]}")
     after = circles(tmp_path)

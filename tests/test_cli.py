@@ -36,7 +36,7 @@ def test_compare_says_where_the_seeds_made_no_difference(quell: Quell, tmp_path:
         (tmp_path / "mine.toml").write_text(text + stagger)
         done = quell("compare", "mine.toml", *SHORT)
         assert ("pfifo, fq_codel: every seed gave the same run" in done.stdout) == (not stagger), done.stdout
-    # Without a file the flows are quell's own, which start apart.
+    # Without a file the flows are quell's own, with staggered starts.
     assert "every seed" not in quell("compare", "--rate", "10mbit", *SHORT).stdout
 
 
@@ -160,7 +160,7 @@ def test_a_made_up_cellular_trace_runs(quell: Quell, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     offered = len(times) * 1504 * 8 / 20e6
     for record in json.loads((tmp_path / "lte.json").read_text()):
-        assert record["capacity_mbps"] == pytest.approx(offered, rel=0.2)  # the warm-up's share is left out
+        assert record["capacity_mbps"] == pytest.approx(offered, rel=0.2)  # the warm-up is left out
         assert record["utilisation"] > 0.3
 
 
@@ -168,7 +168,7 @@ def test_optimum_sweeps_a_knob_and_names_the_best(quell: Quell) -> None:
     link = ["--rate", "10mbit", "--rtt", "40ms", "--cc", "newreno", "--duration", "20s", "--seeds", "1"]
     points = json.loads(quell("optimum", *link, "--values", "1,32,1000", "--json", "-").stdout)
     assert [p["value"] for p in points] == [1, 32, 1000]
-    # 10 Mbit/s times 40 ms are 33 packets: with a buffer of as many, one NewReno flow keeps the link full.
+    # 10 Mbit/s times 40 ms are 33 packets: with a buffer of that size, one NewReno flow keeps the link full.
     assert [p["best"] for p in points] == [False, True, False]
     drops = json.loads(quell("optimum", *link, "--knob", "drop", "--values", "0,0.3", "--json", "-").stdout)
     assert drops[0]["goodput_mbps"] > 2 * drops[1]["goodput_mbps"]
@@ -217,7 +217,7 @@ def test_help_has_examples(quell: Quell, command: str) -> None:
 
 def test_the_list_of_commands_version_and_completion_exist(quell: Quell) -> None:
     assert "compare" in quell().stdout
-    # Which shell to complete for is known from the parent process; the second command keeps bash from becoming quell.
+    # The parent process tells which shell to complete for; the second command keeps bash from becoming quell.
     words = ["bash", "-c", '"$0" --show-completion; exit', str(QUELL)]
     assert "complete" in subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
     first, second = quell("--version").stdout.splitlines()
@@ -237,7 +237,7 @@ def test_quell_live_names_an_unknown_command_and_takes_version_as_its_first_word
         assert live(*words) == (2, "quell: foo: unexpected argument; see quell-live --help\n")
     returncode, text = live("--version")
     assert returncode == 0 and re.fullmatch(r"quell-live \d+\.\d+\.\d+\n", text)
-    # Here it is the value of --dev.
+    # Here it is the value of --dev, not an option.
     assert live("--dev", "--version", "--nosuch") == (2, "quell: --nosuch: unknown option; see quell-live --help\n")
 
 
@@ -262,7 +262,7 @@ def test_a_file_or_folder_named_home_does_not_hide_the_default_scenario(quell: Q
     (tmp_path / "home").rmdir()
     (tmp_path / "home").write_text('[link]\nrate = "3mbit"\n')
     assert capacity() == pytest.approx(15, rel=1e-3)
-    assert capacity("home") == pytest.approx(3, rel=1e-3)  # a file is what its user named
+    assert capacity("home") == pytest.approx(3, rel=1e-3)  # an existing file is meant
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_a_queue_that_may_be_on_the_front_by_chance_gets_more_runs(quell: Quell,
     table, found = seeds()
     assert len(found["pfifo"]) == 5 and len(found["codel"]) in (10, 15)
     assert f"5 to {len(found['codel'])} runs per queue" in table
-    # A number of runs that is given is kept to.
+    # A given number of runs is not increased.
     table, given = seeds("--seeds", "5")
     assert given["codel"] == given["pfifo"] == found["pfifo"] < found["codel"]
     assert "◇" in table and "5 runs per queue" in table

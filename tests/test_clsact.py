@@ -1,4 +1,4 @@
-"""`quell steer --with clsact`: fates of packets, what is left behind, and others' filters."""
+"""`quell steer --with clsact`: fates of packets, leftovers, and other programs' filters."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Line(Space):
         return self.run(QUELL_LIVE, "steer", *words)
 
     def dropping(self, *words: str) -> subprocess.Popen[str]:
-        """Start it, and wait until packets pass the program."""
+        """Start steering, and wait until packets pass the BPF program."""
         process = self.start(QUELL_LIVE, "steer", "v0", *words, "--with", "clsact")
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -86,7 +86,7 @@ class Line(Space):
         return "clsact" in self.run("tc", "qdisc", "show", "dev", "v0").stdout
 
     def fates(self, count: int, tos: int = 0, address: str = "10.7.0.2") -> list[bytes]:
-        """Send packets; those that arrive."""
+        """Send packets; return those that arrive."""
         catching = self.start(sys.executable, "-c", CATCH, "1")
         assert catching.stdout is not None
         assert catching.stdout.readline() == "ready\n"
@@ -130,7 +130,7 @@ def test_packets_are_dropped_with_the_probability_and_sigterm_takes_all_away(lin
     assert abs(arrived - 4000 * (1 - p)) < 5 * (4000 * p * (1 - p)) ** 0.5
     dropped = re.search(r"packets dropped: (\d+), marked: 0", said)
     assert dropped is not None
-    # Other packets of the kernel's (neighbours, multicast) are few.
+    # The kernel sends few packets of its own (neighbours, multicast).
     assert 0 <= int(dropped[1]) - (4000 - arrived) <= 10
     assert not line.clsact()
     assert "nothing to restore" in line.steer("--restore").stderr
@@ -174,7 +174,7 @@ def test_above_a_tenth_marks_are_not_enough(line: Line) -> None:
 def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
     for looks in range(5):
         process = line.dropping("1")
-        # Longer than a loop may make no turn, too.
+        # Up to 0.8 s, longer than a loop may make no turn.
         time.sleep(0.2 * looks)
         os.kill(process.pid, signal.SIGKILL)
         assert until(lambda: not line.clsact()) < 1
@@ -193,7 +193,7 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
             os.kill(number, signal.SIGKILL)
         process.communicate(timeout=20)
         assert "quell" in line.filters()
-        # The probability expires, because no process renews it.
+        # No process renews the probability, so it expires.
         until(lambda: len(line.fates(50)) == 50)
         if by_hand:
             done = line.steer("--restore")
@@ -257,7 +257,7 @@ def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: s
 def test_clsact_stays_where_others_have_put_filters_while_it_was_stopped(line: Line, way: str) -> None:
     process = line.dropping("0.1")
     os.kill(process.pid, signal.SIGSTOP)
-    # As long as a loop may make no turn: five looks of the watchdog, each after 50 ms.
+    # Longer than a loop may make no turn, which is five looks of the watchdog, 50 ms apart.
     time.sleep(1)
     assert line.run("sh", "-ec", f"tc filter add dev v0 {way} protocol ip u32 match u8 0 0").returncode == 0
     os.kill(process.pid, signal.SIGKILL)
@@ -455,6 +455,6 @@ tc qdisc show dev v0
     assert abs(int(dropped[1]) - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5
     in_all = re.search(r"packets dropped: (\d+), marked: 0", done.stderr)
     assert in_all is not None
-    # A solicitation may come after that.
+    # A neighbour solicitation may come after that.
     assert 0 <= int(in_all[1]) - int(dropped[1]) < 5
     assert "clsact" not in done.stdout.partition(dropped[0])[2]

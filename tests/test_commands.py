@@ -1,4 +1,4 @@
-"""The tables of commands and options, read in this process: all commands are inputs of these tests."""
+"""The tables of commands and options, read in this process, so that all commands are inputs of these tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_help_shows_every_bracket_of_its_texts(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_every_option_with_known_values_completes_them() -> None:
-    """Queue words, interfaces, knobs and what else has a fixed set; other words are numbers, times and files."""
+    """Queue words, interfaces, knobs and other fixed sets; other values are numbers, times and files."""
 
     def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         for child, other in getattr(command, "commands", {}).items():

@@ -1,4 +1,4 @@
-"""Completion of values, through the same environment variables that shells use."""
+"""Completion of values, through the environment variables that shells use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quell.cli import complete
 
 
 def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
-    """Ask as a shell's script asks; give the values, without what a shell shows beside them."""
+    """Ask as a shell's script does; return the values without the descriptions beside them."""
     words = line.split(" ")
     asked = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},

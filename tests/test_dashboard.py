@@ -1,4 +1,4 @@
-"""The dashboard: in a real browser while `quell shell` runs traffic, and what those who may not look get."""
+"""The dashboard: in a real browser while `quell shell` runs traffic, and its refusals to others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ with socket.create_connection((os.environ["QUELL_SERVER"], 9000)) as s:
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give the address of the dashboard of a shell whose command downloads all the time."""
+    """Yield the address of the dashboard of a shell whose command downloads all the time."""
     if missing():
         pytest.skip(f"quell shell cannot run here: {missing()}")
     folder = tmp_path_factory.mktemp("dashboard")
@@ -74,7 +74,7 @@ def opened(browser: Any, address: str, width: int) -> Page:
 
 
 def figures(page: Page) -> dict[str, str]:
-    """Give what the first queue's figures say."""
+    """Return the texts of the first queue's figures."""
     found: dict[str, str] = page.js(
         "const rows = [...document.querySelector('dl').children];"
         "return Object.fromEntries(rows.map(row => [...row.children].map(cell => cell.textContent)))"
@@ -97,13 +97,13 @@ def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, wid
     page.fits(width)
     assert page.count("section") == 2
     assert page.count("canvas") == 8
-    # Something is drawn on every chart: a pixel that is not transparent.
+    # Each chart has a pixel that is not transparent.
     drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
     assert page.js(f"return [...document.querySelectorAll('canvas')].every({drawn})")
     said = figures(page)
     assert said["rate, Mbit/s"].endswith("of 10")
     assert len(said["p50, p95, p99 now, ms"].split(" · ")) == 3 or said["p50, p95, p99 now, ms"] == "–"
-    # What is drawn: the link's traffic, and the middle packet of a full link waits.
+    # Samples have the link's traffic, and the median packet of a full link waits.
     until(page, "queues.get('down pie').samples.some(s => s.throughput_mbps > 1 && s.p[0] > 0.1)")
     assert page.js("return document.getElementById('status').textContent") == "live"
     assert page.errors() == []
@@ -136,7 +136,7 @@ def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_
 
 
 def _state() -> dict[str, Any]:
-    """What `quell watch` says of a queue with gauges of its own and of one without."""
+    """The state from `quell watch` of a queue with gauges of its own and of one without."""
     common = {
         "capacity_mbps": 8, "throughput_mbps": 7.9, "sojourn_ms": 5.0, "backlog_packets": 3, "backlog_bytes": 4500,
         "packets": int(time.monotonic() * 1000), "bytes": 0, "drops": 4, "marks": 2, "lost": 0, "limit_packets": 0,
@@ -158,7 +158,7 @@ def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) 
         until(page, "queues.get('eth0 9e00: quell_hush')?.samples.length > 3")
         said = figures(page)
         assert said["target, ms"] == "4.2" and said["active flows"] == "2" and said["decides now"] == "learned"
-        # Without a cap there is none to show; a queue without gauges has no chart for them.
+        # A queue without a cap shows none; a queue without gauges has no chart for them.
         assert "cap, ms" not in said
         counts = page.js(
             "return [...document.querySelectorAll('section')].map(s => s.querySelectorAll('canvas').length)"

@@ -1,4 +1,4 @@
-"""The Debian package: its scripts, what lintian says, and its life on a machine with systemd."""
+"""The Debian package: its scripts, lintian's findings, and its life cycle on a machine with systemd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def package(folder: Path, program: Path, builder: Path = SCRIPTS / "build") -> Path:
-    """Build it."""
+    """Build the package."""
     done = run([str(builder), str(program), str(folder)], ROOT)
     assert done.returncode == 0, done.stderr
     (made,) = folder.glob("quell-live_*.deb")
@@ -81,12 +81,12 @@ def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, 
     done = subprocess.run(["sh", script, *call[1:]], env=os.environ | {"PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     called = said.read_text().splitlines() if said.exists() else []
-    # Without systemd its state is kept all the same, for when it is installed.
+    # Without systemd the unit's state is still kept, for a later installation of systemd.
     assert called == [one for one in CALLS[call] if systemd or one.startswith("deb-systemd-helper")]
     assert [folder.exists() for folder in learned] == [call != ("postrm", "purge")] * 3 and another.exists()
 
 
-# What lintian says. ---------------------------------------------------------------------------------------------------
+# Lintian. -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_lintian_has_no_error_but_for_the_contact_that_is_not_given(tmp_path: Pa
         assert field.stdout == f"{contact}\n"
 
 
-# Its life. ------------------------------------------------------------------------------------------------------------
+# Life cycle. ----------------------------------------------------------------------------------------------------------
 
 
 class Machine:
@@ -129,7 +129,7 @@ class Machine:
         return int(children.split()[0])
 
     def __call__(self, command: str, status: int = 0) -> str:
-        """Run a command of the shell there; what it printed."""
+        """Run a shell command on the machine; return its output."""
         words = ["nsenter", "--all", f"--target={self.pid}", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
         words += ["DEBIAN_FRONTEND=noninteractive", "SYSTEMD_PAGER=cat", "sh", "-c", command]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
@@ -137,7 +137,7 @@ class Machine:
         return done.stdout.strip()
 
     def until_active(self, unit: str) -> None:
-        """Wait until a unit is active, and the machine is there."""
+        """Wait until the machine is up and a unit is active."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -198,7 +198,7 @@ def booted(root: Path) -> Iterator[Machine]:
 
 
 def of_0_2_0(new: Path, folder: Path) -> Path:
-    """Give the package the scripts, the unit's place and folder, and the number of version 0.2.0."""
+    """Give the package the scripts, the unit's place and folder, and the version number of 0.2.0."""
     tree = folder / "old"
     subprocess.run(["dpkg-deb", "--raw-extract", new, tree], check=True)
     (tree / "DEBIAN/postinst").unlink()
@@ -248,14 +248,14 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
     for name, file in (("old.deb", of_0_2_0(new, tmp_path)), ("new.deb", new)):
         shutil.copy(file, system / name)
     active = "systemctl is-active quell-live || true"
-    # Where the kernel's nftables have no queues, iptables does it.
+    # quell uses iptables where the kernel's nftables have no queues.
     rules = "{ nft list tables; iptables-save -t mangle; } 2>/dev/null | grep -E 'quell_live|NFQUEUE' || true"
     with booted(system) as at:
         at("ip link add q0 type veth peer name q1 && ip addr add 10.9.9.1/24 dev q0")
         at("ip addr add fd00:9::1/64 dev q0 nodad")
         at("ip link set lo up; ip link set q0 up; ip link set q1 up")
 
-        # It needs a configuration: it neither starts nor is enabled by itself.
+        # The service needs a configuration: the installation neither starts nor enables it.
         at("dpkg --install /old.deb")
         assert at(active) == "inactive" and at("systemctl is-enabled quell-live", 1) == "disabled"
         config = 'dev = "q0"\nrate = "8mbit"\n'
@@ -265,7 +265,7 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
         before, pid = at(rules), at("systemctl show -P MainPID quell-live")
         at("test -L /run/quell")
 
-        # An upgrade: the new program runs, as the old one did, and nothing is left of that.
+        # After an upgrade the new program runs like the old one, of which nothing is left.
         at("dpkg --install /new.deb")
         assert at("dpkg-query -f '${Status} ${Version}' -W quell-live") == f"install ok installed {quell.__version__}"
         at.until_active("quell-live")
@@ -275,13 +275,13 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
         at("test ! -L /run/quell && test ! -e /run/quell && test -d /run/quell-live")
         assert (system / "etc/quell/live.toml").read_text() == config
 
-        # One that was stopped stays so.
+        # An upgrade leaves a stopped service stopped.
         at("systemctl stop quell-live")
         assert at(rules) == ""
         at("dpkg --install /new.deb")
         assert at(active) == "inactive" and at("systemctl is-enabled quell-live") == "enabled"
 
-        # Its unit lets it ask no host but those that a drop-in names.
+        # The unit blocks packets to all hosts but those that a drop-in names.
         (system / "etc/quell/live.toml").write_text(
             'dev = "q0"\nautorate = true\nreflector = ["10.9.9.2", "fd00:9::2"]\n'
         )

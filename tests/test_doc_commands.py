@@ -1,4 +1,4 @@
-"""Commands that README and docs print: all are understood, and those that only simulate are run, shortened."""
+"""Commands in README and docs: all are parsed, and those that only simulate are run, shortened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP: Any = get_command(dispatch.app())
 
 
 def commands() -> list[tuple[str, tuple[str, ...]]]:
-    """Find the commands in code blocks, each as its page and its words."""
+    """Find the commands in code blocks; return page and words of each."""
     found: dict[tuple[str, ...], str] = {}
     for page in PAGES:
         for block in re.findall(r"^ *```\w*\n(.*?)^ *```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
@@ -60,13 +60,13 @@ def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]]) -
     )
     queues = context.params.get("aqm") or []
     for queue in [queues] if isinstance(queues, str) else queues:
-        # What the reader has trained is not here.
+        # Files that the reader has trained do not exist here.
         if " model " not in queue and " table " not in queue and queue != "NAME":
             assert _core.queue(queue)
 
 
 def shortened(words: tuple[str, ...]) -> list[str] | None:
-    """Give a command with one short run; None if it needs what is not here: the reader's files, Ray, real packets."""
+    """Return a command with one short run; None if it needs the reader's files, Ray, or real packets."""
     if words[0] in LISTING:
         return list(words)
     outside = {"--real", "--ray", "-"} if "--tc" in words else {"--real", "--ray"}
@@ -82,9 +82,9 @@ def shortened(words: tuple[str, ...]) -> list[str] | None:
     for option in ("--duration", "--warmup", "--seeds"):
         if option in kept:
             del kept[kept.index(option) : kept.index(option) + 2]
-    if words[:2] == ("compare", "autorate"):  # it takes no less
+    if words[:2] == ("compare", "autorate"):  # its shortest duration
         return [*kept, "--duration", "31s", "--seeds", "1"]
-    # No queue needs more than a second to show that the command works.
+    # A second after the warm-up is enough to show that the command works.
     return [*kept, "--duration", "2s", "--warmup", "1s"] + ([] if words[0] == "run" else ["--seeds", "1"])
 
 
@@ -112,7 +112,7 @@ def test_enough_are_run() -> None:
 def test_the_guide_to_tune_shows_what_its_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All but the search, which takes minutes: it finds the setting that the guide shows, as the only finalist."""
+    """The search would take minutes; in its place the guide's setting is the only finalist."""
     command, shown = printed("docs/how-to/tune.md")[0]
     described = re.search(r"^# .*: (\w+) with (.*)$", shown, re.MULTILINE)
     assert described
@@ -131,7 +131,7 @@ def test_the_guide_to_tune_shows_what_its_command_prints(
 
 
 def setting(kind: str, described: str) -> space.Setting:
-    """Read what `quell tune` writes after the lines' heading."""
+    """Parse what `quell tune` writes after the lines' heading."""
     values = dict(space.default(kind).values)
     for text in described.split(", "):
         option = next(o for o in space.options(kind) if text in o.choices or text.startswith(f"{o.name} "))
@@ -141,5 +141,5 @@ def setting(kind: str, described: str) -> space.Setting:
 
 
 def in_one_line(text: str) -> str:
-    """Leave out what depends on the width of the terminal."""
+    """Remove differences due to the terminal's width."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The output shown in README and docs is what the commands print."""
+"""README and docs show the current output of the commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import ROOT, run
 
 
 def printed(page: str) -> list[tuple[str, str]]:
-    """Find the commands on a page that are shown with what they print."""
+    """Find the commands on a page that are shown with their output."""
     return re.findall(r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
@@ -24,7 +24,7 @@ def outputs(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/compare.md", "docs/lab/wifi.md"])
 def test_a_page_shows_what_its_commands_print(page: str) -> None:
-    """In full, since the figures are fixed by the scenario's seeds; pages leave out empty lines and other tables."""
+    """The seeds of the scenario fix the figures; pages leave out empty lines and other tables."""
     done = outputs(page)
     assert done.returncode == 0, done.stderr
 
@@ -57,7 +57,7 @@ def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
 def test_a_page_whose_command_prints_something_else_is_stale(
     page: str, text: str, message: str, tmp_path: Path
 ) -> None:
-    """The check can fail."""
+    """The check fails for a wrong page."""
     (tmp_path / "docs/tutorials").mkdir(parents=True)
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/outputs.py", tmp_path / "tools")

@@ -1,4 +1,4 @@
-"""What README, docs, examples and help texts tell a user to type, and what the map says of the code."""
+"""Commands and names in README, docs, examples and help texts exist, and the map describes the code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def _anchors(page: str) -> list[str]:
-    """Give the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
@@ -82,7 +82,7 @@ def test_traces_are_shipped_or_made_by_the_same_page(path: Path) -> None:
 def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     activate = text.index(". .venv/bin/activate")
-    # What comes before is an example of output, which has a prompt, or prose.
+    # Before that come only examples of output, which have a prompt, and prose.
     assert not re.search(r"^quell ", text[:activate], re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""What `quell doctor` says of the kernel's own queues, and what it has for BPF."""
+"""Findings of `quell doctor` on the kernel's own queues and its support of BPF."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_queue_that_can_be_steered_is_named_with_its_knobs(space: Space) -
     assert found["v1 tbf"]["found"] == "at root: limit and rate can be steered, every 500 ms at most"
     assert found["v0 htb"]["found"] == "at root: its classes have a rate, every 2 ms at most"
     assert found["m0 mq"]["state"] == "ok"
-    # Of four queues below mq, which are default disciplines, one line with the remedy.
+    # One line with the remedy for all four queues below mq, which are default disciplines.
     [(check, default)] = [(c, f) for c, f in found.items() if c.startswith("m0 ") and c != "m0 mq"]
     assert default["state"] == "warn", check
     assert default["found"].startswith("4 at 1:*: ")
@@ -86,7 +86,7 @@ def test_what_a_killed_steer_left_is_named(space: Space) -> None:
 def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
     found = findings(space)
     for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights"):
-        # Whether programs are compiled is said in the first network namespace only.
+        # Only the first network namespace shows whether the kernel compiles programs.
         known = ("unknown",) if check == "BPF JIT" else ("ok", "warn")
         assert found[check]["state"] in known, check
     btf = "ok" if Path("/sys/kernel/btf/vmlinux").exists() else "warn"
@@ -118,7 +118,7 @@ def test_what_is_attached_is_said_of_each_interface(monkeypatch: pytest.MonkeyPa
     filters["a"] = False
     [lacks] = kernel.attached("a")
     assert lacks.state == "warn" and lacks.remedy == "sudo quell attach a hush ecn, or noecn"
-    # Neither is something to steer.
+    # These are not listed as queues to steer.
     assert not [finding for finding in kernel.queues(None) if finding.check.startswith(("a ", "c ", "m "))]
 
 

@@ -1,6 +1,6 @@
-"""A new discipline, controller, congestion control and verb: a file each, and a line or two in few others.
+"""A new discipline, controller, congestion control or verb needs one file, and a line or two in few others.
 
-The samples are entered in a copy of the sources, which then has to compile and run. `docs/map.md` names the places.
+The samples are added to a copy of the sources, which must then compile and run. `docs/map.md` names the places.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ impl Ops for Ten {
 }
 """
 
-# Each: a new file with its text, then the lines that enter it: file, anchor, what goes in front of the anchor.
+# Each: most files with insertions; a new file with its text; the insertions: file, anchor, text before the anchor.
 SAMPLES = {
     "discipline": (
         3,
@@ -221,7 +221,7 @@ def test_samples_are_entered_in_few_places_compile_and_run(tmp_path: Path) -> No
     (tmp_path / "Cargo.toml").write_text(manifest[:start] + "members = [" + members + manifest[end:], "utf-8")
     shutil.copy(ROOT / "Cargo.lock", tmp_path)
     for crate in (tmp_path / "crates").iterdir():
-        # Benchmarks were left out.
+        # The copy has no benchmarks.
         text = (crate / "Cargo.toml").read_text("utf-8")
         (crate / "Cargo.toml").write_text(text.split("[[bench]]")[0], "utf-8")
     for most, (own, text), entries in SAMPLES.values():

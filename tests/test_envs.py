@@ -1,4 +1,4 @@
-"""A queue as an environment: Gymnasium's contract, and one trajectory per seed whoever steps it."""
+"""A queue as an environment: Gymnasium's contract, and one trajectory per seed in all kinds of environments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_general_environment_passes_the_checker(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("vary", [{}, VARY])
 def test_single_environments_and_the_vector_have_equal_trajectories(name: str, vary: Mapping[str, Any]) -> None:
-    """Over the ends of episodes too: Gymnasium's own vector of single environments resets on the next step alike."""
+    """Also across ends of episodes: Gymnasium's own vector of single environments resets at the next step, too."""
     n = 5
     source = {"quell/RlAqm-v0": "rl-aqm", "quell/LearnQueue-v0": "home", "quell/Lfq-v0": "lfq"}[name]
     options: dict[str, Any] = {"vary": vary, "duration": "3s", "scenario": source}
@@ -222,7 +222,7 @@ def test_learnqueues_reward_has_the_sign_of_the_action_and_the_published_one_has
     assert all(reward == pytest.approx(0.5 * (20 - delay), rel=1e-5) for delay, reward in up)
     down = play("learnqueue target 20ms", [0] * 40)
     assert all(reward == pytest.approx(-0.5 * (20 - delay), rel=1e-5) for delay, reward in down)
-    # Equation 13's 400 packets take 738.46 ms, the price of leaving the range.
+    # The price of leaving the range is the 738.46 ms that Equation 13's 400 packets take.
     published = play("learnqueue published_reward", [0, 1, 0, 0])
     assert [round(reward, 2) for _, reward in published[2:]] != [-738.46] * 2
     assert [round(reward, 2) for _, reward in published][::3] == [-738.46, -738.46]
@@ -288,7 +288,7 @@ def test_a_reward_of_ones_own_sees_every_reading() -> None:
     for _ in range(101):
         rewards = vector.step(np.array([0, 0]))[1]
         if not env._ready:
-            assert rewards.tolist() == [0.0, 0.0]  # the step that begins the next episode
+            assert rewards.tolist() == [0.0, 0.0]  # this step begins the next episode
             return
         reward = env.step(0)[1]
         assert rewards.tolist() == [reward, reward]
@@ -355,7 +355,7 @@ def test_names_are_registered_whichever_is_imported_first() -> None:
 
 
 def test_gymnasium_loads_no_plugins_so_a_bare_name_needs_an_import(tmp_path: Path) -> None:
-    """The day that this fails, Gymnasium loads plugins again, and pyproject.toml can have an entry point."""
+    """If this fails, Gymnasium loads plugins again, and pyproject.toml can have an entry point."""
     info = tmp_path / "plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
@@ -414,7 +414,7 @@ def test_a_picture_follows_the_delay() -> None:
     delays = [env.step(0)[4]["delay_ms"] for _ in range(100)]
     picture = env.render()
     assert picture.shape == (240, 400, 3) and picture.dtype == np.uint8
-    # The line is red; where the delay is longest it touches the panel's top.
+    # The line is red and reaches the panel's top at the longest delay.
     rows = [int(np.flatnonzero((picture[:120, 300 + k] == (200, 60, 40)).all(1)).min()) for k in range(100)]
     assert rows[int(np.argmax(delays))] == 0
     assert np.corrcoef(rows, delays)[0, 1] < -0.99
@@ -434,7 +434,7 @@ def test_a_line_of_text_names_the_last_figures() -> None:
 
 @pytest.mark.torch
 def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> None:
-    """Through the end of an episode: its last observation is in info, the next episode's first is returned."""
+    """Also at an episode's end: info has its last observation, and the first of the next episode is returned."""
     pytest.importorskip("stable_baselines3")
     from quell.envs.sb3 import VectorEnv
 
@@ -487,7 +487,7 @@ def test_a_baseline_is_that_of_the_task_with_its_own_reward_and_variations() -> 
     assert (pie > fifo).sum() >= 4
     assert quell.baseline(paid, "pie", seeds=range(5), threads=1).tolist() == pie.tolist()
     assert len(set(pie.tolist())) == 5
-    # A learned queue has its law too.
+    # A learned queue can also be a baseline.
     assert np.isfinite(quell.baseline(small(), "rlaqm")).all()
 
 

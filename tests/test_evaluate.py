@@ -34,8 +34,8 @@ QUICK = ["--sections", "5.3", "--seeds", "2", "--aqm", "codel"]
 
 
 def test_loss_synchronisation_is_the_share_of_flows_that_cut_their_windows_together() -> None:
-    # From the first bin to the second all three fall (10 to 5, 20 to 10, 30 to 15): 3/3. To the third one of three:
-    # 1/3. To the fourth none. To the fifth two run and one falls by exactly a tenth: 1/2.
+    # From the first bin to the second all three queues fall (10 to 5, 20 to 10, 30 to 15): 3/3. To the third one of
+    # three: 1/3. To the fourth none. To the fifth two have values and one falls, by exactly a tenth: 1/2.
     windows: list[list[float | None]] = [[10, 5, 6, 7, 8], [20, 10, 11, 12, None], [30, 15, 7, 10, 9]]
     assert measures.synchronisation(windows) == pytest.approx((1 + 1 / 3 + 1 / 2) / 3)
     assert measures.synchronisation([[10, 5, 6]]) is None
@@ -43,7 +43,7 @@ def test_loss_synchronisation_is_the_share_of_flows_that_cut_their_windows_toget
 
 
 def test_the_loss_pattern_counts_adjacent_bins_as_one_event() -> None:
-    # Events begin in bins 1, 4 and 9: 3 and 5 bins of 100 ms apart, 400 ms on average; 2 + 1 + 3 + 6 packets in three.
+    # Events begin in bins 1, 4 and 9, which are 3 and 5 bins of 100 ms apart, 400 ms on average; 2 + 1 + 3 + 6 packets.
     gap, packets = measures.loss_pattern([0, 2, 1, 0, 3, 0, 0, 0, 0, 6], 0.1)
     assert gap == pytest.approx(400)
     assert packets == pytest.approx(4)
@@ -62,7 +62,7 @@ def test_first_delivery_is_the_end_of_the_first_bin_with_data() -> None:
 
 
 def test_the_ellipse_pools_runs_and_lies_along_the_correlation() -> None:
-    # Delays 1, 2, 3 and goodputs 3, 2, 1 together: means of 2, variances of 2/3, correlation of -1.
+    # Delays 1, 2, 3 with goodputs 3, 2, 1: means of 2, variances of 2/3, correlation of -1.
     pooled = measures.ellipse([measures.sums([(1, 3)]), measures.sums([(2, 2), (3, 1)])])
     assert pooled is not None
     assert pooled["x"] == pooled["y"] == pytest.approx(2)
@@ -96,7 +96,7 @@ def test_categories_have_their_goodput_its_ratio_and_mean_losses() -> None:
 
 
 def test_congestion_levels_have_the_flows_of_the_rfc() -> None:
-    # 10 Mbit/s and 100 ms hold 125,000 bytes, 82.6 packets of 1514, and the buffer as many: S is 166 (section 8.2.1).
+    # 10 Mbit/s and 100 ms hold 125,000 bytes, 82.6 packets of 1514; the buffer holds as many: S is 166 (section 8.2.1).
     assert link.parse(None).packets == 83
     assert [load(link.parse(None), level) for level in (MILD, MEDIUM, HEAVY)] == [6, 13, 19]
 
@@ -114,11 +114,11 @@ def test_tail_drop_loses_what_the_documents_say_at_the_congestion_levels() -> No
 @pytest.mark.parametrize(
     ("bar", "own", "reference", "expected"),
     [
-        # 0.9 × 10 is 9: exactly kept, missed, and missed by a value that the seeds do not settle.
+        # The bound 0.9 × 10 is 9: just met, missed, and unclear because of the spread over the seeds.
         (at_least("goodput_mbps", 0.9, ""), [9.0, 9.0], [10.0, 10.0], PASS),
         (at_least("goodput_mbps", 0.9, ""), [8.9, 8.9], [10.0, 10.0], FAIL),
         (at_least("goodput_mbps", 0.9, ""), [8.0, 10.1], [10.0, 10.0], UNCLEAR),
-        # Seed by seed 0.5 × 20 - 8 and 0.5 × 40 - 18 leave 2 ms each: no spread, though the values have much.
+        # Per seed, 0.5 × 20 - 8 and 0.5 × 40 - 18 leave 2 ms each, so the distance has no spread though the values do.
         (at_most("delay_ms", 0.5, ""), [8.0, 18.0], [20.0, 40.0], PASS),
         (at_most("delay_ms", 0.5, ""), [12.0, 22.0], [20.0, 40.0], FAIL),
         (at_most("delay_ms", 1.0, "", slack=25.0), [124.0], [100.0], PASS),
@@ -206,7 +206,7 @@ class Short:
 
 
 class Steady:
-    """A controller that holds the limit at ten packets."""
+    """A controller that keeps the limit at ten packets."""
 
     period = 0.1
     knobs = ("limit",)
@@ -434,7 +434,7 @@ def round_trips(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def forge(state: Path, change: Any) -> None:
-    """Change the first run of a state file, with a checksum that is right."""
+    """Change the first run of a state file, and correct the checksum."""
     header, line, *others = state.read_text().splitlines(keepends=True)
     key, kept = json.loads(line.partition(" ")[2])
     change(kept)
@@ -458,7 +458,7 @@ def forge(state: Path, change: Any) -> None:
         (lambda kept: kept["flows"][0].update(base_rtt_ms=None), "line 2: is no finished run"),
         (lambda kept: kept["ellipse"].pop(), "line 2: is no finished run"),
         (lambda kept: kept["plot"].update(delay=["x"]), "line 2: is no finished run"),
-        # What a run of another scenario may have.
+        # Values that are valid in runs of another scenario.
         (lambda kept: kept["flows"].pop(), "has runs that are not of these scenarios"),
         (lambda kept: kept["plot"].update(flows=[["\ud800", 1.0]]), "has runs that are not of these scenarios"),
     ],

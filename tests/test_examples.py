@@ -1,4 +1,4 @@
-"""The examples run as their first lines say."""
+"""The examples run with the commands in their first lines."""
 
 import subprocess
 import sys

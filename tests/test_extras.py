@@ -1,4 +1,4 @@
-"""Optional dependencies: how they are named, and the line that installs them."""
+"""Optional dependencies: their names, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_extra_that_is_named_exists(path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.skipif(Path(sys.prefix).resolve() != ROOT / ".venv", reason="quell does not run in the checkout's .venv")
 def test_make_extras_installs_what_it_is_asked_for() -> None:
-    # All of it is installed where tests run: offline this checks that names and constraints fit.
+    # Everything is already installed where tests run; this checks, offline, that names and constraints fit.
     for words in ([], ["EXTRAS=train"], ["EXTRAS=envs ray"], ["EXTRAS=onnx,sb3"]):
         done = subprocess.run(
             ["make", "extras", *words], cwd=ROOT, env=os.environ | {"UV_OFFLINE": "1"}, capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""Data files of Flent: written, opened by Flent itself, read, and refused where they are not whole."""
+"""Data files of Flent: written, opened by Flent itself, read, and refused if incomplete."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_flent_draws_box_totals_and_its_statistics_are_the_records(written: Path
     }
     flows = json.loads((tmp_path / "r.json").read_text())["flows"]
     assert list(means) == ["TCP download BE::1", "TCP download BE::2", "TCP upload BE::1"]
-    # Flent's means are of the whole run; the record leaves out the first 5 of 30 s.
+    # Flent's means cover the whole run; the record leaves out the first 5 of 30 s.
     assert list(means.values()) == [pytest.approx(flow["goodput_mbps"], rel=0.1) for flow in flows]
 
 
@@ -122,7 +122,7 @@ def test_the_line_of_a_data_file_is_found_again(written: Path) -> None:
     rates = [float(rate) for rate in re.findall(r'^rate = "([\d.]+)mbit"$', link, re.MULTILINE)]
     assert rates == [pytest.approx(20, rel=0.05), pytest.approx(5, rel=0.15)]
     rtt = re.findall(r'^rtt = "([\d.]+)ms"$', link, re.MULTILINE)[0]
-    # The lowest mean of what three senders saw, queues included.
+    # The lowest of three senders' mean round trips, queues included.
     assert 30 <= float(rtt) < 60
 
 
@@ -151,7 +151,7 @@ def test_several_runs_make_several_files(quell: Quell, tmp_path: Path) -> None:
 
 
 def test_flents_own_files_of_older_formats_are_read() -> None:
-    """Flent's package brings some: format 3 of a line of 10 Mbit/s both ways."""
+    """Flent's package has some: format 3, from a line of 10 Mbit/s both ways."""
     import unittests
 
     file = Path(unittests.__path__[0]) / "test_data/test-rrul.flent.gz"

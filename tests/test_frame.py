@@ -13,7 +13,7 @@ from quell.results.frame import SCHEMA
 SOURCES = ("record.rs", "summary.rs", "aim.rs", "qoo.rs")
 LEAVES = {"String": "text", "f64": "float", "u64": "count", "u32": "count", "bool": "bool", "&'static str": "text"}
 OF_PYTHON = {"rpm": "float", "scenario_hash": "text"}
-"""What Python adds to a run's record."""
+"""Fields of a run's record that Python adds."""
 
 
 def structs() -> dict[str, dict[str, str]]:
@@ -23,7 +23,7 @@ def structs() -> dict[str, dict[str, str]]:
 
 
 def written(kind: str, known: dict[str, dict[str, str]]) -> Any:
-    """Give what a type in Rust is as JSON: a dictionary, a list with one element, or a leaf."""
+    """Return the JSON form of a Rust type: a dictionary, a list with one element, or a leaf."""
     if inner := re.fullmatch(r"Option<(.*)>", kind):
         return written(inner[1], known)
     if inner := re.fullmatch(r"Vec<(.*)>|\((f64), f64\)", kind):
@@ -45,7 +45,7 @@ def kept(kind: Any) -> Any:
 def test_every_field_of_a_record_is_a_column_and_every_column_a_field() -> None:
     known = structs()
     record, frame = written("Run", known), {name: kept(kind) for name, kind in SCHEMA.items()}
-    # Both ends of a call have what one end of an application has.
+    # Each of a call's ends has the fields of an application with one end.
     (end,) = frame["applications"][0].pop("ends")
     application = record["applications"][0]
     assert application.pop("direction") == end.pop("direction")

@@ -1,7 +1,7 @@
-"""Files from elsewhere, spoilt at random: captures, data files of Flent, lines of tc, samples of `quell watch`.
+"""Randomly damaged files from elsewhere: captures, data files of Flent, lines of tc, samples of `quell watch`.
 
-Each is read, or refused in one line. `QUELL_FUZZ=20000 pytest tests/test_fuzz_files.py` tries that many of each kind
-in place of 100, each time others.
+Each is read, or refused in one line. `QUELL_FUZZ=20000 pytest tests/test_fuzz_files.py` tries 20,000 new ones of each
+kind instead of 100.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def refused_or_read(read: Callable[[], object], name: str) -> None:
 
 @st.composite
 def spoilt(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Draw a file with some of its bytes changed, parts left out, doubled or put in, and the end cut off."""
+    """Draw a file with bytes changed, parts removed, repeated or inserted, and the end cut off."""
     data = bytearray(draw(whole))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
@@ -57,7 +57,7 @@ def spoilt(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
             case 0:
                 data[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
             case 1:
-                # Lengths and counts are what readers trust.
+                # Readers trust lengths and counts.
                 word = draw(st.sampled_from([0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFF0]))
                 data[at : at + 4] = struct.pack(draw(st.sampled_from("<>")) + "I", word)
             case 2:

@@ -1,4 +1,4 @@
-"""A guard beside a network whose weights are saturated: finite, so no answer looks wrong, and without any effect."""
+"""A guard for a network with saturated weights: they are finite, so its answers look valid, but have no effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_saturated_network_is_not_followed(quell: Quell, tmp_path: Path) -> No
         assert done.returncode == 0, done.stderr
         return float(json.loads(done.stdout)["sojourn_ms"]["p95"])
 
-    # Five seconds into the flood; without the guard the queue of 5,000 packets fills.
+    # p95 is above 5 s: without the guard the queue of 5,000 packets fills.
     assert p95_ms("rlaqm model saturated") > 5000
     assert p95_ms("rlaqm model saturated guard") < 1000
 

@@ -1,4 +1,4 @@
-"""The layers of `python/quell`, which `lint-imports` checks (pyproject.toml), and what it cannot see."""
+"""The layers of `python/quell`, which `lint-imports` checks (pyproject.toml), and imports that it cannot see."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_import_that_points_up_is_named(tmp_path: Path, module: str, line: st
 
 
 def faces(folder: Path) -> Iterator[str]:
-    """List imports of what `quell/__init__.py` offers. Modules name the home of a name: `quell._core`, say."""
+    """List imports from `quell` itself; modules must import a name from its own module, such as `quell._core`."""
     parts = {path.stem for path in PACKAGE.iterdir()} | {"_core"}
     for path in sorted(folder.rglob("*.py")):
         if path == folder / "__init__.py":

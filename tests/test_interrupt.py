@@ -1,4 +1,4 @@
-"""Ctrl-C: answered at once, what was finished is kept."""
+"""Ctrl-C: quell answers at once and keeps finished runs."""
 
 from __future__ import annotations
 

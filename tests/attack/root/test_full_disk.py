@@ -27,7 +27,7 @@ FILL = "head -c 4096 /dev/zero >{0}/fill"
 def within_small(
     folder: Path, first: str, *words: str | Path
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-    """Run a command where `folder` is a file system of one page, after a line of shell; return what the folder holds."""
+    """Run a command where `folder` is a file system of one page, after a line of shell; return the folder's files."""
     kept = folder.with_name("kept")
     kept.mkdir()
     script = f'{SMALL.format(folder)}; {first.format(folder)}; "$@"; status=$?; cp -R {folder}/. {kept}; exit $status'
