@@ -97,7 +97,7 @@ def test_only_tests_whose_inputs_changed_run_again(checkout: Path) -> None:
     every = IT | UNKNOWN | OTHER
     assert ran(checkout) == every
     assert ran(checkout) == set()
-    assert change("other.txt") == UNKNOWN | IT  # started by pytest's own process, so it counts for all tests of the file
+    assert change("other.txt") == UNKNOWN | IT  # started by pytest itself, so all tests of the file depend on it
     # Without this line each test is recorded separately.
     file = checkout / "tests/test_it.py"
     file.write_text(file.read_text().partition("def test_five")[0])

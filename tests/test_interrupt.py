@@ -41,7 +41,7 @@ def interrupt(
         try:
             out, err = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
-            # Python itself, before quell's first line runs, may print that it ignored the signal: Ctrl-C once more.
+            # Before quell's first line runs, Python may report that it ignored the signal; then send it again.
             assert after is not None
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
@@ -55,7 +55,7 @@ COMPARE = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "
 
 @pytest.mark.real_time
 def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
-    for seconds in (0.4, 2.0, 10.0):  # a busy machine has finished no run so soon
+    for seconds in (0.4, 2.0, 10.0):  # on a busy machine no run has finished so soon
         for old in tmp_path.iterdir():
             old.unlink()
         words = [*COMPARE, "--json", "runs.json", "--html", "report.html"]
@@ -75,7 +75,7 @@ def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
-    # The best of some tries counts: other work on the machine is not quell's delay.
+    # The best of several tries counts, as other work on the machine can delay quell.
     arguments = ["run", "--rate", "1gbit", "--duration", "100000s", "--json", "run.json"]
     waits: list[float] = []
     with Lateness() as late:
@@ -92,7 +92,7 @@ def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2])
 def test_an_early_interrupt_leaves_no_traceback(tmp_path: Path, after: float) -> None:
     _, status, _, err = interrupt(COMPARE, tmp_path, after)
-    # Before quell's first line runs, Python answers; while modules load, the signal itself ends the process.
+    # Before quell's first line runs, Python reacts; while modules load, the signal itself ends the process.
     assert status in (130, -signal.SIGINT, 1)
     assert not re.search(r"python/quell/(?!__init__|__main__)", err)
 
@@ -104,7 +104,7 @@ def test_the_wait_for_a_pipes_reader_can_be_interrupted(tmp_path: Path, option: 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     words = ["run", "--rate", "1mbit", "--duration", "1s", option, "pipe"]
-    for seconds in (2.0, 8.0):  # a busy machine has loaded polars, or quell, only later
+    for seconds in (2.0, 8.0):  # on a busy machine polars, or quell, loads only later
         wait, status, _, err = interrupt(words, tmp_path, after=seconds)
         if status == 130:
             break

@@ -1,4 +1,4 @@
-"""tools/kernel/fetch against archives on this machine: what it takes from them must be signed."""
+"""tools/kernel/fetch with archives on this machine: it takes only signed files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 class Archive:
-    """An archive with a kernel and busybox, in a folder that is served."""
+    """An archive with a kernel and busybox, in a served folder."""
 
     def __init__(self, folder: Path, home: str) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Archive:
         return f"Package: {name}\nFilename: pool/{name}.deb\nSHA256: {hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
     def index(self, suite: str, signed: str = "") -> None:
-        """Write the index of a suite, and the text that is to be signed."""
+        """Write the index of a suite, and the text to sign."""
         data = lzma.compress("\n".join(self._packages[suite.removeprefix("base-")]).encode())
         total, place = hashlib.sha256(data).hexdigest(), "main/binary-amd64"
         for name in ("Packages.xz", f"by-hash/SHA256/{total}"):
@@ -81,7 +81,7 @@ class Archive:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Archive]:
-    # gpg's agent has a socket there, whose path has 107 bytes at most.
+    # gpg's agent has a socket there, whose path is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="gpg-", ignore_cleanup_errors=True) as home:
         yield Archive(tmp_path / "archive", home)
 
@@ -96,7 +96,7 @@ def mirror(archive: Archive) -> Iterator[str]:
 
 
 def fetch(folder: Path, mirror: str, keyring: Path) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run a copy of the program; where it puts the kernel."""
+    """Run a copy of the program; return its result, and where it puts the kernel."""
     program = folder / "tools/kernel/fetch"
     shutil.copytree(ROOT / "tools/kernel", program.parent)
     words = {"MIRROR": mirror, "SUITE": "base-backports", "RELEASE": "9.9", "KEYRING": str(keyring)}

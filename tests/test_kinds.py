@@ -1,4 +1,4 @@
-"""tests/kinds.py: which disciplines' sources are inputs of the tests that read their words, and of no others."""
+"""tests/kinds.py: the sources of a discipline are inputs of the tests that read its words, and of no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LearnQueue's table: learned, kept, shown, started from; and hostile files."""
+"""LearnQueue's table: learned, kept, shown, used as a start; and hostile files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, wo
     largest, size = plain["card"]["params"]["max_size"], len(plain["limits"])
     assert (plain["limits"][0], plain["limits"][-1]) == (1, largest)
     assert len(plain["q_ms"]) == len(plain["visits"]) == size
-    # A decision each 15 ms of 5 s, three times.
+    # Three runs of 5 s with a decision each 15 ms.
     assert sum(n for pair in plain["visits"] for n in pair) == 3 * 333
     assert plain["card"]["trained_on"].startswith("3 runs of home, 5 s each: quell train learnqueue home --aqm")
     text = quell("show", TABLE, "--html", "table.html")
@@ -96,7 +96,7 @@ def test_a_queue_that_starts_from_a_table_uses_what_it_holds(tmp_path: Path) -> 
         experiment.run_each(jobs, lambda record: runs.append(record["limit_packets"]))
         return sum(runs) / len(runs)
 
-    # An untaught walk that began at one packet is still near there after 5 s; the table's has found more room.
+    # Without a table, a walk from one packet is still near there after 5 s; the learned one has found more room.
     assert mean_limit(f"learnqueue table {table}") > mean_limit("learnqueue published_reward")
 
 

@@ -1,4 +1,4 @@
-"""LFQ's experiments as Python sees them, and its queue words on the command line."""
+"""LFQ's experiments in Python, and its queue words on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = 8
 
 
 def layers(bias: float, width: int = 32) -> list[F32]:
-    """Random weights and biases, uniform within one over the root of the inputs' number."""
+    """Random weights and biases, uniform within one over the root of the number of inputs."""
     rng = np.random.default_rng(1)
     out: list[F32] = []
     for inputs, outputs in ((60, width), (width, width), (width, width), (width, 1)):
@@ -65,7 +65,7 @@ def test_online_runs_one_side() -> None:
 
 
 def test_a_flow_without_a_decision_says_so() -> None:
-    # A decision within the whole length comes too late for some.
+    # Decisions may come at any time of the run; for some flows that is too late.
     raw = _core.lfq_experiments(layers(12.0), 0, 400, 10.0, duration_s=0.1, act_within=1.0)
     decided = np.frombuffer(raw["decided"], np.uint8)
     assert 0 < decided.sum() < 400

@@ -1,4 +1,4 @@
-"""`quell live` between two hosts, in namespaces made here: counts and order, no timings."""
+"""`quell live` between two hosts, in namespaces made here: counts and order, no times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def net() -> Iterator[Net]:
 
 
 def assert_lost(look: dict[str, int], sent: int, came: int) -> None:
-    """Those are lost that were dropped, and these alone; packets of the kernel (MLD reports) may be among them."""
+    """Lost packets are those dropped, which may include packets of the kernel (MLD reports)."""
     others = look["read"] - sent
     assert others >= 0, look
     assert sent - look["dropped"] <= came <= sent - look["dropped"] + others, look
@@ -94,7 +94,7 @@ def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
     net.datagrams(50)
     decisions = state(tmp_path / "s")["decisions"]
     stop(command)
-    # Every 20 ms; a machine that is too busy falls back, which is counted.
+    # Asked every 20 ms; on a busy machine it falls back, which is counted.
     assert decisions["asked"] > 20
     assert decisions["taken"] + decisions["late"] > 0
 
@@ -163,7 +163,7 @@ def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_
     rng = random.Random(1)
     for k in range(5):
         command = net.live("--rate", "8mbit")
-        # It says so once its rules are there: until then the last one's may still be.
+        # This line comes after its rules are made; before, rules of the killed one may still be there.
         assert command.stderr is not None and command.stderr.readline().startswith("quell: rb")
         assert net.answers(), "through the queue"
         time.sleep(rng.random() / 5)
@@ -181,7 +181,7 @@ def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_
 
 @pytest.mark.real_time
 def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms(net: Net) -> None:
-    """Before, while and after it makes its rules, with packets held: the probes exceed the rate."""
+    """Kills come before, while and after it makes its rules, with packets held: the probes exceed the rate."""
     words = (QUELL_LIVE, "--dev", "rb", "--rate", "100kbit", "--quiet")
     began = time.monotonic()
     command = net.live(*words[3:])
@@ -202,7 +202,7 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
                 command.communicate()
                 there = bool(net.rules())
                 ruled += there
-                # About half of the kills are to come after the rules were made, however slow the machine is meanwhile.
+                # Aims at half of the kills after the rules were made, however slow the machine is.
                 start *= 0.95 if there else 1.05
                 time.sleep(0.15)
         finally:
@@ -218,7 +218,7 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
         gaps.append(1e3 * max(b - a for a, b in pairwise([at, *after])))
     figures = f"median {statistics.median(gaps):.1f}, most {max(gaps):.1f}"
     print(f"\nlongest gap after each of 50 kills, ms: {figures}; {ruled} with rules")
-    # A machine that does other work has gaps of its own.
+    # A busy machine has gaps of its own.
     assert statistics.median(gaps) < 1e3 * late.allowed_s(0.1), figures
     assert max(gaps) < 1e3 * late.allowed_s(0.3), (figures, late.longest_s)
     assert ruled > 5, "no kill came after the rules were made"
@@ -273,7 +273,7 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     assert net.answers()
     fetch = "from http.client import *; c = HTTPConnection('127.0.0.1', 9109); c.request('GET', '/metrics'); "
     sent, deadline = 0, time.monotonic() + 20
-    # The figures are those of the last report, some time ago.
+    # Metrics are those of the last report, which is some time old.
     while sent < 1 and time.monotonic() < deadline:
         done = net.run(net.r, sys.executable, "-c", fetch + "print(c.getresponse().read().decode())")
         assert done.returncode == 0, done.stderr
@@ -282,7 +282,7 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
         sent = min(int(lines[f'quell_sent_packets_total{{dev="rb",direction="{way}"}}']) for way in ways)
         counted = {way: int(lines[f'quell_sojourn_seconds_count{{dev="rb",direction="{way}"}}']) for way in ways}
         octets = {way: int(lines[f'quell_sent_bytes_total{{dev="rb",direction="{way}"}}']) for way in ways}
-        # Not less than an empty IPv4 packet has, with Ethernet's header.
+        # At least an empty IPv4 packet with an Ethernet header.
         assert all(octets[way] >= 34 * counted[way] for way in ways)
         assert sent == 0 or min(counted.values()) >= 1
     stop(command)
@@ -293,7 +293,7 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
 
 @pytest.mark.real_time
 def test_the_firewalls_mark_names_the_class(net: Net) -> None:
-    # What no class takes is dropped.
+    # Packets of no class are dropped.
     command = net.live("--rate", "8mbit", "--aqm", "drr class 1:1 fwmark 6")
     assert not net.datagrams(20)
     done = net.run(net.r, "sh", "-c", "iptables -t mangle -I POSTROUTING -o rb -p udp -j MARK --set-mark 6")
@@ -475,7 +475,7 @@ def bump() -> Iterator[Bump]:
 
 
 def streamed(bump: Bump, to: str, status: Path) -> dict[str, Any]:
-    """Send a stream whole through `quell live` in line; its status at the end. Nothing passes without it."""
+    """Send a whole stream through `quell live` in line, which nothing can bypass; return the final status."""
     server = bump.echo()
     command = bump.in_line("--rate", "400mbit", "--ingress", "400mbit", "--status", str(status))
     sink = bump.start(bump.b, sys.executable, "-c", STREAM, "listen")
@@ -497,7 +497,7 @@ def streamed(bump: Bump, to: str, status: Path) -> dict[str, Any]:
 @pytest.mark.real_time
 def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bump: Bump, tmp_path: Path) -> None:
     look = streamed(bump, "10.9.2.2", tmp_path / "s")
-    # Taken apart: no packet exceeds the MTU.
+    # Large packets were segmented: none exceeds the MTU.
     assert look["read"] > 3_000_000 / 1500
     assert look["read"] == look["sent"] + look["dropped"] + look["held"]
     assert (look["refused"], look["unsent"]) == (0, 0)
@@ -505,7 +505,7 @@ def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bum
 
 @pytest.mark.real_time
 def test_in_line_a_stream_within_a_tunnel_passes_whole(bump: Bump, tmp_path: Path) -> None:
-    # A port that is not VXLAN's, and a checksum of the tunnel's own.
+    # Not VXLAN's own port, and with a checksum in the tunnel's header.
     for host, end, far in ((bump.a, 1, 2), (bump.b, 2, 1)):
         tunnel = f"type vxlan id 7 local 10.9.2.{end} remote 10.9.2.{far} dstport 8472 udpcsum"
         try:
@@ -565,7 +565,7 @@ def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
     stop(command)
     assert got == sorted(set(got)), "order"
     assert look["dropped"] > 0
-    # All Ethernet frames pass the queue, a few of the hosts' own among them.
+    # All Ethernet frames pass the queue, including a few of the hosts' own.
     assert 0 <= look["dropped"] - (400 - len(got)) <= 5
     command = bump.in_line("--rate", "4mbit", "--aqm", "fq_codel ecn", *words)
     marks = bump.datagrams(300, ect=2, wait=2.0)

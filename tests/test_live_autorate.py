@@ -1,4 +1,4 @@
-"""`quell live --autorate` and `quell steer ... pace` on real packets, behind a modem (`tbf`) whose rate moves."""
+"""`quell live --autorate` and `quell steer ... pace` on real packets, behind a modem (`tbf`) whose rate varies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from live_net import built, cgroup2, require, status, stop
 from modem import REFLECTORS, Modem, Traffic, live
 
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
-"""Number of the system call bpf(2)."""
+"""Number of the system call bpf(2); 0 on other architectures."""
 ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
 
 
@@ -34,7 +34,7 @@ def net() -> Iterator[Modem]:
 
 @contextmanager
 def denied_addresses() -> Iterator[Path]:
-    """Make a control group whose processes cannot reach any address, as with systemd's IPAddressDeny=any."""
+    """Make a control group whose processes cannot reach any address, as under systemd's IPAddressDeny=any."""
     root = cgroup2()
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -85,7 +85,7 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
         look = status(socket)
     code, said = stop(command)
     assert code == 0 and not net.rules(), said
-    # A FIFO of 3 MB would hold 1,200 and 4,800 ms, then 3,000 and 12,000.
+    # A FIFO of 3 MB would hold 1,200 ms down and 4,800 up, then 3,000 and 12,000.
     for down, up, delay in (first, slow):
         assert down > 0.5 and up > 0.5
         assert delay < base + 150
@@ -195,7 +195,7 @@ def test_without_reflectors_the_timestamps_of_the_traffic_tell_the_rate(net: Mod
         slow = traffic.measure(5, 8, 2)
     code, said = stop(command)
     assert code == 0 and not net.rules(), said
-    # Without a loop the FIFOs of 3 MB would hold seconds, as above.
+    # Without a loop the FIFOs of 3 MB would hold seconds.
     for down, up, delay in (first, slow):
         assert down > 0.4 and up > 0.4
         assert delay < 400
@@ -218,7 +218,7 @@ def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() ->
         assert linux[way]["utilisation"] > 0.75
         assert linux[way]["utilisation"] == pytest.approx(simulated[way]["utilisation"], abs=0.08)
         assert linux[way]["added_p95_ms"] < most_ms
-    # The rates of both queues follow: the mean of each step's last ten seconds, down and up.
+    # The rates of both queues follow: means of the last ten seconds of each step, down and up.
     for begin, *line in ((0, 20, 5), (15, 8, 2), (30, 30, 8), (45, 12, 3)):
         rates = [both for at, both in linux["rates"] if begin + 5 <= at < begin + 15]
         for k, rate in enumerate(line):

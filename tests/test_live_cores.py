@@ -1,4 +1,4 @@
-"""`quell live --cpu`: one loop per processor, a rate that they share exactly, flows that stay at one of them."""
+"""`quell live --cpu`: one loop per processor; loops share one rate exactly, and each flow stays in one loop."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from live_net import Bump, Net, built, require, state, stop
 
 ADDRESSES = 16
 # Datagrams of 1000 bytes of IP from several addresses with five ports each: for each address a number per second. A
-# second batch of numbers may follow for the second half of the time. The source has real-time priority, as the loops
-# have: other work on the machine does not change what it offers. It prints how many it sent.
+# second batch of numbers may follow for the second half of the time. The source has real-time priority like the loops,
+# so that other work on the machine does not change its rate. It prints how many it sent.
 OFFER = """
 import os, socket, sys, time
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -42,7 +42,7 @@ while (now := time.monotonic() - began) < seconds:
     time.sleep(0.001)
 print(total)
 """
-# How many came in a window of so many seconds, and how long that was from its first to its last.
+# Number of datagrams received in a window of so many seconds, and the time from the first to the last.
 COUNT = """
 import socket, sys, time
 skip, seconds = float(sys.argv[1]), float(sys.argv[2])
@@ -72,7 +72,7 @@ def able() -> None:
 
 @pytest.fixture(scope="module")
 def cpus() -> str:
-    """Two processors, or one where there is no second: then two loops cannot be had."""
+    """Return two processors; skip the test on a machine with one, where two loops are impossible."""
     two = sorted(os.sched_getaffinity(0))[:2]
     if len(two) < 2:
         pytest.skip("this machine has one processor")
@@ -102,7 +102,7 @@ def wide() -> Iterator[Wide]:
 
 
 def rate_mbps(net: Net, offered: str, seconds: float, side: int) -> float:
-    """What arrives of these offers, with 14 bytes of Ethernet each; the first half second is not counted."""
+    """Return the received rate of these offers, with 14 bytes of Ethernet per packet, without the first half second."""
     sink = net.start(net.b, sys.executable, "-c", COUNT, "0.5", str(seconds))
     assert sink.stdout is not None
     sink.stdout.readline()
@@ -114,8 +114,8 @@ def rate_mbps(net: Net, offered: str, seconds: float, side: int) -> float:
     return int(count) * 1014 * 8 / float(took) / 1e6
 
 
-# 20 Mbit/s are 2465 such datagrams per second. Each list offers half as much again, in all; the last moves from one
-# loop to both.
+# 20 Mbit/s are 2465 such datagrams per second. Each list offers half as much again in total; the last one moves from
+# one loop to both.
 LOADS = {
     "all": [[230] * ADDRESSES],
     "one": [[3700] + [0] * (ADDRESSES - 1)],
@@ -124,7 +124,7 @@ LOADS = {
 }
 
 
-# 400 ms of packets for each loop: a sender that this machine keeps from running leaves the line no idle time.
+# 400 ms of packets for each loop, so that the line stays busy while the machine delays the sender.
 BACKLOG = ("--aqm", "pfifo limit 1000")
 
 
@@ -143,7 +143,7 @@ def test_loops_share_the_rate_to_within_one_percent(net: Net, cpus: str, tmp_pat
     code, errors = stop(command)
     print(f"{load}: {rate:.3f} Mbit/s, read by loop {look['read_by_loop']}, missed {look['missed']}")
     assert code == 0, errors
-    # On a busy machine the kernel's threads, of normal priority, deliver late what left before the 3 s began.
+    # On a busy machine the kernel's threads, of normal priority, deliver packets late that left before the 3 s began.
     assert rate == pytest.approx(20, rel=0.01 + late.longest_s / 3), look
     assert sum(look["read_by_loop"]) == look["read"] == look["sent"] + look["dropped"] + look["held"]
     used = sum(read > 100 for read in look["read_by_loop"])
@@ -164,7 +164,7 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
         rate = rate_mbps(wide, offers("all"), 3.0, 2)
     look = state(tmp_path / "s")
     print(f"{backend}: {rate:.3f} Mbit/s, read by loop {look['read_by_loop']}, missed {look['missed']}")
-    # On a busy machine the kernel's threads, of normal priority, deliver late what left before the 3 s began.
+    # On a busy machine the kernel's threads, of normal priority, deliver packets late that left before the 3 s began.
     assert rate == pytest.approx(20, rel=0.01 + late.longest_s / 3), look
     assert min(look["read_by_loop"]) > 100
     assert sum(look["read_by_loop"]) == look["read"] == look["sent"] + look["dropped"] + look["held"]
@@ -173,7 +173,7 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
     while state(tmp_path / "s")["held"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    # One flow, slower than the rate: whole and in order.
+    # One flow, slower than the rate: complete and in order.
     assert [n for n, _ in wide.datagrams(500, gap=0.001)] == list(range(500))
     code, errors = stop(command)
     assert code == 0, errors
@@ -187,7 +187,7 @@ def test_af_xdp_has_one_loop_per_receive_queue_at_most_and_reads_all_queues(
     wide: Wide, cpus: str, tmp_path: Path
 ) -> None:
     server = wide.echo()
-    # One loop, four queues: what takes the kernel's way is not read.
+    # One loop for four queues: packets that took the kernel's way would not be counted as read.
     command = wide.in_line("--backend", "af_xdp", "--rate", "100mbit", "--status", str(tmp_path / "s"))
     before = state(tmp_path / "s")["read"]
     done = wide.run(wide.a, sys.executable, "-c", OFFER, "1", ",".join(["60"] * ADDRESSES), "2")
@@ -213,7 +213,7 @@ def test_af_xdp_has_one_loop_per_receive_queue_at_most_and_reads_all_queues(
 
 
 def loops(command_pid: int) -> list[int]:
-    """The thread numbers of the packet loops."""
+    """Return the thread numbers of the packet loops."""
     found = Path(f"/proc/{command_pid}/task").iterdir()
     return sorted(int(t.name) for t in found if (t / "comm").read_text().strip() == "quell-loop")
 
@@ -229,7 +229,7 @@ def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: N
     assert on == sorted([int(cpu)] for cpu in cpus.split(",") for _ in ("egress", "ingress"))
     ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9107').read().decode())"
     deadline, before = time.monotonic() + 20, -1
-    while True:  # the flood may still arrive, and a frame of the hosts' own come between the two readings
+    while True:  # the flood may still arrive, and the hosts send frames of their own between the two readings
         text = net.run(net.r, sys.executable, "-c", ask).stdout
         look = state(tmp_path / "s")
         if look["read"] == before and f'quell_packets_total{{dev="rb",direction="egress"}} {before}\n' in text:
@@ -241,7 +241,7 @@ def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: N
     assert look["capacity_mbps"] == 20
     command.send_signal(signal.SIGTERM)
     _, errors = command.communicate(timeout=30)
-    # The last lines have the sums; a frame of the hosts' own may have come since.
+    # The last lines have the totals, to which frames of the hosts may have been added.
     sums = [int(number) for number in re.findall(r"\b\d+\b", errors)]
     assert any(look["read"] <= number <= look["read"] + 20 for number in sums), (look["read"], errors)
     assert not net.rules()
@@ -283,14 +283,14 @@ def test_processors_cannot_change_while_it_runs(net: Net, tmp_path: Path) -> Non
 def test_while_it_is_stopped_packets_of_every_loop_pass(net: Net, cpus: str, tmp_path: Path) -> None:
     command = net.live("--rate", "20mbit", "--cpu", cpus, "--status", str(tmp_path / "s"))
     assert command.stderr is not None
-    # All its rules are made: a program that it had started would have a limited time.
+    # All its rules are made; a firewall program still running would hit its time limit while quell is stopped.
     assert "what leaves" in command.stderr.readline()
     command.send_signal(signal.SIGSTOP)
-    # Longer than the watchdog's patience: then all that is offered passes, far above the rate.
+    # Longer than the watchdog waits: then all offered packets pass, far above the rate.
     time.sleep(1)
     rate = rate_mbps(net, offers("all"), 2.0, 1)
     command.send_signal(signal.SIGCONT)
-    # A busy machine may be late with the firewall, too, and say so first.
+    # On a busy machine a late firewall program may be reported first.
     assert any("stalled" in command.stderr.readline() for _ in range(5))
     deadline = time.monotonic() + 20
     while (look := state(tmp_path / "s"))["stalls"] < 2:

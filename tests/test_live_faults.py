@@ -1,4 +1,4 @@
-"""`quell live` under faults: other instances, failing tools, a stopped loop, rules and interfaces that change."""
+"""`quell live` under faults: other instances, failing tools, a stopped loop, changes of rules and interfaces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bump() -> Iterator[Bump]:
 
 
 def queues(net: Net) -> list[int]:
-    """Numbers of the packet queues that are bound on the router."""
+    """Return the numbers of the packet queues that are bound on the router."""
     table = net.run(net.r, "cat", "/proc/net/netfilter/nfnetlink_queue").stdout
     numbers = (int(line.split()[0]) for line in table.splitlines())
     return sorted(number for number in numbers if number < 50_000)  # above: locks of interfaces
@@ -66,7 +66,7 @@ def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_ot
 
 @pytest.mark.real_time
 def test_a_packet_queue_to_which_a_rule_of_any_table_leads_is_left_alone(net: Net) -> None:
-    """Its reader may not run yet, and would find quell's packets beside its own."""
+    """The queue's reader may not run yet, and would get quell's packets besides its own."""
 
     def number() -> int:
         command = net.live("--rate", "8mbit")
@@ -89,7 +89,7 @@ def test_a_packet_queue_to_which_a_rule_of_any_table_leads_is_left_alone(net: Ne
 
 @pytest.mark.real_time
 def test_rules_that_others_append_take_effect(net: Net) -> None:
-    """A packet that was queued skips the rest of the chain, so quell's rule has to be the last one."""
+    """A queued packet skips the rest of the chain, so quell's rule must be the last one."""
     command = net.live("--rate", "8mbit")
     drop = ("POSTROUTING", "-o", "rb", "-p", "udp", "-m", "length", "--length", "0:65535", "-j", "DROP")
     assert [n for n, _ in net.datagrams(5)] == list(range(5))
@@ -97,7 +97,7 @@ def test_rules_that_others_append_take_effect(net: Net) -> None:
     hears(command, "1 rule moved behind those that another program has added")
     assert net.datagrams(5) == []
     assert len(net.rules()) == 1
-    # As a firewall's script reloads its rules.
+    # Like a firewall's script that reloads its rules.
     script = "iptables -t mangle -F; sleep 0.3; " + "iptables -t mangle -A POSTROUTING -o rb -j MARK --set-mark 6; " * 3
     net.run(net.r, "sh", "-c", script)
     deadline = time.monotonic() + 20
@@ -110,7 +110,7 @@ def test_rules_that_others_append_take_effect(net: Net) -> None:
 
 
 class Tools:
-    """A folder before all others in PATH, where iptables and ip6tables can be made to fail."""
+    """A folder at the front of PATH whose iptables and ip6tables can be made to fail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class Tools:
             script.rename(self.folder / name)
 
     def become(self, flavour: str) -> None:
-        """Be the programs of nf_tables (`nft`), or the older ones (`legacy`)."""
+        """Switch to the programs of nf_tables (`nft`), or the older ones (`legacy`)."""
         for name in self.names:
             real = shutil.which(f"{name}-{flavour}")
             if real is None:
@@ -144,7 +144,7 @@ class Tools:
             (self.folder / name).unlink()
 
     def live(self, net: Net, *words: str) -> subprocess.Popen[str]:
-        """Start quell-live with these tools alone."""
+        """Start quell-live with these tools only."""
         path = f"PATH={self.folder}"
         command = net.start(net.r, "/usr/bin/env", path, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
         deadline = time.monotonic() + 20
@@ -154,7 +154,7 @@ class Tools:
 
 
 def limit(command: subprocess.Popen[str]) -> None:
-    """Let it open no further file."""
+    """Limit a process to its open files."""
     subprocess.run(["prlimit", f"--pid={command.pid}", "--nofile=6:6"], check=True)
 
 
@@ -230,7 +230,7 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
     assert ours() == 1
     for k in range(3):
         net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-F")
-        # Until it is counted, not until the rule is there: quell looks at its list once more in between.
+        # Wait until it is counted, not until the rule is there, since quell checks its list once more in between.
         deadline = time.monotonic() + 20
         while status(path)["rules_restored"] <= k:
             assert time.monotonic() < deadline, "not put back"
@@ -246,7 +246,7 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
 
 
 OTHER = ("PREROUTING", "-i", "ra", "-m", "mark", "!", "--mark", "0x7175656c", "-j", "NFQUEUE", "--queue-num", "9")
-"""A rule as quell makes it, on another interface."""
+"""A rule like quell's, on another interface."""
 
 
 @pytest.mark.real_time
@@ -254,7 +254,7 @@ OTHER = ("PREROUTING", "-i", "ra", "-m", "mark", "!", "--mark", "0x7175656c", "-
 def test_rules_of_an_earlier_process_that_a_firewall_reload_puts_back_are_removed(
     net: Net, tools: Tools, tmp_path: Path, flavour: str
 ) -> None:
-    """They would take its packets, for the queue of the other direction or for none."""
+    """They would take its packets to the other direction's queue or to none."""
     tools.become(flavour)
     net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-A", *OTHER, "--queue-bypass")
 
@@ -337,19 +337,19 @@ class Stream:
         self.source = net.start(net.a, sys.executable, "-c", STREAM, "send", str(seconds))
 
     def end(self) -> tuple[int, list[tuple[float, int]]]:
-        """How many were sent; when each came, and its number."""
+        """Return the number sent; and of each packet received its time and number."""
         sent, _ = self.source.communicate(timeout=60)
         text, _ = self.sink.communicate(timeout=60)
         return int(sent), [(float(at), int(k)) for at, k in map(str.split, text.splitlines())]
 
 
 def gap(came: list[tuple[float, int]]) -> float:
-    """The longest time in which nothing came."""
+    """Return the longest time in which no packet came."""
     return max(later - before for (before, _), (later, _) in pairwise(came))
 
 
 def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> dict[str, Any]:
-    """Stop it for 2 s during a stream; give the state after it continues."""
+    """Stop quell-live for 2 s during a stream; return its state after it continues."""
     with Lateness() as late:
         stream = Stream(net, 4)
         time.sleep(0.5)
@@ -372,7 +372,7 @@ def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> 
 def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"))
     before = stopped(net, command, tmp_path / "s", "packet queue")
-    # Managed again: what exceeds the rate is dropped.
+    # Packets are managed again: those beyond the rate are dropped.
     net.datagrams(20_000)
     assert state(tmp_path / "s")["dropped"] > before["dropped"]
     status, errors = stop(command)
@@ -407,7 +407,7 @@ def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
     def sockets(pid: int) -> int:
         return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
-    # It has its copies of the loops' sockets once it runs.
+    # A running watchdog has its copies of the loops' sockets.
     first = watchdog()
     has = sockets(first)
     os.kill(first, signal.SIGKILL)
@@ -453,7 +453,7 @@ def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
         f"{queue}: of the call {sent - len(came)} of {sent} lost; read {read}, refused {refused}, dropped {dropped}"
     )
     print(f"\n{figures}")
-    # Beside both flows there are a few frames of the hosts' own.
+    # Besides both flows there are a few frames of the hosts' own.
     assert 40_000 <= read + refused <= 40_000 + sent + 100, figures
     assert refused < 400, figures
     assert look["read"] == look["sent"] + look["dropped"] + look["held"]
@@ -477,7 +477,7 @@ def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Ne
     assert "ra: quell live still runs on it" in done.stderr
     assert f"rb: {REMOVED}" in done.stderr
     assert [" ra " in line for line in net.rules()] == [True], "the running one's stays"
-    # As the unit does it: the interface is the configuration's.
+    # As with the unit: the interface is in the configuration.
     config = tmp_path / "live.toml"
     config.write_text('dev = "rb"\nrate = "8mbit"\n')
     killed = net.live("--config", str(config))
@@ -531,7 +531,7 @@ else:
 
 
 def large(net: Net, size: int) -> str:
-    """How many of 20 datagrams of so many bytes arrive."""
+    """Return how many of 20 datagrams of `size` bytes arrive."""
     sink = net.start(net.b, sys.executable, "-c", LARGE, "listen", str(size))
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
@@ -541,7 +541,7 @@ def large(net: Net, size: int) -> str:
 
 
 def resize(net: Net, mtu: int) -> None:
-    """Give all interfaces on the way this MTU."""
+    """Set the MTU of all interfaces on the way."""
     for space, dev in ((net.a, "v0"), (net.b, "v0"), (net.r, "ra"), (net.r, "rb")):
         net.ip(f"-n {space} link set {dev} mtu {mtu}")
 
@@ -566,7 +566,7 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
     assert state(path)["read"] >= before + 20, "through quell"
     resize(bump, 9000)
     if backend == "af_xdp":
-        # More than it can take: the bridge passes them, and it says so.
+        # The MTU is more than AF_XDP can take: the bridge passes the packets, and quell-live reports it.
         hears(command, "passes unmanaged until this is fixed: AF_XDP takes packets of at most")
         assert large(bump, 8900) == "20"
         resize(bump, 1500)
@@ -636,7 +636,7 @@ def test_an_interface_that_is_absent_twice_for_less_than_the_grace_stays_managed
         net.ip(f"-n {net.r} link del rb")
         time.sleep(0.3)
         net.ip(f"-n {net.r} link add rb {words} type veth peer name v0 netns {net.b}")
-        time.sleep(1.2)  # The first absence and this one are longer than the grace together.
+        time.sleep(1.2)  # both absences together exceed the grace
     hears(command, "rb was recreated: reopened")
     assert net.rules()
     status, errors = stop(command)
@@ -673,7 +673,7 @@ def test_in_line_an_interface_that_comes_back_with_its_index_stays_managed(
         bump.ip(f"-n {bump.r} link set ra {down}")
         time.sleep(0.2)
     managed()
-    # To a namespace where its index is free, and back.
+    # To a namespace in which its index is free, and back.
     other = f"{bump.r}x"
     bump.ip(f"netns add {other}")
     try:
@@ -690,14 +690,14 @@ def test_in_line_an_interface_that_comes_back_with_its_index_stays_managed(
     managed()
     status, errors = stop(command)
     assert status == 0, errors
-    # Not for the change from up to down.
+    # Down and up again needs no reopening.
     assert errors.count("reopened") == 2, errors
     server.kill()
     server.communicate()
 
 
 def rights(status: Path) -> tuple[str, set[str], str, str]:
-    """Name, capabilities, whether it may gain none, and the mode of its filter, of a thread."""
+    """Return a thread's name, its capabilities, NoNewPrivs and Seccomp mode."""
     names = {12: "net_admin", 13: "net_raw", 14: "ipc_lock", 23: "sys_nice", 39: "bpf"}
     told = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
     bits = int(told["CapPrm"], 16) | int(told["CapEff"], 16)
@@ -740,19 +740,19 @@ def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
     level = re.search(r"exposure level for quell-live.service: ([\d.]+)", done.stdout)
     assert level, done.stdout + done.stderr
     assert float(level[1]) <= 2.4, done.stdout
-    # Reflectors may have addresses of both.
+    # Reflectors may have addresses of both families.
     (families,) = re.findall(r"^RestrictAddressFamilies=(.*)", unit.read_text("utf-8"), re.MULTILINE)
     assert {"AF_INET", "AF_INET6"} <= set(families.split())
 
 
 def as_the_unit(*words: str | Path) -> list[str | Path]:
-    """Run this with the user and rights that the shipped unit gives, and with a folder of its own for state."""
+    """Return words that run a command with the shipped unit's user and rights, and a state folder of its own."""
     unit = (Path(__file__).parent.parent / "examples/quell-live.service").read_text()
     caps = ",".join(
         "+" + name[4:].lower() for name in re.findall(r"CAP_\w+", unit.split("AmbientCapabilities=")[1].split("\n")[0])
     )
     script = (
-        # As systemd has it with DynamicUser=yes: a private folder, and a link to it.
+        # Like systemd with DynamicUser=yes: a private folder, and a link to it.
         "mount -t tmpfs -o mode=755 none /run && mkdir -p /run/private/quell-live && cd /run"
         " && chown 65534 private/quell-live && ln -s private/quell-live quell-live && cd - >/dev/null"
         " && RUNTIME_DIRECTORY=/run/quell-live exec setpriv"
@@ -810,7 +810,7 @@ def test_doctor_says_of_rights_what_holds(net: Net) -> None:
         done = net.run(net.r, *words)
         return {f["check"]: f["state"] for f in json.loads(done.stdout)}
 
-    # What an earlier unit gave: neither frames can be pinned nor programs loaded, and iptables works.
+    # Rights of an earlier unit: it can neither pin frames nor load programs, but iptables works.
     little = found("net_admin", "net_raw", "sys_nice")
     assert (little["AF_XDP"], little["iptables"]) == ("warn", "ok")
     enough = found("net_admin", "net_raw", "sys_nice", "bpf", "ipc_lock")

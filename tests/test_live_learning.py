@@ -1,4 +1,4 @@
-"""`quell live`: what LearnQueue has learned outlives a restart."""
+"""`quell live`: LearnQueue's table survives a restart."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CONFIGS = {
 
 
 class Learning(Net):
-    """The router's `quell live` with a folder for what it learns."""
+    """A router whose `quell live` has a folder for its tables."""
 
     folder: str
 
     def files(self) -> dict[str, Path]:
-        """The tables in it by their words."""
+        """Return the tables in it by their queue words."""
         found = {}
         for path in Path(self.folder).glob("live-rb-egress*.safetensors"):
             text = path.read_bytes().decode("latin-1")
@@ -76,7 +76,7 @@ def test_a_table_outlives_a_restart_and_kill_9(net: Learning, quell: Quell) -> N
     until(lambda: decisions(quell, file) > first, within=20)
     stop(command, signal.SIGKILL)
     second = decisions(quell, file)
-    # Other words are another task, with a file of their own.
+    # Other words are another task with its own file.
     command = net.learning(aqm="learnqueue target 5ms")
     hears(command, "rb: what leaves")
     assert stop(command)[0] == 0
@@ -121,7 +121,7 @@ def test_words_that_change_by_a_reload_keep_their_tables(net: Learning, quell: Q
     first = decisions(quell, net.file())
     assert first > 50
     before = net.file(OTHER).read_bytes()
-    # The file of the words that a reload brings is read.
+    # After a reload the file of the new words is read.
     told("fq_codel")
     command = start()
     told(WORDS)
@@ -151,7 +151,7 @@ def test_a_table_that_cannot_be_read_is_not_replaced(net: Learning) -> None:
     table = file.read_bytes()
     file.chmod(0)
     os.environ["STATE_DIRECTORY"] = net.folder
-    # Root without the right to read every file.
+    # Root without permission to read every file.
     rights = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--")
     command = net.start(net.r, *rights, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
     hears(command, f"rb, egress: what it learns is not kept: {file}: Permission denied")
@@ -214,12 +214,12 @@ def test_what_is_no_table_is_set_aside(net: Learning, tmp_path: Path) -> None:
 def test_of_two_processes_the_first_has_the_file(net: Learning) -> None:
     first = net.learning()
     hears(first, "rb: what leaves")
-    # Another namespace's interface of the same name.
+    # An interface of the same name in another namespace.
     for words in ("v0 down", "v0 name rb", "rb up"):
         net.ip(f"-n {net.b} link set {words}")
     second = net.start(net.b, QUELL_LIVE, "--dev", "rb", "--rate", "1mbit", "--aqm", WORDS)
     hears(second, "rb, egress: what it learns is not kept: another quell live has the file")
-    # What the first writes after that is left alone by the second, which ends later.
+    # The second ends later, but does not touch what the first has written.
     hears(second, "rb: what leaves")
     assert stop(first)[0] == 0
     table = net.file().read_bytes()

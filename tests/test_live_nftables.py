@@ -1,4 +1,4 @@
-"""`quell live` with nftables, whose queue many kernels lack: in the kernel of the oracle, which runs as a program."""
+"""`quell live` with nftables' queue, which many kernels lack: in the oracle's kernel, which runs as a program."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def net() -> Iterator[Net]:
 
 
 class Terminal:
-    """24 rows of 140 columns; knows what drawing in place needs."""
+    """A terminal of 24 rows and 140 columns that understands the sequences for drawing in place."""
 
     def __init__(self) -> None:
         self.end, self.theirs = pty.openpty()
@@ -84,9 +84,9 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(
         terminal.wait(r"^egress +0\.000 +9\.000 +-")
         net.datagrams(300, gap=0.005)
         terminal.wait(r"^ingress +0\.000 +2\.500 +-")
-        # The last 15 s are drawn: what waited is still there.
+        # The last 15 s are drawn, with the queue that there was.
         terminal.wait(r"^egress .* +[_▁]*[^_▁ ]")
-        # What a reload says is above the table, which stays whole.
+        # Messages of a reload are above the table, which stays whole.
         config.write_text("frob = 1\n")
         running.send_signal(signal.SIGHUP)
         terminal.wait(r"not reloaded: .*\n(.*\n)? +Mbit/s +of +in queue")
@@ -95,7 +95,7 @@ def test_the_directions_are_drawn_in_place_below_what_is_said(
     finally:
         running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=20) == 0
-    # At the end the table of totals replaces it.
+    # At the end the table of totals replaces the live table.
     terminal.wait(r"^ +rate +packets +sent")
     text = "\n".join(terminal.lines)
     assert "in queue" not in text

@@ -1,4 +1,4 @@
-"""No command loses an existing file: one that is named twice, is read-only, or has the name of partial results."""
+"""No command loses an existing file: one named twice, read-only, or with the name of partial results."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_page_is_written_to_a_file_whose_name_is_no_text() -> None:
 
 
 def interrupted(*words: str) -> str:
-    """Run quell, and send what Ctrl-C sends, later and later until a run has finished before; return its errors."""
+    """Run quell and interrupt it, later each time until a run has finished before; return its errors."""
     for seconds in (1.0, 2.0, 4.0, 8.0, 16.0):
         process = subprocess.Popen([QUELL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
@@ -139,7 +139,7 @@ def test_what_an_interrupted_comparison_has_finished_does_not_replace_earlier_re
 def test_a_part_of_a_capture_does_not_replace_an_earlier_one(number: int, status: int, says: str) -> None:
     Path("line.pcapng").write_text("whole")
     words = [str(QUELL), "run", "--rate", "1gbit", "--duration", "100000s", "--pcap", "line.pcapng"]
-    # A program that nohup started ignores SIGHUP, and so do those that it starts.
+    # Programs that nohup starts ignore SIGHUP, and so do their children.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     signal.signal(signal.SIGHUP, before)
@@ -221,7 +221,7 @@ def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:
     assert "finished runs are kept" in err
     kept = state.read_text()
     assert kept.count("\n") > 1, "a finished run"
-    # On another link, since the first runs, of tail drop, would be its own, too.
+    # On another link, because the runs of tail drop on the first link could be reused.
     assert call(["evaluate", "5mbit@rtt=50ms", "--aqm", "red", "--seeds", "1", "--sections", "5.1"]) == 0
     assert state.read_text().startswith(kept)
 
@@ -242,7 +242,7 @@ SETTINGS = {"bash": (".bashrc", ".bash_completions/quell.sh"), "zsh": (".zshrc",
 @pytest.mark.parametrize("shell", SETTINGS)
 def test_completion_is_added_to_a_shells_settings_whole_and_once(shell: str) -> None:
     settings, script = map(Path, SETTINGS[shell])
-    settings.write_bytes(b"# caf\xe9\nalias x=y")  # Latin-1, without an end of line
+    settings.write_bytes(b"# caf\xe9\nalias x=y")  # Latin-1, no newline at the end
     settings.chmod(0o600)
     assert _install(shell).returncode == 0
     text = settings.read_bytes()
@@ -364,7 +364,7 @@ def test_a_users_file_stays_the_users_where_root_replaces_it() -> None:
     files.write_text(file, "more")
     found = file.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (1000, 1000, 0o600)
-    # Where all may write, another user may have planted it.
+    # In a folder where all may write, another user may have planted the file.
     folder.chmod(0o1777)
     files.write_text(file, "more")
     assert file.stat().st_uid == 0

@@ -11,7 +11,7 @@ from quell.inputs.keys import Flow, Hop, Link, Up
 
 # 25 packets of 1 ms each arrive at the same instant and wait 0, 1, ... 24 ms. The next 25 come 100 ms later.
 BURST: Flow = {"kind": "cbr", "count": 25, "size": 1250, "rate": "100kbit", "rtt": "60ms", "stagger": "0s"}
-# 5 packets of 10 ms each wait 0, 10, ... 40 ms.
+# 5 packets of 10 ms each: they wait 0, 10, ... 40 ms.
 UPWARDS: Flow = {**BURST, "count": 5, "direction": "up"}
 
 

@@ -1,4 +1,4 @@
-"""`quell shell --nat` beside strangers: its command gets out, they get neither in nor through."""
+"""`quell shell --nat` with strangers around: its command gets out; strangers get neither in nor through."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     (tmp_path / "file").write_text("from afar\n")
-    # A machine that forwards keeps its own rules for other hosts; here they drop all packets.
+    # A machine that forwards keeps its own rules for other hosts, which here drop all packets.
     script = SCRIPT.format(
         python=sys.executable, quell=QUELL, forwarding=int(forwarding), six=str(has_ipv6()).lower(),
         any="::" if has_ipv6() else "0.0.0.0",
@@ -142,13 +142,13 @@ iptables-save | grep -c quell-
 
 @pytest.mark.real_time
 def test_rules_of_a_shell_that_was_killed_with_its_guard_go_with_the_next_one(tmp_path: Path) -> None:
-    """The end of a session or of memory may kill both; the rules then drop all that is forwarded."""
+    """A logout or lack of memory may kill both; the rules then drop all forwarded packets."""
     if shutil.which("iptables") is None:
         pytest.skip("iptables is not installed")
     command = ["unshare", "-n", "sh", "-c", LEFT.format(quell=QUELL)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["6", "0", "0"], done.stdout + done.stderr
-    # An administrator may have made the machine a router since.
+    # An administrator may have made the machine a router meanwhile, so the message has the command for that.
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("quell: ")]
     assert "ip_forward is 0 again, as before a quell shell --nat that was killed" in said
     assert said.endswith(" sysctl net.ipv4.ip_forward=1")
@@ -213,7 +213,7 @@ def test_what_was_before_comes_back_without_the_guard_and_beside_others_rules(tm
     if shutil.which("iptables") is None:
         pytest.skip("iptables is not installed")
     after = 'cat /proc/sys/net/ipv4/ip_forward\niptables-save | grep -c "quell[0-9+]" || true\n'
-    # One that is there before the shell starts, and one that comes meanwhile.
+    # One rule before the shell starts, and one meanwhile.
     first, meanwhile = (":", rule) if rule.startswith("kill") else (rule, rule)
     script = f"{first}\n" + MEANWHILE.format(quell=QUELL, rule=meanwhile) + after
     done = subprocess.run(
@@ -222,7 +222,7 @@ def test_what_was_before_comes_back_without_the_guard_and_beside_others_rules(tm
     assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
 
 
-# Every process ends with the script.
+# All processes end with the script.
 UNSHARED = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 BRIDGE = """
 set -e
@@ -279,9 +279,9 @@ def test_packets_within_a_bridge_pass(tmp_path: Path, before: str, meanwhile: st
 
 
 RULES = 9 if has_ipv6() else 7
-"""Those of a shell that blocks others."""
+"""Number of rules of a shell that blocks other hosts."""
 
-# /run of its own, and functions for what follows. A folder `shim` may have an iptables that comes before the real one.
+# A /run of its own, and functions for the scripts. An iptables in the folder `shim` comes before the real one.
 APART = """
 mount -t tmpfs none /run
 ip link set lo up
@@ -306,7 +306,7 @@ guarded() {{ guard=$(pgrep -P $pid -f natguard); }}
 
 
 def said(folder: Path, script: str, shim: str = "") -> str:
-    """Run a script in namespaces of its own; what it printed."""
+    """Run a script in namespaces of its own; return its output."""
     for needed in ("iptables", "ip6tables", "pgrep"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
@@ -390,7 +390,7 @@ def test_a_firewall_that_is_reloaded_meanwhile_opens_nothing(tmp_path: Path, the
 
 @pytest.mark.real_time
 def test_another_interface_with_a_killed_shells_index_is_no_shell(tmp_path: Path) -> None:
-    """One that comes from another namespace keeps its index, as those of containers do."""
+    """An interface that comes from another namespace keeps its index, like those of containers."""
     script = """
 begin never
 within complete
@@ -431,7 +431,7 @@ rules
 @pytest.mark.parametrize(("edit", "forwards"), [("", "0"), ("s/: [0-9]*}/: 1}/", "1"), ("s/, .boot.*}/}/", "0")],
                          ids=["this", "another", "not known"])  # fmt: skip
 def test_what_a_shell_of_another_start_of_the_system_left_is_void(tmp_path: Path, edit: str, forwards: str) -> None:
-    """Where `/run` is no tmpfs, its file is still there, and who set ip_forward to 1 is not that shell."""
+    """If `/run` is no tmpfs, the file survives a boot, but the shell did not set ip_forward to 1 in this one."""
     script = f"""
 begin never
 within complete
@@ -478,7 +478,7 @@ rules
 
 @pytest.mark.real_time
 def test_a_shell_beside_one_of_another_run_is_refused_until_that_ends(tmp_path: Path) -> None:
-    """As in two containers that share a network namespace: the end of the first one would end forwarding for both."""
+    """As in two containers with one network namespace: the end of the first one would end forwarding for both."""
     script = """
 begin first
 first=$pid other=$guard
@@ -504,7 +504,7 @@ rules
 
 @pytest.mark.real_time
 def test_shells_that_start_at_once_agree_on_what_was_before(tmp_path: Path) -> None:
-    """The first one is held where it has read the rules, until the second one forwards."""
+    """The first shell is held after it has read the rules, until the second one forwards."""
     shim = """
 case "$*" in *"-S FORWARD") if mkdir held 2>/dev/null; then
   {real} "$@"

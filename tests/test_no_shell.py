@@ -1,4 +1,4 @@
-"""Programs that commands for real packets run as root: those of ALLOWED, and no shell."""
+"""Commands for real packets, as root, run only the programs of ALLOWED, and no shell."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from quell.linux.spaces import has_ipv6
 
 HERE = Path(__file__).parent
 ALLOWED = {"tc", "ip", "nft", "iptables", "iptables-save", "ip6tables", "ip6tables-save", "nsenter"}
-# The interpreter has several names in one folder: the one of quell's first line, and the one of these tests.
+# The interpreter has several names in one folder, one in quell's first line and one that runs these tests.
 OWN = {str(QUELL), str(QUELL_LIVE), sys.executable, str(Path(sys.executable).with_name("python"))}
-# `$TRACE NAME COMMAND...` writes what a command and all its processes execute to files NAME.PID.
+# `$TRACE NAME COMMAND...` records all programs that a command and its children execute in files NAME.PID.
 TRACED = """
 TRACE="strace -ff -qq -e trace=execve,execveat -o"
 """
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, script: str, **environment: str) -> str:
-    """Run a script in namespaces of its own; what it printed."""
+    """Run a script in namespaces of its own; return its output."""
     live_net.require()
     need("pgrep is", lambda: shutil.which("pgrep") is not None, "procps")
     apart = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -100,7 +100,7 @@ def run(folder: Path, script: str, **environment: str) -> str:
 
 
 def in_oracle(folder: Path, script: str) -> str:
-    """Run a script in the oracle's kernel; what it printed."""
+    """Run a script in the oracle's kernel; return its output."""
     file = folder / "script.sh"
     file.write_text(f"set -e\ncd {folder}\nQUELL={QUELL}{TRACED}{script}")
     done = in_guest(file)
@@ -115,7 +115,7 @@ def traced(folder: Path, *names: str) -> str:
 
 
 def programs(text: str, own: set[str] = OWN) -> set[str]:
-    """Return the names of a trace's programs without quell, and check that only those of ALLOWED are among them."""
+    """Return the names of a trace's programs, without quell; check that all are in ALLOWED."""
     assert "execveat(" not in text
     paths = Counter(re.findall(r'^execve\("([^"]+)", .* = 0$', text, re.MULTILINE))
     assert paths.keys() & own, text
@@ -137,7 +137,7 @@ def test_live_and_its_restore_run_the_firewall_alone(folder: Path) -> None:
 
 
 def test_live_with_nftables_runs_nft(folder: Path) -> None:
-    """In the oracle's kernel, since many lack nftables' queue."""
+    """In the oracle's kernel, because many kernels lack nftables' queue."""
     if missing := [name for name in ("nft", "iptables", "ip6tables", "pgrep") if shutil.which(name) is None]:
         pytest.skip(f"{', '.join(missing)} missing")
     assert in_oracle(folder, APART + LIVE) == "left\nrestored\n"

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run, and print and draw what is committed."""
+"""The notebooks of examples/ run, and reproduce the committed outputs."""
 
 from __future__ import annotations
 

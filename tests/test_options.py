@@ -1,4 +1,4 @@
-"""An option of `quell live` is a row of one table (crates/quell-live/src/options): all places follow from it."""
+"""An option of `quell live` is a row of one table (crates/quell-live/src/options), from which all places derive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes to files, terminals and spreadsheets: a full disk is one line, foreign text is text."""
+"""Output to files, terminals and spreadsheets: a full disk gives one line, foreign text stays text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = ["run", "home", "--duration", "2s", "--warmup", "0s"]
 
 
 def on_a_full_disk(folder: Path, *arguments: str, room: int) -> subprocess.CompletedProcess[str]:
-    """Run quell where a file takes so many bytes, after which the system refuses more: EFBIG in place of ENOSPC."""
+    """Run quell with files limited to `room` bytes: the system then fails with EFBIG, a full disk with ENOSPC."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -38,7 +38,7 @@ def test_tshark_reads_every_packet_as_tcp(quell: Quell, tmp_path: Path) -> None:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    # The record leaves out the warm-up, the capture does not.
+    # The record leaves out the warm-up, the capture has it.
     record = json.loads(quell(*LINK, "--warmup", "0s", "--pcap", "a.pcapng", "--json", "-").stdout)
     fields = ["-T", "fields", "-e", "frame.interface_id", "-e", "tcp.len", "-e", "_ws.malformed"]
     done = subprocess.run(
@@ -47,7 +47,7 @@ def test_tshark_reads_every_packet_as_tcp(quell: Quell, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     packets = [line.split("\t") for line in done.stdout.splitlines()]
     assert all(malformed == "" for *_, malformed in packets)
-    # The first interface has what left the queue, the second what it dropped. The first packet has no data.
+    # The first interface has packets that left the queue, the second its drops. The first packet carries no data.
     of = [interface for interface, *_ in packets]
     assert (of.count("0"), of.count("1")) == (record["packets"], record["drops"])
     assert sum(length == "1448" for _, length, _ in packets) == len(packets) - 1

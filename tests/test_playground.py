@@ -1,4 +1,4 @@
-"""The playground of the site, in a real browser: it simulates what the command line does and draws as the report."""
+"""The site's playground in a real browser: it simulates like the command line and draws like the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOL = [sys.executable, "tools/playground.py"]
 
 @pytest.fixture(scope="module")
 def playground(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Build the page; a Rust without the library for WebAssembly, and no way to get it, is a reason to skip."""
+    """Build the page; skip the tests if Rust's library for WebAssembly is missing and cannot be had."""
     path = tmp_path_factory.mktemp("playground") / "index.html"
     done = run([*TOOL, str(path)], ROOT, timeout=600)
     if done.returncode and "Rust has no library" in done.stderr:
@@ -30,7 +30,7 @@ def playground(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def settled(page: Page) -> list[dict[str, Any]]:
-    """Wait until every queue has run; give the records."""
+    """Wait until every queue has run; return the records."""
     deadline = time.monotonic() + 60
     while not page.js("return document.documentElement.dataset.done"):
         assert time.monotonic() < deadline, page.errors()
@@ -56,7 +56,7 @@ def test_the_page_simulates_what_its_command_does(playground: Page, quell: Quell
     expected = json.loads(done.stdout)
     assert "--rate 10mbit" in typed
     assert [r["queue"] for r in found] == [r["queue"] for r in expected] == ["pfifo", "codel", "pie", "fq_codel"]
-    # The hash is of every packet's times and fates.
+    # The hash covers every packet's times and fates.
     assert [r["trace_hash"] for r in found] == [r["trace_hash"] for r in expected]
     assert [r["goodput_mbps"] for r in found] == [r["goodput_mbps"] for r in expected]
     rows = summarise(expected)
@@ -96,7 +96,7 @@ def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> Non
         assert records[-1]["queue"] == "codel target 1ms"
         told = playground.js("const e = document.getElementById('wrong'); return e.hidden ? '' : e.textContent")
         assert named in told and bool(named) == bool(told)
-    # What is no queue is no choice; it can be corrected where it was written, and then the message goes.
+    # An invalid queue is not used; its words stay to be corrected, and then the message goes.
     assert "codl" not in playground.js("return document.getElementById('command').textContent")
     assert playground.js("return document.getElementById('words').value") == "codl"
     turn(playground, "rtt", 20)

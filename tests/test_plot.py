@@ -92,7 +92,7 @@ def test_a_table_is_the_terminals_with_what_latex_needs() -> None:
     assert lines[0] == r"% needs \usepackage{booktabs}"
     assert lines[1] == r"\begin{tabular}{l" + "r" * lines[3].count("&") + "}"
     assert r"goodput, Mbit/s & used, \% & sojourn mean, ms" in lines[3]
-    # 11 and 12: their deviation is 0.707, Student's t 12.706, over the root of 2.
+    # 11 and 12: the deviation 0.707, times Student's t 12.706, over the root of 2.
     assert r"pie ecn & \textbf{11.50} $\pm$ 6.35 &" in lines[5]
     assert lines[6].startswith(r"a\_b \& 50\% & 5.00 $\pm$ 0.00 & ")
     assert all(line.endswith(r"\\") for line in (lines[3], *lines[5:7]))

@@ -1,4 +1,4 @@
-"""One network, three engines: quell's forward pass, torch's, and onnxruntime's on quell's export."""
+"""One network in three engines: quell's forward pass, torch's, and onnxruntime's on quell's export."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADS = {
 
 
 def write(path: Path, card: dict[str, Any], tensors: dict[str, NDArray[np.float32]]) -> Path:
-    """Write safetensors by hand: a length, a header, the numbers."""
+    """Write safetensors by hand: a length, a header, the tensors."""
     header: dict[str, Any] = {"__metadata__": {"quell": json.dumps(card)}}
     at = 0
     for name, array in tensors.items():
@@ -44,7 +44,7 @@ def write(path: Path, card: dict[str, Any], tensors: dict[str, NDArray[np.float3
 
 
 def make(path: Path, seed: int, widths: list[int], hidden: list[str], heads: dict[str, tuple[str, int]]) -> Path:
-    """Draw a network as torch would: weights and biases within 1/sqrt(inputs)."""
+    """Draw a network like torch: weights and biases within 1/sqrt(inputs)."""
     draw = np.random.default_rng(seed)
     card = {
         "format": 1,
@@ -79,7 +79,7 @@ def make(path: Path, seed: int, widths: list[int], hidden: list[str], heads: dic
 
 @pytest.fixture(params=["every activation and head", "LFQ's shape", *[m.name for m in MODELS]])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Two drawn networks, and every one that is shipped."""
+    """Two drawn networks, and every shipped one."""
     path = tmp_path / "drawn.safetensors"
     if request.param == "every activation and head":
         kinds = ["leaky_relu", "relu", "softplus", "tanh", "linear", "softmax"]
@@ -90,7 +90,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def inputs(policy: Policy) -> NDArray[np.float32]:
-    """Raw inputs whose scaled form is of the order of 1."""
+    """Draw raw inputs whose scaled values are of the order of 1."""
     card = policy.card["inputs"]
     scaled = np.random.default_rng(3).normal(0, 1.5, (ROWS, policy.inputs))
     raw = scaled / np.array([i["scale"] for i in card]) + np.array([i["offset"] for i in card])
@@ -98,14 +98,14 @@ def inputs(policy: Policy) -> NDArray[np.float32]:
 
 
 def assert_close(got: NDArray[np.float32], want: NDArray[np.float64]) -> None:
-    """Hold every number to 1e-5 * max(1, |y|)."""
+    """Check every number to 1e-5 * max(1, |y|)."""
     assert got.shape == want.shape
     assert (np.abs(got - want) <= 1e-5 * np.maximum(1, np.abs(want))).all(), np.abs(got - want).max()
-    assert np.ptp(want, axis=0).max() > 0  # the inputs matter
+    assert np.ptp(want, axis=0).max() > 0  # outputs depend on the inputs
 
 
 def torch_answers(policy: Policy, raw: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The network in torch's double precision: in single its own rounding is as large as quell's, and they add up."""
+    """Compute in torch's double precision; in single precision its rounding errors would add to quell's."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from torch.nn import functional
 
@@ -119,7 +119,7 @@ def torch_answers(policy: Policy, raw: NDArray[np.float32]) -> NDArray[np.float6
         "softmax": lambda x: functional.softmax(x, dim=-1),
     }
     card = policy.card
-    # The card's numbers are read as singles.
+    # quell reads the card's numbers in single precision.
     offset, scale = (torch.tensor([i[part] for i in card["inputs"]]).double() for part in ("offset", "scale"))
     x = (torch.from_numpy(raw).double() - offset) * scale
     for i, kind in enumerate(card["hidden"]):
@@ -160,7 +160,7 @@ def test_shapes_follow_the_inputs(tmp_path: Path) -> None:
     assert one.shape == (4,)
     many = policy(np.broadcast_to([1, 2, 3], (5, 11, 3)))
     assert many.shape == (5, 11, 4)
-    assert (many == one).all()  # a batch has the bits of its rows
+    assert (many == one).all()  # each row of a batch equals its single evaluation, bit for bit
     for wrong in (1.0, [1.0, 2.0], np.zeros((3, 4))):
         with pytest.raises(ValueError, match="the policy reads 3 numbers a row"):
             policy(wrong)

@@ -1,4 +1,4 @@
-"""Files that root writes: no other user can replace them, or redirect what root writes by a link."""
+"""Files that root writes: other users can neither replace them nor redirect the writing by a link."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_pipe_that_a_stranger_laid_is_not_written(tmp_path: Path) -> None:
     pipe = shared(tmp_path) / "out.json"
     os.mkfifo(pipe)
     os.chown(pipe, STRANGER, STRANGER)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # else opening it would wait for one
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # opening the pipe for writing would wait for a reader
     with pytest.raises(InputError, match="belongs to another user"):
         files.write_text(pipe, "results")
     os.close(reader)

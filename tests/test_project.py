@@ -1,4 +1,4 @@
-"""What surrounds the code: versions, metadata, workflows, packages and what newcomers are told."""
+"""The project around the code: versions, metadata, workflows, packages and instructions for newcomers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_command_changes_every_version(copy: Path) -> None:
     for name in (*VERSIONED, RECIPE):
         text = (copy / name).read_text("utf-8")
         assert "12.34.56" in text, name
-        # Other packages and formats have versions of their own.
+        # Other packages and formats have their own versions.
         assert not re.search(rf'(?:quell[^\n]*|^version: |VERSION:=)"?{re.escape(old)}', text, re.MULTILINE), name
     lock = tomllib.loads((copy / "Cargo.lock").read_text("utf-8"))
     ours = {one["name"]: one["version"] for one in lock["package"] if one["name"].startswith("quell-")}
@@ -105,7 +105,7 @@ def test_packages_get_a_contact(copy: Path) -> None:
 
 
 def test_an_index_shows_readme_whole_with_its_pictures_and_links(copy: Path) -> None:
-    """Rendered by what PyPI renders descriptions with, as `twine check` does."""
+    """Rendered by PyPI's own renderer, as in `twine check`."""
     from readme_renderer import markdown
 
     _tool(copy, "address", "https://host.example/owner/quell")
@@ -115,7 +115,7 @@ def test_an_index_shows_readme_whole_with_its_pictures_and_links(copy: Path) -> 
     assert page.count("<img") == 1 and page.count("<table") == 1 and page.count("<pre") >= 5
     for tag, target in re.findall(r'<(img|a)\b[^>]*?(?:src|href)="([^"]*)"', page):
         assert target.startswith("https://host.example/") or (tag == "a" and target.startswith("#")), target
-        if target.startswith("https:"):  # what the address leads to is in the repository
+        if target.startswith("https:"):  # the address leads to a file of the repository
             path = re.sub(r"^https://host.example/owner/quell/[a-z]+/v[^/]+/", "", target).partition("#")[0]
             assert (ROOT / path).exists(), target
 
@@ -169,7 +169,7 @@ def test_a_workflow_names_actions_by_commit_and_gives_rights_to_none_of_others(p
 
 
 def test_no_file_is_a_symbolic_link() -> None:
-    """A checkout on Windows makes a text file of one."""
+    """On Windows a checkout turns symbolic links into text files."""
     if not (ROOT / ".git").exists():
         pytest.skip("needs a checkout")
     listed = run(["git", "ls-files", "--stage"], ROOT).stdout.splitlines()
@@ -207,7 +207,7 @@ def test_openwrts_start_script_is_a_shell_script() -> None:
 
 
 def test_openwrts_start_script_starts_an_instance_per_interface(tmp_path: Path) -> None:
-    """Against functions that print what OpenWrt's own would do."""
+    """With functions that print what OpenWrt's own would do."""
     functions = """
 config_load() { :; }
 config_foreach() { "$1" wan; "$1" off; "$1" bare; }
@@ -271,7 +271,7 @@ def test_the_debian_package_holds_the_program_its_unit_and_its_configuration(tmp
 
 @pytest.mark.parametrize("path", sorted((ROOT / "packaging/container").iterdir()), ids=lambda path: path.name)
 def test_a_container_copies_only_what_make_leaves(path: Path) -> None:
-    """Without an engine here to build it: what it copies is let through by .dockerignore and written by a target."""
+    """No engine builds it here: each copied file is allowed by .dockerignore and written by a target of make."""
     ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
     copied = re.findall(r"^COPY (\S+)", path.read_text("utf-8"), re.MULTILINE)
     assert copied and all(f"!{name}" in ignored for name in copied)

@@ -1,4 +1,4 @@
-"""Metrics read by Prometheus' own readers, and what packaging/ and docs say of them."""
+"""Metrics read by Prometheus' own readers, and their names in packaging/ and docs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conftest import QUELL_LIVE, ROOT
 from live_net import Net, built, require, stop
 
 OPEN = "application/openmetrics-text"
-# What Prometheus 2.42 sends.
+# Prometheus 2.42 sends this.
 ACCEPT = f"{OPEN};version=1.0.0,{OPEN};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 FETCH = """
 import sys, urllib.request as r
@@ -31,7 +31,7 @@ KERNEL = "tc qdisc replace dev rb root handle 1: tbf rate 50mbit burst 10k laten
 
 
 class Said(NamedTuple):
-    """What was answered: its kind, and its text."""
+    """An answer: its content type and its text."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def scraped() -> Iterator[dict[str, Said]]:
-    """Give what `quell live` with a learned queue and `quell watch` say, in both formats, after some traffic."""
+    """Yield the metrics of `quell live` with a learned queue and of `quell watch`, in both formats, after traffic."""
     require()
     with built(Net) as net:
         assert net.run(net.r, *KERNEL.split()).returncode == 0
@@ -51,7 +51,7 @@ def scraped() -> Iterator[dict[str, Said]]:
             return Said(*done.stdout.split("\n", 1)) if done.returncode == 0 else Said("", done.stderr)
 
         try:
-            # The learned queue may drop a few of a burst.
+            # The learned queue may drop some packets of a burst.
             assert len(net.datagrams(50)) >= 25
             deadline = time.monotonic() + 20
             while 'quell_sojourn_seconds_count{dev="rb",direction="egress"} 0' in (said := ask(9131, "")).text or (
@@ -86,9 +86,9 @@ def test_who_asks_for_openmetrics_gets_what_its_parser_accepts(scraped: dict[str
     assert old.kind == "text/plain; version=0.0.4; charset=utf-8"
     assert new.text.endswith("# EOF\n")
     assert "# EOF" not in old.text
-    # The mean of the last 100 ms is absent where nothing left in them.
+    # The mean of the last 100 ms is missing if no packet left in that time.
     assert series(new) ^ series(old) <= {"quell_sojourn_ms"}
-    # A reader of the old format takes _total off a counter's name by itself.
+    # A reader of the old format removes _total from a counter's name.
     assert {(f.name, f.type) for f in families(new).values()} == {(f.name, f.type) for f in families(old).values()}
 
 
@@ -99,12 +99,12 @@ def test_the_histogram_counts_every_packet(scraped: dict[str, Said]) -> None:
                if s.name.endswith("_count") and s.labels["direction"] == "egress"]  # fmt: skip
     [octets] = [s.value for s in found["quell_sent_bytes"].samples if s.labels["direction"] == "egress"]
     assert count >= 25
-    # Datagrams of at least 8 bytes of UDP, with the headers of IP and Ethernet.
+    # Datagrams of at least 8 bytes of UDP, with IP and Ethernet headers.
     assert octets >= 42 * count
 
 
 def expressions() -> list[str]:
-    """Give what the dashboard and the alerts ask Prometheus."""
+    """Return the expressions of the dashboard and the alerts."""
     panels = json.loads((ROOT / "packaging/grafana/quell.json").read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
     rules = yaml.safe_load((ROOT / "packaging/prometheus/quell-alerts.yml").read_text())
@@ -123,7 +123,7 @@ def test_prometheus_can_read_every_expression() -> None:
 @pytest.mark.real_time
 def test_dashboard_and_alerts_name_what_there_is(scraped: dict[str, Said]) -> None:
     named = {name for expression in expressions() for name in re.findall(r"\bquell_\w+", expression)}
-    # Gauges of attached queues, which only the guest of test_attach.py has: it compares this list with what is there.
+    # Only the guest of test_attach.py has gauges of attached queues; that test compares this list with them.
     attached = (
         (ROOT / "docs/how-to/kernel.md").read_text().partition("## Gauges of attached queues")[2].partition("\n## ")[0]
     )

@@ -1,4 +1,4 @@
-"""The check of phrases: it finds a planted one, and knows exceptions and code."""
+"""The check of phrases: it finds a planted phrase, and honours exceptions and code."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_kept_packets_may_be_dropped_later_or_at_once() -> None:
 
 def test_a_time_lets_packets_wait_and_an_arrival_asks_again() -> None:
     class Held(Fifo):
-        """Each packet stays 10 ms."""
+        """Keeps each packet for 10 ms."""
 
         def dequeue(self, now: float) -> Any:
             if self.packets and now < (due := self.packets[0].enqueued + 0.01):
@@ -176,7 +176,7 @@ def test_a_time_lets_packets_wait_and_an_arrival_asks_again() -> None:
     )
 
     class Pairs(Fifo):
-        """A packet leaves when the next one arrives."""
+        """Releases a packet when the next one arrives."""
 
         def dequeue(self, now: float) -> Any:
             return float("inf") if len(self.packets) == 1 else super().dequeue(now)
@@ -198,12 +198,12 @@ def test_an_object_is_copied_for_each_run_and_a_class_instantiated() -> None:
         return made[-1]
 
     quell.compare(aqm=[make], seeds=2, **LINK)
-    assert len(made) == 3  # one to see what it is
+    assert len(made) == 3  # one is made to see what it is
     assert [bool(queue.packets) for queue in made] == [False, True, True]
 
 
 class Loses(Fifo):
-    """Forgets each hundredth packet."""
+    """Loses each hundredth packet."""
 
     count = 0
 
@@ -294,7 +294,7 @@ class Truth(Fifo):
 
 
 class Hesitates(Fifo):
-    """Says for ever that its packets may leave a nanosecond later."""
+    """Always says that its packets may leave a nanosecond later."""
 
     def dequeue(self, now: float) -> Any:
         return now + 1e-9
@@ -307,7 +307,7 @@ class KeepsNumbers(Fifo):
 
 
 class OfTheClass(Fifo):
-    """Its packets are the class's, not the object's."""
+    """Keeps its packets in a shared container, not in the object."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -522,7 +522,7 @@ def test_words_that_are_parsed_compare_hash_pickle_and_are_written_shortly() -> 
 
 
 def test_a_queue_is_parsed_once_before_all_runs(tmp_path: Path) -> None:
-    """Its model is read then, and not again by each run."""
+    """The queue's model is read then, and not again for each run."""
     shipped = ROOT / "crates/quell-link/models/rl-aqm.safetensors"
     model = tmp_path / "model.safetensors"
     model.write_bytes(shipped.read_bytes())

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes gives the results of one process, whatever dies in between."""
+"""A Ray cluster of two nodes gives the results of one process, whichever processes die in between."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ with executor.executor("local") as on:
 @pytest.mark.torch
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_no_other_user_can_use_a_ray_of_this_machine(tmp_path: Path) -> None:
-    """Ray's own folder lets all users write to its sockets' folder, and its own token file may be read by all."""
+    """By default all users may write to the folder of Ray's sockets, and may read Ray's token file."""
     pytest.importorskip("ray", reason="ray is not installed")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
@@ -113,13 +113,13 @@ def on(cluster: Any) -> Iterator[executor.Executor]:
 
 
 def records(text: str) -> list[dict[str, Any]]:
-    """What a run measured; what it cost differs from run to run."""
+    """Return the results of runs without their cost, which differs from run to run."""
     return [{k: v for k, v in r.items() if k not in ("cpu_s", "packets_per_cpu_s")} for r in json.loads(text)]
 
 
 @pytest.mark.torch
 def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Comes before those with `on`: a process is in one cluster at a time."""
+    """Must run before the tests with `on`, as a process is in one cluster at a time."""
     seen = []
     for where in ([], ["--ray", cluster.address]):
         assert cli.call([*SHORT, *QUEUES, *where, "--json", "-"]) == 0
@@ -160,7 +160,7 @@ def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor
 
 @pytest.mark.torch
 def test_runs_of_several_scenarios_are_those_of_one_process(on: executor.Executor) -> None:
-    """What `quell reproduce` asks for."""
+    """As `quell reproduce` needs it."""
     runs = []
     for rate in ("5mbit", "10mbit"):
         scenario = experiment.load(rate=rate, flows=["cubic:2"], duration="3s", warmup="1s")
@@ -191,7 +191,7 @@ def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Exe
 
 @pytest.mark.torch
 def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Executor, tmp_path: Path) -> None:
-    """One worker's episodes are those of one process, to the bit; of two, one is late, and both have their say."""
+    """One worker's episodes are those of one process, bit for bit; with two, one is late, and both contribute."""
     pytest.importorskip("torch", reason="torch is not installed")
     from quell import Policy
     from quell.train import a3c, coupled
@@ -223,7 +223,7 @@ def test_more_a3c_workers_than_cores_are_refused(on: executor.Executor, tmp_path
 
 
 def die_once(item: int, folder: Path) -> int:
-    """End the worker with a signal the first time that an odd item comes."""
+    """Kill the worker the first time that an odd item comes."""
     mark = folder / str(item)
     if item % 2 and not mark.exists():
         mark.touch()
@@ -239,7 +239,7 @@ def test_a_killed_worker_loses_no_run(on: executor.Executor, tmp_path: Path) -> 
 
 @pytest.mark.torch
 def test_a_node_removed_half_way_loses_no_run(cluster: Any, on: executor.Executor) -> None:
-    """Comes last: the node does not come back."""
+    """Must run last: the node does not come back."""
     scenario = experiment.load(LINK, duration="60s", warmup="1s", seeds="24")
     work = experiment.plan(scenario, ["fq_codel"])
     here = experiment.run_jobs(scenario, work)

@@ -1,4 +1,4 @@
-"""`quell compare --real`: rows of real TCP beside simulated ones. What cannot be is refused before anything runs."""
+"""`quell compare --real`: rows of real TCP beside simulated ones; impossible requests are refused before any run."""
 
 from __future__ import annotations
 

@@ -79,14 +79,14 @@ def test_pooled_distribution_is_the_mean_of_the_runs(outcome: Outcome) -> None:
     ms, share = queues["fq_codel"]["cdf"]
     assert ms == sorted(ms)
     assert share == sorted(share)
-    # Three runs with a tenth of their packets at each tenth of 7.6, 8 and 8.4 ms: 5, 5 and 4 tenths have come by 4 ms.
+    # Three runs, with a tenth of their packets at each tenth of 7.6, 8 and 8.4 ms: at 4 ms 5, 5 and 4 tenths have come.
     at_4 = next(s for m, s in zip(ms, share, strict=True) if m == 4.0)
     assert abs(at_4 - (0.5 + 0.5 + 0.4) / 3) < 1e-3
 
 
 def test_finding_compares_the_scenarios_queue_with_a_plain_fifo(outcome: Outcome) -> None:
     text = page(outcome, "x")
-    # 400 ms over 8 ms; 13.0 against 14.5 Mbit/s.
+    # 400 ms against 8 ms; 13.0 against 14.5 Mbit/s.
     assert "cuts that delay by a factor of 50 and" in text
     assert "carries 10.3 % less" in text
 

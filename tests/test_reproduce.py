@@ -91,7 +91,7 @@ def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], P
 def test_what_is_not_measured_says_what_is_missing(
     quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
 ) -> None:
-    """A queue whose network does not ship, or the quick version's shortness."""
+    """The queue's network does not ship, or the quick version is too short."""
     found, _ = quick[name]
     missing = ("no queue `", "no such queue here", "left out of the quick version", "had not settled")
     for row in found:
@@ -117,7 +117,7 @@ def test_a_page_opens_on_its_verdicts_and_misses(quick: dict[str, tuple[list[dic
     rows = {row["id"]: row for row in quick["l4s-a3c"][0]}
     listed = [rows[name] for name in re.findall(r"<tr><td><code>([^<]+)</code>", text)]
     assert len(listed) == len(rows)
-    # What the paper prints and claims, misses first, then the rest: each part in the paper's order.
+    # First printed figures and claims of the paper that are missed, then its others, then the rest; each in its order.
     of_paper = [row for row in rows.values() if row["kind"] in ("printed", "claim")]
     missed = [row for row in of_paper if row["verdict"] in (MISSED, CONTRADICTED)]
     assert len(of_paper) < len(listed)
@@ -132,7 +132,7 @@ def test_a_page_opens_on_its_verdicts_and_misses(quick: dict[str, tuple[list[dic
 def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
     quick: dict[str, tuple[list[dict[str, Any]], Path]],
 ) -> None:
-    """100 is ns-3's default. The deeper the device, the less delay the queue sees, and the more senders see."""
+    """100 is ns-3's default. The deeper the device, the shorter the queue's own delay and the longer the senders'."""
     row = {r["id"]: r["measured"] for r in quick["rl-aqm"][0]}
     assert row["F6.nic100.thr"] > 0.99 * 9.98
     assert row["F7.nic0.delay"] > row["F7.nic1000.delay"] > row["F7.nic5000.delay"]
@@ -262,7 +262,7 @@ def test_ctrl_c_before_a_row_is_complete_writes_nothing(
 def test_a_verdict_is_that_of_the_whole_interval() -> None:
     less = printed(10.0, -1)  # a time: 20 % are within the tolerance
     assert less.verdict(Estimate(6.0, 1.0, 10)) == BETTER
-    assert less.verdict(Estimate(8.0, 1.0, 10)) == REACHED  # not all of it is below 8
+    assert less.verdict(Estimate(8.0, 1.0, 10)) == REACHED  # the interval is not wholly below 8
     assert less.verdict(Estimate(11.5, 0.5, 10)) == REACHED
     assert less.verdict(Estimate(11.6, 0.5, 10)) == OPEN
     assert less.verdict(Estimate(12.6, 0.5, 10)) == MISSED
@@ -343,7 +343,7 @@ def test_intervals_are_of_students_t() -> None:
 
 
 def test_a_setting_stops_when_its_rows_are_decided() -> None:
-    """Values are made up: near one they are decided at once, those that scatter about the bound never are."""
+    """With made-up values: a constant is decided at once, values scattered about the bound never."""
     scenario = Scenario("lfq").replace(duration="100ms")
     settings = {"sure": (scenario, "pie"), "split": (scenario, "codel"), "unjudged": (scenario, "fq_codel")}
     claims = [
@@ -391,7 +391,7 @@ def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> 
 
 def test_a_queue_of_lfqs_flows_is_counted_at_the_rate_of_its_run() -> None:
     class Constant(Bench):
-        """Runs with a delay of 8 ms."""
+        """Gives every run a delay of 8 ms."""
 
         def run(self, what: str, runs: Any, reduce: Any) -> Any:
             series = {"bin_s": lfq.BIN_S, "backlog_ms": [8.0] * 500, "limit_packets": [100.0] * 500}

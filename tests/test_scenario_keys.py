@@ -201,12 +201,12 @@ def test_a_key_of_some_kinds_changes_the_flows_of_these_kinds() -> None:
     assert [flow.get("cc") for flow in changed] == ["bbr", None, "bbr", None]
     assert [flow["rtt"] for flow in changed] == ["30ms"] * 4
     assert [flow.get("size") for flow in toml(base.replace(flow={"size": 99}))["flow"]] == [None, 99, None, 99]
-    # What no flow of the scenario can have is still an error, and so is what none has at all.
+    # Keys that no flow of the scenario can have are still errors, as are unknown keys.
     alone = Scenario.from_keys(link={"rate": "5mbit"}, flow=[{"kind": "cbr"}])
     for scenario, keys in ((alone, {"cc": "bbr"}), (base, {"ccc": "bbr"})):
         with pytest.raises(InputError, match="unknown key"):
             scenario.replace(flow=keys)  # type: ignore[arg-type]
-    # A change of kind comes with that kind's keys.
+    # A change of kind may set that kind's keys.
     calls = toml(Scenario.from_keys(link={"rate": "5mbit"}, flow=[{"kind": "game"}]).replace(
         flow={"kind": "call", "codec": "opus"}))["flow"]  # fmt: skip
     assert [flow["codec"] for flow in calls] == ["opus"]
@@ -280,7 +280,7 @@ def test_replaced_keys_survive_pickling_and_overrides(tmp_path: Path) -> None:
     made = experiment.load(tmp_path / "mine.toml", duration="8s").replace(link={"queue": "codel"})
     again = pickle.loads(pickle.dumps(made))
     assert (again.toml(), again.name) == (made.toml(), "mine")
-    # What was not written still follows from what is.
+    # Values that were not set are still derived from the others.
     for scenario in (made, again):
         assert toml(scenario.replace(link={"delay": "30ms"}))["flow"][0]["rtt"] == "60ms"
         short = quell.scenario(scenario, duration="2s")
@@ -291,7 +291,7 @@ def test_replaced_keys_survive_pickling_and_overrides(tmp_path: Path) -> None:
 
 
 def _formatted(tree: ast.AST) -> list[str]:
-    """List the texts that are put together out of pieces and look like keys of a file."""
+    """List the formatted strings that look like keys of a file."""
     found = []
     expected = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.Assert) for inner in ast.walk(node)}
     for node in ast.walk(tree):
@@ -304,7 +304,7 @@ def _formatted(tree: ast.AST) -> list[str]:
 
 
 def _templates(tree: ast.AST) -> list[str]:
-    """List the texts with tables of a file and places to fill in."""
+    """List the strings that have tables of a file and fields to fill in."""
     pattern = re.compile(r"^\[\[?[a-z.]+\]\]?$.*\{[a-z]*\}", re.MULTILINE | re.DOTALL)
     texts = [(n.lineno, n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant)]
     return [f"{line}: {text}" for line, text in texts if isinstance(text, str) and pattern.search(text)]
@@ -316,7 +316,7 @@ def test_no_code_formats_values_into_toml() -> None:
     files = [path for path in every if path.suffix == ".py" or b"python3\n" in path.read_bytes()[:30]]
     assert len(files) > 80
     assert ROOT / "benches" / "shell" / "fidelity" in files
-    allowed = {ROOT / "tests" / "test_scenario_keys.py"}  # its mistakes are files
+    allowed = {ROOT / "tests" / "test_scenario_keys.py"}  # its patterns and wrong files would be found
     found = {
         f"{path.relative_to(ROOT)}:{line}"
         for path in files

@@ -1,4 +1,4 @@
-"""`quell shell`: real programs behind an emulated link, in namespaces made here. Counts and order, no timings."""
+"""`quell shell`: real programs behind an emulated link, in namespaces made here. Counts and order, no times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from quell.inputs.flent import Measured
 
 
 def missing() -> str:
-    """Say what keeps these tests from running; empty if nothing does."""
+    """Return what keeps these tests from running; empty if nothing does."""
     if not sys.platform.startswith("linux"):
         return "network namespaces are Linux's"
     if os.geteuid() != 0:
@@ -97,7 +97,7 @@ def test_iperf3_runs_unmodified(quell: Quell, tmp_path: Path, aqm: str, reverse:
         "--server", "iperf3 --server --one-off", "--", "sh", "-c", iperf,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
-    # iperf3 does not wait for what it sent last.
+    # iperf3 does not wait for its last data.
     received = json.loads(done.stdout)["end"]["sum_received"]["bytes"]
     assert received > 200_000
     assert records(tmp_path)[0 if reverse else 1]["packets"] >= received / 1448
@@ -179,7 +179,7 @@ def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> Non
     series = down["series"]
     assert series["bin_s"] == 0.05
     assert len(series["backlog_ms"]) == len(series["drops"]) > 2
-    # The last bin is not full when the command ends, and left out.
+    # The last bin is not full when the command ends, and is left out.
     assert sum(series["throughput_mbps"]) * 0.05 * 1e6 / 8 > 500_000 - 0.05 * 20e6 / 8
 
 
@@ -215,7 +215,7 @@ def test_a_machine_without_tun_is_told_what_is_missing(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-# What `ip link delete` does (rtnetlink(7)): RTM_DELLINK for the one device that is called quell...
+# The message of `ip link delete` (rtnetlink(7)): RTM_DELLINK for the only device named quell...
 DELETE = """
 import socket, struct
 index, = (index for index, name in socket.if_nameindex() if name.startswith("quell"))
@@ -226,7 +226,7 @@ assert error == 0, error
 """
 
 
-# Sends for six seconds; deletes the device after one, if it is told to.
+# Sends for six seconds; deletes the device after one, if told to.
 SEND_ON = """
 import os, socket, subprocess, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -262,7 +262,7 @@ def test_a_deleted_device_ends_the_link_but_not_the_command(tmp_path: Path, wher
     assert len(re.findall(gone, errors, re.MULTILINE)) == 1, errors
     assert_nothing_is_lost_or_made(tmp_path)
     assert records(tmp_path)[1]["live"]["read"] >= 10
-    # Neither loop waits for the rest of the time by looking again and again.
+    # No loop spins for the rest of the time.
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     assert cpu_s < 3, cpu_s
@@ -310,7 +310,7 @@ while True:
 @pytest.mark.machine_root  # SO_RCVBUFFORCE
 def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path: Path, aqm: str) -> None:
     send, receive = python(tmp_path, "send.py", SEND), python(tmp_path, "receive.py", RECEIVE)
-    # Without IPv6 (it needs an MTU of 1280) the kernel sends nothing of its own.
+    # Without IPv6 (which needs an MTU of 1280) the kernel sends no packets of its own.
     done = quell(
         "shell", "--rate", "2mbit", "--delay", "3ms", "--loss", "5%", "--mtu", "1000", "--aqm", aqm,
         "--json", "run.json", "--server", f"{sys.executable} {receive}", "--", sys.executable, send,
@@ -345,11 +345,11 @@ def test_any_size_of_packet_arrives_whole(quell: Quell, tmp_path: Path, mtu: int
     assert_nothing_is_lost_or_made(tmp_path)
     live = records(tmp_path)[0]["live"]
     assert live["sent"] >= len(data) / mtu
-    # On a fast link several packets are through when the loop looks: those of one connection leave as one.
+    # On a fast link several packets are due when the loop looks; those of one connection leave as one.
     assert live["frames"] < live["sent"] * 0.9 if offload and mtu <= 1500 else live["frames"] <= live["sent"]
 
 
-# Fetches with ECN, and counts on the wire the packets that arrive marked.
+# Fetches with ECN, and counts marked packets on the wire.
 ECN = """
 import socket, threading
 open("/proc/sys/net/ipv4/tcp_ecn", "w").write("1")
@@ -372,7 +372,7 @@ looking.start()
 """
 
 
-# On the fast link segments leave as one; those with a mark must not.
+# On the fast link segments leave as one, except marked ones.
 @pytest.mark.real_time
 @pytest.mark.parametrize(("rate", "target", "interval"), [("10mbit", "1ms", "10ms"), ("1gbit", "20us", "200us")])
 @pytest.mark.machine_root  # SO_RCVBUFFORCE
@@ -418,19 +418,19 @@ USER = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
 
 
 def user_can_run(*command: str) -> bool:
-    # A shell in between: setpriv itself still has root's rights when it executes.
+    # Through a shell, because setpriv itself still has root's rights when it executes.
     return subprocess.run([*USER, "sh", "-c", 'exec "$@"', "sh", *command], capture_output=True).returncode == 0
 
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Make a folder that other users can reach. Those of pytest become private whenever another pytest starts."""
+    """Make a folder that other users can reach. pytest's folders become private when another pytest starts."""
     with tempfile.TemporaryDirectory(prefix="quell-shell-") as name:
         yield Path(name)
 
 
 def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `quell shell` without root's rights, with a device file that users may open, seen by it alone."""
+    """Run `quell shell` without root's rights, with a private device file that users may open."""
     os.chown(folder, 12345, 12345)
     device = 'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", device, "sh", *USER, str(QUELL), "shell", "--rate", "20mbit", *arguments]
@@ -471,7 +471,7 @@ def test_a_user_s_shells_nest(open_folder: Path) -> None:
     assert "the other side is this machine" in done.stderr, "the inner one may change the outer one's namespace"
 
 
-# A machine with a neighbour: a namespace whose only link leads to another one, in which a server runs.
+# A machine with a neighbour: a namespace whose only link leads to another one, which runs a server.
 NEIGHBOUR = """
 set -e
 ip link set lo up
@@ -501,7 +501,7 @@ def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: str) -> None:
     fetch = "curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.9.9.2:8000/file"
     run = f"{QUELL} shell --rate 5mbit --nat --quiet -- sh -c '{fetch}; touch got; sleep {1000 if killed else 0}'"
     if killed:
-        # When a session ends, all its processes get these signals, the one that removes the rules too.
+        # When a session ends, all its processes get these signals, including the one that removes the rules.
         guard = "guard=$(pgrep -P $quell -f natguard); for n in INT HUP TERM; do kill -$n $guard; done; sleep 0.2"
         run = f"{run} & quell=$!; while ! [ -e got ]; do sleep 0.1; done; {guard if killed == 'all' else ':'}"
         run += "; kill -9 $quell; wait $quell || true"
@@ -527,7 +527,7 @@ def test_signals_are_for_the_command(tmp_path: Path, number: int, everyone: bool
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        # The terminal sends Ctrl-C to all; others send SIGTERM to quell.
+        # Ctrl-C in a terminal signals all processes; others send SIGTERM to quell only.
         (os.killpg if everyone else os.kill)(process.pid, number)
         assert process.wait(timeout=30) == status
         assert len(records(tmp_path)) == 2
@@ -553,7 +553,7 @@ def test_a_signal_while_the_command_starts_is_not_lost(tmp_path: Path) -> None:
 
 
 def left_over(marker: str) -> list[str]:
-    """List the processes and devices that tests with this marker in their environment left."""
+    """List processes and devices left by tests with this marker in their environment."""
     found = [line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines() if "quell" in line]
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -603,7 +603,7 @@ def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     assert left_over(marker) == []
 
 
-# A part of /proc is hidden, as in containers: no other /proc can be mounted, so there is no process namespace.
+# A part of /proc is hidden, as in containers: no other /proc can be mounted, hence no process namespace.
 HIDDEN = """
 mount -t tmpfs none /proc/tty
 exec unshare --user --map-root-user --net sh -c 'mount -t proc none /proc 2>/dev/null && exit 9; exec "$@"' - "$@"
@@ -646,7 +646,7 @@ def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     measured = Measured.load(tmp_path / "s.flent.gz")
     assert [len(measured.streams(way)) for way in ("download", "upload")] == [1, 1]
     down = sum(v for v in measured.results["TCP download sum"] if v is not None) * 0.2 / 8
-    # Up to 0.25 MB, a bin at 10 Mbit/s, lie in the last bin: it is not whole, so it is not plotted.
+    # Up to 0.25 MB, a bin at 10 Mbit/s, are in the last bin, which is not whole and so not plotted.
     assert 1.2 <= down < 1.7, "MB of a file of 1.5, without the last bin"
     assert min(v for v in measured.results["Ping (ms) ICMP"] if v is not None) >= 20.0
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""`quell shell` behind several queues, its records in `quell show`, limits on what it measured."""
+"""`quell shell` with several queues, its records in `quell show`, limits on measured values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def record(way: str, queue: str, **keys: Any) -> dict[str, Any]:
 @pytest.mark.real_time
 @in_namespaces
 def test_the_command_runs_once_behind_each_queue(quell: Quell, tmp_path: Path) -> None:
-    # Longer than the time between two lists of connections: the notice of a closed one lacks its congestion control.
+    # The transfer outlasts the interval between lists of connections: the notice of a closed one lacks its cc.
     (tmp_path / "file").write_bytes(bytes(2_000_000))
     fetch = python(tmp_path, "fetch.py", FETCH + "print('fetched')\n")
     done = quell(
@@ -58,7 +58,7 @@ def test_the_command_runs_once_behind_each_queue(quell: Quell, tmp_path: Path) -
     for r in records:
         assert r["command"]["words"] == [sys.executable, fetch, "QUELL_SERVER"]
         assert r["command"]["status"] == 0 and 0.75 < r["command"]["wall_s"] < 60
-        # A TCP connection: the file goes down, the request up.
+        # One TCP connection: the file goes down, the request up.
         [flow] = r["flows"]
         assert flow["direction"] == r["scenario"] and flow["cc"] and flow["rtt_ms"]["mean"] >= flow["base_rtt_ms"] > 0
     assert 2_000_000 < 1.25e5 * records[0]["flows"][0]["goodput_mbps"] * records[0]["measured_s"] < 2_002_000
@@ -324,5 +324,5 @@ def test_the_prompt_of_a_bare_shell_shows_the_link(tmp_path: Path, shell: str) -
         except OSError:
             break
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    # dash cannot give the terminal back to a group outside of its process namespace.
+    # dash cannot give the terminal back to a group outside its process namespace.
     assert status == 3 or shell.endswith("/sh")

@@ -1,4 +1,4 @@
-"""Gauges of attached queues in files of `quell watch`, as `quell show` draws them."""
+"""`quell show` draws gauges of attached queues from files of `quell watch`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAUGES = {"target_ns": 20_000_000, "wait_ns": 5_000_000, "hold_ns": 40_000_000, 
 
 
 def _samples() -> list[dict[str, object]]:
-    """Give two samples each of an attached hush, which has its cap only once, and of an fq_codel."""
+    """Return two samples each of an attached hush, only one with a cap, and of an fq_codel."""
     counts = {"bytes": 1, "packets": 1, "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0}
     rest = {"backlog_packets": 3, "rate_bps": 8e6, "packets_per_s": 700.0, "drops_per_s": 0.0, "sojourn_ms": 7.5}
     hush = {"type": "qdisc", "handle": "8001:", "parent": "root", "kind": "quell_hush"}

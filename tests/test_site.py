@@ -29,7 +29,7 @@ def test_a_link_to_a_folder_without_a_page_is_refused_in_a_line(tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    """Build the site; --strict fails on every warning, a dead link among them."""
+    """Build the site; --strict fails on every warning, such as a dead link."""
     done = run(["make", "docs"], ROOT, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return SITE
@@ -41,16 +41,16 @@ def test_every_link_and_picture_of_every_page_is_a_file_of_the_site(site: Path) 
     assert len(pages) > 35
     for page in pages:
         if page.name == "404.html":
-            continue  # whose links are from the server's root
+            continue  # its links are relative to the server's root
         for target in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text("utf-8")):
-            # rustdoc's scripts hold templates; a trait without implementors names a list that is not written.
+            # rustdoc's scripts contain templates; a trait without implementors refers to a list that is not written.
             if not re.match(r"(?:https?|data|mailto|javascript):|.*(?:\$\{|/trait\.impl/)", target):
                 assert (page.parent / target).resolve().exists(), f"{page.relative_to(site)}: {target}"
 
 
 @pytest.mark.slow
 def test_no_page_shows_the_marks_of_a_block(site: Path) -> None:
-    pages = [page for page in site.rglob("*.html") if "rust" not in page.parts]  # those show sources
+    pages = [page for page in site.rglob("*.html") if "rust" not in page.parts]  # rustdoc's pages show sources
     assert len(pages) > 35
     assert [str(page) for page in pages if "```" in page.read_text("utf-8")] == []
 
@@ -66,7 +66,7 @@ def test_no_page_shows_backslashes_before_bars_or_names_of_files_as_links(site: 
 
 @pytest.mark.slow
 def test_the_site_needs_no_other_host(site: Path) -> None:
-    """Neither fonts, scripts, styles nor pictures come from elsewhere: it opens from a folder."""
+    """Fonts, scripts, styles and pictures are local, so that the site opens from a folder."""
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")
         assert not re.findall(r'<(?:script|img|iframe)[^>]*src="https?:', text), page
@@ -110,7 +110,7 @@ def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
     assert len(reports) >= 6 and len(set(reports)) == len(reports)
     for report in reports:
         text = (site / report).read_text("utf-8")
-        # The command that the page names is the one that the report does.
+        # The page names the command that made the report.
         command = report.removeprefix("gallery/").removesuffix(".html").replace("-", " ", 1)
         assert "<svg" in text or "<script>" in text
         assert f"quell {command}" in page
@@ -136,7 +136,7 @@ def test_the_reference_has_every_key_of_records(site: Path) -> None:
         scenario = Scenario(name, duration="22s" if name == "household" else "2s")
         work = experiment.plan(scenario, [_core.queue(queue)], series_bin_s=0.5)[:1]
         record = experiment.run_jobs(scenario, work).records[0]
-        # Grades and scores have pages of their own; the rest of their keys is not in the record's source.
+        # Grades and scores have pages of their own; their inner keys are not in the record's source.
         found = set(keys({key: value for key, value in record.items() if key not in ("aim", "qoo")}))
         assert found - described == set(), name
 
@@ -165,7 +165,7 @@ def test_the_reference_has_every_name_of_python(site: Path) -> None:
 def test_the_reference_has_every_crate(site: Path) -> None:
     page = (site / "reference/rust.html").read_text("utf-8")
     crates = {path.parent.name.replace("-", "_") for path in (ROOT / "crates").glob("*/Cargo.toml")}
-    # The Python bindings are described from Python.
+    # Python's reference has the bindings.
     assert set(re.findall(r'href="../rust/(\w+)/index.html"', page)) == crates - {"quell_py"}
 
 

@@ -40,10 +40,10 @@ def test_front_takes_differences_within_a_percent_or_the_interval_for_ties() -> 
     def marked(*points: tuple[float, float, float]) -> list[bool]:
         return stats.front([(stats.Estimate(g, half, 5), stats.Estimate(d, None, 5)) for g, half, d in points])
 
-    # 0.02 Mbit/s more goodput at 790 ms is no trade.
+    # 0.02 Mbit/s of goodput are within a percent, so the point at 790 ms is off the front.
     assert marked((14.22, 0.0, 9.0), (14.24, 0.0, 790.0)) == [True, False]
     assert marked((14.0, 0.0, 9.0), (14.5, 0.0, 790.0)) == [True, True]
-    # 3 % more, but the joint half of the intervals is 0.57.
+    # 3 % more goodput, but the combined half-width of the intervals is 0.57.
     assert marked((14.0, 0.4, 9.0), (14.5, 0.4, 790.0)) == [True, False]
 
 
@@ -55,7 +55,7 @@ def test_a_place_on_the_front_with_a_wide_interval_is_unsure() -> None:
     # t(2) = 4.303: half the width is 4.303 * 1 / sqrt(3) = 2.48, at a mean of 10 just below a quarter.
     assert [(row.on_front, row.unsure) for row in rows(9.0, 10.0, 11.0)] == [(True, False), (True, False)]
     assert [(row.on_front, row.unsure) for row in rows(8.9, 10.0, 11.1)] == [(True, False), (True, True)]
-    # What is not on the front needs no more runs, however wide.
+    # Queues off the front need no more runs, however wide their intervals.
     assert [(row.on_front, row.unsure) for row in rows(300.0, 600.0, 900.0)] == [(True, False), (False, False)]
 
 

@@ -47,7 +47,7 @@ class Line(Space):
         return self.run(QUELL_LIVE, "steer", *words)
 
     def steering(self, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
-        """Start it, and wait until it steers."""
+        """Start steering, and wait until the queue is steered."""
         process = self.start(QUELL_LIVE, "steer", *words, stdin=stdin)
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -68,7 +68,7 @@ class Line(Space):
         return self.run("tc", "class", "show", "dev", "v0").stdout
 
     def becomes(self, limit: int, within: float = 5.0) -> float:
-        """Wait until the limit is this; how long that took."""
+        """Wait until the limit has this value; return how long that took."""
         begin = time.monotonic()
         while self.limit() != limit:
             assert time.monotonic() < begin + within, self.limit()
@@ -105,7 +105,7 @@ def test_wqm_keeps_the_backlog_of_a_fifo_short_and_sigterm_restores(line: Line) 
     assert "queues restored: 1" in said
     assert line.limit() == 1000
     samples = [json.loads(text) for text in out.splitlines()]
-    # 12 Mbit/s into 8: without control the backlog would be 1000 packets. 43 are WQM's least, an A-MPDU.
+    # 12 Mbit/s into 8: without control the backlog would be 1000 packets. WQM's least limit, an A-MPDU, is 43.
     held = [sample["backlog_packets"] for sample in samples]
     assert 20 < max(held[len(held) // 2 :]) <= 60
 
@@ -172,7 +172,7 @@ def test_a_change_by_another_program_ends_the_steering_and_stays(line: Line) -> 
 @pytest.mark.parametrize(
     ("knob", "value", "options"),
     [
-        # 40 packets of 1514 bytes: the limit that is steered.
+        # 40 packets of 1514 bytes, which is the steered limit.
         ("limit", "40", "rate 3mbit burst 10k limit 60560"),
         ("rate", "7mbit", "rate 7mbit burst 20k limit 90000"),
     ],
@@ -180,7 +180,7 @@ def test_a_change_by_another_program_ends_the_steering_and_stays(line: Line) -> 
 def test_an_option_that_is_not_steered_stays_as_another_program_sets_it(
     line: Line, knob: str, value: str, options: str
 ) -> None:
-    """A change of a tbf sends all of its options."""
+    """A change of a tbf carries all of its options."""
     process = line.steering("v1", "2:", value, "--with", knob)
     time.sleep(0.2)
     assert line.run("sh", "-ec", f"tc qdisc change dev v1 root handle 2: tbf {options}").returncode == 0
@@ -193,7 +193,7 @@ def test_an_option_that_is_not_steered_stays_as_another_program_sets_it(
 @pytest.mark.real_time
 @pytest.mark.parametrize("options", ["ceil 9mbit burst 2k", "ceil 5mbit burst 90k", "ceil 5mbit burst 2k prio 3"])
 def test_an_option_of_a_class_that_is_not_steered_stays_as_another_program_sets_it(line: Line, options: str) -> None:
-    """A change of a class sends all of its options; without a ceil of its own it has the rate's."""
+    """A change of a class carries all of its options; without a ceil the rate is the ceil."""
     process = line.steering("v0", "1:10", "5mbit", "--with", "rate", "--every", "20ms")
     until(lambda: "rate 5Mbit ceil 5Mbit" in line.rate())
     time.sleep(0.2)
@@ -338,7 +338,7 @@ def test_a_class_gets_no_more_than_what_is_above_it_passes(line: Line) -> None:
 
 @pytest.mark.real_time
 def test_a_tbf_with_a_peak_rate_gets_less_than_that(line: Line) -> None:
-    """The kernel refuses more, which would end the steering."""
+    """The kernel refuses a rate that is not below the peak rate, which would end the steering."""
     options = "rate 1mbit burst 5k limit 60000 peakrate 2mbit mtu 1600"
     made = f"ip link add d0 type veth peer name d1; tc qdisc add dev d0 root handle 1: tbf {options}"
     done = line.run("sh", "-ec", made)
@@ -383,7 +383,7 @@ def test_tbf_is_changed_every_500_ms_at_most(line: Line) -> None:
         time.sleep(0.02)
     process.terminate()
     changes = re.search(r"changes: (\d+)", ended(process))
-    # Two seconds, more on a busy machine: without the least interval there would be 100.
+    # Two seconds, more on a busy machine; without the minimum interval there would be 100.
     assert changes is not None
     assert 3 <= int(changes[1]) <= 15
 
@@ -485,7 +485,7 @@ def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) ->
     assert max(int(row[drops]) for row in rows[1:]) > 0, "the flood found room"
     os.kill(process.pid, signal.SIGCONT)
     line.becomes(77)
-    # It still hears of what follows.
+    # It still receives notifications of changes.
     line.run("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "500")
     assert "another program has set limit to 500" in ended(process)
     line.run("ip", "link", "del", "f0")
@@ -496,7 +496,7 @@ def test_two_at_one_place_are_refused(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     done = line.steer("v0", "1:10", "30", "--with", "limit")
     assert (done.returncode, done.stderr) == (2, "quell: v0@1:10: another quell steer has it; stop that one first\n")
-    # Another place of the same device is free.
+    # Another place on the same device is free.
     assert line.steer("v0", "1:10", "9mbit", "--with", "rate", "--dry-run", "--duration", "1ms").returncode == 0
     process.terminate()
     ended(process)

@@ -58,7 +58,7 @@ def test_marks_are_shown_only_where_something_was_marked() -> None:
 
 def test_queues_whose_seeds_make_no_difference_are_named_under_the_table() -> None:
     same = [make_record("pfifo", seed) for seed in (1, 2, 3)]
-    # A difference that no printed digit shows is none.
+    # A difference below the printed digits does not count.
     same[1]["goodput_mbps"] += 1e-6
     different = [make_record("pie", seed, goodput=10.0 + 0.1 * seed) for seed in (1, 2, 3)]
     once = [make_record("codel")]
@@ -92,7 +92,7 @@ def test_many_flows_are_cut_short() -> None:
 
 
 def test_sweep_marks_the_best_setting() -> None:
-    # Power is goodput over mean RTT, here half of p95: 500, 1200 and 700 Mbit/s per second.
+    # Power is goodput over mean RTT, which is half of p95 here: 500, 1200 and 700 Mbit/s per second.
     settings = {8.0: (5.0, 20.0), 16.0: (12.0, 20.0), 32.0: (14.0, 40.0)}
     records = [make_record(f"fifo limit {v:.0f}", goodput=g, p95=d) for v, (g, d) in settings.items()]
     points = frontier.judge("limit", list(settings), records, "power")
@@ -144,7 +144,7 @@ def test_a_sweep_keeps_its_keys_and_names_the_columns_it_has_no_room_for(quell: 
 
 
 def test_piped_output_explains_each_mark_that_it_has_and_no_other(quell: Quell) -> None:
-    """A legend belongs to a mark in the table above it, and each mark has one."""
+    """Each mark in a table has a legend below it, and no other mark has."""
     home = ("home", "--seeds", "1", "--duration", "3s")
     commands = {
         "compare": ("compare", *home, "--aqm", "pfifo", "--aqm", "codel"),
@@ -158,7 +158,7 @@ def test_piped_output_explains_each_mark_that_it_has_and_no_other(quell: Quell) 
             done = quell(*words, columns=columns)
             assert done.returncode == 0, done.stderr
             lines = done.stdout.splitlines()
-            # Below the last row stands the legend.
+            # The legend is below the last row.
             last = max(k for k, line in enumerate(lines) if re.search(r"\d\.\d+ +\d", line))
             above, below = "\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :])
             for mark in ("◆", "▶"):
@@ -195,7 +195,7 @@ def test_a_place_on_the_front_by_chance_has_a_mark_of_its_own() -> None:
     assert "◇" in lines["codel"] and lines["codel"].split()[2] == "4"
     legend = table.legend(rows, 100, styled=False).plain
     assert "◆ on the front" in legend and "◇ perhaps there by chance" in legend
-    # Alone on the front, it is explained with its own mark.
+    # If it is the only mark on the front, the legend of the front has it.
     rows = stats.summarise(unsure + [make_record("fq", seed, goodput=1.0, p95=900.0) for seed in (1, 2)])
     legend = table.legend(rows, 100, styled=False).plain
     assert "◇ on the front" in legend and "◆" not in legend

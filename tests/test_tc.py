@@ -1,4 +1,4 @@
-"""Lines of tc, read as a link and its queue. The outputs of tc are those of iproute2 6.1 on Linux 7.2."""
+"""Lines of tc, read as a link and its queue. Outputs of tc are from iproute2 6.1 on Linux 7.2."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PAIRS = {
 }  # fmt: skip
 
 
-# tc prints a framing keyword as its numbers, and `raw` where no framing was given.
+# tc prints a framing keyword as numbers, and `raw` if no framing was given.
 SHOWN = {
     "cake bandwidth 50mbit docsis ack-filter": "cake bandwidth 50mbit ack-filter overhead 18 mpu 64",
     "cake unlimited": "cake unlimited raw",
@@ -194,7 +194,7 @@ def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:
         )
         return tc.read(lines).down.framing
 
-    # The overhead in a size table comes on top of the 14-byte Ethernet header, quell's on top of the IP packet.
+    # A size table's overhead is on top of the 14-byte Ethernet header, quell's on top of the IP packet.
     assert framing("overhead 4 mpu 64 linklayer ethernet") == "docsis"
     assert framing("mtu 2047 tsize 512 mpu 0 overhead 26 linklayer adsl") == "pppoe-llcsnap"
     assert framing("overhead 5") == "overhead 19"
@@ -380,8 +380,8 @@ def test_cakes_words_mean_to_quell_what_they_mean_to_tc() -> None:
     assert len(lines) > 1000
 
     def plain(queue: str) -> list[str]:
-        # `unlimited` is left out: without a rate tc's CAKE does not shape, and in quell the link does. `raw` has no
-        # effect without `overhead`.
+        # Leave out `unlimited`: without a rate, tc's CAKE does not shape, while in quell the link does. `raw` without
+        # `overhead` has no effect.
         words = queue.removeprefix("cake").split()
         return [w for w in words if w != "unlimited" and (w != "raw" or "overhead" in words)]
 

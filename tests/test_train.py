@@ -1,4 +1,4 @@
-"""Training: what it refuses, what it learns, what it writes. All but the first need torch."""
+"""Training: refusals, results, and written files. All but the first test need torch."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
     assert [rl_aqm.act(learner, (0.9, 1.0, p), 1.0, rng) for p in (0.0, 0.3)] == [0, 4]
     assert rl_aqm.act(learner, (1.0, 1.0, 0.3), 0.0, rng) == 3
     explored = [rl_aqm.act(learner, (9.0, 1.0, 0.3), 0.5, rng) for _ in range(1000)]
-    # Half are the network's 3, of the others a fifth each.
+    # Half are the network's 3; the other half are a fifth of each action.
     assert all(70 < explored.count(action) < 130 for action in (0, 1, 2, 4))
 
 
@@ -186,7 +186,7 @@ def trained(rl_aqm: Any, tmp_path: Path) -> Trained:
 def curve(model: Path) -> Any:
     import polars as pl
 
-    # In one read: polars opens a path several times, and a training may rename a new file to it in between.
+    # In one read, because polars opens a path several times, and a training may replace the file in between.
     return pl.read_parquet(BytesIO((model.with_name(f"{model.stem}-checkpoints") / "curve.parquet").read_bytes()))
 
 
@@ -276,7 +276,7 @@ def test_a_corrected_training_repeats_bit_for_bit_and_continues_from_a_model(tmp
     assert network(other) != network(whole)
     with pytest.raises(InputError, match="--from: not a network of --corrected"):
         train("wrong", 4, start=rl_aqm_networks.pi(0.1, 1.0, 0.0))
-    # The model is used as any other.
+    # The model can be used like any other.
     found = rl_aqm_links.judge("rlaqm", rl_aqm_links.link("test", 0, nic=0, seconds=5), 0, model=whole)
     assert -2 < found.reward < 1
 

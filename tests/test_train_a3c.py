@@ -1,4 +1,4 @@
-"""`quell train a3c-l4s`: what its workers learn, that one worker repeats itself, that nothing is lost."""
+"""`quell train a3c-l4s`: training works, one worker gives the same result again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_worlds_give_the_same_network_each_time_and_continue_where_they_stopped(
             raise MemoryError
         return play(self, number)
 
-    # After ten batches each world has been replaced once, and the present ones are simulated again.
+    # After ten batches each world has been replaced once; a resumed training simulates the present ones again.
     monkeypatch.setattr(asynchronous.Workers, "play", killed)
     with pytest.raises(MemoryError):
         worlds.train(chosen, tmp_path / "part.safetensors")
@@ -109,7 +109,7 @@ def test_worlds_of_two_processes_make_one_network_that_is_a_queue(tmp_path: Path
 
 @pytest.mark.torch
 def test_an_action_is_what_the_queue_makes_of_it(tmp_path: Path) -> None:
-    """The trainer's decoding beside the queue's: as long as nothing drops, a constant gives one p' of both."""
+    """The trainer decodes actions like the queue: without drops, a constant action gives the same p' in both."""
     networks = worlds.Networks()
     networks.flat.zero_()
     for action in (-1.5, -0.4, 0.3):

@@ -1,4 +1,4 @@
-"""hush: random links, how queues are judged on them, and the search for its numbers."""
+"""hush: random links, the judgement of queues on them, and the search for hush's numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_links_are_drawn_from_the_seed_alone(kind: str) -> None:
 
 
 def test_a_set_of_mixed_links_is_that_of_version_0_2() -> None:
-    """The links of figures that were published before there were kinds."""
+    """Published figures from before the kinds of links used these."""
     texts = "".join(x.scenario.toml() + x.what for x in kinds.draw(119144620, 100, 3))
     assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "fc538b3ad1b23a00"
 
@@ -61,7 +61,7 @@ def test_a_span_shortens_runs_and_changes_nothing_else() -> None:
         for a, b, c in zip(whole, half, few, strict=True):
             assert (a.rate_mbps, a.rtt_ms, a.what) == (b.rate_mbps, b.rtt_ms, b.what) == (c.rate_mbps, c.rtt_ms, c.what)
             assert b.scenario.duration_s < a.scenario.duration_s
-            if kind != "mixed":  # whose warm-up stays as long as slow start takes
+            if kind != "mixed":  # mixed links keep the warm-up that slow start takes
                 packets = c.scenario.duration_s * c.rate_mbps * 1e6 / kinds.PACKET_BITS
                 assert packets < 50_000 * 1.01
                 assert b.scenario.duration_s == pytest.approx(a.scenario.duration_s / 2, abs=1e-3)
@@ -79,7 +79,7 @@ def run(goodput: float, p95: float, loss: float = 0.0, jain: float = 1.0) -> lin
 
 
 def test_g_p_and_wins_are_what_the_definitions_say() -> None:
-    # G is cake's 10. codel is 3 % below: its shorter sojourn does not count. fq_codel is 1 % below: it does.
+    # G is cake's 10. codel is 3 % below, so its shorter sojourn does not count; fq_codel, 1 % below, counts.
     classics = {name: [run(5.0, 1.0)] for name in links.CLASSICS}
     classics |= {"cake": [run(10.0, 30.0, 0.1)], "codel": [run(9.7, 5.0)], "fq_codel": [run(9.9, 20.0, jain=0.9)]}
     [bar] = links.bars(classics)
@@ -140,7 +140,7 @@ def test_judging_gives_the_rows_as_json(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.call(words) == 0
 
     def refuse(word: str) -> float:
-        raise AssertionError(word)  # NaN is no JSON
+        raise AssertionError(word)  # JSON has no NaN
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert [row["queue"] for row in found["beside"]] == [*links.CLASSICS, "hush"]
@@ -218,7 +218,7 @@ def ablation(hush: Any) -> Any:
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
     whole, drawn = hush.shipped(), kinds.draw(5, 3)
     whole["hold"][4] = 0.0
-    # As if a constant were all that there is: the settings' level is the constant's, less 1 without the idle share.
+    # As if only the constant mattered: levels are the constant's, and 1 lower without the idle share.
     level = dict.fromkeys(ablation.SETTINGS, 0.0)
 
     def levels(model: Any) -> dict[str, float]:
@@ -268,7 +268,7 @@ def short(hush: Any, **more: Any) -> Any:
 
 @pytest.fixture
 def small_card(hush: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the card's sets be short runs, too."""
+    """Make the card's sets short runs, too."""
     from quell.train import kinds
 
     monkeypatch.setattr(

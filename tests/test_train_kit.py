@@ -1,4 +1,4 @@
-"""The training kit: what is on the disk after a kill, a full disk, a loss that is no number, Ctrl-C."""
+"""The training kit: files after a kill, a full disk, a loss that is no number, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quell.train import Stopped
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
-# A small trainer of everything that has a state: weights, momentum, torch's and Python's generators, a list.
+# A small trainer that has every kind of state: weights, momentum, torch's and Python's generators, a list.
 TRAINER = """
 import random, sys, time
 from pathlib import Path
@@ -167,7 +167,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
         train(out, 6, resume=True, options={"seed": 2})
     last = tmp_path / "model-checkpoints" / "last.pt"
     last.write_bytes(last.read_bytes()[:500])
-    for resume in (True, False):  # not even where it is not wanted: it may be another program's file
+    for resume in (True, False):  # not even without --resume: it may be another program's file
         with pytest.raises(InputError, match=r"last\.pt: not a whole checkpoint .*; remove it, or give another --out$"):
             train(out, 6, resume=resume)
     assert last.stat().st_size == 500
@@ -219,7 +219,7 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     events.Reload()
     got = [(e.step, pytest.approx(e.value)) for e in events.Scalars("loss")]
     assert got == list(zip(range(5), curve(model)["loss"], strict=True))
-    # TensorBoard names a run after its folder: the model's name, and a number for a training that restarted.
+    # TensorBoard names a run after its folder: the model's name, and a number if the training restarted.
     train(model, 3, tensorboard=folder)
     train(model, 6, tensorboard=folder, resume=True)
     assert {path.name for path in folder.iterdir()} == {"model", "model-2"}
@@ -237,7 +237,7 @@ def test_the_curve_is_written_through_no_link_where_another_folder_takes_its_pla
     victim.write_text("root's")
 
     def swapped(at: str, **more: Any) -> Any:
-        """Do what the owner of the folder above can: the training has made its own."""
+        """Act like the owner of the parent folder, after the training has made its own."""
         (folder / "model").rename(folder / "old")
         (folder / "model").mkdir()
         for second in range(int(time.time()) - 2, int(time.time()) + 60):

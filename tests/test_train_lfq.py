@@ -1,4 +1,4 @@
-"""Training LFQ: its steps, its curve, what is left after a kill, its evaluation. All but the first need torch."""
+"""Training LFQ: its steps, its curve, files after a kill, its evaluation. All but the first test need torch."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def test_offline_the_network_is_drawn_towards_the_better_limit(lfq: Any) -> None
 def test_online_the_network_is_drawn_away_from_what_the_critic_finds_bad(lfq: Any) -> None:
     learner = lfq.Learner(lfq.Arguments(online=True))
     assert learner.critic is not None
-    # The critic expects about 0 at first: a reward of 1 was good, so the taken limit is the aim.
+    # The critic expects about 0 at first, so a reward of 1 is good: the taken limit becomes the aim.
     good = [learner.learn(batch(lfq, 9.0, 11.0, 1.0)) for _ in range(3)]
     assert good[0] == pytest.approx(9.0, abs=0.5)
-    # It learns to expect 1; then 0 is bad, and the other side is the aim.
+    # The critic learns to expect 1; then 0 is bad, and the other side becomes the aim.
     for _ in range(300):
         learner.learn(batch(lfq, 9.0, 9.0, 1.0))
     before = predicted(learner)
@@ -89,7 +89,7 @@ def test_a_critic_with_hindsight_and_replay_foresees_what_features_do_not_tell(l
         learner = lfq.Learner(lfq.Arguments(online=True, critic_rate=1e-3, **more))
         missed = []
         for _ in range(150):
-            # The same features for all; the reward is the link's rate.
+            # Equal features; the reward depends only on the link's rate.
             draws = torch.rand(40, 5) * torch.tensor([25e6, 0.02, 6.0, 2.0, 1.0])
             reward = draws[:, 0] / 10e6
             four = torch.full((40,), 9.0)
@@ -104,7 +104,7 @@ def test_a_critic_with_hindsight_and_replay_foresees_what_features_do_not_tell(l
 
 
 def small(lfq: Any, **more: Any) -> Any:
-    """Short flows and large steps: seconds in place of minutes."""
+    """Short flows and large steps: seconds instead of minutes."""
     return dataclasses.replace(lfq.Arguments(duration_s=1.5, learning_rate=0.05, seed=5), **more)
 
 
@@ -118,11 +118,11 @@ def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.
     curve = pl.read_parquet(tmp_path / "model-checkpoints" / "curve.parquet")
     assert curve["step"].to_list() == list(range(200, 1601, 200))
     rewards, limits = curve["reward"].to_list(), curve["prediction"].to_list()
-    # From a limit of one packet, with which a flow loses a quarter of the link, to some.
+    # From a limit of one packet, with which a flow loses a quarter of the link, to a few.
     assert sum(rewards[-2:]) > sum(rewards[:2]) + 0.2
     assert limits[0] < 3 < limits[-1] < 40
     assert all(len(row) == lfq.BINS for row in curve["prediction_bic_by_rtt"].to_list())
-    # The model is one that the queue word takes, and its card says how it came about.
+    # The queue word takes the model, and its card tells how it was trained.
     assert card["results"]["flows"] == 1600 and card["results"]["throughput_mbps"] > 10
     assert (
         "quell train lfq --alpha 0.01 --flows 1600 --seed 5 --learning-rate 0.05 --duration 1.5" in card["trained_on"]
@@ -143,7 +143,7 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     import polars as pl
     from safetensors.torch import load_file
 
-    # Online with all that a critic and an actor can remember.
+    # Online with everything that critic and actor keep.
     more = {"actor_rate": 2e-4, "critic_rate": 1e-3, "replay": 2, "hindsight": True} if online else {}
     arguments = lfq.Arguments(alpha=10.0, online=online, flows=1200, duration_s=0.5, checkpoint_every=80, **more)
     whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
@@ -214,9 +214,9 @@ def test_a_reward_of_ones_own_labels_the_sides(lfq: Any, tmp_path: Path, monkeyp
         for usual, own in zip(learned("queue", **more), learned("own_rewards:paper", **more), strict=True):
             assert usual.label.equal(own.label)
             assert usual.reward == pytest.approx(own.reward)
-    # The lower side, although it loses throughput.
+    # Always the lower side, although it loses throughput.
     assert not any((batch.label == batch.other).any() for batch in learned("own_rewards:small"))
-    # As soon as delay costs enough, the lower side is the better one nearly always.
+    # With costly delay, the lower side is nearly always better.
     labels = [float((batch.label < batch.other).float().mean()) for batch in learned("delay", alpha=1e4)]
     assert min(labels) > 0.8, labels
 
@@ -289,7 +289,7 @@ def test_a_resumed_training_with_other_options_is_refused(
 
 
 def test_the_evaluation_is_the_papers() -> None:
-    # Table VII's FqCoDel on a fifth of its points: 13.7 Mbit/s, 15.4 packets on average, 155.4 at most.
+    # FqCoDel of Table VII on a fifth of its points: 13.7 Mbit/s, 15.4 packets on average, 155.4 at most.
     results = flows.evaluate("fq_codel noecn", points=20)
     assert results["throughput_mbps"] == pytest.approx(13.7, rel=0.03)
     assert results["backlog_packets"] == pytest.approx(15.4, rel=0.1)

@@ -1,4 +1,4 @@
-"""`quell tune`: what it searches, what it offers, and the lines that it prints."""
+"""`quell tune`: the search, the recommendation, and the printed lines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_it_prints_a_table_and_lines_and_writes_what_programs_read(quell: Quell,
         assert list(metrics) == ["grade", "grade_ms", "rpm", "mos", "goodput_mbps", "p95_ms"], key
         for number in (metrics["grade_ms"], metrics["rpm"], *metrics["goodput_mbps"].values(), metrics["mos"]):
             assert number["low"] <= number["mean"] <= number["high"]
-    # A modem's FIFO of 250 ms against any shaper: not a matter of seeds.
+    # A modem's FIFO of 250 ms against any shaper: the difference does not depend on seeds.
     assert result["now"]["p95_ms"]["up"]["mean"] > 5 * result["tuned"]["p95_ms"]["up"]["mean"]
 
 
@@ -139,7 +139,7 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
 
 
 def test_questions_stand_for_the_options(tmp_path: Path) -> None:
-    # A wrong answer is asked again, an empty one is the default.
+    # After a wrong answer the question is repeated; an empty answer takes the default.
     answers = ["fast", "10mbit/2mbit", "", "cabel", "cable", "bulk,bulk", "bulk", "sqm", "wan"]
     words = [str(QUELL), "tune", "--ask", *SMALL]
     done = subprocess.run(words, input="\n".join(answers) + "\n", cwd=tmp_path, capture_output=True, text=True)
@@ -148,7 +148,7 @@ def test_questions_stand_for_the_options(tmp_path: Path) -> None:
     assert "# /etc/sqm/wan.iface.conf" in done.stdout
     for text in ("give both directions", "did you mean `cable`", "bulk is there twice"):
         assert text in done.stderr
-    # Without further answers it ends.
+    # At the end of the answers it stops.
     done = subprocess.run(words, input="", cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (130, "")
 
@@ -262,7 +262,7 @@ OOKLA = {
     "type": "result", "ping": {"jitter": 0.6, "latency": 11.4}, "download": {"bandwidth": 11_625_000, "bytes": 1},
     "upload": {"bandwidth": 2_500_000, "bytes": 1}, "packetLoss": 0,
 }  # fmt: skip
-"""As Ookla's speedtest 1.2 writes it with --format=json; bandwidth is in bytes per second."""
+"""Format of Ookla's speedtest 1.2 with --format=json; bandwidth is in bytes per second."""
 
 
 def stats(way: str, medians: dict[Any, float]) -> list[dict[str, Any]]:
@@ -324,7 +324,7 @@ def test_what_is_no_speed_test_is_one_line(quell: Quell, tmp_path: Path, text: s
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     words = ["tune", "--rate", "10mbit/2mbit", "--trials", "100000", "--seeds", "2", "--duration", "5s", "--json", "t"]
     (tmp_path / "t").write_text("of a whole search")
-    for seconds in (2, 8, 30):  # a busy machine has not begun to search so soon
+    for seconds in (2, 8, 30):  # on a busy machine the search has not started so soon
         process = subprocess.Popen(
             [QUELL, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -352,7 +352,7 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
 
 
 def test_the_search_finds_what_a_grid_finds() -> None:
-    """With only the shaper's rates to choose, for bulk alone: the highest of both is the best."""
+    """Only the shaper's rates to choose, for bulk alone: the highest rates are the best."""
     line, bench = home(words="bulk"), Bench(aims.Aims("bulk"))
     lacks = frozenset(option.name for option in space.OPTIONS["fq_codel"])
     found = search.search(bench, Plan(line, ["fq_codel"], 150, 1, lacks), lambda _: None)
@@ -438,7 +438,7 @@ def test_the_judge_uses_no_seed_of_the_search_and_other_lines() -> None:
 
 
 def test_what_wins_only_on_the_training_line_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that is ahead on the line and far behind on its neighbours."""
+    """The setting is ahead on the line and far behind on its neighbours."""
     line, bench = home(), Bench(aims.Aims("bulk"))
     good = space.default("fq_codel")
     trap = space.of("fq_codel", dict(good.values) | {"quantum": 300})
@@ -453,7 +453,7 @@ def test_what_wins_only_on_the_training_line_is_not_offered(monkeypatch: pytest.
     found = search.Found({good: 0.5, trap: 0.6}, [trap, good])
     judged = judge.Judge(bench, line, (NOTHING, NOTHING), 3).judge(found, lambda _: None)
     assert (judged.tuned, judged.setting) == (False, good)
-    # The same setting, ahead everywhere, is offered.
+    # If it is ahead everywhere, the same setting is offered.
     monkeypatch.setattr(bench, "value", lambda run: 0.5 + 0.1 * ("quantum" in run.shapes[0].queue) + 0.001 * run.seed)
     judged = judge.Judge(bench, line, (NOTHING, NOTHING), 3).judge(found, lambda _: None)
     assert (judged.tuned, judged.setting) == (True, trap)
@@ -473,7 +473,7 @@ def test_options_that_bring_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_costs_much_on_the_line_does_not_run_on_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left out, the target costs a sixth and the other options nothing: those alone run elsewhere."""
+    """Leaving out the target costs a sixth, the other options nothing: only those are tried on the neighbours."""
     line, bench = home(), Bench(aims.Aims("bulk"))
     whole = moved("fq_codel")
     ran: list[Run] = []
@@ -483,7 +483,7 @@ def test_what_costs_much_on_the_line_does_not_run_on_its_neighbours(monkeypatch:
     assert judged.changed() == ["target"]
     elsewhere = [run for run in ran if run.line is not line]
     assert elsewhere and all("target" in run.shapes[0].queue for run in elsewhere)
-    # 5 options of 6 go, each with the setting that it is compared with: twelve runs on the neighbours a setting.
+    # 5 of 6 options are dropped; each time both settings have twelve runs on the neighbours.
     assert len({(id(run.line), run.shapes, run.seed) for run in elsewhere}) == 12 * 6
 
 
@@ -506,7 +506,7 @@ def test_an_aim_without_a_figure_says_whether_a_flow_or_time_is_missing() -> Non
         aims.Aims("games").check([record], line)
     with pytest.raises(InputError, match=r"--for pages: no flow of the scenario measures it; add a flow \(page\)"):
         aims.Aims("pages").check([record], line)
-    # One that measured it is enough; behind a bad queue no page is loaded in time: 4.5 s of 6 s are measured.
+    # One run that measured it is enough; behind a bad queue no page loads in time: 4.5 s of 6 s are measured.
     loaded = record | {"applications": [{"kind": "page", "page_load_ms": {"p50": 3000.0}}]}
     aims.Aims("pages").check([record, loaded], line)
     assert [aims.Aims("pages").scores(run, line)["pages"] for run in (record, loaded)] == [pytest.approx(0.4), 0.5]
@@ -530,11 +530,11 @@ def test_aims_are_scored_as_the_documents_say() -> None:
     ]
     record = {"flows": flows, "applications": applications, "hosts": hosts, "jain": None}
     scores = aims.Aims(",".join(aims.WORDS)).scores(record, line)
-    # Half of the way to 4.41; 3 freezes a minute; 50 ms above 30; 6 s; (80 + 50 %) / 2; 500 of 2000; (3+1)^2 / 2 / 10.
+    # Halfway to 4.41; 3 freezes a minute; 50 ms above 30; 6 s; (80 + 50 %) / 2; 500 of 2000; (3+1)^2 / 2 / 10.
     assert scores == pytest.approx(
         {"calls": 0.5, "games": 0.5, "pages": 1 / 3, "bulk": 0.65, "responsive": 0.25, "fair": 0.8}
     )
-    # Geometric, with weights: (0.65^3 * 0.5)^(1/4).
+    # Weighted geometric mean: (0.65^3 * 0.5)^(1/4).
     assert aims.Aims("bulk:3,calls").objective(record, line) == pytest.approx((0.65**3 * 0.5) ** 0.25)
 
 
@@ -665,9 +665,9 @@ def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.guest
 def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
-    """In the kernel of the oracle, every discipline with its defaults and with every option moved.
+    """In the kernel of the oracle: every discipline with its defaults and with every option moved.
 
-    Then once more in another order: what was there before makes no difference.
+    A second time in another order: former settings make no difference.
     """
     script = ["set -x", "ip link add eth0 type veth peer name other", "ip link set eth0 up"]
     lines = [home("50mbit/10mbit", framing) for framing in (None, "docsis", "pppoe-llcsnap")]
@@ -687,7 +687,7 @@ def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
     for index, text in zip(order, shown, strict=True):
         assert text.count(f"qdisc {settings[index][0].kind} ") == 2, text
         assert "qdisc ingress ffff:" in text
-        # The kernel numbers those queues that have no handle.
+        # The kernel chooses handles of queues that have none.
         plain = re.sub(r"qdisc (\w+) 8\w+:", r"qdisc \1", text)
         assert before.setdefault(index, plain) == plain
 
@@ -709,7 +709,7 @@ def test_a_scenario_without_what_tune_needs_is_refused() -> None:
 def test_a_filter_that_chooses_is_not_taken_for_one_that_redirects_all(
     monkeypatch: pytest.MonkeyPatch, kind: int, value: bytes, chooses: bool
 ) -> None:
-    """As a kernel with CONFIG_CLS_U32_MARK lists it, too, which others ignore."""
+    """A kernel with CONFIG_CLS_U32_MARK lists TCA_U32_MARK, too; other kernels ignore it."""
     one = netlink._attribute
     mirred = one(1, b"mirred\0") + one(2, one(2, struct.pack("20xiI", 1, 7)))
     selector = one(5, struct.pack("BBB13x16x", 1, 0, 1))
@@ -729,7 +729,7 @@ def test_a_filter_that_chooses_is_not_taken_for_one_that_redirects_all(
 
 @pytest.mark.parametrize("jitter", [0, 31250])
 def test_netem_with_jitter_is_not_taken_for_what_can_be_put_back(monkeypatch: pytest.MonkeyPatch, jitter: int) -> None:
-    """The kernel does not say which distribution the jitter has."""
+    """The kernel does not report the distribution of the jitter."""
     options = netlink._attribute(netlink._OPTIONS, struct.pack("6I", 156250, 1000, 0, 0, 0, jitter))
     node = netlink.Node(netlink._QDISC, "netem", 0x10000, netlink._ROOT, options.hex())
     monkeypatch.setattr(install, "has_interface", lambda dev: True)

@@ -42,11 +42,11 @@ def test_linux_sees_what_the_simulation_sees() -> None:
             simulated, linux = one.simulated[key], one.linux[key]
             assert simulated is not None
             assert linux is not None
-            # 4 to 8 s of a few flows that have just begun; benches/tune has whole runs.
+            # 4 to 8 s of a few flows that have just started; benches/tune has whole runs.
             assert linux.mean == pytest.approx(simulated.mean, rel=share)
     for way in ("simulated", "linux"):
         figures = [getattr(one, way) for one in (now, shaped)]
-        # A FIFO of 250 ms against a shaper: a bad call against a good one.
+        # A FIFO of 250 ms against a shaper: bad calls against good ones.
         assert figures[0]["mos"].mean < 2.5 < 4.2 < figures[1]["mos"].mean
         assert figures[0]["game_p99_ms"].mean > 2 * figures[1]["game_p99_ms"].mean
     assert "as the simulation does" in verify.agreement([now, shaped])

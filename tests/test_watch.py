@@ -1,4 +1,4 @@
-"""`quell watch`: queues of this machine's kernel and of the oracle's, bad input, files that rotate or do not fit."""
+"""`quell watch`: queues of this machine's kernel and of the oracle's, bad input, rotated files, full disks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None
     assert watching.returncode == 0, said
     rows = list(csv.DictReader(file.open()))
     fifo = [row for row in rows if row["kind"] == "bfifo"]
-    # What is sampled is what tc prints afterwards: nothing is sent any more.
+    # No packets are sent any more, so tc prints the last sample's counters.
     counted = json.loads(space.run("tc", "-s", "-j", "qdisc", "show", "dev", "v0").stdout)
     [printed] = [queue for queue in counted if queue["kind"] == "bfifo"]
     last = fifo[-1]
@@ -61,7 +61,7 @@ def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None
     # 30 kB at 1 Mbit/s wait 240 ms.
     assert 20_000 < max(int(row["backlog_bytes"]) for row in fifo) <= 30_000
     full = [row for row in fifo if int(row["backlog_bytes"]) > 20_000]
-    # Of a single sample the rate depends on when the kernel's timers ran.
+    # The rate in a single sample depends on when the kernel's timers ran.
     assert 100 < statistics.median(float(row["sojourn_ms"]) for row in full if row["sojourn_ms"]) < 400
     [lends] = {row["xstats"].split()[0] for row in rows[-4:] if row["type"] == "class"}
     assert lends.startswith("lends=")
@@ -77,7 +77,7 @@ def test_lines_for_people_and_for_programs(space: Space) -> None:
         json.loads(line) for line in space.watch("--json", "--every", "50ms", "--duration", "100ms").stdout.splitlines()
     ]
     assert {line["kind"] for line in lines} == {"htb", "bfifo", "tbf"}
-    # Three samples, of which a busy machine may miss some.
+    # Three samples, some of which a busy machine may miss.
     assert len({line["time"] for line in lines}) >= 2
     assert lines[0]["rate_bps"] is None
     assert lines[-1]["rate_bps"] is not None
@@ -160,7 +160,7 @@ def test_bad_input_is_one_line(space: Space, words: list[str], said: str) -> Non
 @pytest.mark.real_time
 def test_files_rotate_and_the_newest_stay(space: Space, tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
-    # An earlier run with --keep leaves a gap before its files.
+    # An earlier run with --keep left a gap in the numbers.
     earlier = {"q.1.jsonl", "q.3.jsonl"}
     for name in earlier:
         (tmp_path / name).write_text("of an earlier run\n")
@@ -183,7 +183,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(space: Space, tmp_path: 
         pytest.skip("no file system can be mounted here")
     try:
         file = disk / "q.csv"
-        # Without a namespace's view of mounts: the file system is this process'.
+        # Without `ip netns exec`, whose mount namespace would not have this file system.
         words = ("nsenter", f"--net=/run/netns/{space.name}", QUELL_LIVE, "watch", "--every", "1ms", "--out", file)
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2
@@ -259,7 +259,7 @@ def test_the_kinds_of_a_newer_kernel_report_what_tc_prints(tmp_path: Path) -> No
     lines = [json.loads(line) for line in samples.splitlines()]
     assert len({line["time"] for line in lines}) == 51, "in virtual time none is late"
     last = {(line["kind"], line["type"]): line for line in lines}
-    # What tc prints right after the last sample; that of Linux 6.1 knows all kinds but dualpi2.
+    # tc prints right after the last sample; tc of Linux 6.1 knows all kinds but dualpi2.
     for queue in (queue for line in printed.splitlines() for queue in json.loads(line)):
         if queue["kind"] != "htb":
             sample = last[queue["kind"], "qdisc"]
@@ -271,11 +271,11 @@ def test_the_kinds_of_a_newer_kernel_report_what_tc_prints(tmp_path: Path) -> No
     assert {kind for kind, sort in last if sort == "qdisc"} == kinds
     for kind in kinds - {"cake"}:
         line = last[kind, "qdisc"]
-        # 8 Mbit/s leave all: a datagram has 1042 bytes with its headers.
+        # The queue sends 8 Mbit/s; a datagram has 1042 bytes with its headers.
         assert line["rate_bps"] == pytest.approx(8e6, rel=0.12), kind
         assert line["backlog_packets"] > 0, kind
         assert line["sojourn_ms"] == pytest.approx(line["backlog_bytes"] * 8 / 8e3, rel=0.05), kind
-    # What the kinds measure themselves agrees with what is derived.
+    # The kinds' own measurements agree with the derived values.
     pie, dualpi2, codel = (last[kind, "qdisc"] for kind in ("pie", "dualpi2", "codel"))
     assert pie["xstats"]["delay_us"] / 1000 == pytest.approx(pie["sojourn_ms"], rel=0.25, abs=3)
     assert codel["xstats"]["ldelay_us"] / 1000 == pytest.approx(codel["sojourn_ms"], rel=0.25)

@@ -54,7 +54,7 @@ def archives() -> tuple[Path, Path]:
 
 
 def _install(wheel: Path, folder: Path, extra: str, pins: str) -> Place:
-    """Install the wheel into an empty environment, from what `make build` or `make test` downloaded."""
+    """Install the wheel into an empty environment, offline, from downloads of `make build` or `make test`."""
     uv, venv = _uv(), folder / "venv"
     environment = os.environ | {"UV_CACHE_DIR": str(ROOT / ".cache/uv")}
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], env=environment, check=True)
@@ -70,7 +70,7 @@ def _install(wheel: Path, folder: Path, extra: str, pins: str) -> Place:
 
 @pytest.fixture(scope="module")
 def installed(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Install the wheel with what it depends on, nothing else."""
+    """Install the wheel with its dependencies only."""
     return _install(archives[0], tmp_path_factory.mktemp("wheel"), "", "build.txt")
 
 
@@ -104,24 +104,24 @@ def test_the_wheel_is_a_small_download(archives: tuple[Path, Path]) -> None:
 @pytest.mark.skipif(os.environ.get("PROFILE", "dist") != "dist", reason="of another profile than published programs")
 @pytest.mark.skipif(not STATIC_LIVE.exists(), reason="dist/quell-live: `make quell-live` builds it")
 def test_the_static_program_is_small() -> None:
-    """With musl's C library, as it is released; glibc's is larger."""
+    """The released program, with musl's C library; glibc's is larger."""
     glibc = b"GLIBC_TUNABLES" in STATIC_LIVE.read_bytes()
     assert STATIC_LIVE.stat().st_size <= (3_700_000 if glibc else 3_500_000)
 
 
 @pytest.mark.slow
 def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
-    # Cargo distinguishes two checkouts by neither path nor content: give this one its own target folder and new times.
+    # Cargo distinguishes two checkouts by neither path nor content: this one gets its own target folder and new times.
     folder = ROOT / "target/sdist"
     shutil.rmtree(folder / "source", ignore_errors=True)
     with tarfile.open(archives[1]) as archive:
-        # Python 3.11.2, Debian 12's, has no filters yet.
+        # Python 3.11.2 of Debian 12 has no filters.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         for member in archive:
             member.mtime = time.time()
             archive.extract(member, folder / "source")
     (unpacked,) = (folder / "source").iterdir()
-    # Of the workspace it has what the module needs, so cargo takes the rest out of the lock file, as it does for pip.
+    # The archive has only a part of the workspace, so cargo removes the rest from the lock file, as it does for pip.
     check = ["cargo", "check", "--quiet", "--offline", "--package", "quell-py", "--target-dir", str(folder / "target")]
     done = run(check, unpacked, timeout=900)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The commands where Python lacks what only Unix has. The workflow also runs this file on Windows, with the wheel."""
+"""The commands without Python's Unix-only parts. The workflow also runs this file on Windows, with the wheel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from quell.cli import usage
 
-# Run before quell: what is missing on Windows is absent, and its module for locks replaces fcntl.
+# Runs before quell: removes what Windows lacks, and emulates its module for locks with fcntl.
 ELSEWHERE = """
 import ctypes, os, socket, subprocess, sys, types
 
@@ -69,7 +69,7 @@ LINUX_ONLY = {
 
 
 def elsewhere(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run `quell WORDS` without what Windows lacks."""
+    """Run `quell WORDS` without the parts that Windows lacks."""
     return subprocess.run(
         [sys.executable, "-c", ELSEWHERE, *words], cwd=folder, capture_output=True, text=True, timeout=300,
         encoding="utf-8", env=os.environ | {"COLUMNS": "100", "PYTHONUTF8": "1"},
