@@ -1,11 +1,11 @@
-/* Plain forwarders that do nothing with packets but pass them on: what the interfaces of quell shell and quell live cost by themselves.
+/* Plain forwarders without a queue, which measure the cost of the interfaces of quell shell and quell live alone.
  *
- *   plain tun NAME NAME offload|single   two TUN devices, what is read from one is written to the other
+ *   plain tun NAME NAME offload|single   two TUN devices; packets read from one are written to the other
  *   plain nfqueue NUMBER                 accepts every packet of that packet queue
  *
- * prints "ready", then runs until it is killed; and a sender of datagrams, which needs no receiver:
+ * Both print "ready", then run until killed. A sender of datagrams, which needs no receiver:
  *
- *   plain send ADDRESS EACH_MS SECONDS   so many datagrams of 1400 bytes each millisecond */
+ *   plain send ADDRESS EACH_MS SECONDS   EACH_MS datagrams of 1400 bytes each millisecond */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int tun(const char *name, int offload) {
     struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR };
     strncpy(request.ifr_name, name, IFNAMSIZ - 1);
     if (ioctl(fd, TUNSETIFF, &request)) die(name);
-    /* As quell shell asks; the last two are UDP's, which older kernels refuse. */
+    /* The offloads of quell shell; the last two are for UDP, which older kernels refuse. */
     unsigned all = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
     if (offload && ioctl(fd, TUNSETOFFLOAD, (unsigned long)(all | 0x60))) ioctl(fd, TUNSETOFFLOAD, (unsigned long)all);
     return fd;

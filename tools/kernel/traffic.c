@@ -4,9 +4,9 @@
  *   traffic sink PORT
  *   traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP
  *
- * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL, or of several
- * (`cubic,bbr`) one after the other, in turn. In the end it prints the goodput of each after WARMUP seconds, in kbit/s: what the receiver
- * has acknowledged.
+ * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL; of
+ * several (`cubic,bbr`) they take one each, in turn. At the end it prints each connection's goodput after WARMUP seconds,
+ * in kbit/s: what the receiver has acknowledged.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ static struct sockaddr_in address(const char *ip, int port)
     return a;
 }
 
-/* Reads from all that connect, until it is killed. */
+/* Reads from all connections until it is killed. */
 static void sink(int port)
 {
     struct pollfd polled[MAX_FLOWS] = { { .fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN } };
@@ -83,7 +83,7 @@ static uint64_t acknowledged(int file)
     return info.tcpi_bytes_acked;
 }
 
-/* The n-th name of a list with commas, from its start again behind its end. */
+/* The n-th name of a comma-separated list, which repeats. */
 static const char *nth(const char *list, int n)
 {
     static char name[16];
@@ -112,7 +112,7 @@ static void send_all(struct sockaddr_in to, const char *controls, int flows, dou
 
             if (setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)))
                 die(control);
-            /* The others continue while the handshake waits in the queue, which may take seconds. */
+            /* The handshake may wait seconds in the queue, while the other connections continue. */
             if (connect(file, (void *)&to, sizeof(to)) && errno != EINPROGRESS)
                 die("connect");
             files[count] = file;

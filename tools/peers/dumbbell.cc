@@ -62,7 +62,7 @@ int main(int argc, char** argv)
 
     NodeContainer routers(2);
     PointToPointHelper bottleneck;
-    // With flow control ns-3 would put a queue discipline of its own above each device; this dumbbell has one FIFO.
+    // With flow control ns-3 would add a queue discipline above each device; this dumbbell has one FIFO.
     bottleneck.DisableFlowControl();
     bottleneck.SetDeviceAttribute("DataRate", StringValue(mbit + "Mbps"));
     bottleneck.SetChannelAttribute("Delay", StringValue("9900us"));
@@ -83,7 +83,7 @@ int main(int argc, char** argv)
     const Address any = InetSocketAddress(Ipv4Address::GetAny(), 5000);
     for (int i = 0; i < flows; ++i)
     {
-        // Flow i has a base RTT of 20 ms + i * 7 us, as in quell's benchmark, so that no two are in step.
+        // Flow i has a base RTT of 20 ms + i * 7 us, as in quell's benchmark, so that no two flows are in step.
         PointToPointHelper access;
         access.DisableFlowControl();
         access.SetDeviceAttribute("DataRate", StringValue("10Gbps"));

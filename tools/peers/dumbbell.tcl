@@ -49,7 +49,7 @@ for {set i 0} {$i < $flows} {incr i} {
     lappend sources $tcp
 }
 
-# Packets delivered, read from the senders at no cost per packet: what was acknowledged.
+# Packets delivered, at no cost per packet: the senders' acknowledged packets.
 proc delivered {} {
     set sum 0
     foreach tcp $::sources { incr sum [expr {max(0, int([$tcp set ack_]) + 1)}] }

@@ -1,4 +1,4 @@
-// What the ns-3 programs here share.
+// Helpers of the ns-3 programs.
 
 #pragma once
 

@@ -1,8 +1,9 @@
-// An 802.11n cell in ns-3, as quell's `[wifi]` has it: an access point, stations around it, one flow for each.
+// An 802.11n cell in ns-3, like quell's `[wifi]`: an access point, stations around it, one flow for each.
 // wifi MCS STATIONS down|up udp|tcp LIMIT END_S SEED [measure]
 // prints: goodput_mbit delay_ms cpu_seconds
-// The first two seconds are left out. Delay: from a packet's arrival at the sender's queue to its arrival at the receiver,
-// only with `measure`, which costs time. The clock is the process's own CPU time between the warm-up and the end.
+// The first two seconds are left out. Delay is measured only with `measure`, which costs time: from a packet's arrival
+// at the sender's queue to its arrival at the receiver. The clock is the process's own CPU time from the warm-up to the
+// end.
 
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +52,7 @@ void Arrived(Ptr<const Packet> packet)
     g_queued.erase(it);
 }
 
-// As quell's access point: each station has a queue of its own, which holds what is not acknowledged yet.
+// Like quell's access point: each station has a queue of its own, which keeps packets until they are acknowledged.
 class PerStation : public QueueDisc
 {
   public:
@@ -141,9 +142,9 @@ int main(int argc, char** argv)
     const bool measure = argc > 8;
 
     RngSeedManager::SetRun(std::atoi(argv[7]));
-    // quell's `newreno` is Linux's; ns-3's own NewReno halves what is not SACKed, and grows half as fast with delayed ACKs.
+    // quell's `newreno` is Linux's; ns-3's NewReno halves what is not SACKed, and grows half as fast with delayed ACKs.
     SetTcp("ns3::TcpLinuxReno");
-    // ns-3 counts failures per station, and gives up whatever frame the seventh in a row strikes.
+    // ns-3 counts failures per station, and drops whichever frame meets the seventh in a row.
     Config::SetDefault("ns3::WifiRemoteStationManager::MaxSsrc", UintegerValue(100));
     // One plain FIFO per node; frames wait in it until they are acknowledged.
     Config::SetDefault("ns3::WifiMacQueue::MaxSize", StringValue(limit + "p"));
@@ -173,7 +174,7 @@ int main(int argc, char** argv)
     mac.SetType("ns3::StaWifiMac", "Ssid", SsidValue(ssid));
     NetDeviceContainer devices = wifi.Install(phy, mac, stations);
 
-    // All stations are equally far from the access point: nobody is heard in spite of another.
+    // All stations have the same distance to the access point, so that no frame survives a collision.
     MobilityHelper mobility;
     auto places = CreateObject<ListPositionAllocator>();
     places->Add(Vector(0, 0, 0));

@@ -1,5 +1,5 @@
-# A flood out of a device with one of quell's queues in the kernel, for tests/attack/packets/test_attached.py: each queue that is
-# named is attached, flooded with each kind of frames beside a TCP flow, checked and detached again.
+# A flood out of a device with one of quell's queues in the kernel, for tests/attack/packets/test_attached.py: each
+# named queue is attached, flooded with each kind of frames beside a TCP flow, checked and detached again.
 ip netns add far
 ip link add va numtxqueues 1 type veth peer name vb netns far
 ip addr add 10.7.0.1/24 dev va

@@ -1,9 +1,9 @@
 /*
- * Frames of one kind, made to cost, out of a device, for tests/attack/packets/attach_guest.sh:
+ * Sends frames of one kind, which cost much to handle, out of a device, for tests/attack/packets/attach_guest.sh:
  *
  *   flood DEVICE flows|bytes|extensions|tags|large COUNT
  *
- * It prints how many the kernel took.
+ * Prints the number of frames that the kernel accepted.
  */
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -30,7 +30,7 @@ static void noise(unsigned char *to, unsigned length)
         *to++ = word();
 }
 
-/* An IPv4 header for so many bytes, without a checksum, which is not verified on output. */
+/* An IPv4 header for `length` bytes, without a checksum, which is not verified on output. */
 static unsigned char *four(unsigned char *at, unsigned protocol, unsigned length)
 {
     unsigned char ip[20] = { 0x45, 2, (20 + length) >> 8, 20 + length, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 7, 0, 1, 10, 7, 0, 2 };
@@ -73,7 +73,7 @@ static unsigned made(const char *kind, unsigned n, unsigned char *at)
     at[length] = 8;
     if (strcmp(kind, "large"))
         return length + 2 + udp(at + length + 2, n);
-    /* 1000 bytes to be cut into packets of one byte each, or of 8, or not at all. */
+    /* 1000 bytes to be cut into packets of 1 or 8 bytes each, or not at all. */
     four(at + 14, 6, 1020);
     memcpy(at + 34, &n, 4);
     at[46] = 0x50;

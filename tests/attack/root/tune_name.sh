@@ -1,4 +1,4 @@
-# `quell tune` where everything that arrives is redirected to an interface whose name is a command: QUELL FOLDER.
+# `quell tune` redirects all incoming packets to an interface whose name is a shell command: QUELL FOLDER.
 mount -t tmpfs none /run
 cd "$2" || exit
 name='$(id>F)'
