@@ -88,8 +88,8 @@ def main() -> None:
         actions[random] = rng.integers(0, 5, int(random.sum()))
         following, rewards, _, truncated, _ = envs.step(actions)
         following = following * SCALE
-        # The step after an episode's end only begins the next one (next-step autoreset). What follows an end still has
-        # a value: the time is up (truncation), but the queue continues.
+        # The step after an episode's end only begins the next one (next-step autoreset). The state at an end still has
+        # a value, since the time is up (truncation) but the queue continues.
         real = np.flatnonzero(~ended)
         places = (filled + np.arange(len(real))) % args.buffer
         seen[places], taken[places] = state[real], actions[real]

@@ -92,7 +92,7 @@ class SubQueues(VecEnv):
         return seen, np.concatenate(rewards).astype(np.float32), np.full(len(seen), over), infos
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """No wrappers."""

@@ -52,7 +52,7 @@ def test_a_printed_summary_shows_goodput_and_delay() -> None:
 
 
 def test_summary_keeps_scenarios_apart() -> None:
-    """Runs of other scenarios, under other names or under the same, are other rows with fronts of their own."""
+    """Runs of different scenarios are separate rows with fronts of their own, even under the same name."""
     link: dict[str, Any] = {"flows": ["newreno"], "duration": "4s", "seeds": 2}
     frame = pl.concat([
         quell.compare("home", aqm=["pfifo", "codel"], duration="4s", seeds=2),
@@ -183,7 +183,7 @@ def test_a_type_checker_knows_every_keyword(tmp_path: Path, monkeypatch: pytest.
     }
     program = tmp_path / "program.py"
     program.write_text("import quell\nimport quell.envs\n" + "".join(f"{call}\n" for call in calls))
-    monkeypatch.chdir(ROOT)  # where the settings are, and what earlier runs found
+    monkeypatch.chdir(ROOT)  # has mypy's settings, and its cache from earlier runs
     said, _, _ = mypy.run([str(program)])
     for line, (call, refused) in enumerate(calls.items(), start=3):
         # The path's folder may be an earlier run's, from mypy's cache.

@@ -19,10 +19,10 @@ from lateness import Lateness
 def interrupt(
     arguments: list[str], folder: Path, after: float | None, simulated: float = 0.4
 ) -> tuple[float, int, str, str]:
-    """Start quell, send what Ctrl-C sends; return seconds to the end, exit status, output, errors.
+    """Start quell and interrupt it as Ctrl-C does; return seconds to the end, exit status, output, errors.
 
-    The signal comes `after` so many seconds, or if that is None, `simulated` seconds after the simulation's threads
-    have started.
+    The signal comes after `after` seconds or, if that is None, `simulated` seconds after the simulation's threads have
+    started.
     """
     process = subprocess.Popen(
         [QUELL, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -94,7 +94,7 @@ def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120)
     print(done.returncode, done.stdout, done.stderr)
     assert ran(foreign) == ""
-    # It worked, or refused in a line for lack of something on this machine.
+    # It worked, or named in one line what this machine lacks.
     assert done.returncode in (0, 1, 2)
     assert "Traceback" not in done.stderr
 
