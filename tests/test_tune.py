@@ -483,7 +483,7 @@ def test_what_costs_much_on_the_line_does_not_run_on_its_neighbours(monkeypatch:
     assert judged.changed() == ["target"]
     elsewhere = [run for run in ran if run.line is not line]
     assert elsewhere and all("target" in run.shapes[0].queue for run in elsewhere)
-    # 5 of 6 options are dropped; each time both settings have twelve runs on the neighbours.
+    # 5 of 6 options are dropped one by one: six settings, each with twelve runs on the neighbours.
     assert len({(id(run.line), run.shapes, run.seed) for run in elsewhere}) == 12 * 6
 
 
