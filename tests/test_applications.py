@@ -14,7 +14,7 @@ from rich.console import Console
 import quell as library
 from conftest import Quell, make_record
 from quell.experiments import responsiveness
-from quell.experiments.experiment import load, plan, run_jobs
+from quell.experiments.experiment import Job, Outcome, load, plan, run_jobs
 from quell.inputs.keys import Flow
 from quell.results import experience as felt
 from quell.views import table
@@ -62,15 +62,27 @@ def test_the_report_begins_with_the_applications_that_are_bad() -> None:
         make_record("codel", applications=[call(4.4), {**game, "round_trip_ms": {"p99": 20.0}}]),
         make_record("hush", applications=[call(4.4), {**game, "round_trip_ms": None}]),
     ]
-    said = people.finding(["pfifo", "codel", "hush"], runs)
+    said = people.finding(people.bad_kinds(["pfifo", "codel", "hush"], runs), runs)
     assert said == (
         "Behind <b>pfifo</b> call and game are bad; behind <b>hush</b> game is bad; behind <b>codel</b> nothing is bad."
     )
     for run, mbps in zip(runs, (16.0, 10.0, 12.0), strict=True):
         run["applications"].append({"kind": "download", "rate_mbps": mbps})
-    priced = people.finding(["pfifo", "codel", "hush"], runs)
+    priced = people.finding(people.bad_kinds(["pfifo", "codel", "hush"], runs), runs)
     assert priced == f"{said} A download has 10.0 Mbit/s where nothing is bad, 12.0 to 16.0 Mbit/s elsewhere."
-    assert people.finding(["a"], [make_record("a")]) == ""
+    assert people.finding(people.bad_kinds(["a"], [make_record("a")]), []) == ""
+
+
+def test_the_report_advises_no_queue_behind_which_an_application_is_bad() -> None:
+    quality = {"pfifo": 2.0, "codel": 4.4, "hush": 4.4}
+    goodput = {"pfifo": 12.0, "codel": 11.0, "hush": 10.0}
+    runs = [make_record(q, goodput=goodput[q], p95=9.0, applications=[call(mos)]) for q, mos in quality.items()]
+    text = page(Outcome(None, [Job(run["queue"], 1) for run in runs], dict(enumerate(runs))), "x")
+    assert "Take <b>codel</b>: it carries 11.00 Mbit/s, 8.3 % less than the most, and keeps the queue shortest" in text
+    for run in runs:
+        run["applications"] = [call(2.0)]
+    text = page(Outcome(None, [Job(run["queue"], 1) for run in runs], dict(enumerate(runs))), "x")
+    assert "call is bad.</p>" in text
 
 
 def test_less_is_better_of_times_and_a_transfer_has_no_verdict() -> None:

@@ -62,7 +62,11 @@ def page(outcome: Outcome, command: str) -> str:
         "cite": _cite(rows),
     }
     title = records[0]["scenario"] if scenario is None else scenario.name
-    finding = " ".join(filter(None, (people.finding([row.queue for row in rows], records), _finding(rows))))
+    bad = people.bad_kinds([row.queue for row in rows], records)
+    # Queues behind which an application is bad are not advised.
+    good = summarise(record for record in records if not bad.get(record["queue"]))
+    most = max((row.mean("goodput_mbps") or 0.0 for row in rows), default=0.0)
+    finding = " ".join(filter(None, (people.finding(bad, records), _finding(good, most))))
     js = page_script() + '\nreport(JSON.parse($("data").textContent));'
     return framed(title, escape(_facts(outcome, rows)), _notice(outcome), finding, parts, data=data, js=js)
 
@@ -239,11 +243,12 @@ def _each(rows: Sequence[Row]) -> str:
     )
 
 
-def _finding(rows: Sequence[Row]) -> str:
-    """Say which queue of the front to take for goodput and which for delay, if they differ.
+def _finding(rows: Sequence[Row], most: float) -> str:
+    """Say which queue of the front to take for goodput and which for delay, if they differ; `most` is all queues' most.
 
     Of the queues that carry within 1 % of the front's most, the shortest is named for goodput. Of those whose delay
-    does not differ from the front's least, the one that carries most is named for delay.
+    does not differ from the front's least, the one that carries most is named for delay. Queues that are perhaps there
+    by chance are named only if there is no other.
     """
     points = [
         (row, p95, goodput)
@@ -253,13 +258,13 @@ def _finding(rows: Sequence[Row]) -> str:
     if len(points) < 2:
         return _each(rows)
     front = [p for p in points if p[0].on_front]
+    front = [p for p in front if not p[0].unsure] or front
     least = min((p95 for _, p95, _ in front), key=lambda p95: p95.mean)
     enough = (1 - TIE) * max(goodput for _, _, goodput in front)
     full = min((p for p in front if p[2] >= enough), key=lambda p: (p[1].mean, -p[2]))
     quick = max((p for p in front if not differ(p[1], least)), key=lambda p: (p[2], -p[1].mean))
     if not differ(full[1], least):
         quick = full
-    most = max(goodput for _, _, goodput in points)
     if full[2] < (1 - TIE) * most:
         the_most = f"{_less(full[2], most)} than the most"
     else:

@@ -41,19 +41,27 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
     )
 
 
-def finding(queues: Sequence[str], records: Sequence[Record]) -> str:
-    """Name the queues behind which applications are bad, as HTML; empty if none can be judged."""
+def bad_kinds(queues: Sequence[str], records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
+    """List for each queue the kinds of applications that are bad behind it; empty if none can be judged."""
     judged = [figure for figure in shown(records) if figure.bounds]
-    if not judged:
-        return ""
-    behind: dict[tuple[str, ...], list[str]] = {}
-    for queue in queues:
+    bad = {}
+    for queue in queues if judged else ():
         runs = [r for r in records if r["queue"] == queue]
-        bad = dict.fromkeys(f.kind.replace("_", " ") for f in judged if _verdict(f, mean(runs, f)) == "bad")
-        behind.setdefault(tuple(bad), []).append(queue)
+        kinds = (f.kind.replace("_", " ") for f in judged if _verdict(f, mean(runs, f)) == "bad")
+        bad[queue] = tuple(dict.fromkeys(kinds))
+    return bad
+
+
+def finding(bad: Mapping[str, tuple[str, ...]], records: Sequence[Record]) -> str:
+    """Name the queues behind which applications are bad (see `bad_kinds`), as HTML; empty if none can be judged."""
+    behind: dict[tuple[str, ...], list[str]] = {}
+    for queue, kinds in bad.items():
+        behind.setdefault(kinds, []).append(queue)
+    if not behind:
+        return ""
     said = []
-    for bad_kinds, names in sorted(behind.items(), key=lambda item: -len(item[0])):
-        what = f"{_joined(bad_kinds)} {'is' if len(bad_kinds) == 1 else 'are'} bad" if bad_kinds else "nothing is bad"
+    for kinds, names in sorted(behind.items(), key=lambda item: -len(item[0])):
+        what = f"{_joined(kinds)} {'is' if len(kinds) == 1 else 'are'} bad" if kinds else "nothing is bad"
         said.append(f"behind {_joined([f'<b>{escape(one_line(name))}</b>' for name in names])} {what}")
     text = f"{'; '.join(said)}."
     return f"{text[0].upper()}{text[1:]}{_price(behind, records)}"
