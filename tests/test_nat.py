@@ -477,6 +477,30 @@ rules
 
 
 @pytest.mark.real_time
+def test_what_was_before_comes_back_though_the_state_file_was_deleted(tmp_path: Path) -> None:
+    """With the last shell that needs forwarding, also where the other one was killed."""
+    script = """
+echo 0 >conf/all/accept_redirects
+begin first
+first=$pid
+within complete
+begin second
+within complete 2
+rm -r /run/quell
+kill -9 $first
+within complete
+cat ip_forward
+rm -r /run/quell
+touch $folder/second
+wait $pid
+cat ip_forward
+cat conf/all/accept_redirects
+rules
+"""
+    assert said(tmp_path, script).split() == ["1", "0", "0", "0"]
+
+
+@pytest.mark.real_time
 def test_a_shell_beside_one_of_another_run_is_refused_until_that_ends(tmp_path: Path) -> None:
     """As in two containers with one network namespace: the end of the first one would end forwarding for both."""
     script = """

@@ -99,7 +99,7 @@ def translated(device: str, network: str) -> Iterator[None]:
     separate process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
     shown, index = _ran("iptables", "-S", "FORWARD"), socket.if_nametoindex(device)
-    file, guarding, told = _core.StateFile.nat(), None, ""
+    file, guarding, told, redirects = _core.StateFile.nat(), None, "", None
     try:
         with file:
             restored, others = _settle(file)
@@ -108,9 +108,9 @@ def translated(device: str, network: str) -> Iterator[None]:
             _check_alone(file, index, others)
             forwards = _is_on(_FORWARDING) and _State.read(file) is None
             if not forwards:
-                _join(file, index)
+                redirects = _join(file, index)
             rules = _rules(device, network, index, block=not forwards)
-            shell = json.dumps([device, network, index, not forwards])
+            shell = json.dumps([device, network, index, redirects])
             command = [sys.executable, "-I", "-S", str(_GUARD), shell]
             guarding = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -126,19 +126,23 @@ def translated(device: str, network: str) -> Iterator[None]:
         if guarding:
             guarding.communicate()
         if not guarding or guarding.returncode:  # killed
-            end(index)
+            end(index, redirects)
         if told:
             _tell(shown, told)
 
 
-def end(index: int) -> None:
-    """Remove a shell's rules, and restore forwarding unless others need it."""
+def end(index: int, redirects: int | None) -> None:
+    """Remove a shell's rules, and restore forwarding unless others need it.
+
+    `redirects` is what its state file has, which may have been deleted since; None if the machine forwarded before.
+    """
     with _core.StateFile.nat() as file:
-        _settle(file, index)
+        _settle(file, index, redirects)
 
 
-def guard(device: str, network: str, index: int, block: bool) -> None:
+def guard(device: str, network: str, index: int, redirects: int | None) -> None:
     """Restore rules removed by other programs until standard input or the device ends; then call `end`."""
+    block = redirects is not None
     while _lives(index) and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
         try:
             rules, found = _rules(device, network, index, block=block), _of(index)
@@ -157,11 +161,14 @@ def guard(device: str, network: str, index: int, block: bool) -> None:
                         _ran(*rule)
         except InputError:
             break  # without rules, other machines could send through this one
-    end(index)
+    end(index, redirects)
 
 
-def _join(file: StateFile, index: int) -> None:
-    """Add a shell to those that need forwarding. Raises InputError if forwarding could not be changed or restored."""
+def _join(file: StateFile, index: int) -> int:
+    """Add a shell to those that need forwarding; return the previous value of accept_redirects.
+
+    Raises InputError if forwarding could not be changed or restored.
+    """
     try:
         os.close(os.open(_FORWARDING, os.O_WRONLY))
     except OSError as error:
@@ -175,6 +182,7 @@ def _join(file: StateFile, index: int) -> None:
             )
         state = _State(int(_REDIRECTS.read_text()), [], _core.StateFile.boot())
     replace(state, shells=[*state.living(), index]).write(file)
+    return state.redirects
 
 
 def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
@@ -193,13 +201,16 @@ def _check_alone(file: StateFile, index: int, others: Sequence[_Rule]) -> None:
             )
 
 
-def _settle(file: StateFile, ending: int = 0) -> tuple[bool, list[_Rule]]:
+def _settle(file: StateFile, ending: int = 0, redirects: int | None = None) -> tuple[bool, list[_Rule]]:
     """Remove the rules of ended shells, and restore forwarding if no shell needs it any more.
 
     Return whether it was restored, and the rules of live shells. Nothing is removed if forwarding cannot be restored,
     because other machines could send through this one.
     """
     state, restored = _State.read(file), False
+    if state is None and redirects is not None:  # deleted meanwhile: the rules say who else needs forwarding
+        blocking = [rule.shell for rule in _listed() if _blocks(rule.removal)]
+        state = _State(redirects, blocking, _core.StateFile.boot())
     if state:
         living = [index for index in state.living() if index != ending]
         if living:

@@ -2,7 +2,8 @@
 
     python -I -S natguard.py SHELL
 
-SHELL is a list in JSON: the shell's device, its network, the device's index, and whether others are blocked.
+SHELL is a list in JSON: the shell's device, its network, the device's index, and the previous value of
+accept_redirects, null if the machine forwarded before.
 """
 
 import json
