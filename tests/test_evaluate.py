@@ -19,7 +19,8 @@ import quell
 from conftest import QUELL, Quell, make_record
 from quell import _core
 from quell.cli import dispatch as cli
-from quell.evaluation import candidate, link, measures, run, state, suite, verdict
+from quell.common import files
+from quell.evaluation import candidate, link, measures, run, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
 from quell.evaluation.state import Kept, _checksum
@@ -536,14 +537,14 @@ def test_runs_are_kept_until_the_results_are_written(
 def test_runs_are_not_kept_in_a_file_that_another_evaluation_has_just_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, lock = tmp_path / "state", state._lock
+    path, lock = tmp_path / "state", files.lock
 
     def slow_lock(descriptor: int) -> None:
-        monkeypatch.setattr(state, "_lock", lock)
+        monkeypatch.setattr(files, "lock", lock)
         path.unlink()
         lock(descriptor)
 
-    monkeypatch.setattr(state, "_lock", slow_lock)
+    monkeypatch.setattr(files, "lock", slow_lock)
     with Kept(path):
         assert path.read_text().startswith('{"quell evaluate"')
 

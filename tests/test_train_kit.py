@@ -111,6 +111,23 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(tmp_pa
 
 
 @pytest.mark.torch
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folder")
+def test_a_second_training_of_the_same_model_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    """It would replace the checkpoints of the first one, and its model."""
+    out = tmp_path / "model.safetensors"
+    process = start("train(Path('model.safetensors'), 900, pause=0.05, every=900)", tmp_path)
+    try:
+        wait_for(process, "1")
+        with pytest.raises(InputError, match="model-checkpoints: is in use by another training; give another --out"):
+            train(out, 3, options={"seed": 2})
+    finally:
+        process.kill()
+        process.communicate()
+    assert not out.exists()
+    train(out, 3, options={"seed": 2})
+
+
+@pytest.mark.torch
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tmp_path: Path) -> None:
     train(tmp_path / "whole.safetensors", 20)
     process = start("train(Path('stopped.safetensors'), 20, pause=0.05, every=1000)", tmp_path)

@@ -10,7 +10,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from quell._core import InputError
 
@@ -319,3 +321,22 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write bytes atomically."""
     write_whole(path, lambda part: part.write_bytes(data))
+
+
+_LOCKED_BYTE = 1 << 30
+"""Windows locks bytes, and no other process can read them: this one is beyond all lines."""
+
+
+def lock(descriptor: int) -> None:
+    """Lock a file until it is closed. Raises BlockingIOError if another process has locked it."""
+    try:
+        fcntl: Any = import_module("fcntl")
+    except ModuleNotFoundError:
+        msvcrt: Any = import_module("msvcrt")
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError from error
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,7 +7,6 @@ import os
 import zlib
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,8 +20,6 @@ _FORMAT = 2
 _LONGEST = 10_000_000
 """Largest number of characters in a line."""
 _AGAIN = "remove the file to start again, or name another: --state"
-_LOCKED_BYTE = 1 << 30
-"""Windows locks bytes and prevents other processes from reading them, so this byte is beyond all lines."""
 
 
 class Kept:
@@ -46,7 +43,7 @@ class Kept:
                 self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
                 opened = os.fstat(self._file.fileno())
                 files.refuse_foreign(self._path, opened)
-                _lock(self._file.fileno())
+                files.lock(self._file.fileno())
                 # Another evaluation may have removed the file between opening and locking.
                 if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
                     break
@@ -144,21 +141,6 @@ def _checksum(line: str) -> str:
 def _no_link(path: str, flags: int) -> int:
     """Open a file whose links are already resolved: a link that exists now is another user's."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def _lock(descriptor: int) -> None:
-    """Lock a file until it is closed. Raises BlockingIOError if another process has locked it."""
-    try:
-        fcntl: Any = import_module("fcntl")
-    except ModuleNotFoundError:
-        msvcrt: Any = import_module("msvcrt")
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError from error
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -105,9 +105,16 @@ class Session:
         return self._before_s + time.monotonic() - self._begun
 
     def __enter__(self) -> Self:
+        with self._closing:
+            self._begin()
+            self._closing = self._closing.pop_all()
+        return self
+
+    def _begin(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.refuse_planted(self.folder)
+            self._lock()
             if self.state is None:  # a finished training's checkpoint must not be used for this one
                 self.last.unlink(missing_ok=True)
         except OSError as error:
@@ -129,7 +136,19 @@ class Session:
         if threading.current_thread() is threading.main_thread():
             self._closing.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._on_interrupt))
         self._begun = time.monotonic()
-        return self
+
+    def _lock(self) -> None:
+        """Keep others from training here until this one ends: they would replace its checkpoints and its model."""
+        if os.name == "nt":
+            return  # It opens no folder.
+        held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._closing.callback(os.close, held)
+        try:
+            files.lock(held)
+        except BlockingIOError:
+            raise InputError(f"{self.folder}: is in use by another training; give another --out") from None
+        except OSError:
+            pass  # NFS locks no folder.
 
     def _events(self, folder: Path) -> Path:
         """Make the folder of the curve for TensorBoard, named after the model because TensorBoard shows its name.
