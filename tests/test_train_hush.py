@@ -323,7 +323,8 @@ def test_no_run_of_the_training_has_more_packets_than_its_bound(hush: Any) -> No
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "1", '{"version": 1}', "\0", "[" * 100_000,
              '{"quell runs": "VERSION"}', '{"quell runs": "VERSION", "runs": {"a": [1, 2]}}',
-             '{"quell runs": "VERSION", "runs": {"a": ["x", 1, 1, 1, 1, 1, 1]}}'],
+             *(f'{{"quell runs": "VERSION", "runs": {{"a": [{each}, 1, 1, 1, 1, 1, 1]}}}}'
+               for each in ('"x"', "null", "-1", "1e999"))],
 )  # fmt: skip
 def test_a_file_that_is_no_cache_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "classics.json"

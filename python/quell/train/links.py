@@ -73,7 +73,11 @@ class Cache:
             found = json.loads(_core.read_file(file, "records"))
             if found["quell runs"] == self._version:
                 for key, values in found["runs"].items():
-                    self._runs[key] = Run(*(math.nan if x is None else float(x) for x in values))
+                    run = Run(*(math.nan if x is None else float(x) for x in values))
+                    *others, fct = astuple(run)
+                    if not all(0 <= x < math.inf for x in others) or abs(fct) == math.inf:
+                        raise ValueError(key)
+                    self._runs[key] = run
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(f"{file}: is no cache of runs; remove it, or name another file") from None
 
