@@ -220,6 +220,23 @@ def test_a_finished_training_continues_longer_or_starts_again(tmp_path: Path) ->
 
 
 @pytest.mark.torch
+def test_a_finished_training_can_be_continued_until_another_one_has_a_checkpoint(tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
+    train(whole, 12)
+    train(out, 6)
+    process = start("train(Path('model.safetensors'), 900, pause=0.05, every=900, options={'seed': 2})", tmp_path)
+    try:
+        wait_for(process, "1")
+    finally:
+        process.kill()
+        process.communicate()
+    with pytest.raises(InputError, match="trained with seed 1, not 2"):
+        train(out, 900, options={"seed": 2}, resume=True)
+    train(out, 12, resume=True)
+    assert equal(out, whole)
+
+
+@pytest.mark.torch
 def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -115,8 +115,6 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.refuse_planted(self.folder)
             self._lock()
-            if self.state is None:  # a finished training's checkpoint must not be used for this one
-                self.last.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{self.folder}: cannot be written: {error.strerror}") from None
         self._update = self._closing.enter_context(bar("Training", self._total, self._unit))
