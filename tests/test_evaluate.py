@@ -533,6 +533,16 @@ def test_runs_are_kept_until_the_results_are_written(
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_to_a_state_file_stays_and_the_file_goes(tmp_path: Path) -> None:
+    link, file = tmp_path / "link", tmp_path / "state"
+    link.symlink_to(file)
+    with Kept(link) as kept:
+        assert file.exists()
+        kept.finished(())
+    assert link.is_symlink() and not file.exists()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not delete an open file")
 def test_runs_are_not_kept_in_a_file_that_another_evaluation_has_just_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

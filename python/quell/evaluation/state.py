@@ -127,7 +127,7 @@ class Kept:
             if os.name == "nt":
                 self.__exit__()  # Windows does not delete an open file.
             # An evaluation that starts now must not lock a file that is about to be removed.
-            self._path.unlink(missing_ok=True)
+            files.follow(self._path).unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
