@@ -245,6 +245,8 @@ struct Host {
     connections: [Option<Connection>; CONNECTIONS],
     /// Least round trip of all connections.
     base: Option<Base>,
+    /// Start of the time in which all delays that it showed were large.
+    late: Option<Nanos>,
     /// Times at which the host last showed a delay, and last distinguished the directions.
     showed: Option<Nanos>,
     apart: Option<Nanos>,
@@ -257,6 +259,7 @@ impl Host {
             seen: 0,
             connections: [None; CONNECTIONS],
             base: None,
+            late: None,
             showed: None,
             apart: None,
         }
@@ -330,6 +333,7 @@ impl Host {
         host.excess(now, trip.took);
         let source = self.name;
         self.showed = Some(now);
+        self.late = (took > none).then(|| self.late.unwrap_or(now));
         let delay = match connection.down(now, segment.value, took <= none) {
             Some(down) => Delay {
                 source,
@@ -425,12 +429,20 @@ impl Passive {
     }
 
     /// The recently reported delay, up plus down: the smaller one of the last two hosts, or that of
-    /// a single host. Only this delay keeps new connections from being used.
+    /// a single host, unless this has lasted for [`NEWCOMER_TIMEOUT`]. Only this delay keeps new
+    /// connections from being used.
     fn shown(&self, now: Nanos) -> Nanos {
         let both = [self.told, self.other].into_iter().flatten();
         let fresh = both.filter(|(at, _)| now < at + FRESH);
-        let delays = fresh.map(|(_, delay)| delay.up + delay.down);
-        delays.min().unwrap_or(0)
+        let delays = fresh.clone().map(|(_, delay)| delay.up + delay.down);
+        let is_lone_and_lasts = fresh.clone().count() == 1
+            && fresh
+                .filter_map(|(_, delay)| self.hosts[self.place(delay.source)?].as_ref()?.late)
+                .any(|late| now >= late + NEWCOMER_TIMEOUT);
+        match is_lone_and_lasts {
+            true => 0,
+            false => delays.min().unwrap_or(0),
+        }
     }
 
     /// Whether enough hosts distinguish the directions that delays of other hosts, which do not,

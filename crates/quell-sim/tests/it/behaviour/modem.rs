@@ -264,6 +264,29 @@ fn a_reflector_that_lies_beside_two_that_seldom_answer_does_not_choke_the_line()
 }
 
 #[test]
+fn a_far_host_that_lies_beside_connections_of_a_second_to_others_does_not_choke_the_line() {
+    let download = |host: &str, keys: &str| {
+        format!("[[flow]]\nkind = \"download\"\nrtt = \"30ms\"\nto_host = \"{host}\"\n{keys}")
+    };
+    let short = (0..78).map(|k| {
+        let (start, stop) = (k * 500, k * 500 + 1000);
+        download(
+            &format!("host {k}"),
+            &format!("start = \"{start}ms\"\nstop = \"{stop}ms\"\n"),
+        )
+    });
+    let text = line("pace ingress", "pace");
+    let text = format!(
+        "{}{}{}",
+        &text[..text.find("[[flow]]").unwrap()],
+        download("liar", ""),
+        short.collect::<String>()
+    );
+    let [down, _] = lied_to(&text, "liar");
+    assert!(down > 0.75 * 20e6 / 8.0 * 25.0, "{down}");
+}
+
+#[test]
 fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
     use quell_sim::scenario::{Overrides, Scenario};
     let error = |text: &str| {
