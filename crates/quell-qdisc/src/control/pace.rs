@@ -275,7 +275,8 @@ pub struct Pace {
     /// that time, at most [`MEMORY`].
     usual: f64,
     known: Nanos,
-    /// Whether the last delay came from the traffic, not from an answer to a probe.
+    /// Whether the last delay came from the traffic, or from the only reflector of several that
+    /// still answers, which counts like a host of the traffic.
     by_traffic: bool,
     /// Time of the last answer to a probe; moving average of the time between two, of which at
     /// most [`LOST`] counts, ns.
@@ -494,6 +495,13 @@ impl Pace {
         self.rate = self.rate.max(before.rate);
     }
 
+    /// Whether at most one reflector was heard within [`AGREE`], and others before.
+    fn is_lone(&self, now: Nanos) -> bool {
+        let known = self.paths.iter().flatten();
+        let heard = known.clone().filter(|(path, _)| now <= path.came() + AGREE);
+        known.count() >= 2 && heard.count() < 2
+    }
+
     /// Whether the shaper was loaded within the last second.
     fn is_busy(&self, now: Nanos) -> bool {
         now <= self.busy + SEC
@@ -670,7 +678,7 @@ impl Control for Pace {
             let pause = LOST.min(now.saturating_sub(self.probed)) as f64;
             self.pause += (pause - self.pause) / 16.0;
         }
-        (self.probed, self.by_traffic) = (now, false);
+        (self.probed, self.by_traffic) = (now, self.is_lone(now));
         let evidence = Evidence {
             source,
             at: now,
@@ -690,7 +698,8 @@ impl Control for Pace {
 
     fn on_delay(&mut self, delay: &Delay, gauges: &Gauges) -> Knobs {
         let now = gauges.now;
-        if self.nopassive || (self.probed > 0 && now.saturating_sub(self.probed) <= LOST) {
+        let answered = self.probed > 0 && now.saturating_sub(self.probed) <= LOST;
+        if self.nopassive || (answered && !self.is_lone(now)) {
             return self.knob();
         }
         let excess = if self.ingress { delay.down } else { delay.up };

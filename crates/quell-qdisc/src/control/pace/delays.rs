@@ -85,6 +85,11 @@ impl Path {
         (self.last, self.shortest) = ((delay, at), self.shortest.min(delay));
         delay.saturating_sub(self.base.least())
     }
+
+    /// When the last delay came.
+    pub(super) fn came(&self) -> Nanos {
+        self.last.1
+    }
 }
 
 /// The start, in which a queue that the line may hold empties.

@@ -264,6 +264,19 @@ fn a_reflector_that_lies_beside_two_that_seldom_answer_does_not_choke_the_line()
 }
 
 #[test]
+fn a_reflector_that_lies_while_the_others_are_silent_does_not_choke_a_line_with_tcp_traffic() {
+    let one = "[[flow]]\nkind = \"ping\"\ncount = 1\nrtt = \"30ms\"\ninterval = \"200ms\"\n";
+    let two = one.replace("count = 1", "count = 2\nstop = \"14s\"");
+    let ping = "[[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n";
+    let text = line("pace ingress", "pace").replace(ping, &format!("{one}{two}"));
+    // A fifth was used down while TCP traffic was no evidence beside the one that lies.
+    let used = lied_to(&text, "absent");
+    for (way, rate) in [20e6, 5e6].into_iter().enumerate() {
+        assert!(used[way] > 0.7 * rate / 8.0 * 25.0, "{way}: {used:?}");
+    }
+}
+
+#[test]
 fn a_far_host_that_lies_beside_connections_of_a_second_to_others_does_not_choke_the_line() {
     let download = |host: &str, keys: &str| {
         format!("[[flow]]\nkind = \"download\"\nrtt = \"30ms\"\nto_host = \"{host}\"\n{keys}")
