@@ -464,6 +464,7 @@ impl Pace {
     /// it and returns true.
     fn accept_longer_path(&mut self, now: Nanos, gauges: &Gauges) -> bool {
         let (delay, flow) = (self.delay() as f64, self.flow(gauges).unwrap_or_default());
+        let steady = self.delays.are_steady();
         let Some(lasting) = &mut self.lasting else {
             return false;
         };
@@ -473,7 +474,7 @@ impl Pace {
             return false;
         }
         let before = lasting.before;
-        match lasting.is_no_queue(now, delay, flow, self.law.least) {
+        match lasting.is_no_queue(now, delay, flow, self.law.least, steady) {
             None => false,
             Some(false) => {
                 *lasting = Lasting::new(before, now);

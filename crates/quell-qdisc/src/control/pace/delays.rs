@@ -1,5 +1,6 @@
 //! The delay of the line, from the delays that its sources show.
 
+use super::lasting::STEADY;
 use crate::{MS, Nanos, SEC};
 
 /// A reflector's base delay is its smallest one of the last `BASE` to 2 `BASE`.
@@ -171,12 +172,13 @@ impl Evidence {
 }
 
 /// A source: its last delay less `longer`, by which its path has become longer, and its smallest
-/// delay of the present window (see [`super::lasting::Lasting`]).
+/// and largest delay of the present window (see [`super::lasting::Lasting`]).
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
     last: Evidence,
     longer: Nanos,
     smallest: Nanos,
+    largest: Nanos,
 }
 
 /// The last two delays, and those of each source.
@@ -199,13 +201,14 @@ impl Delays {
         if let Some(place) = own.or_else(oldest) {
             let of = &mut self.sources[place];
             if own.is_none() {
-                (of.longer, of.smallest) = (0, Nanos::MAX);
+                (of.longer, of.smallest, of.largest) = (0, Nanos::MAX, 0);
             }
             if evidence.at >= self.until {
                 of.longer = 0;
             }
             of.longer = of.longer.min(evidence.excess);
             of.smallest = of.smallest.min(evidence.excess);
+            of.largest = of.largest.max(evidence.excess);
             evidence.excess -= of.longer;
             of.last = evidence;
         }
@@ -215,8 +218,17 @@ impl Delays {
     /// Begins a window.
     pub(super) fn begin_window(&mut self) {
         for of in &mut self.sources {
-            of.smallest = Nanos::MAX;
+            (of.smallest, of.largest) = (Nanos::MAX, 0);
         }
+    }
+
+    /// Whether at least two thirds of the sources have a smallest delay in the window of at least
+    /// [`STEADY`] of their largest.
+    pub(super) fn are_steady(&self) -> bool {
+        let heard = self.sources.iter().filter(|of| of.smallest < Nanos::MAX);
+        let steady = |of: &&Source| of.smallest as f64 >= of.largest as f64 * STEADY;
+        let steady = heard.clone().filter(steady).count();
+        3 * steady >= 2 * heard.count()
     }
 
     /// Sets [`Source::longer`] to the smallest delay of the window.

@@ -2,9 +2,9 @@
 
 use crate::{Nanos, SEC};
 
-/// A delay that lasts is not that of a queue if the smallest of a window is at least `STEADY` of
-/// the largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
-const STEADY: f64 = 0.67;
+/// A delay that lasts is not that of a queue if the smallest of a window is at least `STEADY` of the
+/// largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
+pub(super) const STEADY: f64 = 0.67;
 const EXTRA: Nanos = SEC;
 
 /// Rate, flow (see [`super::Pace::flow`]) and estimates when the delay first exceeded the target;
@@ -53,18 +53,21 @@ impl Lasting {
 
     /// Adds a delay. After the time in which a queue of the largest would have emptied, returns
     /// whether the delay stayed about the same although the flow has halved; `None` before.
+    /// `steady`: that of most sources did.
     pub(super) fn is_no_queue(
         &mut self,
         now: Nanos,
         delay: f64,
         flow: f64,
         least: f64,
+        steady: bool,
     ) -> Option<bool> {
         self.smallest = self.smallest.min(delay);
         self.largest = self.largest.max(delay);
         self.count += 1;
         let empties = EXTRA as f64 + self.largest / (1.0 - least);
         let is_over = now.saturating_sub(self.since) as f64 > empties && self.count >= 8;
-        is_over.then(|| self.smallest >= self.largest * STEADY && flow <= self.before.flow / 2.0)
+        let steady = steady || self.smallest >= self.largest * STEADY;
+        is_over.then(|| steady && flow <= self.before.flow / 2.0)
     }
 }

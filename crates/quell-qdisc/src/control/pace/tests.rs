@@ -12,6 +12,8 @@ struct Line {
     drift: Nanos,
     /// Increase of the path's delay.
     longer: Nanos,
+    /// Every other answer of the first reflector shows only half of this increase.
+    lies: bool,
     /// Random delay of an answer on the way back, ms; reflectors answer in turn.
     jitter: fn(&mut Rng) -> f64,
     reflectors: u32,
@@ -36,6 +38,7 @@ impl Line {
             demand: f64::INFINITY,
             drift: 0,
             longer: 0,
+            lies: false,
             jitter: |_| 0.0,
             reflectors: 1,
             rng: Rng::new(1, "jitter"),
@@ -74,10 +77,14 @@ impl Line {
             if answers {
                 let drift = self.now / SEC * self.drift;
                 let late = (self.jitter)(&mut self.rng) * MS as f64;
-                let late = delay as Nanos + late as Nanos + self.longer;
+                let number = (self.now / TICK) as u32;
+                let reflector = number % self.reflectors;
+                let lies = self.lies && reflector == 0 && number / self.reflectors % 2 == 0;
+                let longer = self.longer / if lies { 2 } else { 1 };
+                let late = delay as Nanos + late as Nanos + longer;
                 let echo = Echo {
                     now: self.now,
-                    reflector: (self.now / TICK) as u32 % self.reflectors,
+                    reflector,
                     round_trip: 30 * MS + late,
                     one_way: Some(15 * MS + late + drift),
                 };
@@ -160,6 +167,25 @@ fn a_path_that_becomes_longer_costs_the_rate_for_few_seconds() {
                 let share = line.mbps() / 100.0;
                 assert!((0.5..1.6).contains(&share), "{ingress} {longer}: {share}");
                 assert!(delay < 60.0, "{ingress} {longer}: {delay} ms");
+            }
+        }
+    }
+}
+
+/// Until the smallest delays had adapted, after more than 10 s, the line was choked.
+#[test]
+fn one_reflector_that_lies_does_not_hide_that_the_path_has_become_longer() {
+    for ingress in [true, false] {
+        for longer in [20, 60] {
+            let mut line = Line::new(ingress);
+            (line.reflectors, line.lies) = (3, true);
+            line.run(30 * SEC, 100.0, true);
+            line.longer = longer * MS;
+            line.run(4 * SEC, 100.0, true);
+            for _ in 0..20 {
+                line.run(SEC, 100.0, true);
+                let share = line.mbps() / 100.0;
+                assert!((0.5..1.6).contains(&share), "{ingress} {longer}: {share}");
             }
         }
     }
