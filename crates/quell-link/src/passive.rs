@@ -13,7 +13,7 @@
 //!   round trips that end within [`WINDOW`] the smallest delay counts.
 //! - A connection's delay is its round trip less its smallest one of the last 10 to 20 s. A
 //!   connection that begins while others show delay is not used until they show none: its smallest
-//!   round trip would include that delay.
+//!   round trip would include that delay. One host alone whose delay lasts does not prevent it.
 //! - If the far side's clock ticks each millisecond, as Linux's does, its TSval shows how much of
 //!   the delay is on the way down: the excess over the smallest value without delay or, if there is
 //!   delay for 2 s without a break, over the smallest value in that time. Until then, and with

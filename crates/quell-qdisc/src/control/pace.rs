@@ -18,9 +18,10 @@
 //! - **Jitter**: answers by a path whose delay varies are late without a queue. The difference
 //!   between neighbouring answers is added to the target (see `jitter.rs`), and a smallest delay
 //!   counts only if two answers in a row were about as fast.
-//! - **Longer path**: if the delay neither falls nor rises although half as much is sent as before
-//!   and a queue would have emptied, the path has become longer. Until the smallest delays have
-//!   adapted, this delay is subtracted, and the previous rate and capacity are restored.
+//! - **Longer path**: if the delay, or that of two thirds of the sources, neither falls nor rises
+//!   although half as much is sent as before and a queue would have emptied, the path has become
+//!   longer. Until the smallest delays have adapted, this delay is subtracted, and the previous
+//!   rate and capacity are restored.
 //! - **Overload**: traffic that does not slow down keeps the modem's queue full, whatever a shaper
 //!   behind it drops. If it has dropped a large share of the arrivals for `LOSSY` seconds and the
 //!   delay was above the target all the time, it lets all of them pass, for a time that doubles
@@ -32,7 +33,7 @@
 //! - **Traffic**: after a second without answers, or without reflectors, the delay is read from the
 //!   TCP traffic's own timestamps, and remote hosts (heard within a second) replace reflectors. The
 //!   operator did not choose these hosts, so the rate stays above a tenth of the highest capacity
-//!   of the last minutes.
+//!   of the last minutes. While only one of several reflectors answers, it counts beside the hosts.
 //! - **Silence**: if probes are not answered for a moment, the line is stalled, so a shaper before
 //!   the modem lowers its rate to the share `least`. After a second without answers and timestamps
 //!   the rate is at most the capacity less its mean deviation, or the mean of this over the last
