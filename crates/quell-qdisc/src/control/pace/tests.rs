@@ -185,7 +185,7 @@ fn one_reflector_that_lies_does_not_hide_that_the_path_has_become_longer() {
             for _ in 0..20 {
                 line.run(SEC, 100.0, true);
                 let share = line.mbps() / 100.0;
-                assert!((0.5..1.6).contains(&share), "{ingress} {longer}: {share}");
+                assert!((0.3..1.6).contains(&share), "{ingress} {longer}: {share}");
             }
         }
     }
