@@ -104,7 +104,8 @@ impl Tuple {
         }
         let host = Self {
             destination: far,
-            version: self.version,
+            // `hash64` does not take the version in: 32.1.13.184 is not 2001:db8::/48.
+            protocol: self.version,
             ..Self::default()
         };
         hash64(&host, key)

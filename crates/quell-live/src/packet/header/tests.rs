@@ -359,7 +359,10 @@ fn the_far_host_is_an_address_and_in_ipv6_its_network_of_48_bits() {
         assert_eq!(far(tuple(version, one, [0; 4])), back.far_host(false, KEY));
     }
     assert_eq!(far(tuple(6, one, [0; 4])), far(tuple(6, near, [0; 4])));
-    assert_ne!(far(tuple(4, one, [0; 4])), far(tuple(6, one, [0; 4])));
+    let [mut four, mut six] = [[0; 16]; 2];
+    four[..4].copy_from_slice(&[32, 1, 13, 184]);
+    six[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    assert_ne!(far(tuple(4, four, [0; 4])), far(tuple(6, six, [0; 4])));
 }
 
 proptest! {
