@@ -277,15 +277,15 @@ fn a_reflector_that_lies_while_the_others_are_silent_does_not_choke_a_line_with_
 }
 
 #[test]
-fn a_far_host_that_lies_beside_connections_of_a_second_to_others_does_not_choke_the_line() {
+fn a_far_host_that_lies_beside_connections_of_two_seconds_to_others_does_not_choke_the_line() {
     let download = |host: &str, keys: &str| {
         format!("[[flow]]\nkind = \"download\"\nrtt = \"30ms\"\nto_host = \"{host}\"\n{keys}")
     };
-    let short = (0..78).map(|k| {
-        let (start, stop) = (k * 500, k * 500 + 1000);
+    let short = (0..19).map(|k| {
+        let (start, stop) = (2 * k, 2 * k + 2);
         download(
             &format!("host {k}"),
-            &format!("start = \"{start}ms\"\nstop = \"{stop}ms\"\n"),
+            &format!("start = \"{start}s\"\nstop = \"{stop}s\"\n"),
         )
     });
     let text = line("pace ingress", "pace");
@@ -295,8 +295,9 @@ fn a_far_host_that_lies_beside_connections_of_a_second_to_others_does_not_choke_
         download("liar", ""),
         short.collect::<String>()
     );
+    // A seventh was used while the liar's delay kept each of them from being judged.
     let [down, _] = lied_to(&text, "liar");
-    assert!(down > 0.75 * 20e6 / 8.0 * 25.0, "{down}");
+    assert!(down > 0.7 * 20e6 / 8.0 * 25.0, "{down}");
 }
 
 #[test]
