@@ -343,17 +343,23 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
     let mut all = vec![(1, 1, 0, 20 * MS)];
     for at in (SEC..9 * SEC).step_by(40 * MS as usize) {
         all.push((1, 1, at, 320 * MS));
-        all.extend((at >= 2 * SEC).then_some((2, 2, at, 30 * MS)));
+        let second = (2 * SEC..6 * SEC).contains(&at);
+        all.extend(second.then_some((2, 2, at, 30 * MS)));
+        all.extend((at >= 8 * SEC).then_some((3, 3, at, 30 * MS)));
     }
     let told = trips(&mut Passive::default(), &all);
-    let judged = told.iter().find(|(_, told)| told.source == 2);
-    let late = |at: Nanos| (2 * SEC + NEWCOMER_TIMEOUT..3 * SEC + NEWCOMER_TIMEOUT).contains(&at);
-    assert!(judged.is_some_and(|(at, _)| late(*at)), "{judged:?}");
+    let judged = |source| told.iter().find(|(_, told)| told.source == source);
+    // Since the delay began; later ones at once.
+    for (source, from) in [(2, SEC + NEWCOMER_TIMEOUT), (3, 8 * SEC)] {
+        let judged = judged(source);
+        let soon = |at: Nanos| (from..from + SEC / 2).contains(&at);
+        assert!(judged.is_some_and(|(at, _)| soon(*at)), "{judged:?}");
+    }
     // From then on the first host's delay is not the only one.
     let last = told.iter().rev().take(20);
     assert!(
         last.clone()
-            .any(|(_, told)| told.source == 2 && told.up < MS)
+            .any(|(_, told)| told.source == 3 && told.up < MS)
     );
 }
 

@@ -79,7 +79,8 @@ impl Line {
                 let late = (self.jitter)(&mut self.rng) * MS as f64;
                 let number = (self.now / TICK) as u32;
                 let reflector = number % self.reflectors;
-                let lies = self.lies && reflector == 0 && number / self.reflectors % 2 == 0;
+                let is_even = (number / self.reflectors).is_multiple_of(2);
+                let lies = self.lies && reflector == 0 && is_even;
                 let longer = self.longer / if lies { 2 } else { 1 };
                 let late = delay as Nanos + late as Nanos + longer;
                 let echo = Echo {
