@@ -2,8 +2,8 @@
 
 use crate::{Nanos, SEC};
 
-/// A delay that lasts is not that of a queue if the smallest of a window is at least `STEADY` of the
-/// largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
+/// A delay that lasts is not that of a queue if the smallest of a window is at least `STEADY` of
+/// the largest. A window is `EXTRA` longer than a queue of the largest delay needs to empty.
 pub(super) const STEADY: f64 = 0.67;
 const EXTRA: Nanos = SEC;
 
