@@ -121,7 +121,7 @@ def test_the_report_takes_delays_within_their_intervals_for_equal() -> None:
     records = [make_record(name, k, goodput, p95) for name, goodput, all_p95 in few for k, p95 in enumerate(all_p95)]
     jobs = [Job(record["queue"], record["seed"]) for record in records]
     text = page(Outcome(None, jobs, dict(enumerate(records))), "x")
-    assert "Take <b>fq</b> (perhaps by chance): it carries 12.00 Mbit/s, the most, and keeps the queue shortest" in text
+    assert "Take <b>fq</b>: it carries 12.00 Mbit/s, the most, and keeps the queue shortest" in text
 
 
 def test_an_interrupted_experiment_says_so(outcome: Outcome) -> None:

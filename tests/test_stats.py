@@ -47,16 +47,19 @@ def test_front_takes_differences_within_a_percent_or_the_interval_for_ties() -> 
     assert marked((14.0, 0.4, 9.0), (14.5, 0.4, 790.0)) == [True, False]
 
 
-def test_a_place_on_the_front_with_a_wide_interval_is_unsure() -> None:
-    def rows(*p95: float) -> list[stats.Row]:
-        fixed = [make_record("pfifo", seed, goodput=10.0, p95=100.0) for seed in (1, 2, 3)]
-        return stats.summarise(fixed + [make_record("codel", k, goodput=9.0, p95=ms) for k, ms in enumerate(p95)])
+def test_a_place_on_the_front_that_a_wide_interval_can_explain_is_unsure() -> None:
+    def rows(pfifo_ms: float, *p95: float) -> list[tuple[bool, bool]]:
+        fixed = [make_record("pfifo", seed, p95=pfifo_ms) for seed in (1, 2, 3)]
+        codel = [make_record("codel", k, p95=ms) for k, ms in enumerate(p95)]
+        return [(row.on_front, row.unsure) for row in stats.summarise(fixed + codel)]
 
     # t(2) = 4.303: half the width is 4.303 * 1 / sqrt(3) = 2.48, at a mean of 10 just below a quarter.
-    assert [(row.on_front, row.unsure) for row in rows(9.0, 10.0, 11.0)] == [(True, False), (True, False)]
-    assert [(row.on_front, row.unsure) for row in rows(8.9, 10.0, 11.1)] == [(True, False), (True, True)]
-    # Queues off the front need no more runs, however wide their intervals.
-    assert [(row.on_front, row.unsure) for row in rows(300.0, 600.0, 900.0)] == [(True, False), (False, False)]
+    assert rows(12.0, 9.0, 10.0, 11.0) == [(True, False), (True, False)]
+    # Of 2.73: at 12.73 ms pfifo would beat it.
+    assert rows(12.0, 8.9, 10.0, 11.1) == [(True, False), (True, True)]
+    assert rows(13.0, 8.9, 10.0, 11.1) == [(False, False), (True, False)]
+    # What is not on the front needs no more runs, however wide.
+    assert rows(100.0, 500.0, 600.0, 900.0) == [(True, False), (False, False)]
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ class Row:
     values: dict[str, Estimate | None]
     on_front: bool
     unsure: bool = False
-    """On the front, possibly by chance: the interval of goodput or p95 sojourn is wider than `WIDE` times its mean."""
+    """On the front, possibly by chance (see `by_chance`)."""
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a measure; None where no run has it."""
@@ -207,6 +207,10 @@ def wide(value: Estimate | None) -> bool:
     return value is not None and value.half is not None and 2 * value.half > WIDE * abs(value.mean)
 
 
+Point = tuple[Estimate | None, Estimate | None]
+"""Gain and cost."""
+
+
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Return for each point (gain, cost) whether no other point is better in one and not worse in the other."""
 
@@ -216,10 +220,25 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [not beaten(p) for p in points]
 
 
-def front(points: Sequence[tuple[Estimate | None, Estimate | None]]) -> list[bool]:
+def by_chance(points: Sequence[Point], place: int) -> bool:
+    """Tell whether a point may be on the front by chance.
+
+    It has a `wide` interval, and at the worse ends of its intervals another point's means beat it.
+    """
+
+    def at(value: Estimate | None, ends: int) -> Estimate | None:
+        return value and Estimate(value.mean + ends * (value.half or 0.0), None, value.runs)
+
+    if not any(map(wide, points[place])):
+        return False
+    moved = [(at(gain, -(k == place)), at(cost, k == place)) for k, (gain, cost) in enumerate(points)]
+    return not front(moved)[place]
+
+
+def front(points: Sequence[Point]) -> list[bool]:
     """Do the same for means (gain, cost), where means that do not differ are ties."""
 
-    def beats(q: tuple[Estimate | None, Estimate | None], p: tuple[Estimate | None, Estimate | None]) -> bool:
+    def beats(q: Point, p: Point) -> bool:
         better, worse = False, False
         for sign, a, b in ((1, q[0], p[0]), (-1, q[1], p[1])):
             if a is not None and b is not None and differ(a, b):
@@ -244,10 +263,10 @@ def summarise(records: Iterable[Record]) -> list[Row]:
         for queue, runs in by_queue.items()
     ]
     gain, cost = (f"up.{key}" for key in FRONT) if upward(rows) else FRONT
-    on_front = front([(row.values[gain], row.values[cost]) for row in rows])
+    points = [(row.values[gain], row.values[cost]) for row in rows]
     return [
-        replace(row, on_front=on, unsure=on and (wide(row.values[gain]) or wide(row.values[cost])))
-        for row, on in zip(rows, on_front, strict=True)
+        replace(row, on_front=on, unsure=on and by_chance(points, k))
+        for k, (row, on) in enumerate(zip(rows, front(points), strict=True))
     ]
 
 

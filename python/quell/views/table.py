@@ -127,7 +127,8 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
         )
     if unsure and len(rows) > 1:
         text.append(f" {_UNSURE}" if sure else "", "cyan")
-        text.append(" perhaps there by chance: a ± is more than a quarter of its mean; give more --seeds.", "dim")
+        perhaps = " perhaps" if sure else " Perhaps"
+        text.append(f"{perhaps} by chance: a ± is more than a quarter of its mean; give more --seeds.", "dim")
     if styled and len(rows) > 1:
         text.append(" best", _BEST)
         text.append(" of its column.", "dim")

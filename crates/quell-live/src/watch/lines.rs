@@ -1,7 +1,9 @@
 //! Samples as lines of CSV, JSON or text: one line per queue and sample.
 
 use std::io::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
+use humantime::format_rfc3339_millis;
 use quell_qdisc::num;
 
 use super::sampler::Sample;
@@ -234,34 +236,10 @@ fn seconds(out: &mut Vec<u8>, time: u64) {
     fixed(out, time / 1000, 6);
 }
 
-/// Day and time of day, UTC, to the millisecond: `2026-11-29T07:42:03.250Z`.
+/// Writes a date with the time, UTC, to the millisecond: `2026-11-29T07:42:03.250Z`.
 fn date(out: &mut Vec<u8>, time: u64) {
-    const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let (ms, mut day) = (time / 1_000_000 % 86_400_000, time / 86_400_000_000_000);
-    let leap = |year: u64| {
-        u64::from(year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)))
-    };
-    // Nanoseconds in 64 bits end in 2554, so few years are counted.
-    let (mut year, mut month) = (1970, 0);
-    while day >= 365 + leap(year) {
-        day -= 365 + leap(year);
-        year += 1;
-    }
-    let length = |month: usize| DAYS[month] + if month == 1 { leap(year) } else { 0 };
-    while day >= length(month) {
-        day -= length(month);
-        month += 1;
-    }
-    let (s, ms) = (ms / 1000, ms % 1000);
-    let _ = write!(
-        out,
-        "{year}-{:02}-{:02}T{:02}:{:02}:{:02}.{ms:03}Z",
-        month + 1,
-        day + 1,
-        s / 3600,
-        s / 60 % 60,
-        s % 60
-    );
+    let date = format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(time));
+    let _ = write!(out, "{date}");
 }
 
 fn number(out: &mut Vec<u8>, value: Value) {
