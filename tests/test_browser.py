@@ -171,7 +171,7 @@ def test_four_queues_of_a_household_are_compared_on_one_screen_of_a_telephone(br
     assert box["left"] >= 0 and box["right"] <= 390 and box["height"] < 844
 
 
-LONG = "a" * 90 + "_of_a_long_name" * 3
+LONG_NAME = "a" * 90 + "_of_a_long_name" * 3
 
 
 @pytest.mark.parametrize("kind", ["report", "command", "samples", "tune"])
@@ -182,13 +182,13 @@ def test_long_names_make_no_page_scroll_sideways(
     match kind:
         case "report":
             for made in outcome.by_job.values():
-                made["queue"] = made["queue"] if made["queue"] == "pfifo" else f"{made['queue']} model /{LONG}"
-            text = page(outcome, f"quell compare --html {LONG}.html")
+                made["queue"] = made["queue"] if made["queue"] == "pfifo" else f"{made['queue']} model /{LONG_NAME}"
+            text = page(outcome, f"quell compare --html {LONG_NAME}.html")
         case "command":
-            told = [record(way, queue) for queue in ("pfifo", f"hush model {LONG}") for way in ("down", "up")]
-            text = commands_page.page(commands.runs(told), LONG, f"quell shell -- ./{LONG}")
+            told = [record(way, queue) for queue in ("pfifo", f"hush model {LONG_NAME}") for way in ("down", "up")]
+            text = commands_page.page(commands.runs(told), LONG_NAME, f"quell shell -- ./{LONG_NAME}")
         case "samples":
-            samples = [sample | {"device": f"{sample['device']}{LONG}"} for sample in watched()]
+            samples = [sample | {"device": f"{sample['device']}{LONG_NAME}"} for sample in watched()]
             (tmp_path / "s.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
             assert quell("show", "s.jsonl", "--html", path.name).returncode == 0
             text = path.read_text("utf-8")

@@ -232,12 +232,14 @@ def playground():
     reason = playgrounds.missing()
     if not reason:
         playgrounds.main(PAGES / "playground" / "index.html")
-    opened = "[Open the playground](PATHplayground/index.html){ .md-button .md-button--primary }"
-    below_first(
-        PAGES / "how-to/playground.md", f"Not built here: {reason}." if reason else opened.replace("PATH", "../")
-    )
+
+    def button(path):
+        return f"[Open the playground]({path}){{ .md-button .md-button--primary }}"
+
+    page = PAGES / "how-to/playground.md"
+    below_first(page, f"Not built here: {reason}." if reason else button("../playground/index.html"))
     tutorial = "[A slow home line, step by step](tutorials/home.md){ .md-button }"
-    below_first(PAGES / "index.md", tutorial if reason else f"{opened.replace('PATH', '')} {tutorial}")
+    below_first(PAGES / "index.md", tutorial if reason else f"{button('playground/index.html')} {tutorial}")
 
 
 def below_first(page, added):

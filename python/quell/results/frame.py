@@ -305,7 +305,7 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     Runs belong together if `scenario`, `scenario_hash` (the scenario's content), `controller` and `queue` are equal.
     For each measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 %
     confidence interval (Student's t; null with one run); `front` marks the queues on the scenario's Pareto front of
-    goodput and p95 sojourn, `unsure` those of them with an interval wider than half of the mean in one of the two.
+    goodput and p95 sojourn, `unsure` those of them that may be there by chance.
     """
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for record in records(frame):

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from quell.common.console import Screen
-from quell.common.text import one_line
+from quell.common.text import counted_range, one_line
 from quell.results import experience as _felt
 from quell.results.frontier import Point
 from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise, upward
@@ -113,8 +113,8 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
 
     Marks that only a terminal shows, such as bold figures, are explained if the output is `styled`.
     """
-    runs = max((r.runs for r in rows), default=0)
-    several = len({row.runs for row in rows}) > 1
+    runs = [row.runs for row in rows]
+    several = max(runs, default=0) > 1
     text = Text("sojourn: time in the queue.", "dim")
     unsure = any(row.unsure for row in rows)
     sure = any(row.on_front and not row.unsure for row in rows)
@@ -122,7 +122,7 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
         text.append(f" {_FRONT if sure else _UNSURE}", "cyan")
         text.append(
             " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
-            f"(differences below 1 %{' or within ±' if runs > 1 else ''} are ties).",
+            f"(differences below 1 %{' or within ±' if several else ''} are ties).",
             "dim",
         )
     if unsure and len(rows) > 1:
@@ -135,8 +135,8 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
     kept = _fitting(rows, width)
     if any(m.key == "rpm" for m in kept):
         text.append(" RPM: round trips per minute under load.", "dim")
-    if runs > 1:
-        text.append(f" ±: 95 % confidence over {'the' if several else runs} runs.", "dim")
+    if several:
+        text.append(f" ±: 95 % confidence over {counted_range(runs, 'run')}.", "dim")
     if upward(rows):
         text.append(
             "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"

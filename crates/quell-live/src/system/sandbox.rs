@@ -200,20 +200,20 @@ fn filter(calls: &[c_long], only: bool) {
         true => (libc::SECCOMP_RET_ALLOW, refuse),
         false => (refuse, libc::SECCOMP_RET_ALLOW),
     };
-    let load = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let load = |offset| sys::filter_step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
-    let give = |what| step(libc::BPF_RET | libc::BPF_K, 0, 0, what);
+    let give = |what| sys::filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, what);
     let mut program = [give(refuse); 80];
     let count = calls.len().min(program.len() - 8);
     // struct seccomp_data: the call's number, then the architecture.
     program[0] = load(4);
-    program[1] = step(equal, 1, 0, architecture);
+    program[1] = sys::filter_step(equal, 1, 0, architecture);
     program[2] = give(refuse);
     program[3] = load(0);
-    program[4] = step(least, num::low_u8(count as u64) + 1, 0, FOREIGN);
+    program[4] = sys::filter_step(least, num::low_u8(count as u64) + 1, 0, FOREIGN);
     for (k, call) in calls[..count].iter().enumerate() {
-        program[5 + k] = step(
+        program[5 + k] = sys::filter_step(
             equal,
             num::low_u8((count - k) as u64) + 1,
             0,
@@ -224,13 +224,4 @@ fn filter(calls: &[c_long], only: bool) {
     program[6 + count] = give(refuse);
     program[7 + count] = give(listed);
     sys::seccomp(&mut program[..8 + count]);
-}
-
-fn step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: num::low_u16(code.into()),
-        jt: yes,
-        jf: no,
-        k: value,
-    }
 }

@@ -230,19 +230,19 @@ pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     // network byte order.
     let port = u32::from_be_bytes(port.to_ne_bytes());
     let [load, drop, keep] = [
-        filter_step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+        filter_step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 12),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
     ];
-    let is_own = filter_step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, port);
+    let is_own = filter_step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, port);
     attach_filter(fd, &mut [load, is_own, drop, keep])
 }
 
-/// A step of a socket's filter; a comparison skips `no` steps where it fails.
-fn filter_step(code: u32, no: u8, value: u32) -> libc::sock_filter {
+/// A step of a filter; a comparison skips `yes` steps if it holds, else `no` steps.
+pub fn filter_step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: num::low_u16(code.into()),
-        jt: 0,
+        jt: yes,
         jf: no,
         k: value,
     }
@@ -344,11 +344,11 @@ pub fn icmp(
     };
     let own = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let mut program = [
-        filter_step(header, 0, 0),
-        filter_step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 4),
-        filter_step(own, 1, identifier.into()),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
-        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        filter_step(header, 0, 0, 0),
+        filter_step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, 4),
+        filter_step(own, 0, 1, identifier.into()),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     attach_filter(fd.as_fd(), &mut program)?;
     let level = libc::SOL_SOCKET;

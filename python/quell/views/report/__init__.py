@@ -64,7 +64,7 @@ def page(outcome: Outcome, command: str) -> str:
     title = records[0]["scenario"] if scenario is None else scenario.name
     bad = people.bad_kinds([row.queue for row in rows], records)
     # Queues behind which an application is bad are not advised.
-    good = summarise(record for record in records if not bad.get(record["queue"]))
+    good = summarise(record for record in records if not bad.get(record["queue"])) if any(bad.values()) else rows
     most = max((row.mean("goodput_mbps") or 0.0 for row in rows), default=0.0)
     finding = " ".join(filter(None, (people.finding(bad, records), _finding(good, most))))
     js = page_script() + '\nreport(JSON.parse($("data").textContent));'
