@@ -29,7 +29,9 @@ use tin::{ByteTime, Config, Set, Tin, ewma};
 /// Smallest default of the memory, bytes; the largest is that of `MAX_PACKETS` full-size packets.
 const MIN_MEMORY: u64 = 4 << 20;
 const MAX_PACKETS: u64 = 10_240;
-/// Time before which an estimate of the arrival rate does not set the shaper.
+/// Time of the clock before which an estimate of the arrival rate does not set the shaper. From
+/// then on each estimate does: Linux (`cake_enqueue`) compares the time with `last_reconfig_time`
+/// plus this, and nothing sets that field.
 const RECONFIGURE: Nanos = 250 * MS;
 
 /// Estimate of the arrival rate, for `autorate-ingress`.
