@@ -59,7 +59,13 @@ def dashboard_of(state: Callable[[], dict[str, Any]]) -> Iterator[str]:
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(state()).encode() if self.path.startswith("/state") else DASHBOARD.read_bytes()
+            match self.path.partition("?")[0]:
+                case "/state":
+                    body = json.dumps(state()).encode()
+                case "/history":
+                    body = json.dumps({**state(), "moments": []}).encode()
+                case _:
+                    body = DASHBOARD.read_bytes()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -82,6 +82,13 @@ def figures(page: Page) -> dict[str, str]:
     return found
 
 
+def recorded(address: str) -> list[dict[str, Any]]:
+    """Return the moments that the server has kept."""
+    with urllib.request.urlopen(address.replace("/?", "/history?"), timeout=5) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["moments"]
+    return found
+
+
 def until(page: Page, what: str) -> None:
     deadline = time.monotonic() + 20
     while not page.js(f"return {what}"):
@@ -107,6 +114,24 @@ def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, wid
     until(page, "queues.get('down pie').samples.some(s => s.throughput_mbps > 1 && s.p[0] > 0.1)")
     assert page.js("return document.getElementById('status').textContent") == "live"
     assert page.errors() == []
+
+
+@pytest.mark.real_time
+def test_a_page_that_is_opened_late_shows_what_was_before(browser: Any, dashboard: str) -> None:
+    deadline = time.monotonic() + 20
+    while not (known := recorded(dashboard)) or known[0]["age_s"] < 4:
+        assert time.monotonic() < deadline, known
+        time.sleep(0.2)
+    assert [queue["name"] for queue in known[-1]["queues"]] == ["down", "up"]
+    page = opened(browser, dashboard, 1280)
+    until(page, "queues.get('down pie')?.samples.length > 4")
+    before, rates = page.js(
+        "const {samples} = queues.get('down pie'), opened = performance.timeOrigin / 1000;"
+        "return [opened - samples[0].at, samples.filter(s => s.at < opened).map(s => s.throughput_mbps)]"
+    )
+    assert before >= 4 and max(rates) > 8
+    times = page.js("return queues.get('down pie').samples.map(s => s.at)")
+    assert times == sorted(times)
 
 
 @pytest.mark.real_time

@@ -97,7 +97,7 @@ def test_a_question_that_hides_its_host_behind_its_length_gets_nothing(target: T
 
 
 def test_no_other_site_can_embed_what_is_answered(target: Target) -> None:
-    for path in ("/", "/state"):
+    for path in ("/", "/state", "/history"):
         head = target.ask(f"GET {path}?{target.token} HTTP/1.1\r\n\r\n".encode()).split(b"\r\n\r\n")[0].decode().lower()
         for header in ("x-content-type-options: nosniff", "cross-origin-resource-policy: same-origin"):
             assert header in head, path

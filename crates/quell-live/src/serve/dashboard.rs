@@ -1,13 +1,15 @@
-//! The dashboard: a page on 127.0.0.1 that draws the queues' present state. It is read-only; a
-//! request needs the token in its address.
+//! The dashboard: a page on 127.0.0.1 that draws the queues' present state and past hour. It is
+//! read-only; a request needs the token in its address.
 
 use std::ffi::OsString;
+use std::time::Instant;
 
 use quell_link::Error;
 use serde_json::json;
 
+use super::history::History;
 use super::http::{refusal, reply};
-use super::source::StatusSource;
+use super::source::{QueueStatus, StatusSource};
 use crate::packet::header::random_key;
 use crate::plane::link::BOUNDS;
 
@@ -58,8 +60,16 @@ fn is_token(guess: &str, token: &str) -> bool {
     guess.len() == token.len() && std::hint::black_box(differ) == 0
 }
 
+/// The queues that the page shows, and the number of further ones.
+pub fn shown(state: &dyn StatusSource) -> (Vec<QueueStatus>, usize) {
+    let mut queues = state.queues();
+    let hidden = queues.len().saturating_sub(MAX_QUEUES);
+    queues.truncate(MAX_QUEUES);
+    (queues, hidden)
+}
+
 /// The answer to the first line of an HTTP request, whose Host header has been checked.
-pub fn answer(line: &str, token: &str, state: &dyn StatusSource) -> String {
+pub fn answer(line: &str, token: &str, state: &dyn StatusSource, history: &History) -> String {
     let mut words = line.split_whitespace();
     let (method, target) = (
         words.next().unwrap_or_default(),
@@ -73,17 +83,20 @@ pub fn answer(line: &str, token: &str, state: &dyn StatusSource) -> String {
     match (method, path, allowed) {
         ("GET", "/", true) => reply("200 OK", "text/html; charset=utf-8", HEADERS, PAGE),
         ("GET", "/state", true) => {
-            let mut queues = state.queues();
-            let hidden = queues.len().saturating_sub(MAX_QUEUES);
-            queues.truncate(MAX_QUEUES);
+            let (queues, hidden) = shown(state);
             let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "queues": queues, "hidden": hidden});
+            reply("200 OK", "application/json", HEADERS, &body.to_string())
+        }
+        ("GET", "/history", true) => {
+            let moments = history.json(Instant::now());
+            let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "moments": moments});
             reply("200 OK", "application/json", HEADERS, &body.to_string())
         }
         ("GET", _, false) => {
             let body = "The address has a token: copy it whole from where quell printed it\n";
             refusal("403 Forbidden", body)
         }
-        ("GET", _, _) => refusal("404 Not Found", "There are / and /state\n"),
+        ("GET", _, _) => refusal("404 Not Found", "There are /, /state and /history\n"),
         _ => refusal("405 Method Not Allowed", "Only GET\n"),
     }
 }

@@ -2,6 +2,7 @@
 //! Prometheus metrics and the dashboard on loopback ports.
 
 pub mod dashboard;
+mod history;
 mod http;
 pub mod source;
 
@@ -25,6 +26,7 @@ use crate::firewall;
 use crate::plane::link::View;
 use crate::plane::prober::ReflectorTable;
 use crate::plane::shared::{Snapshot, Watches};
+use crate::serve::history::History;
 use crate::serve::http::{refusal, reply};
 use crate::serve::source::{QueueStatus, StatusSource};
 use crate::system::{host, sandbox, sys};
@@ -291,6 +293,7 @@ impl Server {
                 state,
                 sockets,
                 clients: Vec::new(),
+                history: History::default(),
             }
             .run();
         };
@@ -361,10 +364,14 @@ struct Connections {
     state: Box<dyn StatusSource>,
     sockets: Vec<(Endpoint, OwnedFd)>,
     clients: Vec<Client>,
+    /// Stays empty without a dashboard.
+    history: History,
 }
 
 impl Connections {
     fn run(&mut self) {
+        let dashboard = |(endpoint, _): &_| matches!(endpoint, Endpoint::Dashboard(_));
+        let keeps = self.sockets.iter().any(dashboard);
         while !self.stop.load(Ordering::Relaxed) {
             let wanted = self.clients.iter().map(|client| {
                 let writing = !client.answer.is_empty();
@@ -375,7 +382,10 @@ impl Connections {
                 .map(|(_, fd)| (fd.as_fd(), false))
                 .chain(wanted)
                 .collect();
-            let time = if self.clients.is_empty() { IDLE } else { TICK };
+            let mut time = if self.clients.is_empty() { IDLE } else { TICK };
+            if keeps {
+                time = time.min(self.history.pause(Instant::now()));
+            }
             sys::any_ready(&all, time);
             for k in 0..self.sockets.len() {
                 let (endpoint, listener) = &self.sockets[k];
@@ -384,8 +394,12 @@ impl Connections {
                 }
             }
             let (state, now) = (&*self.state, Instant::now());
+            if keeps && self.history.pause(now).is_zero() {
+                self.history.record(now, dashboard::shown(state).0);
+            }
+            let history = &self.history;
             self.clients
-                .retain_mut(|client| client.serve(state) && now < client.until);
+                .retain_mut(|client| client.serve(state, history) && now < client.until);
         }
     }
 
@@ -409,7 +423,7 @@ impl Connections {
 
 impl Client {
     /// Reads or writes without blocking; false when the client is done.
-    fn serve(&mut self, state: &dyn StatusSource) -> bool {
+    fn serve(&mut self, state: &dyn StatusSource, history: &History) -> bool {
         if let Some(request) = &mut self.request {
             let mut piece = [0; MAX_REQUEST];
             match sys::receive_bytes(self.fd.as_fd(), &mut piece) {
@@ -422,7 +436,7 @@ impl Client {
                 return true;
             }
             let answer = match whole {
-                true => answer(request, &self.endpoint, state),
+                true => answer(request, &self.endpoint, state, history),
                 // The missing part may have a header for which the request must be refused.
                 false => refusal("431 Request Header Fields Too Large", "Too long\n"),
             };
@@ -446,7 +460,12 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 
 /// The answer to an HTTP request. The check of the header `Host` refuses web pages whose own domain
 /// name resolves to this machine (DNS rebinding).
-fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> String {
+fn answer(
+    request: &[u8],
+    endpoint: &Endpoint,
+    state: &dyn StatusSource,
+    history: &History,
+) -> String {
     if ambiguous(request) {
         return refusal("400 Bad Request", "Lines are to end in CR LF\n");
     }
@@ -458,7 +477,7 @@ fn answer(request: &[u8], endpoint: &Endpoint, state: &dyn StatusSource) -> Stri
     }
     let line = text.lines().next().unwrap_or_default();
     if let Endpoint::Dashboard(token) = endpoint {
-        return dashboard::answer(line, token, state);
+        return dashboard::answer(line, token, state, history);
     }
     if !line.starts_with("GET ") {
         return refusal("405 Method Not Allowed", "Only GET\n");
@@ -562,15 +581,23 @@ pub(crate) mod tests {
         let endpoint = Endpoint::Dashboard("0123".to_owned());
         let ask = |line: &str| {
             let request = format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
-            answer(request.as_bytes(), &endpoint, &state("eth0"))
+            answer(
+                request.as_bytes(),
+                &endpoint,
+                &state("eth0"),
+                &History::default(),
+            )
         };
         assert!(ask("GET /?token=0123").contains("<title>"));
         let queues = ask("GET /state?token=0123");
         assert!(queues.starts_with("HTTP/1.0 200") && queues.contains(r#""name":"egress""#));
+        let past = ask("GET /history?token=0123");
+        assert!(past.starts_with("HTTP/1.0 200") && past.contains(r#""moments":[]"#));
         for (line, status) in [
             ("GET /", "403"),
             ("GET /state?token=", "403"),
             ("GET /state?token=01234", "403"),
+            ("GET /history", "403"),
             ("GET /else?token=0123", "404"),
             ("POST /state?token=0123", "405"),
             ("", "405"),
@@ -586,7 +613,12 @@ pub(crate) mod tests {
     fn check_hosts(endpoint: &Endpoint) {
         let ask = |host: &str| {
             let request = format!("GET /?token=t HTTP/1.1\r\n{host}\r\n\r\n");
-            answer(request.as_bytes(), endpoint, &state("eth0"))
+            answer(
+                request.as_bytes(),
+                endpoint,
+                &state("eth0"),
+                &History::default(),
+            )
         };
         for host in [
             "Host: 127.0.0.1:9100",
