@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json as _json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -135,27 +134,14 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     outcome = experiment.recorded(file, data)
     if commands.are_commands(outcome.records):
         return show_commands([(file, data)], targets)
-    with _shown(file):
-        if not targets.quiet:
-            rows = stats.summarise(outcome.records)
-            out.print(table.compare(rows, out.width))
-            if felt := table.felt(outcome.records, out.width):
-                out.print(felt)
-            out.print(table.legend(rows, out.width, styled=out.is_terminal))
-        targets.write(outcome, json=_json.loads(data))
+    if not targets.quiet:
+        rows = stats.summarise(outcome.records)
+        out.print(table.compare(rows, out.width))
+        if felt := table.felt(outcome.records, out.width):
+            out.print(felt)
+        out.print(table.legend(rows, out.width, styled=out.is_terminal))
+    targets.write(outcome, json=_json.loads(data))
     return 0
-
-
-@contextmanager
-def _shown(file: Path) -> Iterator[None]:
-    """While records are shown, what fails is the file's fault: values are checked when read, not that rows match."""
-    try:
-        yield
-    except InputError:  # a ValueError, too
-        raise
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise InputError(f"{file}: its records lack something, or are not of one scenario ({why})") from error
 
 
 def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:

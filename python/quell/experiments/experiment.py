@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from quell import _core
-from quell._core import Scenario
+from quell._core import InputError, Scenario
 from quell.common.names import check_keywords
 from quell.experiments.control import run_controlled
 from quell.experiments.executor import HERE, Executor
@@ -296,9 +296,21 @@ def recorded(file: str | Path, data: bytes) -> Outcome:
     for record in records:
         if (controller := record.get("controller")) is not None:
             record["queue"] += f" + {controller}"
+    rows: dict[str, list[Any]] = {}
+    for record in records:
+        if rows.setdefault(record["queue"], _rows(record)) != _rows(record):
+            raise InputError(f"{file}: its runs of {record['queue']} differ in hosts, tins or Wi-Fi queues")
     jobs = [Job(record["queue"], record["seed"]) for record in records]
     packets = math.fsum(record["packets_per_cpu_s"] * record["cpu_s"] for record in records)
     return Outcome(None, jobs, dict(enumerate(records)), packets=packets)
+
+
+def _rows(record: Mapping[str, Any]) -> list[Any]:
+    """Return what names the rows of a run's tables, which are means over runs: its hosts, tins and Wi-Fi queues."""
+    hosts = [(host["host"], host["direction"]) for host in record.get("hosts") or []]
+    air = [(queue["from"], queue["to"], queue["ac"]) for queue in (record.get("wifi") or {}).get("queues") or []]
+    tins = [[tin["name"] for tin in way.get("tins") or []] for way in (record, record.get("up") or {})]
+    return [hosts, air, *tins]
 
 
 def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

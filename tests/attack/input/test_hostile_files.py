@@ -189,6 +189,16 @@ def test_a_record_with_an_odd_value_is_refused_in_a_line(tmp_path: Path, records
     refused(tmp_path, "odd.json", ["show", "FILE"])
 
 
+def test_a_record_without_a_delay_over_the_air_has_a_page(tmp_path: Path) -> None:
+    words = ["compare", "wifi-house", "--duration", "2s", "--seeds", "1", "--aqm", "pfifo", "--json", "runs.json"]
+    subprocess.run([QUELL, *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    [run] = json.loads((tmp_path / "runs.json").read_text())
+    del run["wifi"]["queues"][0]["delay_ms"]  # optional
+    (tmp_path / "odd.json").write_text(json.dumps(run))
+    subprocess.run([QUELL, "show", "odd.json", "--html", "page.html"], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
 def test_records_whose_rows_do_not_match_are_refused_in_a_line(tmp_path: Path, records: str) -> None:
     runs = json.loads(records)
     host = {"host": "a", "direction": "down", "flows": 1, "goodput_mbps": 1.0, "share": 1.0}
@@ -198,7 +208,10 @@ def test_records_whose_rows_do_not_match_are_refused_in_a_line(tmp_path: Path, r
     words = [str(QUELL), "show", "odd.json", "--html", "page.html"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith("quell: odd.json: ") and not (tmp_path / "page.html").exists()
+    assert (
+        done.stderr.startswith("quell: odd.json: its runs of pfifo differ in hosts")
+        and not (tmp_path / "page.html").exists()
+    )
 
 
 def test_a_record_without_round_trip_times_and_a_model_that_ignores_an_input_are_shown(

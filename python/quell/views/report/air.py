@@ -59,7 +59,7 @@ def _cell(name: str, cells: Sequence[dict[str, Any]], opened: bool) -> str:
 
 def _link(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     def mean(key: str) -> float:
-        known = [run[key] for run in runs if run[key] is not None]
+        known = [run[key] for run in runs if run.get(key) is not None]
         return math.fsum(known) / len(known) if known else math.nan
 
     first = runs[0]
