@@ -28,6 +28,7 @@ STATIC_PROFILE := $(PROFILE:dist=static)
 LINUX := $(filter Linux,$(shell uname))
 LIVE := $(if $(LINUX),$(BIN)/quell-live)
 STATIC := $(if $(LINUX),dist/quell-live)
+CARGO_DENY := .cache/cargo/bin/cargo-deny
 
 .PHONY: help build wheel deb pgo extras quell-live bpf demo test test-all test-parts msrv deny docs outputs fuzz miri mutants coverage attack \
   bench bench-peers bench-live fidelity version address \
@@ -77,10 +78,10 @@ demo: .venv/quell.built ## compare every queue on the home scenario; writes quel
 test: .venv/quell.built .venv/test.installed $(LIVE) ## before a commit: formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/checks
 
-test-all: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## the same and all else: packages, trainings, Ray, virtual machines, the site
+test-all: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) $(CARGO_DENY) ## the same and all else: packages, trainings, Ray, virtual machines, the site
 	tests/checks --all
 
-test-parts: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## some parts of test-all: PARTS="wheel guest"; tests/checks --list names them
+test-parts: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) $(if $(filter deny,$(PARTS)),$(CARGO_DENY)) ## some parts of test-all: PARTS="wheel guest"; tests/checks --list names them
 	tests/checks $(PARTS)
 
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -88,8 +89,10 @@ msrv: .venv/build.installed ## that quell compiles with the oldest Rust that Car
 	rustup toolchain install --profile minimal $(MSRV)
 	cargo +$(MSRV) check --workspace --locked --target-dir target/msrv
 
-deny: ## licences, sources and known defects of dependencies (installs cargo-deny into .cache/)
-	@[ -x .cache/cargo/bin/cargo-deny ] || cargo install --quiet --locked --root .cache/cargo cargo-deny
+$(CARGO_DENY):
+	cargo install --quiet --locked --root .cache/cargo cargo-deny
+
+deny: $(CARGO_DENY) ## licences, sources and known defects of dependencies (installs cargo-deny into .cache/)
 	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo deny --locked check $(DENY)
 
 docs: .venv/quell.built .venv/dev.installed ## the site, with the documentation of the Rust crates, in target/site: open target/site/index.html
