@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -108,6 +109,13 @@ def test_bad_input_raises_one_line() -> None:
     with pytest.raises(quell.InputError, match="rate") as caught:
         quell.run(rate="10parsec")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [quell.scenario, quell.run, quell.compare, quell.env, quell.envs.RlAqmEnv])
+def test_help_and_notebooks_show_every_keyword(function: Callable[..., object]) -> None:
+    shown = inspect.signature(function).parameters
+    assert {"rate", "rtt", "flows", "ecn", "duration"} <= shown.keys()
+    assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in shown.values())
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -395,6 +397,14 @@ def test_a_wrong_option_of_a_named_environment_is_named() -> None:
         gymnasium.make("quell/RlAqm-v0", rat="5mbit")
     with pytest.raises(quell.InputError, match="unknown keyword `alpa`; did you mean `alpha`"):
         gymnasium.make("quell/Lfq-v0", alpa=3)
+
+
+@pytest.mark.parametrize("kind", [QueueEnv, quell.envs.RlAqmEnv, quell.envs.LearnQueueEnv, quell.envs.LfqEnv])
+def test_headings_of_the_documentation_have_lines_of_their_own(kind: type) -> None:
+    headings = re.findall(r"^## (.+)$", inspect.getdoc(kind) or "", re.MULTILINE)
+    expected = ["Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"]
+    assert headings[: len(expected)] == expected
+    assert set(headings[len(expected) :]) <= {"Info", "Arguments", "Rendering"}
 
 
 def test_info_holds_every_reading_of_the_period() -> None:

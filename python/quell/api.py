@@ -12,7 +12,7 @@ import polars as pl
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.common import files
-from quell.common.names import check_keywords, known
+from quell.common.names import keywords, known
 from quell.evaluation import page as evaluation_page
 from quell.evaluation import run as evaluation
 from quell.evaluation.candidate import parse_all as parse_candidates
@@ -26,6 +26,7 @@ from quell.results import frame, frontier
 summary = frame.summary
 
 
+@keywords(Overrides)
 def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario: a TOML file, a built-in's name, TOML text, or only overrides (`rate="15mbit"`).
 
@@ -38,6 +39,7 @@ def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Ov
     return experiment.load(source, **overrides)
 
 
+@keywords(Overrides)
 def run(
     source: str | Path | Scenario | None = None,
     aqm: Aqm | None = None,
@@ -61,7 +63,6 @@ def run(
 
     Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
     """
-    check_keywords(run, Overrides, overrides)
     checked = scenario(source, **overrides)
     queue, seed = parse(checked.queue if aqm is None else aqm), checked.run_seed(0)
     if pcap is None:
@@ -88,6 +89,7 @@ def _run(
     return _frame(experiment.run_jobs(checked, [experiment.Job(queue, seed, series)], pcap=pcap))
 
 
+@keywords(Shortcuts)
 def compare(
     source: str | Path | Scenario | None = None,
     aqm: Sequence[Aqm] | Aqm | None = None,
@@ -112,7 +114,6 @@ def compare(
     input gives the same figures on any number of cores (except `cpu_s` and figures derived from it). Raises InputError;
     KeyboardInterrupt on Ctrl-C; what a queue raises.
     """
-    check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
     queues = None if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     simulate = partial(experiment.run_jobs, threads=jobs)
@@ -120,6 +121,7 @@ def compare(
     return _shaped(found, nested, series)
 
 
+@keywords(Shortcuts)
 def optimum(
     source: str | Path | Scenario | None = None,
     knob: str = "limit",
@@ -135,7 +137,6 @@ def optimum(
     Returns one row per setting: `value`, mean `reward` (see quell.results.frontier.REWARDS), `best`, `front` and the
     means of the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
-    check_keywords(optimum, Shortcuts, overrides)
     frontier.check(knob, reward)
     checked = scenario(source, seeds=seeds, **overrides)
     settings = list(values) if values is not None else frontier.values(knob, None)
@@ -144,6 +145,7 @@ def optimum(
     return pl.DataFrame([p.plain() for p in frontier.judge(knob, settings, records, reward)])
 
 
+@keywords(Shortcuts)
 def sweep(
     source: str | Path | Scenario | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -163,7 +165,6 @@ def sweep(
     Returns a frame with one row per run: a column for each key of `over`, then those of `quell.run` (`nested`, too).
     Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
-    check_keywords(sweep, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
     queues = [] if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     swept = grid.run(checked, over or {}, queues, threads=jobs)

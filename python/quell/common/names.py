@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
 from quell import _core
 from quell._core import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
@@ -21,12 +26,29 @@ def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
     return name
 
 
-def check_keywords(function: Callable[..., object], more: type, given: Mapping[str, object]) -> None:
-    """Check that `function` or `more`, the TypedDict of its other keywords, has each given keyword.
+def keywords(more: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a decorator for a function whose last parameter is `**options: Unpack[more]`, `more` being a TypedDict.
 
-    Raises InputError.
+    `help()` and notebooks then show the keys of `more` as keywords. An unknown keyword raises InputError with the
+    nearest one.
     """
-    for name in given:
-        if name not in more.__annotations__:
-            own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-            known("keyword", name, [*own, *(key for key in more.__annotations__ if key not in own)])
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        shown = {p.name: p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD}
+        for name, kind in more.__annotations__.items():
+            written = getattr(kind, "__forward_arg__", kind)
+            default = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=written)
+            shown.setdefault(name, default)
+        names = [name for name in shown if name != "self"]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **options: P.kwargs) -> R:
+            for name in options:
+                known("keyword", name, names)
+            return function(*args, **options)
+
+        vars(checked)["__signature__"] = own.replace(parameters=list(shown.values()))
+        return checked
+
+    return decorate

@@ -33,7 +33,7 @@ except ImportError as error:
 
 from quell import _core
 from quell._core import Environments, InputError, Scenario
-from quell.common.names import check_keywords
+from quell.common.names import keywords
 from quell.envs import render
 from quell.experiments import experiment
 from quell.inputs.shortcuts import Network
@@ -150,11 +150,13 @@ def _check_render_mode(mode: str | None, modes_available: Sequence[str]) -> None
 class QueueEnv(gymnasium.Env[Observation, Any]):
     """A queue with a knob that the agent sets.
 
-    ## Description A queue in a simulated network stops every `period` seconds; the agent sets one of its knobs.
-    `quell.env` makes it; `RlAqmEnv` and `LearnQueueEnv` are two published environments.
+    ## Description
+    A queue in a simulated network stops every `period` seconds; the agent sets one of its knobs. `quell.env` makes it;
+    `RlAqmEnv` and `LearnQueueEnv` are two published environments.
 
-    ## Action Space `Discrete(n)` if `steps` has n numbers: action k adds the k-th to the knob. Without `steps`
-    `Box(0, 1, (1,))`: a share of the knob's range, on a linear (`drop`) or logarithmic scale (`limit`).
+    ## Action Space
+    `Discrete(n)` if `steps` has n numbers: action k adds the k-th to the knob. Without `steps` `Box(0, 1, (1,))`: a
+    share of the knob's range, on a linear (`drop`) or logarithmic scale (`limit`).
 
     ## Observation Space
     `Box((len(observe),), float32)`, the readings named in `observe` (`quell.envs.READINGS`), in their own units. The
@@ -163,8 +165,8 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     ## Rewards
     The value of `reward` for the period.
 
-    ## Starting State An empty network. The environment's seed determines each episode's seed and its random values from
-    `vary`.
+    ## Starting State
+    An empty network. The environment's seed determines each episode's seed and its random values from `vary`.
 
     ## Episode End
     Truncated at the scenario's duration; never terminated.
@@ -172,7 +174,8 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     ## Info
     Every reading of the period (`quell.envs.READINGS`), by name.
 
-    ## Rendering The delay and the knob of the last periods, as a line of text (`ansi`) or a picture (`rgb_array`).
+    ## Rendering
+    The delay and the knob of the last periods, as a line of text (`ansi`) or a picture (`rgb_array`).
     """
 
     metadata: dict[str, Any] = {"render_modes": render.MODES, "render_fps": render.FPS}  # noqa: RUF012 (Gymnasium's)
@@ -372,13 +375,13 @@ class RlAqmOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
+@keywords(Network)
 def _rl_aqm(
     scenario: str | Path | Scenario = "rl-aqm",
     reward_u_power: int = 2,
     vary: Mapping[str, Sequence[Any]] | None = None,
     **overrides: Unpack[Network],
 ) -> Task:
-    check_keywords(_rl_aqm, Network, overrides)
     return Task(
         experiment.load(scenario, **overrides),
         steps=(0.0, 0.01, -0.01, 0.1, -0.1),
@@ -390,12 +393,13 @@ def _rl_aqm(
 class RlAqmEnv(QueueEnv):
     """RL-AQM's queue.
 
-    ## Description Every 20 ms the agent changes the probability p with which a FIFO of 5000 packets drops each arrival.
-    The default scenario is the paper's: 10 Mbit/s, 20 ms, NewReno in nine sections of 1, 2, 5, 10, 50, 10, 5, 2, 1
-    flows over 120 s (`quell/RlAqm-v0`).
+    ## Description
+    Every 20 ms the agent changes the probability p with which a FIFO of 5000 packets drops each arrival. The default
+    scenario is the paper's: 10 Mbit/s, 20 ms, NewReno in nine sections of 1, 2, 5, 10, 50, 10, 5, 2, 1 flows over 120 s
+    (`quell/RlAqm-v0`).
 
-    ## Action Space `Discrete(5)`: 0 keeps p, 1 adds 0.01, 2 subtracts 0.01, 3 adds 0.1, 4 subtracts 0.1; p stays within
-    0 to 0.5.
+    ## Action Space
+    `Discrete(5)`: 0 keeps p, 1 adds 0.01, 2 subtracts 0.01, 3 adds 0.1, 4 subtracts 0.1; p stays within 0 to 0.5.
 
     ## Observation Space
     `Box((3,), float32)`
@@ -408,8 +412,9 @@ class RlAqmEnv(QueueEnv):
 
     Units are raw, as in the paper; for learning, scale them to D/50 and p/0.5.
 
-    ## Rewards (U² - 0.5) + (2 / (1 + D/5) - 1.5), above -2 and at most 1. `reward_u_power=1` uses U in place of U², as
-    in the paper's code.
+    ## Rewards
+    (U² - 0.5) + (2 / (1 + D/5) - 1.5), above -2 and at most 1. `reward_u_power=1` uses U in place of U², as in the
+    paper's code.
 
     ## Starting State
     An empty queue, p = 0, U = 0 at time 0.
@@ -417,10 +422,11 @@ class RlAqmEnv(QueueEnv):
     ## Episode End
     Truncated after the scenario's 120 s: 6000 steps.
 
-    ## Arguments `scenario`, `reward_u_power`, `vary` and the shortcuts of `quell.env` (`rate="100mbit"`,
-    `rtt="100ms"`).
+    ## Arguments
+    `scenario`, `reward_u_power`, `vary` and the shortcuts of `quell.env` (`rate="100mbit"`, `rtt="100ms"`).
     """
 
+    @keywords(RlAqmOptions)
     def __init__(self, render_mode: str | None = None, **options: Unpack[RlAqmOptions]) -> None:
         super().__init__(_rl_aqm(**options), render_mode)
 
@@ -428,6 +434,7 @@ class RlAqmEnv(QueueEnv):
 class RlAqmVectorEnv(QueueVectorEnv):
     """Many `RlAqmEnv`."""
 
+    @keywords(RlAqmOptions)
     def __init__(
         self,
         num_envs: int = 1,
@@ -448,6 +455,7 @@ class LearnQueueOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
+@keywords(Network)
 def _learnqueue(
     scenario: str | Path | Scenario | None = None,
     reward: str = "learnqueue",
@@ -455,7 +463,6 @@ def _learnqueue(
     vary: Mapping[str, Sequence[Any]] | None = None,
     **overrides: Unpack[Network],
 ) -> Task:
-    check_keywords(_learnqueue, Network, overrides)
     if scenario is None and not overrides.keys() & {"rate", "trace"}:
         overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
     words = reward if max_size is None else f"{reward} max {max_size}"
@@ -478,9 +485,10 @@ def _learnqueue(
 class LearnQueueEnv(QueueEnv):
     """LearnQueue's queue.
 
-    ## Description The decision process of the queue word `learnqueue`: every 15 ms the agent changes a FIFO's limit to
-    the next smaller or the next larger of 39 limits from 1 to 400 packets, each 14 % and at least one packet above the
-    previous one. The default is one flow of CUBIC over 17 Mbit/s and 20 ms for 100 s (`quell/LearnQueue-v0`).
+    ## Description
+    The decision process of the queue word `learnqueue`: every 15 ms the agent changes a FIFO's limit to the next
+    smaller or the next larger of 39 limits from 1 to 400 packets, each 14 % and at least one packet above the previous
+    one. The default is one flow of CUBIC over 17 Mbit/s and 20 ms for 100 s (`quell/LearnQueue-v0`).
 
     ## Action Space
     `Discrete(2)`: 0 is the next smaller limit, 1 the next larger one; at an end of the range the limit stays.
@@ -496,12 +504,13 @@ class LearnQueueEnv(QueueEnv):
 
     The paper's agent observes only the limit.
 
-    ## Rewards x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0:
-    equation 11 with the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` takes the options of that queue:
-    `learnqueue target 20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ
-    (target - delay) + η (max_delay - target) enqueue_rate for either action, or -max_delay if the limit would leave the
-    range (equations 11 to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises this reward
-    holds the target. A queue with a constant limit, as in `baseline`, gets 0 by the first reward.
+    ## Rewards
+    x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0: equation 11 with
+    the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` takes the options of that queue: `learnqueue target
+    20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ (target - delay) + η
+    (max_delay - target) enqueue_rate for either action, or -max_delay if the limit would leave the range (equations 11
+    to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises this reward holds the target. A
+    queue with a constant limit, as in `baseline`, gets 0 by the first reward.
 
     ## Starting State
     An empty queue with a limit of one packet. The first action is taken at time 0; the queue word takes its first 15 ms
@@ -510,9 +519,11 @@ class LearnQueueEnv(QueueEnv):
     ## Episode End
     Truncated at the scenario's end, 6667 steps.
 
-    ## Arguments `scenario`, `reward`, `max_size` (`max` of the `reward`), `vary` and the shortcuts of `quell.env`.
+    ## Arguments
+    `scenario`, `reward`, `max_size` (`max` of the `reward`), `vary` and the shortcuts of `quell.env`.
     """
 
+    @keywords(LearnQueueOptions)
     def __init__(self, render_mode: str | None = None, **options: Unpack[LearnQueueOptions]) -> None:
         super().__init__(_learnqueue(**options), render_mode)
 
@@ -520,6 +531,7 @@ class LearnQueueEnv(QueueEnv):
 class LearnQueueVectorEnv(QueueVectorEnv):
     """Many `LearnQueueEnv`."""
 
+    @keywords(LearnQueueOptions)
     def __init__(
         self,
         num_envs: int = 1,
@@ -547,6 +559,7 @@ class LfqOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
+@keywords(Network)
 def _lfq(
     scenario: str | Path | Scenario = "lfq",
     alpha: float = 10.0,
@@ -554,7 +567,6 @@ def _lfq(
     vary: Mapping[str, Sequence[Any]] | None = None,
     **overrides: Unpack[Network],
 ) -> Task:
-    check_keywords(_lfq, Network, overrides)
     return Task(
         experiment.load(scenario, **overrides),
         knob="flow_limit",
@@ -567,13 +579,15 @@ def _lfq(
 class LfqEnv(QueueEnv):
     """LFQ's queue: at every tenth packet of a flow the agent sets that flow's limit.
 
-    ## Description A fair queue in which each flow has its own FIFO. At the arrival of a flow's first packet and then of
-    each tenth one, the agent sets the FIFO's limit from 60 features of that flow's traffic; the packet waits for it.
-    The default is one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn at random for every
-    episode (`quell/Lfq-v0`).
+    ## Description
+    A fair queue in which each flow has its own FIFO. At the arrival of a flow's first packet and then of each tenth
+    one, the agent sets the FIFO's limit from 60 features of that flow's traffic; the packet waits for it. The default
+    is one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn at random for every episode
+    (`quell/Lfq-v0`).
 
-    ## Action Space `Box(0, 1, (1,))`: action a sets the limit to 1000^a packets, rounded, so a = log(limit) /
-    log(1000). With `steps=(-1, 1)` it is `Discrete(2)`: one packet less or more.
+    ## Action Space
+    `Box(0, 1, (1,))`: action a sets the limit to 1000^a packets, rounded, so a = log(limit) / log(1000). With
+    `steps=(-1, 1)` it is `Discrete(2)`: one packet less or more.
 
     ## Observation Space
     `Box((60,), float32)`: moving averages with the weights 2^-5, 2^-6, ..., 2^-14, ten numbers of each kind, as LFQ's
@@ -588,20 +602,24 @@ class LfqEnv(QueueEnv):
     | 40-49 | departures, 10000 packets per second | 0 | 1e6 |
     | 50-59 | time since the last loss, tens of seconds | 0 | 1e6 |
 
-    ## Rewards Megabytes that left the queue since the last decision, less alpha (1/s; default 10) times 1446 bytes for
-    each packet-second queued. The sum over an episode is the value of the paper's formula for the episode times its
-    length in seconds.
+    ## Rewards
+    Megabytes that left the queue since the last decision, less alpha (1/s; default 10) times 1446 bytes for each
+    packet-second queued. The sum over an episode is the value of the paper's formula for the episode times its length
+    in seconds.
 
-    ## Starting State The first packet of the flow arrives at an empty queue with a limit of 1 packet. As in the
-    authors' code, it requires two actions.
+    ## Starting State
+    The first packet of the flow arrives at an empty queue with a limit of 1 packet. As in the authors' code, it
+    requires two actions.
 
     ## Episode End
     Truncated at the scenario's end.
 
-    ## Arguments `alpha`, `steps`, `scenario`, `vary` (`{}`: the scenario unchanged; rate and round trip are drawn from
-    log-uniform distributions) and the shortcuts of `quell.env`.
+    ## Arguments
+    `alpha`, `steps`, `scenario`, `vary` (`{}`: the scenario unchanged; rate and round trip are drawn from log-uniform
+    distributions) and the shortcuts of `quell.env`.
     """
 
+    @keywords(LfqOptions)
     def __init__(self, render_mode: str | None = None, **options: Unpack[LfqOptions]) -> None:
         super().__init__(_lfq(**options), render_mode)
 
@@ -609,6 +627,7 @@ class LfqEnv(QueueEnv):
 class LfqVectorEnv(QueueVectorEnv):
     """Many `LfqEnv`. Each runs to its own next decision, so their clocks differ."""
 
+    @keywords(LfqOptions)
     def __init__(
         self,
         num_envs: int = 1,
@@ -634,6 +653,7 @@ class Options(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
+@keywords(Network)
 def make_task(
     source: str | Path | Scenario | None = None,
     *,
@@ -650,7 +670,6 @@ def make_task(
     **overrides: Unpack[Network],
 ) -> Task:
     """Describe an environment; the arguments are those of `quell.env`."""
-    check_keywords(make_task, Network, overrides)
     return Task(
         experiment.load(source, **overrides),
         queue=queue,
@@ -666,6 +685,7 @@ def make_task(
     )
 
 
+@keywords(Options)
 def env(source: str | Path | Scenario | None = None, **options: Unpack[Options]) -> QueueEnv:
     """Make the bottleneck of any scenario an environment in which the agent sets a knob.
 
@@ -682,7 +702,6 @@ def env(source: str | Path | Scenario | None = None, **options: Unpack[Options])
 
     Raises InputError.
     """
-    check_keywords(env, Options, options)
     return QueueEnv(make_task(source, **options))
 
 
@@ -729,11 +748,11 @@ def baseline(
     return total
 
 
+@keywords(Options)
 def vector_env(
     source: str | Path | Scenario | None = None, num_envs: int = 8, *, threads: int = 0, **options: Unpack[Options]
 ) -> QueueVectorEnv:
     """Make `num_envs` of `quell.env(source, **options)`, stepped together in Rust on `threads` cores (0: all)."""
-    check_keywords(vector_env, Options, options)
     return QueueVectorEnv(make_task(source, **options), num_envs, threads)
 
 

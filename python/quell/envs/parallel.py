@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from quell import envs
 from quell._core import Scenario
 from quell.common.extras import install
-from quell.common.names import check_keywords
+from quell.common.names import keywords
 
 try:
     import numpy as np
@@ -117,10 +117,10 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
         return {agent: self._observation[i].copy() for i, agent in enumerate(self.agents)}
 
 
+@keywords(envs.Options)
 def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[envs.Options]) -> PathEnv:
     """Make every queue of a scenario's path, `[link]` and its `[[hop]]` tables, an agent of a PettingZoo environment.
 
     `options` are those of `quell.env`; every queue of the path has the discipline `queue`. Raises InputError.
     """
-    check_keywords(parallel_env, envs.Options, options)
     return PathEnv(envs.make_task(source, path=True, **options))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 from quell import _core
 from quell._core import InputError, Scenario
-from quell.common.names import check_keywords
+from quell.common.names import keywords
 from quell.experiments.control import run_controlled
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.queue import Controlled, OwnQueue, Parsed
@@ -27,6 +27,7 @@ BINS = 300
 """Number of bins of a time series if no width is given."""
 
 
+@keywords(Overrides)
 def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario.
 
@@ -37,7 +38,6 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
     bytes per second.
     """
-    check_keywords(load, Overrides, overrides)
     given = shortcuts.plain(overrides)
     text, file = "", None
     lines = given.pop("tc", None)

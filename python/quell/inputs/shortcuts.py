@@ -16,7 +16,7 @@ class Network(TypedDict, total=False):
     rtt: str | None
     trace: str | Path | None
     flows: Sequence[str] | None
-    ecn: bool
+    ecn: bool | None
     duration: str | None
     warmup: str | None
     seed: int | str | None
