@@ -1,5 +1,5 @@
-//! Captures of a world's bottleneck. Header fields that a descriptor lacks are restored from the
-//! flow's state.
+//! Captures of a world's bottleneck, in both directions if both have one. Header fields that a
+//! descriptor lacks are restored from the flow's state.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -19,6 +19,8 @@ use crate::world::World;
 pub struct Capture {
     writer: Writer<BufWriter<File>>,
     file: String,
+    /// The captured ports.
+    ports: Vec<(usize, Direction)>,
 }
 
 impl Capture {
@@ -27,25 +29,38 @@ impl Capture {
         let file = path.display().to_string();
         let writer = File::create(path).and_then(|f| Writer::new(BufWriter::new(f)));
         let writer = writer.map_err(|e| failed(&file, &e))?;
-        world.net.ports[0].trace_mut().capture = Some(Vec::new());
-        Ok(Self { writer, file })
+        let mut ports = vec![(0, Direction::Down)];
+        if world.scenario.up.is_some() {
+            ports.push((world.net.up_port(), Direction::Up));
+        }
+        for (port, _) in &ports {
+            world.net.ports[*port].trace_mut().capture = Some(Vec::new());
+        }
+        Ok(Self {
+            writer,
+            file,
+            ports,
+        })
     }
 
     /// Writes the packets that left the bottleneck or were dropped at this instant. The store keeps
     /// their ACKs at least until then.
     pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
-        let capture = &mut world.net.ports[0].trace_mut().capture;
-        let mut packets = capture.replace(Vec::new()).unwrap_or_default();
-        for (fate, packet) in packets.drain(..) {
-            let fate = match fate {
-                Some(cause) => Fate::Dropped(cause),
-                None if packet.ecn() == Ecn::Ce => Fate::Marked,
-                None => Fate::Sent,
-            };
-            self.packet(now, fate, &packet, world)
-                .map_err(|e| failed(&self.file, &e))?;
+        for k in 0..self.ports.len() {
+            let (port, direction) = self.ports[k];
+            let capture = &mut world.net.ports[port].trace_mut().capture;
+            let mut packets = capture.replace(Vec::new()).unwrap_or_default();
+            for (fate, packet) in packets.drain(..) {
+                let fate = match fate {
+                    Some(cause) => Fate::Dropped(cause),
+                    None if packet.ecn() == Ecn::Ce => Fate::Marked,
+                    None => Fate::Sent,
+                };
+                self.packet(now, fate, direction, &packet, world)
+                    .map_err(|e| failed(&self.file, &e))?;
+            }
+            world.net.ports[port].trace_mut().capture = Some(packets);
         }
-        world.net.ports[0].trace_mut().capture = Some(packets);
         Ok(())
     }
 
@@ -55,7 +70,14 @@ impl Capture {
         done.map(drop).map_err(|e| failed(&self.file, &e))
     }
 
-    fn packet(&mut self, now: Nanos, fate: Fate, p: &Pkt, world: &World) -> io::Result<()> {
+    fn packet(
+        &mut self,
+        now: Nanos,
+        fate: Fate,
+        direction: Direction,
+        p: &Pkt,
+        world: &World,
+    ) -> io::Result<()> {
         let flow = Flow::of(world, p);
         // Segments are numbered from 0; the SYN takes the first byte of the sequence space.
         let byte = |segment: u32| segment.wrapping_mul(flow.mss).wrapping_add(1);
@@ -103,7 +125,7 @@ impl Capture {
         let view = PacketView {
             flow: u32::from(p.flow.slot) | u32::from(p.flow.generation) << 16,
             data: p.kind() != Kind::Ack,
-            direction: Direction::Down,
+            direction,
             ecn: p.ecn(),
             payload: u32::from(p.payload),
             transport,

@@ -1,10 +1,11 @@
 //! A capture of the bottleneck in a format that Wireshark reads: pcapng (draft-ietf-opsawg-pcapng),
 //! headers only, timestamps in nanoseconds of simulated time.
 //!
-//! Packets that left the queue are on the interface `bottleneck`, those that it dropped on the
-//! interface `dropped`, with the cause as the packet's comment; a packet that the queue marked has
-//! the comment `marked`. The headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to
-//! 172.16.0.0 + i + 1. Payload is not captured, but counts, as zeros, in lengths and checksums.
+//! Packets that left a queue are on the interface `bottleneck`, outbound for the bottleneck's queue
+//! and inbound for that of the up link; those that it dropped are on the interface `dropped`, with
+//! the cause as the packet's comment; a packet that the queue marked has the comment `marked`. The
+//! headers are synthesised: flow i runs from 10.0.0.0 + i + 1 to 172.16.0.0 + i + 1. Payload is not
+//! captured, but counts, as zeros, in lengths and checksums.
 
 use std::io::{self, Write};
 
@@ -80,7 +81,8 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const OPT_COMMENT: u16 = 1;
 const EPB_FLAGS: u16 = 2;
-/// Direction of `EPB_FLAGS`.
+/// Directions of `EPB_FLAGS`.
+const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const LINKTYPE_ETHERNET: u16 = 1;
 /// Ethernet, IPv4 and TCP headers with all options, bytes.
@@ -138,7 +140,11 @@ impl<W: Write> Writer<W> {
         self.block.extend_from_slice(&self.frame);
         self.pad();
         if interface == 0 {
-            self.option(EPB_FLAGS, &OUTBOUND.to_le_bytes());
+            let direction = match p.direction {
+                Direction::Down => OUTBOUND,
+                Direction::Up => INBOUND,
+            };
+            self.option(EPB_FLAGS, &direction.to_le_bytes());
         }
         if !comment.is_empty() {
             self.option(OPT_COMMENT, comment.as_bytes());
