@@ -68,6 +68,12 @@ class Side:
         """Name of the first queue; empty if there is only the kernel's default."""
         return self.tree[0].name if self.tree else ""
 
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """Return all of it except what changes by itself: counters, and cake's rate with autorate-ingress."""
+        nodes = [node.known[:4] if node.kind == "cake" else node.known for node in self.tree]
+        return self.index, self.redirect, nodes
+
     def put_back(self, dev: str) -> None:
         """Restore the interface, whose present name is `dev`."""
         run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
@@ -96,15 +102,19 @@ class State:
     """State of the ifb."""
     made: list[Any] = field(default_factory=list)
     """The installed queues, for comparison; empty until all are installed."""
+    boot: int = field(default_factory=lambda: _core.StateFile.boot())
+    """The boot of the system in which it was read from the kernel; 0: unknown."""
 
     @classmethod
     def read(cls, text: str) -> State:
         """Read a state file. Raises ValueError for content that quell does not write."""
         try:
-            found = netlink.fields(json.loads(text), "own", "inner", "made")
+            found = netlink.fields(json.loads(text), "own", "inner", "made", "boot")
             if not isinstance(found["made"], list) or not all(isinstance(each, list) for each in found["made"]):
                 raise ValueError("made")
-            return cls(Side.read(found["own"]), Side.read(found["inner"]), found["made"])
+            if type(found["boot"]) is not int or not 0 <= found["boot"] < 1 << 64:
+                raise ValueError("boot")
+            return cls(Side.read(found["own"]), Side.read(found["inner"]), found["made"], found["boot"])
         except (RecursionError, struct.error) as error:
             raise ValueError(str(error)) from None
 
@@ -112,6 +122,16 @@ class State:
     def text(self) -> str:
         """Return it as JSON."""
         return json.dumps(asdict(self))
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is of an earlier boot, where `/run` is persistent: the queues are gone, indices are others'."""
+        return 0 not in (self.boot, now := _core.StateFile.boot()) and self.boot != now
+
+    def is_like(self, other: State) -> bool:
+        """Return whether both interfaces have the same indices, queues and redirections; counters may differ."""
+        pairs = ((self.own, other.own), (self.inner, other.inner))
+        return all(one.known == another.known for one, another in pairs)
 
 
 def check(dev: str, *, replace: bool) -> None:
@@ -155,6 +175,10 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
     with _core.StateFile.hold(dev) as file:
         state = _before(dev, file, replace=replace)
         _rehearse(dev, commands, state)
+        # The rehearsal takes long enough for another program to set a queue, which would be lost.
+        if not _before(dev, file, replace=replace).is_like(state):
+            raise InputError(f"--apply {dev}: another program has changed its queues meanwhile; try again when that "
+                             "has ended")  # fmt: skip
         try:
             file.write(state.text)
             run(*commands)
@@ -183,6 +207,9 @@ def undo(dev: str, *, replace: bool) -> str:
                 f"queues by hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; "
                 "then the file"
             ) from None
+        if state.is_old:
+            file.remove()
+            return f"{dev} was changed before the last start of the system, which removed that; nothing is put back"
         # The present name: a renamed interface without the ifb would lose all arriving packets.
         now = interface_name(state.own.index)
         inner = interface_name(state.inner.index) if state.inner.index else inner
@@ -220,7 +247,7 @@ def _system(option: str) -> None:
 
 def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     """Read the present state. Raises InputError if it must not be changed."""
-    if file.read() is not None:
+    if _is_changed(file):
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not has_interface(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
@@ -246,6 +273,15 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         raise InputError(f"--apply {dev}: {inner} would shape what arrives at {other}, too, which goes there now; "
                          f"remove that first: tc qdisc del dev {other} ingress")  # fmt: skip
     return state
+
+
+def _is_changed(file: StateFile) -> bool:
+    """Return whether the state file says that the interface is changed, or is not understood."""
+    text = file.read()
+    try:
+        return text is not None and not State.read(text).is_old
+    except ValueError:
+        return True
 
 
 def _named(dev: str, state: State) -> list[tuple[str, Side]]:

@@ -200,6 +200,29 @@ def test_a_filter_that_was_added_to_a_class_since_is_not_lost(tmp_path: Path) ->
     assert (found, undone) == ("1", "v0 has again what it had before")
 
 
+MEANWHILE = """
+cat >nsenter <<end
+#!/bin/sh
+$(command -v nsenter) "\\$@"; status=\\$?
+$(command -v nsenter) --net=/proc/$$/ns/net tc qdisc replace dev v0 root pfifo limit 55
+exit \\$status
+end
+chmod +x nsenter
+tc qdisc add dev v0 root pfifo limit 1000
+PATH=$PWD:$PATH apply v0
+tc qdisc show dev v0 root
+ls /run/quell/*.json 2>/dev/null || echo none
+"""
+"""Another program sets a queue while quell tries the lines in a namespace, which it enters by nsenter."""
+
+
+def test_a_queue_that_another_program_sets_meanwhile_is_not_lost(tmp_path: Path) -> None:
+    refused, shown, left = lines(tmp_path, MEANWHILE)
+    assert "--apply v0: another program has changed its queues meanwhile" in refused
+    assert "limit 55p" in shown
+    assert left == "none"
+
+
 REDIRECT = "action mirred egress redirect dev v1"
 
 

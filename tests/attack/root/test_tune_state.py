@@ -88,12 +88,22 @@ GOOD = {
     "own": {"index": "INDEX", "tree": [INGRESS], "redirect": 0},
     "inner": {"index": 0, "tree": [], "redirect": 0},
     "made": [],
+    "boot": 0,
 }
 
 
 def test_a_good_state_is_undone(tmp_path: Path) -> None:
     done = undo(tmp_path, json.dumps(GOOD))
     assert (done.returncode, done.stdout) == (0, "wan has again what it had before\n"), done.stderr
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+def test_what_was_there_before_another_boot_is_not_put_back(tmp_path: Path) -> None:
+    """If `/run` is no tmpfs, the file survives a boot, and the interface's number may now be another one's."""
+    old = GOOD | {"own": {"index": "INDEX", "tree": [], "redirect": 0}, "boot": 1}
+    done = undo(tmp_path, json.dumps(old))
+    assert done.returncode == 0, done.stderr
+    assert "before the last start of the system" in done.stdout
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
 
 
@@ -124,6 +134,7 @@ HOSTILE: list[tuple[str, Any]] = [
     ("own.tree.0.options", "08000100616200"),
     ("own.tree.0", INGRESS | {"kind": "codel", "options": "09000200050001000100000000"}),
     ("own.tree.0", INGRESS | {"kind": "htb", "options": "0a0002000600020001000000"}),
+    *(("boot", value) for value in (SHELL, -1, 1 << 64, 1.5, True)),
     ("program", SHELL),
 ]  # fmt: skip
 
