@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from conftest import QUELL
 from quell._core import InputError
 from quell.cli.dispatch import call
 from quell.common import files
+from quell.train import learnqueue
 
 SHORT = 'name = "x"\nduration = "1s"\nwarmup = "0s"\n[link]\nrate = "1mbit"\n[[flow]]\n'
 
@@ -232,6 +234,24 @@ def test_a_new_training_of_learnqueue_leaves_the_tables_of_an_earlier_one(capsys
     before = {path.name: path.read_bytes() for path in Path().iterdir()}
     assert call([*words, "--seed", "7"]) == 2
     assert "t.curve.csv: of an earlier training; continue with --resume" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_of_two_trainings_of_learnqueue_that_begin_at_once_one_has_the_files(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", "learnqueue", "mine.toml", "--episodes", "2", "--out", "t.safetensors"]
+    run, before = learnqueue.episode, {}
+
+    def while_another_trains(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(learnqueue, "episode", run)
+        assert call([*words, "--seed", "7"]) == 0
+        before.update({path.name: path.read_bytes() for path in Path().iterdir()})
+        return run(*arguments, **more)
+
+    monkeypatch.setattr(learnqueue, "episode", while_another_trains)
+    assert call(words) == 2
+    assert "t.curve.csv: another training writes it" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
 
 

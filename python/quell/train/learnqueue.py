@@ -72,8 +72,11 @@ def train(
     With `resume` it continues after the finished runs, as if it had not been interrupted. Without `resume`, there must
     be no earlier training of this name, since the first run would replace its tables.
 
-    Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
+    Raises InputError for words or a queue that do not learn, or if another training writes these files meanwhile,
+    Stopped after Ctrl-C.
     """
+    drawn = _beside(out, "curve.csv")
+    seen = _version(drawn)
     if not resume:
         _check_new(out)
     table, curve = _begun(scenario, out, episodes) if resume else (None, [])
@@ -87,8 +90,12 @@ def train(
                 trained_on = f"{counted(k + 1, 'run')} of {scenario.name}, {scenario.duration_s:g} s each: {command}"
                 data = table.save(trained_on, scenario.seed)
                 curve.append(point)
+                if _version(drawn) not in (seen, None):
+                    raise InputError(f"{drawn}: another training writes it; wait until that has ended and continue "
+                                     "with --resume, or give another --out")  # fmt: skip
                 # In this order, so that a run interrupted by a kill is repeated.
-                write_bytes(_beside(out, "curve.csv"), _csv(curve).encode())
+                write_bytes(drawn, _csv(curve).encode())
+                seen = _version(drawn)
                 if _best(curve) == point:
                     write_bytes(out, data)
                 write_bytes(_beside(out, "last.safetensors"), data)
@@ -120,6 +127,15 @@ def _best(curve: Sequence[Point]) -> Point:
 
 def _beside(out: Path, what: str) -> Path:
     return out.with_name(f"{out.name.removesuffix('.safetensors')}.{what}")
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """Return what tells a file from the one that replaces it; None if there is none."""
+    try:
+        found = file.stat()
+    except OSError:  # writing says what is wrong
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _check_new(out: Path) -> None:
