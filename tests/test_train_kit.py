@@ -40,10 +40,11 @@ def train(out, steps, resume=False, pause=0.0, every=3, tensorboard=None, option
     with kit.Session(out, options, total=steps, unit="steps", every=every, resume=resume,
                      tensorboard=tensorboard) as session:
         if session.state is not None:
-            network.load_state_dict(session.state["network"])
-            optimiser.load_state_dict(session.state["optimiser"])
-            rng.setstate(session.state["rng"])
-            memory[:] = session.state["memory"]
+            with session.restoring():
+                network.load_state_dict(session.state["network"])
+                optimiser.load_state_dict(session.state["optimiser"])
+                rng.setstate(session.state["rng"])
+                memory[:] = session.state["memory"]
         for step in range(session.done, steps):
             memory.append(rng.random())
             loss = (network(torch.randn(4, width)) - rng.choice(memory)).square().mean()
@@ -192,6 +193,34 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
     os.mkfifo(last)
     with pytest.raises(InputError, match=r"last\.pt: is not a plain file"):
         train(out, 6)
+
+
+FOREIGN = {
+    "rows": 7, "rows.0": None, "rows.1": {"step": 1, "loss": [1.0]}, "rows.0.loss": "x", "torch": torch.zeros(3),
+    "options": [1], "options.seed": torch.zeros(2), "seconds": "x", "state": {}, "state.network": 7,
+    "state.network.weight": torch.zeros(3), "state.rng": (3, (), None), "state.optimiser.state": [],
+}  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("key", FOREIGN)
+def test_a_checkpoint_with_other_contents_is_refused_in_one_line(tmp_path: Path, key: str) -> None:
+    """One of another version of quell, or a file that someone has changed."""
+    out, last = tmp_path / "model.safetensors", tmp_path / "model-checkpoints" / "last.pt"
+    with pytest.raises(Stopped):
+        train(out, 6, poison=5)
+    whole = torch.load(last, weights_only=True)
+    *path, name = [int(part) if part.isdigit() else part for part in key.split(".")]
+    at = whole
+    for part in path:
+        at = at[part]
+    at[name] = FOREIGN[key]
+    torch.save(whole, last)
+    before = last.read_bytes()
+    what = r"not a whole checkpoint|is not of this training, or of another version of quell|was trained with seed"
+    with pytest.raises(InputError, match=rf"last\.pt:? ({what}).*another --out$"):
+        train(out, 6, resume=True)
+    assert last.read_bytes() == before
 
 
 @pytest.mark.torch

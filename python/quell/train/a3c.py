@@ -265,8 +265,9 @@ def train(
         out, options, total=arguments.episodes, unit="episodes", every=1, resume=resume, tensorboard=tensorboard
     )
     if session.state is not None:
-        shared.load_state(session.state["global"])
-        kept = session.state["kept"]
+        with session.restoring():
+            shared.load_state(session.state["global"])
+            kept = session.state["kept"]
     with start_workers(arguments, shared, scale, traces, on) as workers, session:
 
         def state() -> kit.State:

@@ -215,8 +215,10 @@ def train(
         def validated(model: Model) -> float:
             return costs([model], validation, against_validation, shown("validation", len(validation)), on)[0]
 
-        for losses in state["losses"]:
-            search.tell(search.ask(), losses)
+        with session.restoring():
+            for losses in state["losses"]:
+                search.tell(search.ask(), losses)
+            space.model(state["best"])
         if not state["losses"]:
             state["best_cost"] = validated(space.first)
             session.point(0, validation=state["best_cost"])

@@ -14,8 +14,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -235,8 +235,12 @@ class Session:
             raise InputError(f"{self.last}: is not a plain file; remove it, or give another --out")
         try:
             whole = torch.load(self.last, weights_only=True)
-            options, done, total = whole["options"], int(whole["done"]), int(whole["total"])
-            self._before_s, rows, rng, state = whole["seconds"], whole["rows"], whole["torch"], whole["state"]
+            options, done, total = dict(whole["options"]), int(whole["done"]), int(whole["total"])
+            self._before_s, rows, rng, state = float(whole["seconds"]), whole["rows"], whole["torch"], whole["state"]
+            json.dumps(options)
+            _check_rows(rows)
+            if resume:
+                torch.set_rng_state(rng)
         except Exception as error:
             raise InputError(
                 f"{self.last}: not a whole checkpoint ({type(error).__name__}); remove it, or give another --out"
@@ -256,12 +260,38 @@ class Session:
                     "give the same options or another --out"
                 )
         self.state, self.done, self.rows = state, done, rows
-        torch.set_rng_state(rng)
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Context in which a trainer takes its state from `state`. Raises InputError if that does not fit.
+
+        The checkpoint may be of another version of quell.
+        """
+        try:
+            yield
+        except InputError:  # also a ValueError
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"--resume: {self.last} is not of this training, or of another version of quell; "
+                f"remove {self.folder}, or give another --out"
+            ) from error
 
     def _resume_hint(self, why: str) -> str:
         if not self.done:
             return f"{why}; no checkpoint had been written yet"
         return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): continue with --resume"
+
+
+def _check_rows(rows: list[dict[str, Any]]) -> None:
+    """Check the rows of a learning curve. Raises TypeError for what `Session.point` does not add."""
+    kinds: dict[str, type] = {}
+    for row in rows:
+        for name, value in row.items():
+            kind = list if isinstance(value, list) else float
+            numbers = value if isinstance(value, list) else [value]
+            if kinds.setdefault(name, kind) != kind or not all(isinstance(number, int | float) for number in numbers):
+                raise TypeError(name)
 
 
 def options(arguments: Any, start: bytes | None, without: Collection[str]) -> dict[str, Any]:

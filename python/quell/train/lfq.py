@@ -316,7 +316,8 @@ def train(
     note = ""
     with session:
         if session.state is not None:
-            learner.load_state(session.state)
+            with session.restoring():
+                learner.load_state(session.state)
         for first in range(session.done, arguments.flows, arguments.batch):
             batch = learner.experiments(first, on)
             done = first + arguments.batch

@@ -376,9 +376,10 @@ def train(
         out, options, total=arguments.episodes, unit="episodes", every=1, resume=resume, tensorboard=tensorboard
     )
     if session.state is not None:
-        learner.load_state(session.state["learner"])
-        kept = session.state["kept"]
-        model = bytes(session.state["model"].tolist())
+        with session.restoring():
+            learner.load_state(session.state["learner"])
+            kept = session.state["kept"]
+            model = bytes(session.state["model"].tolist())
     with session, ThreadPoolExecutor(1) as pool:
         episodes = Episodes(learner, session.done, model, pool, on)
 

@@ -96,10 +96,11 @@ def train(
     )
     best: tuple[float, int, bool, bytes] | None = None
     if session.state is not None:
-        numbers = [bytes(part.tolist()) for part in session.state["numbers"]]
-        learner.restore(numbers, session.state["steps"], session.state["averaged"])
-        score, number, mean, model = session.state["best"]
-        best = (score, number, mean, bytes(model.tolist())) if model is not None else None
+        with session.restoring():
+            numbers = [bytes(part.tolist()) for part in session.state["numbers"]]
+            learner.restore(numbers, session.state["steps"], session.state["averaged"])
+            score, number, mean, model = session.state["best"]
+            best = (score, number, mean, bytes(model.tolist())) if model is not None else None
 
     def state() -> kit.State:
         numbers, steps, averaged = learner.state()

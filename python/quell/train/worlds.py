@@ -469,10 +469,11 @@ def train(
         # Worlds in other processes start from the beginning.
         alone = workers.alone
         if session.state is not None:
-            shared.load_state(session.state["global"])
-            average, kept = session.state["average"], session.state["kept"]
-            if isinstance(alone, Worker):
-                alone.load_state(session.state["worker"])
+            with session.restoring():
+                shared.load_state(session.state["global"])
+                average, kept = session.state["average"], session.state["kept"]
+                if isinstance(alone, Worker):
+                    alone.load_state(session.state["worker"])
 
         def state() -> kit.State:
             worker = alone.state() if isinstance(alone, Worker) else {}
