@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -38,6 +39,20 @@ def test_the_folder_of_real_flows_is_closed_to_others(tmp_path: Path) -> None:
     folders = {name: mode for name, mode in seen.items() if name.startswith("quell-real-")}
     assert [oct(mode & 0o777) for mode in folders.values()] == ["0o700"]
     assert not list(tmp_path.glob("quell-real-*"))
+
+
+@pytest.mark.real_time
+@needs_root
+def test_a_signal_leaves_no_folder_of_real_flows(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    command = [str(QUELL), "compare", scenario(tmp_path), "--real", "--aqm", "pfifo"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as running:
+        while running.poll() is None and not list(tmp_path.glob("tmp/*/start")):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGTERM)
+    assert running.returncode == -signal.SIGTERM
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_an_end_of_real_flows_writes_through_no_link(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError, Scenario
+from quell.common import files
 from quell.experiments.experiment import BINS, Job, Outcome, fingerprint
 from quell.experiments.queue import Parsed
 from quell.linux import ends
@@ -158,9 +158,8 @@ def beside(
 
 
 def _run_one(scenario: Scenario, spec: Mapping[str, Any]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="quell-real-") as name:
-        folder = Path(name)
-        text = json.dumps({**spec, "folder": name})
+    with files.temporary_folder("quell-real-") as folder:
+        text = json.dumps({**spec, "folder": str(folder)})
         end = [sys.executable, "-I", str(Path(ends.__file__).resolve())]
         running = _core.Shell(
             scenario, [*end, "near", text], base_rtt=True, bin_s=scenario.duration_s / BINS,
