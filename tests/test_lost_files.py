@@ -19,6 +19,7 @@ from conftest import QUELL
 from quell._core import InputError
 from quell.cli.dispatch import call
 from quell.common import files
+from quell.evaluation.state import Kept
 from quell.train import learnqueue
 
 SHORT = 'name = "x"\nduration = "1s"\nwarmup = "0s"\n[link]\nrate = "1mbit"\n[[flow]]\n'
@@ -226,6 +227,16 @@ def test_an_evaluation_leaves_the_finished_runs_of_another_one() -> None:
     # On another link, because the runs of tail drop on the first link could be reused.
     assert call(["evaluate", "5mbit@rtt=50ms", "--aqm", "red", "--seeds", "1", "--sections", "5.1"]) == 0
     assert state.read_text().startswith(kept)
+
+
+def test_an_evaluation_leaves_a_file_that_has_taken_the_place_of_its_own() -> None:
+    state, other = Path("own.state"), Path("other.state")
+    with Kept(state) as kept:
+        kept.add("run", {"packets": 1}, to_file=True)
+        other.write_text("of another evaluation\n")
+        other.replace(state)
+        kept.finished(["run"])
+    assert state.read_text() == "of another evaluation\n"
 
 
 def test_a_new_training_of_learnqueue_leaves_the_tables_of_an_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,11 +123,14 @@ class Kept:
 
     def finished(self, keys: Container[str]) -> None:
         """Remove the file when all is done, unless it has runs of another, interrupted evaluation."""
-        if self._path is not None and all(key in keys for key in self.runs):
+        if self._path is not None and self._file is not None and all(key in keys for key in self.runs):
+            target, opened = files.follow(self._path), os.fstat(self._file.fileno())
             if os.name == "nt":
                 self.__exit__()  # Windows does not delete an open file.
-            # An evaluation that starts now must not lock a file that is about to be removed.
-            files.follow(self._path).unlink(missing_ok=True)
+            # Another file may have taken its place.
+            if os.path.lexists(target) and os.path.samestat(opened, os.lstat(target)):
+                # An evaluation that starts now must not lock a file that is about to be removed.
+                target.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
