@@ -54,6 +54,17 @@ step quell-live detach vm
 step tc qdisc show dev vm
 step quell-live attach vm hush --rate 8mbit --replace
 step tc qdisc show dev vm
+
+# Another program sets a queue while quell loads its own.
+ip link add vr numtxqueues 1 type veth peer name vs
+for device in vr vs; do ip link set $device up; done
+tc qdisc replace dev vr root handle 1: pfifo limit 9
+(until ls /run/quell/attach-*-vr.lock; do :; done; tc qdisc replace dev vr root handle 5: pfifo limit 77) >/dev/null 2>&1 &
+step quell-live attach vr hush --rate 8mbit --replace
+wait
+step tc qdisc show dev vr
+step quell-live detach vr
+
 ip link del vm
 step quell-live detach vm
 ls /run/quell

@@ -75,6 +75,10 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     assert expect(f"{show} vm", "qdisc mq 1: root").count("fq_codel 0:") == 4
     expect("quell-live attach vm hush --rate 8mbit --replace", "quell_hush in place of mq 1:")
     expect(f"{show} vm", "qdisc quell_hush 9e00: root")
+    refused = "vr: another program has changed its disciplines meanwhile; try again when that has ended"
+    expect("quell-live attach vr hush --rate 8mbit --replace", refused, failed=True)
+    assert expect(f"{show} vr").splitlines() == ["qdisc pfifo 5: root refcnt 2 limit 77p"]
+    expect("quell-live detach vr", "quell has attached nothing to it", failed=True)
     end = expect("quell-live detach vm", "is gone")
     assert ".json" not in end, "a state file is left"
 

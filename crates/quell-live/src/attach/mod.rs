@@ -22,7 +22,7 @@ use quell_link::units::parse_rate;
 use crate::bpf::page::{Knobs, Page};
 use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::{Dump, whole};
-use crate::rtnetlink::message::Handle;
+use crate::rtnetlink::message::{Handle, INGRESS};
 use crate::rtnetlink::request::{QdiscState, RtnlWriter};
 use crate::rtnetlink::tree;
 use crate::steer::saved::is_changed;
@@ -175,6 +175,7 @@ fn attach(
                 }
             }
         }
+        has_not_changed(plan, rows, dev)?;
         plan.carry_out(name, &mut rtnl)?;
         // Removes the filters of the discipline that was attached before.
         saved::unhook(&old, &mut rtnl)?;
@@ -183,13 +184,33 @@ fn attach(
     };
     if let Err(error) = work() {
         // The first error is reported; if this fails, too, the file still says what to undo.
-        if saved.put_back(&mut rtnl).is_ok() {
+        if saved::undo(&saved).is_ok() {
             file.remove()?;
         }
         return Err(error);
     }
     options.say(&format!("{dev}: {}", plan.describe(name)));
     Ok(())
+}
+
+/// Refuses to replace a discipline that another program has set since the disciplines were listed:
+/// loading takes long enough for that, and it would be lost. The rate of cake with autorate-ingress
+/// changes by itself.
+fn has_not_changed(plan: &Plan, rows: &[QdiscState], dev: &str) -> Result<(), Error> {
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let now = tree::rows(&mut Dump::new().map_err(no)?, plan.device).map_err(no)?;
+    let leaving = |row: &&QdiscState| !row.key.class && row.key.parent != INGRESS;
+    let same = |(one, other): (&QdiscState, &QdiscState)| {
+        let is_cake = one.kind == "cake";
+        one.key == other.key && one.kind == other.kind && (is_cake || one.options == other.options)
+    };
+    let [before, now] = [rows, &now].map(|rows| rows.iter().filter(leaving).collect::<Vec<_>>());
+    if before.len() == now.len() && before.into_iter().zip(now).all(same) {
+        return Ok(());
+    }
+    let what = "another program has changed its disciplines meanwhile";
+    let error = Error::new(what).key(dev);
+    Err(error.remedy("try again when that has ended"))
 }
 
 /// Attaches the program that marks packets to clsact, and makes the discipline's queues mark.
