@@ -176,6 +176,46 @@ def test_files_rotate_and_the_newest_stay(space: Space, tmp_path: Path) -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.parametrize("rotate", [(), ("--rotate", "2s")], ids=["", "rotated"])
+@pytest.mark.parametrize("how", ["moved", "deleted", "replaced", "without its folder"])
+def test_what_is_done_to_the_file_meanwhile_loses_no_samples_in_silence(
+    space: Space, tmp_path: Path, how: str, rotate: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    file, other = folder / "q.csv", tmp_path / "other"
+    watch = space.start(
+        QUELL_LIVE, "watch", "v0", "--every", "10ms", "--duration", "4s", *rotate, "--out", file
+    )  # fmt: skip
+    until = time.monotonic() + 20
+    while not (file.exists() and file.stat().st_size):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    if how == "moved":
+        file.rename(folder / "kept.csv")
+    elif how == "deleted":
+        file.unlink()
+    elif how == "replaced":
+        other.write_text("another's\n")
+        other.rename(file)
+    else:
+        shutil.rmtree(folder)
+    _, said = watch.communicate(timeout=60)
+    if how in ("moved", "deleted"):
+        assert watch.returncode == 0, said
+        assert f"{file} was moved or deleted, with " in said
+        for path in folder.iterdir():
+            heading, *rows = path.read_text().splitlines()
+            assert heading.startswith("time,") and rows, path
+    else:
+        assert (watch.returncode, said.count("\n")) == (2, 1), said
+        assert f"--out {file}: cannot be written: " in said
+    if how == "replaced":
+        assert "another file has taken its place" in said
+        assert [path.read_text() for path in folder.iterdir()] == ["another's\n"]
+
+
+@pytest.mark.real_time
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(space: Space, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

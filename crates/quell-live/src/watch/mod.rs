@@ -272,6 +272,9 @@ impl<'a> Watch<'a> {
         }
         if let Some(output) = &mut self.output {
             output.turn(now)?;
+            if let Some(note) = output.note() {
+                self.say(&note);
+            }
         }
         if let Some(screen) = &mut self.screen {
             screen.turn(now)?;
@@ -304,8 +307,10 @@ impl<'a> Watch<'a> {
     }
 
     fn end(mut self) -> Result<(), Error> {
-        if let Some(output) = self.output.take() {
-            output.end()?;
+        if let Some(output) = self.output.take()
+            && let Some(note) = output.end()?
+        {
+            self.say(&note);
         }
         if !self.quiet {
             let samples = counted(self.samples, "sample");

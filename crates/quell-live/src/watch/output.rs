@@ -2,9 +2,10 @@
 //! in a whole line.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quell_link::Error;
@@ -58,6 +59,8 @@ pub struct Output<'a> {
     /// Time of the first line in the buffer, ns.
     since: Option<u64>,
     target: Target<'a>,
+    /// What has happened to the file, not yet reported.
+    note: Option<String>,
 }
 
 enum Target<'a> {
@@ -89,6 +92,7 @@ impl<'a> Output<'a> {
             buffer: format.heading().into_bytes(),
             since: Some(0),
             target: Target::Standard(signals),
+            note: None,
         }
     }
 
@@ -129,7 +133,13 @@ impl<'a> Output<'a> {
             buffer: format.heading().into_bytes(),
             since: None,
             target: Target::File(files),
+            note: None,
         })
+    }
+
+    /// What has happened to the file since the last call.
+    pub fn note(&mut self) -> Option<String> {
+        self.note.take()
     }
 
     /// The format of lines, and the buffer to append them to.
@@ -161,26 +171,28 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes the remaining lines, and finishes the file.
+    /// Writes the remaining lines, and finishes the file. Returns what has happened to the file.
     ///
     /// # Errors
     /// If the lines cannot be written.
-    pub fn end(mut self) -> Result<(), Error> {
+    pub fn end(mut self) -> Result<Option<String>, Error> {
         match self.flush() {
-            Err(e) if is_unread(&e) => return Ok(()),
+            Err(e) if is_unread(&e) => return Ok(None),
             Err(e) => return Err(self.explain(&e)),
             Ok(()) => {}
         }
         if let Target::File(files) = self.target {
             (files.finished)(&files.path);
         }
-        Ok(())
+        Ok(self.note)
     }
 
     /// The message for an error in writing.
     pub fn explain(&self, error: &io::Error) -> Error {
         match &self.target {
             Target::Standard(_) => Error::new(format!("standard output: {}", host::reason(error))),
+            // Says what is wrong with the file that is at the path now.
+            Target::File(files) if error.kind() == ErrorKind::Other => failed(&files.path, error),
             Target::File(files) => failed(&files.path, error)
                 .remedy(format!("its {} bytes are whole lines", files.written)),
         }
@@ -194,7 +206,17 @@ impl<'a> Output<'a> {
                 let wait = Wait::Until(signals.as_fd());
                 BoundedWriter::new(out.as_fd(), wait).write_all(&self.buffer)?;
             }
-            Target::File(files) => files.append(&self.buffer)?,
+            Target::File(files) => {
+                if files.is_gone()? {
+                    let (path, bytes) = (files.path.display(), files.written);
+                    self.note = Some(format!(
+                        "{path} was moved or deleted, with {bytes} bytes; a new one has what follows"
+                    ));
+                    files.reopen()?;
+                    files.append(self.format.heading().as_bytes())?;
+                }
+                files.append(&self.buffer)?;
+            }
         }
         self.buffer.clear();
         Ok(())
@@ -211,6 +233,26 @@ impl Files<'_> {
             Err(_) => drop(self.file.set_len(self.written)),
         }
         written
+    }
+
+    /// Whether the file is no longer at its path, so that what is written could be lost.
+    fn is_gone(&self) -> io::Result<bool> {
+        let file = self.file.metadata()?;
+        let here = |at: &fs::Metadata| (at.dev(), at.ino()) == (file.dev(), file.ino());
+        match fs::symlink_metadata(&self.path) {
+            // The name of a pipe may go as soon as both ends are open.
+            _ if !file.is_file() => Ok(false),
+            Ok(at) if here(&at) => Ok(false),
+            Ok(_) => Err(io::Error::other("another file has taken its place")),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.file = host::open_output(&self.path)?;
+        self.written = 0;
+        Ok(())
     }
 
     fn due(&self, now: u64) -> bool {
@@ -239,8 +281,8 @@ impl Files<'_> {
         }
         let piece = self.piece(self.number);
         std::fs::rename(&self.path, &piece)?;
-        self.file = host::open_output(&self.path)?;
-        (self.written, self.begun) = (0, now);
+        self.reopen()?;
+        self.begun = now;
         (self.finished)(&piece);
         self.done.push_back(piece);
         if let Some(keep) = self.keep
