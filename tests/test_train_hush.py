@@ -356,6 +356,19 @@ def test_runs_of_the_classics_are_taken_from_the_cache(tmp_path: Path, monkeypat
     assert counts[-1] == 12, "runs of another quell do not count"
 
 
+def test_two_that_share_a_cache_keep_each_others_runs(tmp_path: Path) -> None:
+    file = tmp_path / "classics.json"
+    run = links.Run(1, 2, 3, 4, 0.5, 0, 5)
+    one, other = links.Cache(file), links.Cache(file)
+    one.add({"one": run})
+    other.add({"other": run})
+    assert json.loads(file.read_text())["runs"].keys() == {"one", "other"}
+    file.write_text("a shopping list")
+    with pytest.raises(InputError, match="is no cache of runs"):
+        one.add({"two": run})
+    assert file.read_text() == "a shopping list"
+
+
 def test_runs_that_were_finished_at_ctrl_c_are_in_the_cache(tmp_path: Path) -> None:
     drawn, file = kinds.draw(3, 2, 2, span=kinds.Span(0.1)), tmp_path / "classics.json"
 

@@ -66,20 +66,24 @@ class Cache:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._version = version()
-        self._runs: dict[str, Run] = {}
-        if not file.exists():
-            return
+        self._runs = self._read()
+
+    def _read(self) -> dict[str, Run]:
+        runs: dict[str, Run] = {}
+        if not self._file.exists():
+            return runs
         try:
-            found = json.loads(_core.read_file(file, "records"))
+            found = json.loads(_core.read_file(self._file, "records"))
             if found["quell runs"] == self._version:
                 for key, values in found["runs"].items():
                     run = Run(*(math.nan if x is None else float(x) for x in values))
                     *others, fct = astuple(run)
                     if not all(0 <= x < math.inf for x in others) or abs(fct) == math.inf:
                         raise ValueError(key)
-                    self._runs[key] = run
+                    runs[key] = run
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise InputError(f"{file}: is no cache of runs; remove it, or name another file") from None
+            raise InputError(f"{self._file}: is no cache of runs; remove it, or name another file") from None
+        return runs
 
     def get(self, key: str) -> Run | None:
         """Return a run; None if it is not in the file."""
@@ -88,6 +92,8 @@ class Cache:
     def add(self, runs: Mapping[str, Run]) -> None:
         """Add runs and write the file."""
         if runs:
+            # Another process may have added its own meanwhile.
+            self._runs |= self._read()
             self._runs |= runs
             plain = {key: [None if math.isnan(x) else x for x in astuple(run)] for key, run in self._runs.items()}
             files.write_text(self._file, json.dumps({"quell runs": self._version, "runs": plain}))
