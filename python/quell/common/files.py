@@ -9,7 +9,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -254,6 +254,11 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
             yield Path(made.name)
         finally:
             remove()
+
+
+def signals_wait() -> AbstractContextManager[object]:
+    """Let SIGTERM and SIGHUP wait for the end of a `with` block, which does several things or none."""
+    return _removed_at_signals(lambda: False)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from quell import _core
 from quell._core import InputError
+from quell.common.files import signals_wait
 from quell.linux.programs import Command
 from quell.linux.programs import run as run  # a test ends the process at a given command
 from quell.linux.spaces import Away, has_interface, interface_name
@@ -179,15 +180,16 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
         if not _before(dev, file, replace=replace).is_like(state):
             raise InputError(f"--apply {dev}: another program has changed its queues meanwhile; try again when that "
                              "has ended")  # fmt: skip
-        try:
-            file.write(state.text)
-            run(*commands)
-            file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
-        except BaseException:
-            if file.read() is not None:
-                _back(interface_name(state.own.index), targets.ifb(dev), state)
-                file.remove()
-            raise
+        with signals_wait():
+            try:
+                file.write(state.text)
+                run(*commands)
+                file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
+            except BaseException:
+                if file.read() is not None:
+                    _back(interface_name(state.own.index), targets.ifb(dev), state)
+                    file.remove()
+                raise
 
 
 def undo(dev: str, *, replace: bool) -> str:
@@ -227,10 +229,11 @@ def undo(dev: str, *, replace: bool) -> str:
             # The kernel drops packets that are redirected to an interface that no longer exists.
             raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
                              f"{other}, or: tc qdisc del dev {other} ingress")  # fmt: skip
-        # An interrupted undo leaves a mixed state, so the next undo does not compare.
-        file.write(dataclasses.replace(state, made=[]).text)
-        _back(now, inner, state)
-        file.remove()
+        with signals_wait():
+            # An interrupted undo leaves a mixed state, so the next undo does not compare.
+            file.write(dataclasses.replace(state, made=[]).text)
+            _back(now, inner, state)
+            file.remove()
     if not now:
         return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
     return f"{now} has again what it had before"

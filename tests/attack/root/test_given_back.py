@@ -223,6 +223,31 @@ def test_a_queue_that_another_program_sets_meanwhile_is_not_lost(tmp_path: Path)
     assert left == "none"
 
 
+SIGNALLED = """
+cat >tc <<end
+#!/bin/sh
+ls /run/quell/*.json >/dev/null 2>&1 && kill -TERM \\$PPID
+exec $(command -v tc) "\\$@"
+end
+chmod +x tc
+tc qdisc add dev v0 root pfifo limit 1000
+tc qdisc show dev v0 >before
+PATH=$PWD:$PATH "$python" -c "$code" v0 || echo $?
+tc qdisc show dev v0 root
+tc filter show dev v0 parent ffff: | grep -c mirred
+undo v0
+tc qdisc show dev v0 | sed 's/ [0-9a-f]*: / /' >after
+sed 's/ [0-9a-f]*: / /' before | cmp - after && echo same
+"""
+
+
+def test_a_signal_between_two_lines_of_tc_leaves_all_of_them(tmp_path: Path) -> None:
+    ended, shown, redirections, *same = lines(tmp_path, SIGNALLED)
+    assert (ended, redirections) == ("143", "1")
+    assert "limit 77p" in shown
+    assert same == ["v0 has again what it had before", "same"]
+
+
 REDIRECT = "action mirred egress redirect dev v1"
 
 
