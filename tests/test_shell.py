@@ -105,6 +105,16 @@ def test_iperf3_runs_unmodified(quell: Quell, tmp_path: Path, aqm: str, reverse:
 
 
 @pytest.mark.real_time
+def test_the_command_does_not_learn_the_dashboards_token(
+    quell: Quell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUELL_DASHBOARD_TOKEN", token := "0123456789abcdef" * 2)
+    done = quell("shell", "--rate", "20mbit", "--dashboard", "--", "env")
+    assert done.returncode == 0, done.stderr
+    assert f"token={token}" in done.stderr and "QUELL_SERVER=" in done.stdout and token not in done.stdout
+
+
+@pytest.mark.real_time
 def test_curl_runs_unmodified(quell: Quell, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")

@@ -22,7 +22,7 @@ const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r
 const MAX_QUEUES: usize = 64;
 
 /// Names the token, so that the address stays the same and can be kept as a bookmark.
-const TOKEN: &str = "QUELL_DASHBOARD_TOKEN";
+pub const TOKEN: &str = "QUELL_DASHBOARD_TOKEN";
 /// Fewest letters and digits of a token that a user chooses: as hexadecimal digits they have 128
 /// bits.
 const MIN_TOKEN_LEN: usize = 32;

@@ -21,6 +21,7 @@ use crate::exposition::Exposition;
 use crate::packet::header::random_key;
 use crate::plane::link::{LiveLink, Params, View};
 use crate::plane::report::Record;
+use crate::serve::dashboard;
 use crate::serve::source::{QueueStatus, StatusSource};
 use crate::shell::address::{Block, Route};
 use crate::shell::device::End;
@@ -569,10 +570,11 @@ fn identity_maps() -> (CString, CString) {
     (map(user), map(group))
 }
 
-/// The caller's environment, with the far side's addresses in `QUELL_SERVER` and `QUELL_SERVER6`.
+/// The caller's environment without the dashboard's token, and with the far side's addresses in
+/// `QUELL_SERVER` and `QUELL_SERVER6`.
 fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> {
-    let given =
-        std::env::vars_os().filter(|(name, _)| name != "QUELL_SERVER" && name != "QUELL_SERVER6");
+    let replaced = ["QUELL_SERVER", "QUELL_SERVER6", dashboard::TOKEN];
+    let given = std::env::vars_os().filter(|(name, _)| replaced.iter().all(|other| name != other));
     let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
     let ours =
         std::iter::once(set("QUELL_SERVER", four)).chain(six.map(|a| set("QUELL_SERVER6", a)));
