@@ -54,6 +54,9 @@ const FRESH: Nanos = SEC;
 /// Longest time that a new connection waits for others to show no delay: one that stays although
 /// the rate has fallen is not the line's.
 const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
+/// Time without delay after which a host may again keep new connections from being used: with short
+/// pauses, one that lies would do so for as long as it likes.
+const CALM: Nanos = 30 * SEC;
 /// Least number of hosts, and 1 / least share of all hosts, whose timestamps must distinguish the
 /// directions: a single host may have a wrong clock.
 const MIN_SHOWING: usize = 2;
@@ -245,8 +248,10 @@ struct Host {
     connections: [Option<Connection>; CONNECTIONS],
     /// Least round trip of all connections.
     base: Option<Base>,
-    /// Start of the time in which all delays that it showed were large.
+    /// Start of the time in which it showed delay, with pauses of less than [`CALM`].
     late: Option<Nanos>,
+    /// Start of the pause, if there is one.
+    pause: Option<Nanos>,
     /// Times at which the host last showed a delay, and last distinguished the directions.
     showed: Option<Nanos>,
     apart: Option<Nanos>,
@@ -260,6 +265,7 @@ impl Host {
             connections: [None; CONNECTIONS],
             base: None,
             late: None,
+            pause: None,
             showed: None,
             apart: None,
         }
@@ -333,7 +339,11 @@ impl Host {
         host.excess(now, trip.took);
         let source = self.name;
         self.showed = Some(now);
-        self.late = (took > none).then(|| self.late.unwrap_or(now));
+        if took > none {
+            (self.late, self.pause) = (Some(self.late.unwrap_or(now)), None);
+        } else if now >= *self.pause.get_or_insert(now) + CALM {
+            self.late = None;
+        }
         let delay = match connection.down(now, segment.value, took <= none) {
             Some(down) => Delay {
                 source,

@@ -260,6 +260,7 @@ impl Case {
             hold: hold * MS,
             growth: growth * MS,
             batch,
+            pulse: (0, 0),
         };
         match self.liars {
             0 => vec![of(30, 0, 0), of(260, 25, 0), of(600, 0, 0)],

@@ -25,6 +25,8 @@ pub struct DelayAttack {
     pub growth: Nanos,
     /// Number of answers that a reflector releases together; 0: each is released by itself.
     pub batch: u32,
+    /// Period of pauses, and the time of each during which answers are held back, ns; (0, 0): none.
+    pub pulse: (Nanos, Nanos),
 }
 
 impl DelayAttack {
@@ -32,6 +34,10 @@ impl DelayAttack {
     /// reflector.
     pub(crate) fn holds(&self, now: Nanos, interval: Nanos) -> Nanos {
         if !(self.span.0..self.span.1).contains(&now) {
+            return 0;
+        }
+        let (every, part) = self.pulse;
+        if every > 0 && (now - self.span.0) % every >= part {
             return 0;
         }
         let period = interval * Nanos::from(self.batch);

@@ -364,6 +364,26 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
 }
 
 #[test]
+fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_judged_again() {
+    let mut all = vec![(1, 1, 0, 20 * MS)];
+    let (quiet, again) = (20 * SEC, 20 * SEC + CALM + 2 * SEC);
+    for at in (SEC..again + 3 * SEC).step_by(40 * MS as usize) {
+        let pauses = at % (3 * SEC) < 100 * MS || (quiet..again).contains(&at);
+        all.push((1, 1, at, if pauses { 20 * MS } else { 320 * MS }));
+        // A new host each second, for 400 ms, while the first one is late.
+        let is_short = (SEC / 2..9 * SEC / 10).contains(&(at % SEC));
+        let host = 100 + at / SEC;
+        let late = (8 * SEC..quiet).contains(&at) || at > again + SEC;
+        all.extend((is_short && late).then_some((host, host, at, 30 * MS)));
+    }
+    let told = trips(&mut Passive::default(), &all);
+    let judged = |second: Nanos| told.iter().any(|(_, told)| told.source == 100 + second);
+    assert!((8..quiet / SEC).all(judged));
+    // After a long pause they wait again.
+    assert!(!judged(again / SEC + 1) && all.iter().any(|(host, ..)| *host == 101 + again / SEC));
+}
+
+#[test]
 fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source() {
     let mut all = Vec::new();
     for round in 0..100 {

@@ -211,7 +211,7 @@ fn lied_to(text: &str, liar: &str) -> [f64; 2] {
         span: (15 * SEC, 40 * SEC),
         hold: 260 * MS,
         growth: 25 * MS,
-        batch: 0,
+        ..DelayAttack::default()
     });
     let carried = |w: &World| [2, 3].map(|modem| w.gauges(modem).departed_bytes as f64);
     w.run_until(15 * SEC);
@@ -298,6 +298,38 @@ fn a_far_host_that_lies_beside_connections_of_two_seconds_to_others_does_not_cho
     // A seventh was used while the liar's delay kept each of them from being judged.
     let [down, _] = lied_to(&text, "liar");
     assert!(down > 0.7 * 20e6 / 8.0 * 25.0, "{down}");
+}
+
+#[test]
+fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() {
+    let text = line("pace ingress", "pace");
+    let mut text = text[..text.find("[[flow]]").unwrap()].to_owned();
+    for kind in ["download", "upload"] {
+        text += &format!(
+            "[[flow]]\nkind = \"{kind}\"\nrtt = \"30ms\"\nrate = \"100kbit\"\nto_host = \"liar\"\n"
+        );
+    }
+    // Three fifths of the line down.
+    for at in (0..40_000).step_by(50) {
+        text += &format!(
+            "[[flow]]\nkind = \"download\"\nrtt = \"30ms\"\nbytes = 75000\nstart = \"{at}ms\"\nto_host = \"{at}\"\n"
+        );
+    }
+    let transfers = |pulse| {
+        let mut w = world(&text);
+        w.lie(DelayAttack {
+            hosts: vec!["liar".to_owned()],
+            span: (15 * SEC, 40 * SEC),
+            hold: 600 * MS,
+            pulse,
+            ..DelayAttack::default()
+        });
+        w.run_until(NEVER);
+        w.record(0.0).fct_ms.expect("transfers").mean
+    };
+    // With pauses they took 4.5 times as long.
+    let (lasts, pauses) = (transfers((0, 0)), transfers((6 * SEC, 11 * SEC / 2)));
+    assert!(pauses < 1.5 * lasts, "{pauses} ms, {lasts} ms");
 }
 
 #[test]
