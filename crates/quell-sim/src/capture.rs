@@ -206,7 +206,9 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(plain.trace_hash, captured.trace_hash);
         assert!(plain.drops > 0);
-        assert_eq!(enhanced_packets(&bytes), plain.packets + plain.drops);
+        let up = plain.up.expect("a flow goes up");
+        let both = plain.packets + plain.drops + up.packets + up.drops;
+        assert_eq!(enhanced_packets(&bytes), both);
     }
 
     /// Blocks of type 6; a block's second word is its length.
