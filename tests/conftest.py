@@ -102,6 +102,17 @@ def quell(tmp_path: Path) -> Quell:
     return call
 
 
+def loaded(*words: str, **environment: str) -> set[str]:
+    """Run `quell WORDS`; return the modules that it has loaded at its end."""
+    code = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from quell.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
 def run(command: list[str], folder: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Run a developer's command as typed in a shell, also if `make` runs the tests."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key != "MFLAGS"}

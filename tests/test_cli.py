@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from conftest import QUELL, QUELL_LIVE, ROOT, Quell
+from conftest import QUELL, QUELL_LIVE, ROOT, Quell, loaded
 from quell.cli import usage
 from quell.experiments import experiment
 from quell.results import frame
@@ -344,9 +344,9 @@ def test_help_needs_no_library(quell: Quell) -> None:
     seen = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "quell", "--help"], capture_output=True, text=True, check=True
     )
-    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert "quell.cli.usage" in loaded
-    assert not loaded & {"typer", "rich", "quell._core", "quell.cli.dispatch", "polars"}
+    modules = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
+    assert "quell.cli.usage" in modules
+    assert not modules & {"typer", "rich", "quell._core", "quell.cli.dispatch", "polars"}
 
 
 def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
@@ -357,8 +357,8 @@ def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
         text=True,
         check=True,
     )
-    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert {"quell.views.table", "rich.table"} <= loaded
+    modules = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
+    assert {"quell.views.table", "rich.table"} <= modules
     idle = {
         "quell.autorate",
         "quell.inputs.capture",
@@ -367,20 +367,14 @@ def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
         "rich.progress",
         "rich._emoji_codes",
     }
-    assert not loaded & {*idle, "statistics", "pydantic", "polars"}
+    assert not modules & {*idle, "statistics", "pydantic", "polars"}
 
 
-def test_a_command_does_not_load_the_others(quell: Quell) -> None:
-    seen = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "quell", "compare", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert "quell.cli.options" in loaded
+def test_a_command_does_not_load_the_others() -> None:
+    modules = loaded("compare", "--help")
+    assert {"quell.cli.options", "quell.cli.compare"} <= modules
     others = ("evaluate", "reproduce", "train", "tune", "shell", "doctor", "live", "watch", "steer", "attach", "show")
-    assert not loaded & {*(f"quell.cli.{name}" for name in others), "polars"}
+    assert not modules & {*(f"quell.cli.{name}" for name in others), "polars"}
 
 
 @pytest.mark.parametrize(

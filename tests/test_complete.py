@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUELL
+from conftest import QUELL, loaded
 from quell import InputError, Scenario, _core
 from quell.cli import complete
 
@@ -107,6 +107,22 @@ def test_bashs_script_completes_in_bash(tmp_path: Path) -> None:
     )
     assert done.stdout == "fq_pie\n", done.stderr
     assert "_quell_completion quell" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "others"),
+    [
+        ({"COMP_WORDS": "quell\nqueues\ncob", "COMP_CWORD": "2"}, False),
+        ({"COMP_WORDS": "quell\nqueues", "COMP_CWORD": "1"}, True),
+        ({"_TYPER_COMPLETE_ARGS": "quell queues "}, False),
+        ({"_TYPER_COMPLETE_ARGS": "quell r"}, True),
+    ],
+)
+def test_only_the_command_whose_words_are_completed_is_loaded(asked: dict[str, str], others: bool) -> None:
+    shell = "bash" if "COMP_WORDS" in asked else "zsh"
+    modules = loaded(**asked, _QUELL_COMPLETE=f"complete_{shell}")
+    assert "quell.cli.queues" in modules
+    assert ("quell.cli.tune" in modules) == others
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

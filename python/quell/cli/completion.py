@@ -1,13 +1,25 @@
-"""Files of `quell --install-completion`, written atomically: typer empties a shell's settings before it writes them."""
+"""What a shell asks to complete, and the files of `quell --install-completion`.
+
+The files are written atomically: typer empties a shell's settings before it writes them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 from typer import _completion_shared as typers
 
 from quell.common import files
+
+
+def command() -> list[str]:
+    """Return the command, if a shell asks for the words behind one."""
+    asked = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    # bash separates the words by line ends. The last one is the one to complete.
+    return re.split(r"\s", asked)[1:-1][:1] if "_QUELL_COMPLETE" in os.environ else []
 
 
 def install_whole() -> None:

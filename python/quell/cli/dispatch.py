@@ -133,7 +133,7 @@ def with_port(arguments: Sequence[str]) -> list[str]:
 
 def _call(arguments: Sequence[str]) -> int:
     arguments = with_port(arguments)
-    first = arguments[:1]
+    first = arguments[:1] or completion.command()
     named = [name for name in first if name in NAMES]
     try:
         written.check(arguments)
