@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 from pathlib import Path
@@ -48,10 +49,13 @@ def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All loops finish on one line, and one loop on the next."""
-    stream = experiment.stream
+    stream, kept = experiment.stream, dict[int, Any]()
 
     def interrupted(runs: list[Any], done: Any, **more: Any) -> None:
-        stream(runs[: len(autorate.LOOPS) + 1], done, **more)
+        if not kept:
+            stream(runs[: len(autorate.LOOPS) + 1], kept.__setitem__, **more)
+        for index, record in copy.deepcopy(kept).items():
+            done(index, record)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(experiment, "stream", interrupted)

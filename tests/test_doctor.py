@@ -200,6 +200,8 @@ def test_the_commands_that_doctor_offers_work(tmp_path: Path) -> None:
             assert Path(words[0]).name == "quell"
             if words[1] == "shell":
                 words += ["--", "true"]
+            elif words[1] == "compare":
+                words += ["--duration", "5s", "--warmup", "1s", "--seeds", "1"]
             asks = words[1:] == ["tune", "--ask"]
             if asks:  # a search of half a minute: only the option is looked for
                 words[2] = "--help"

@@ -125,7 +125,7 @@ def test_saving_writes_every_figure_the_same_each_time(runs: pl.DataFrame, tmp_p
 def test_bad_input_is_one_line(runs: pl.DataFrame, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     cases: list[tuple[Any, str]] = [
-        (lambda: plot.save(runs, tmp_path / "file"), "folder: .*cannot be made"),
+        (lambda: plot.save(runs, tmp_path / "file", ["png"]), "folder: .*cannot be made"),
         (lambda: plot.save(runs, tmp_path, ["pfd"]), "unknown format `pfd`; did you mean `pdf`"),
         (lambda: plot.front(runs.clear()), "no runs"),
         (lambda: plot.front(pl.concat([runs, runs.with_columns(scenario_hash=pl.lit("x"))])), "runs of 2 scenarios"),

@@ -289,7 +289,7 @@ def test_a_speed_test_is_a_line(tmp_path: Path, plain: Any, rtt: str | None) -> 
 
 
 def test_a_speed_test_can_be_piped_and_overridden() -> None:
-    words = [str(QUELL), "tune", "--speedtest", "-", "--rtt", "40ms", *SMALL]
+    words = [str(QUELL), "tune", "--speedtest", "-", "--rtt", "40ms", *SMALL, "--trials", "2", "--for", "bulk"]
     done = subprocess.run(words, input=json.dumps(OOKLA), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "88.35/19 Mbit/s, 40 ms" in done.stdout
