@@ -19,6 +19,7 @@ pub mod packet;
 pub mod parts;
 pub mod policy;
 pub mod rng;
+pub mod time;
 
 pub use discipline::{Backlog, Discipline};
 pub use disciplines::{
