@@ -21,7 +21,8 @@ QDISC, LINK, SIM = (Path("crates") / name / "src" for name in ("quell-qdisc", "q
 DISCIPLINE = """//! A FIFO under another name.
 
 use crate::fifo::{self, Fifo};
-use crate::{Dequeued, Discipline, Drops, Nanos, Packet, Rng};
+use crate::time::Instant;
+use crate::{Dequeued, Discipline, Drops, Packet, Rng};
 
 /// Packets that it holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,10 +43,10 @@ impl<P: Packet> Sample<P> {
 }
 
 impl<P: Packet> Discipline<P> for Sample<P> {
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.0.enqueue(now, packet, rng, drops);
     }
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         self.0.dequeue(now, rng, drops)
     }
     fn len(&self) -> usize {
@@ -77,14 +78,15 @@ static SAMPLE: Kind<quell_qdisc::sample::Params> = Kind {
 CONTROLLER = """//! A limit of five packets.
 
 use super::{Control, SubQueue};
-use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SEC};
+use crate::time::{Duration, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// The controller; its parameters are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Five;
 
 impl Control for Five {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         SEC
     }
     fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {

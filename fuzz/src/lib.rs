@@ -14,6 +14,7 @@ use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::disciplines::hush::model::Model;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, NEVER, Qdisc, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 
@@ -212,9 +213,9 @@ pub fn discipline(data: &[u8]) {
                 let hash = u32::from(value & 15).wrapping_mul(0x1234_5679);
                 let packet = TestPacket::new(id as u64, len, hash, Ecn::from_bits(value >> 4));
                 held.insert(packet.id, len);
-                q.offer(now, packet, &mut rng, &mut drops);
+                q.offer(Instant::from_nanos(now), packet, &mut rng, &mut drops);
             }
-            3 | 4 => match q.take(now, &mut rng, &mut drops).0 {
+            3 | 4 => match q.take(Instant::from_nanos(now), &mut rng, &mut drops).0 {
                 Dequeued::Packet(packet) => {
                     assert_eq!(
                         held.remove(&packet.id),
@@ -223,7 +224,10 @@ pub fn discipline(data: &[u8]) {
                     );
                 }
                 Dequeued::Empty => {}
-                Dequeued::NotBefore(time) => assert!(time > now, "{words}: {time} at {now}"),
+                Dequeued::NotBefore(time) => assert!(
+                    time > Instant::from_nanos(now),
+                    "{words}: {time:?} at {now}"
+                ),
             },
             5 => now += u64::from(value) * 10_000,
             6 => now += u64::from(value) * 10_000_000,
@@ -234,7 +238,7 @@ pub fn discipline(data: &[u8]) {
                 ..Knobs::KEEP
             }),
         }
-        q.run_timers(now);
+        q.run_timers(Instant::from_nanos(now));
         for (packet, _) in &drops {
             assert_eq!(
                 held.remove(&packet.id),
@@ -246,12 +250,16 @@ pub fn discipline(data: &[u8]) {
         let bytes: u64 = held.values().map(|len| u64::from(*len)).sum();
         assert_eq!(q.bytes(), bytes, "{words}");
         let mut gauges = Gauges::default();
-        q.gauges(now, &mut gauges);
+        q.gauges(Instant::from_nanos(now), &mut gauges);
         assert!(
             (0.0..=1.0).contains(&gauges.probability),
             "{words}: {gauges:?}"
         );
-        assert!(q.next_timer() == NEVER || q.next_timer() >= now, "{words}");
+        assert!(
+            q.next_timer() == Instant::from_nanos(NEVER)
+                || q.next_timer() >= Instant::from_nanos(now),
+            "{words}"
+        );
     }
 }
 

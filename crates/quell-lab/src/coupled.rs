@@ -11,6 +11,7 @@ use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
 
 use crate::team::Team;
+use quell_qdisc::time::Instant;
 
 /// The queue that agents control, their period and their observation.
 #[derive(Clone, Debug)]
@@ -143,11 +144,11 @@ impl Coupled {
             .zip(rows)
             .zip(&mut view.sub_queues)
         {
-            observation.observe(self.world.now(), last, &g, readings);
+            observation.observe(Instant::from_nanos(self.world.now()), last, &g, readings);
             let packets = (g.arrivals - last.arrivals).max(1) as f32;
             *shown = Shown {
                 busy: !a3c::is_idle(last, &g),
-                delay_ms: g.law.delay as f32 / MS as f32,
+                delay_ms: g.law.delay.as_nanos() as f32 / MS as f32,
                 loss: ((g.drops - last.drops) as f32 / packets).min(1.0),
             };
             *last = g;

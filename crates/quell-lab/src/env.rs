@@ -7,6 +7,7 @@
 //! whatever other environments run. The first observation is that of the empty queue at time 0; a
 //! scenario of 120 s with a period of 20 ms has 6000 steps.
 
+use quell_qdisc::time::Duration;
 mod reward;
 mod vary;
 
@@ -185,7 +186,7 @@ impl Task {
             return Err(Error::new(what).key("initial"));
         }
         if let Cadence::Every(period) = self.cadence
-            && (period == 0 || period > self.scenario.duration)
+            && (period == 0 || period > self.scenario.duration.as_nanos())
         {
             return Err(Error::new("not between 1 ns and the scenario's duration").key("period"));
         }
@@ -216,7 +217,7 @@ impl Task {
         }
         let scenario = Arc::make_mut(&mut self.scenario);
         // No record is read: histograms per flow are not needed.
-        scenario.warmup = NEVER;
+        scenario.warmup = Duration::MAX;
         if self.path {
             for hop in &mut scenario.hops {
                 hop.queue.clone_from(&self.queue);
@@ -499,7 +500,7 @@ impl Env {
         if let (Cadence::Every(period), Actions::None) = (task.cadence, &task.actions) {
             let until = self.world.now() + period;
             self.world.run_until(until);
-            self.over = until >= task.scenario.duration;
+            self.over = until >= task.scenario.duration.as_nanos();
             for (queue, agent) in self.agents.iter_mut().enumerate() {
                 let gauges = self.world.gauges(queue);
                 agent.knob = task.knob.read(&gauges);

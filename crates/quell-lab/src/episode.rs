@@ -66,11 +66,13 @@ pub fn episode(
     }
     let clock = cpu_time::ThreadTime::now();
     let (mut inputs, mut actions) = (Vec::new(), Vec::new());
-    let period = world.controller(which).map_or(NEVER, |c| c.period());
+    let period = world
+        .controller(which)
+        .map_or(NEVER, |c| c.period().as_nanos());
     // Without a period the world runs in steps of 1 s.
     let step = if period == NEVER { SEC } else { period };
     let (mut due, mut asked) = (step, 0);
-    while due < scenario.duration {
+    while due < scenario.duration.as_nanos() {
         world.run_until(due + 1);
         let made = world.controller(which).and_then(|c| c.explain());
         if let Some(made) = made.filter(|_| period != NEVER) {
@@ -83,7 +85,7 @@ pub fn episode(
         }
         due += step;
     }
-    world.run_until(scenario.duration);
+    world.run_until(scenario.duration.as_nanos());
     let table = learner(&world, which).map(LearnQueue::table);
     Ok(Episode {
         run: world.record(clock.elapsed().as_secs_f64()),

@@ -16,8 +16,9 @@ use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, SEC, num};
+use quell_qdisc::{Gauges, Knobs, Nanos, Rng, SEC, num};
 
+use quell_qdisc::time::{Duration, Instant};
 use quell_sim::scenario::{Cc, FlowKind, Overrides, Rate, Scenario};
 use quell_sim::{Status, World};
 use rayon::prelude::*;
@@ -300,7 +301,7 @@ impl Lab {
     pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
-        let ns = (fork.draws.duration - decision.gauges.now).max(1) as f64;
+        let ns = (fork.draws.duration - decision.gauges.now.as_nanos()).max(1) as f64;
         let side = |limit, sent: Sent| {
             let bytes = sent.bytes - overhead * sent.packets;
             let queued = sent.packet_ns as f64 / ns;
@@ -326,7 +327,7 @@ impl Lab {
             [None, None] => return None,
         };
         Some(Outcome {
-            at: decision.gauges.now,
+            at: decision.gauges.now.as_nanos(),
             features: decision.features,
             before: decision.before,
             sides,
@@ -419,7 +420,7 @@ impl Fork {
         };
         // The first packet raises two questions, the first of which does not belong to a tenth
         // packet.
-        if self.answered == 0 || gauges.now <= self.draws.act_after {
+        if self.answered == 0 || gauges.now <= Instant::from_nanos(self.draws.act_after) {
             return Ok(true);
         }
         let mut subs = self.world.sub_gauges(0);
@@ -493,7 +494,7 @@ fn base() -> Result<&'static Scenario, Error> {
     let load = || {
         let mut base = Scenario::load(Some("lfq"), &Overrides::default())?;
         // No record is read, so the warm-up never ends.
-        base.warmup = NEVER;
+        base.warmup = Duration::MAX;
         Ok(base)
     };
     BASE.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -501,11 +502,11 @@ fn base() -> Result<&'static Scenario, Error> {
 
 fn scenario(base: &Scenario, draws: &Draws) -> Scenario {
     let mut scenario = base.clone();
-    scenario.duration = draws.duration;
+    scenario.duration = Duration::from_nanos(draws.duration);
     scenario.link.rate = Rate::Constant(draws.rate_bps);
-    scenario.link.delay = draws.rtt / 2;
+    scenario.link.delay = Duration::from_nanos(draws.rtt / 2);
     for flow in &mut scenario.flows {
-        flow.rtt = draws.rtt;
+        flow.rtt = Duration::from_nanos(draws.rtt);
         if let FlowKind::Tcp(tcp) = &mut flow.kind {
             tcp.cc = if draws.bic {
                 Cc::Bic { beta: BIC_BETA }

@@ -10,9 +10,8 @@ use quell_qdisc::control::{Delay, Echo};
 use quell_qdisc::fifo::Fifo;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::parts::ring::Ring;
-use quell_qdisc::{
-    Backlog, Dequeued, Discipline, Gauges, Knobs, MS, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
-};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Backlog, Dequeued, Discipline, Gauges, Knobs, Packet, Qdisc, Rng};
 
 use crate::foresight::{Foresight, State};
 use crate::hist::Hist;
@@ -27,7 +26,7 @@ const CDF_POINTS: usize = 200;
 
 /// Value of `next` when the owner takes the packets itself. It differs from `NEVER` (idle), so that
 /// no arrival starts the line.
-const TAKEN_BY_OWNER: Nanos = NEVER - 1;
+const TAKEN_BY_OWNER: Instant = Instant::from_nanos(u64::MAX - 1);
 
 /// How packets leave a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ const FASTEST: u64 = 100_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Bottleneck<P, O> {
     /// Time of the link's next event; `NEVER` if idle.
-    pub next: Nanos,
+    pub next: Instant,
     /// The queue.
     pub queue: ManagedQueue<P, O>,
     server: Server,
@@ -96,7 +95,7 @@ pub struct Bottleneck<P, O> {
     // Token bucket: its content when it was last charged, ns at the link's rate (negative: debt),
     // and the time of that charge.
     tokens: i64,
-    charged: Nanos,
+    charged: Instant,
     mean_bps: u64,
     /// Counters, and bytes that the link had offered, at the start of the present bin.
     bin: (Counters, f64),
@@ -128,7 +127,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             attends: params.nic > 0,
             loss: params.loss,
             tokens: i64::MAX / 4,
-            charged: 0,
+            charged: Instant::ZERO,
             mean_bps,
             bin: (Counters::default(), 0.0),
             warm_offered: 0.0,
@@ -169,10 +168,10 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Takes the queue and the link out, if departures are foreseeable; calls `each` with the
     /// departure time of each packet inside.
-    pub fn take_ahead(&mut self, mut each: impl FnMut(Nanos, &P)) -> Option<Foresight<P>> {
+    pub fn take_ahead(&mut self, mut each: impl FnMut(Instant, &P)) -> Option<Foresight<P>> {
         let fifo = self.plain()?;
         let mut foresight = Foresight {
-            through: 0,
+            through: Instant::ZERO,
             last: self.server.clone(),
             limit_packets: fifo.params().limit_packets as usize,
             limit_bytes: fifo.params().limit_bytes,
@@ -214,13 +213,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// The link's rate now, bit/s.
-    pub fn rate_bps(&self, now: Nanos) -> u64 {
+    pub fn rate_bps(&self, now: Instant) -> u64 {
         self.server.rate_bps(now)
     }
 
     /// A packet of `len` bytes arrives; true if it waits for an outside controller.
     #[inline(always)]
-    pub fn enqueue(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> P) -> bool {
+    pub fn enqueue(&mut self, now: Instant, len: u32, make: impl FnOnce() -> P) -> bool {
         match self.queue.offer(now, len, make) {
             Offered::Done(backlog) => {
                 self.start(now, backlog);
@@ -235,7 +234,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     #[inline(always)]
     pub fn enqueue_run(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -246,7 +245,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Starts an idle link after an arrival; `backlog` is what the queue holds now.
     #[inline(always)]
-    fn start(&mut self, now: Nanos, backlog: Backlog) {
+    fn start(&mut self, now: Instant, backlog: Backlog) {
         if backlog.packets > 0 {
             if self.next == NEVER {
                 self.kick(now);
@@ -259,7 +258,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// An arrival at a link that is not idle: fills the device's queue, and asks the discipline
     /// again if it made the link wait.
     #[cold]
-    fn attend(&mut self, now: Nanos) {
+    fn attend(&mut self, now: Instant) {
         self.attends = self.nic_limit > 0;
         if self.in_service.is_some() {
             self.fill_nic(now);
@@ -271,11 +270,11 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     // Out of line: an arrival seldom finds the link idle, and a second copy of `serve` would keep
     // the first from being inlined.
     #[inline(never)]
-    fn kick(&mut self, now: Nanos) {
+    fn kick(&mut self, now: Instant) {
         match self.shaper {
             Shaper::Line => self.serve(now),
             Shaper::Htb { .. } => {
-                let debt = (-self.tokens).max(0).cast_unsigned();
+                let debt = Duration::from_nanos((-self.tokens).max(0).cast_unsigned());
                 self.next = now.max(self.charged + debt);
             }
         }
@@ -283,7 +282,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Handles the event at `next`; returns the packet that has left the link, if any.
     #[inline(always)]
-    pub fn event(&mut self, now: Nanos) -> Option<P> {
+    pub fn event(&mut self, now: Instant) -> Option<P> {
         match self.shaper {
             Shaper::Line => {
                 let through = self.in_service.take();
@@ -298,7 +297,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     #[inline]
-    fn lost(&mut self, now: Nanos, p: &P) -> bool {
+    fn lost(&mut self, now: Instant, p: &P) -> bool {
         let lost = self.loss > 0.0 && self.queue.draw() < self.loss;
         if lost {
             self.lose(now, *p);
@@ -308,7 +307,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// The link loses a packet.
     #[cold]
-    pub fn lose(&mut self, now: Nanos, p: P) {
+    pub fn lose(&mut self, now: Instant, p: P) {
         let probe = &mut self.queue.probe;
         probe.meter.counters.drops.link += 1;
         probe.observer.lost(now, p);
@@ -316,7 +315,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Puts the next packet on the line.
     #[inline(always)]
-    fn serve(&mut self, now: Nanos) {
+    fn serve(&mut self, now: Instant) {
         let through = if self.nic_limit == 0 {
             self.queue.send(now, &mut self.in_service, &mut self.server)
         } else {
@@ -335,16 +334,16 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// The discipline sends nothing before `t` unless a packet arrives first; returns the time of
     /// the link's next event.
     #[cold]
-    fn wait(&mut self, now: Nanos, t: Nanos) -> Nanos {
+    fn wait(&mut self, now: Instant, t: Instant) -> Instant {
         self.attends = true;
         match t {
             TAKEN_BY_OWNER => NEVER,
-            t => t.max(now + 1),
+            t => t.max(now + Duration::from_nanos(1)),
         }
     }
 
     /// Takes the next packet out of the device's queue, then refills it.
-    fn take_through_nic(&mut self, now: Nanos) -> Dequeued<P> {
+    fn take_through_nic(&mut self, now: Instant) -> Dequeued<P> {
         let first = match self.nic.pop_front() {
             Some(p) => Dequeued::Packet(p),
             None => self.queue.take(now),
@@ -355,7 +354,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Moves packets from the discipline to the device's queue until that is full.
     #[cold]
-    fn fill_nic(&mut self, now: Nanos) {
+    fn fill_nic(&mut self, now: Instant) {
         while self.nic.len() < self.nic_limit {
             match self.queue.take(now) {
                 Dequeued::Packet(p) => self.nic.push_back(p),
@@ -366,21 +365,21 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Sends as Linux's HTB: a packet leaves at once if the bucket is not in debt, and is then
     /// charged to the bucket.
-    fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<P> {
+    fn send_by_tokens(&mut self, now: Instant, burst: u32) -> Option<P> {
         match self.queue.take(now) {
             Dequeued::Packet(p) => {
-                let cost = self.server.charge(now, p.len()).cast_signed();
-                let full = self.server.cost(now, burst).cast_signed();
+                let cost = self.server.charge(now, p.len()).as_nanos().cast_signed();
+                let full = self.server.cost(now, burst).as_nanos().cast_signed();
                 let held = self
                     .tokens
-                    .saturating_add((now - self.charged).cast_signed())
+                    .saturating_add((now - self.charged).as_nanos().cast_signed())
                     .min(full);
                 self.tokens = held - cost;
                 self.charged = now;
                 self.next = if self.queue.is_empty() {
                     NEVER
                 } else {
-                    now + (-self.tokens).max(0).cast_unsigned()
+                    now + Duration::from_nanos((-self.tokens).max(0).cast_unsigned())
                 };
                 (!self.lost(now, &p)).then_some(p)
             }
@@ -401,13 +400,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// Readings of the queue.
-    pub fn gauges(&self, now: Nanos) -> Gauges {
+    pub fn gauges(&self, now: Instant) -> Gauges {
         self.queue.gauges(now, self.server.rate_bps(now))
     }
 
     /// Lets the controller decide at the queue's `decide_at`; `read` adds readings that only the
     /// owner knows. True if an outside controller decides.
-    pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
+    pub fn decide(&mut self, now: Instant, read: impl FnOnce(&mut Gauges)) -> bool {
         let server = &self.server;
         self.queue.decide(now, |queue| {
             let mut gauges = queue.gauges(now, server.rate_bps(now));
@@ -417,14 +416,14 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// Reports a returned probe to the controller.
-    pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
+    pub fn on_probe(&mut self, now: Instant, probe: &Echo) {
         let server = &self.server;
         let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
         self.queue.on_probe(now, probe, read);
     }
 
     /// Reports a delay that was measured from the traffic's own segments to the controller.
-    pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
+    pub fn on_delay(&mut self, now: Instant, delay: &Delay) {
         let server = &self.server;
         let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
         self.queue.on_delay(now, delay, read);
@@ -432,7 +431,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for them are
     /// then admitted.
-    pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
+    pub fn set_knobs(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         self.queue.set_knobs(now, sub_queue, knobs);
         while let Some(backlog) = self.queue.go_on(now) {
             self.start(now, backlog);
@@ -446,32 +445,33 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// Bytes that the link offered before `now`.
-    pub fn offered_bytes(&self, now: Nanos) -> f64 {
+    pub fn offered_bytes(&self, now: Instant) -> f64 {
         self.server.offered_bytes(now)
     }
 
     /// Ends the warm-up: measures start from zero.
-    pub fn restart(&mut self, now: Nanos) {
+    pub fn restart(&mut self, now: Instant) {
         self.queue.restart(now);
         self.warm_offered = self.offered_bytes(now);
         self.warm_framing = self.server.framing_bytes();
     }
 
     /// Begins a bin of a series at `now`.
-    pub fn begin_bin(&mut self, now: Nanos) {
+    pub fn begin_bin(&mut self, now: Instant) {
         self.bin = (self.queue.counters(now), self.offered_bytes(now));
     }
 
     /// Ends a bin of `width`: appends the queue's columns to a series. The owner appends those
     /// about flows.
-    pub fn close_bin(&mut self, now: Nanos, width: Nanos, series: &mut Series) {
+    pub fn close_bin(&mut self, now: Instant, width: Duration, series: &mut Series) {
         let was = self.bin;
         self.begin_bin(now);
         let (c, offered) = (self.bin.0 - was.0, self.bin.1 - was.1);
         let (limit, probability) = self.queue.positions(now);
         let mbps = |bytes: f64| record::mbps(bytes, width);
-        let held = c.byte_ns as f64 / width as f64;
-        let sojourn = c.sojourn_sum as f64 / c.departures.max(1) as f64 / MS as f64;
+        let held = c.byte_ns as f64 / width.as_nanos() as f64;
+        let sojourn =
+            c.sojourn_sum.as_nanos() as f64 / c.departures.max(1) as f64 / MS.as_nanos() as f64;
         series.backlog_ms.push(held * 8e3 / self.mean_bps as f64);
         series.throughput_mbps.push(mbps(c.departed_bytes as f64));
         series.capacity_mbps.push(mbps(offered));
@@ -491,7 +491,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// The result record of this queue since the warm-up. Packets of the queues in `others` are
     /// counted too (those of the same node in a cell). Fields that a queue cannot know (goodput,
     /// flows, cost) keep their defaults.
-    pub fn record<'a>(&'a mut self, now: Nanos, others: impl Iterator<Item = &'a mut Self>) -> Run
+    pub fn record<'a>(&'a mut self, now: Instant, others: impl Iterator<Item = &'a mut Self>) -> Run
     where
         P: 'a,
         O: 'a,
@@ -508,13 +508,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             all.merge(&theirs.sojourns);
         }
         let sojourns = sojourns.as_ref().unwrap_or(&meter.sojourns);
-        let span = (now - meter.since()).max(1);
+        let span = (now - meter.since()).max(Duration::from_nanos(1));
         let offered = self.server.offered_bytes(now) - self.warm_offered;
         let framing = self.server.framing_bytes() - self.warm_framing;
         let used = c.departed_bytes as f64 + framing as f64;
-        let ms = 1.0 / MS as f64;
+        let ms = 1.0 / MS.as_nanos() as f64;
         let run = Run {
-            measured_s: span as f64 / SEC as f64,
+            measured_s: span.as_secs_f64(),
             throughput_mbps: record::mbps(c.departed_bytes as f64, span),
             capacity_mbps: record::mbps(offered, span),
             utilisation: if offered > 0.0 { used / offered } else { 0.0 },

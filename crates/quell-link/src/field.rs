@@ -1,7 +1,9 @@
 //! One parameter: how its value is read from text, checked, kept and written. The options of queue
 //! words and the keys of scenario files are tables of these.
 
-use quell_qdisc::{NEVER, Nanos, num};
+use quell_qdisc::time::Duration;
+
+use quell_qdisc::num;
 
 use crate::error::Error;
 use crate::units;
@@ -27,9 +29,9 @@ pub enum Field<T: 'static> {
     /// An optional rate, bit/s.
     MaybeRate(fn(&mut T) -> &mut Option<u64>, u64, u64),
     /// A time, ns: place, minimum, maximum.
-    Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
+    Time(fn(&mut T) -> &mut Duration, Duration, Duration),
     /// An optional time, ns.
-    MaybeTime(fn(&mut T) -> &mut Option<Nanos>, Nanos, Nanos),
+    MaybeTime(fn(&mut T) -> &mut Option<Duration>, Duration, Duration),
     /// A probability, 0..1.
     Probability(fn(&mut T) -> &mut f64),
     /// An optional probability.
@@ -159,7 +161,8 @@ impl<T> Field<T> {
                 whole(low, high, units::format_rate)
             }
             Field::Time(_, low, high) | Field::MaybeTime(_, low, high) => {
-                whole(low, high, units::format_time)
+                let show = |nanos| units::format_time(Duration::from_nanos(nanos));
+                whole(low.as_nanos(), high.as_nanos(), show)
             }
             Field::Number(_, low, high) => Some(Range {
                 low,
@@ -245,8 +248,8 @@ enum Place<'a> {
     MaybeBytes(&'a mut Option<u64>, u64, u64),
     Rate(&'a mut u64, u64, u64),
     MaybeRate(&'a mut Option<u64>, u64, u64),
-    Time(&'a mut Nanos, Nanos, Nanos),
-    MaybeTime(&'a mut Option<Nanos>, Nanos, Nanos),
+    Time(&'a mut Duration, Duration, Duration),
+    MaybeTime(&'a mut Option<Duration>, Duration, Duration),
     Probability(&'a mut f64),
     MaybeProbability(&'a mut Option<f64>),
     Number(&'a mut f64, f64, f64),
@@ -295,7 +298,7 @@ impl Place<'_> {
             Place::MaybeBytes(at, ..) => or_none(at.map(units::format_size)),
             Place::Rate(at, ..) => units::format_rate(*at),
             Place::MaybeRate(at, ..) => or_none(at.map(units::format_rate)),
-            Place::Time(at, ..) if *at == NEVER => String::new(),
+            Place::Time(at, ..) if *at == Duration::MAX => String::new(),
             Place::Time(at, ..) => units::format_time(*at),
             Place::MaybeTime(at, ..) => or_none(at.map(units::format_time)),
             Place::Probability(at) | Place::Number(at, ..) => at.to_string(),
@@ -356,7 +359,7 @@ pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
 ///
 /// # Errors
 /// If it is something else or is out of this range.
-pub fn time(text: &str, low: Nanos, high: Nanos) -> Result<Nanos, Error> {
+pub fn time(text: &str, low: Duration, high: Duration) -> Result<Duration, Error> {
     within(
         units::parse_time(text)?,
         low,

@@ -2,7 +2,8 @@
 //! leaves the link is known as soon as it is admitted, because no later event changes it.
 
 use quell_qdisc::parts::ring::Ring;
-use quell_qdisc::{Backlog, DropCause, Drops, NEVER, Nanos, Packet};
+use quell_qdisc::time::{Instant, NEVER};
+use quell_qdisc::{Backlog, DropCause, Drops, Packet};
 
 use crate::queue::{Observer, Probe};
 use crate::server::Server;
@@ -11,7 +12,7 @@ use crate::server::Server;
 #[derive(Clone, Debug)]
 pub struct Foresight<P> {
     /// Time at which the last admitted packet leaves the link.
-    pub through: Nanos,
+    pub through: Instant,
     /// State of the link at that time.
     pub(crate) last: Server,
     pub(crate) limit_packets: usize,
@@ -23,7 +24,7 @@ pub struct Foresight<P> {
 #[derive(Clone, Debug)]
 pub(crate) struct State<P> {
     /// End of the transmission on the link; `NEVER` if idle.
-    pub next: Nanos,
+    pub next: Instant,
     pub in_service: Option<P>,
     pub queue: Ring<P>,
     pub bytes: u64,
@@ -33,7 +34,7 @@ pub(crate) struct State<P> {
 impl<P: Packet> Foresight<P> {
     /// Lets packets leave the link until `before`; returns their number.
     #[inline(always)]
-    pub fn depart<O: Observer<P>>(&mut self, before: Nanos, probe: &mut Probe<P, O>) -> u64 {
+    pub fn depart<O: Observer<P>>(&mut self, before: Instant, probe: &mut Probe<P, O>) -> u64 {
         let mut departed = 0;
         while self.state.next < before {
             departed += 1;
@@ -47,11 +48,11 @@ impl<P: Packet> Foresight<P> {
     #[inline(always)]
     pub fn arrive<O: Observer<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (len, count): (u32, u32),
         probe: &mut Probe<P, O>,
         make: impl Fn(u32) -> P,
-        mut taken: impl FnMut(Nanos, &P),
+        mut taken: impl FnMut(Instant, &P),
     ) {
         let state = &mut self.state;
         let bytes = state.bytes + u64::from(len) * u64::from(count);
@@ -74,11 +75,11 @@ impl<P: Packet> Foresight<P> {
     #[inline(never)]
     fn arrive_singly<O: Observer<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (len, count): (u32, u32),
         probe: &mut Probe<P, O>,
         make: impl Fn(u32) -> P,
-        mut taken: impl FnMut(Nanos, &P),
+        mut taken: impl FnMut(Instant, &P),
     ) {
         let state = &mut self.state;
         for k in 0..count {
@@ -113,7 +114,7 @@ impl<P: Packet> State<P> {
 
     /// Puts the next packet on the link.
     #[inline(always)]
-    fn serve<O: Observer<P>>(&mut self, now: Nanos, probe: &mut Probe<P, O>) {
+    fn serve<O: Observer<P>>(&mut self, now: Instant, probe: &mut Probe<P, O>) {
         self.in_service = self.queue.pop();
         self.next = match &self.in_service {
             Some(packet) => {

@@ -8,14 +8,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::time::{Duration, Instant, SEC};
+
+use quell_qdisc::num;
 
 /// Fractional bits of the fixed-point time per byte.
 pub(crate) const SHIFT: u32 = 24;
 
 /// Largest unused line time that is recorded, hence the longest time for which the line may exceed
 /// its rate after a late queue.
-const MAX_UNUSED: Nanos = 250 * MS;
+const MAX_UNUSED: Duration = Duration::from_millis(250);
 
 /// A line of constant rate.
 #[derive(Debug)]
@@ -29,11 +31,11 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, Default)]
 struct Booked {
     /// End of the last booking.
-    until: Nanos,
+    until: Instant,
     /// End of the last idle time.
-    idle_until: Nanos,
+    idle_until: Instant,
     /// Unused line time before `idle_until`, at most `MAX_UNUSED`.
-    unused: Nanos,
+    unused: Duration,
     /// Remainder of truncation, in fixed point.
     rest: u128,
 }
@@ -44,7 +46,7 @@ impl Line {
         let bps = bps.max(1);
         Self {
             bps,
-            per_byte: (u128::from(8 * SEC) << SHIFT) / u128::from(bps),
+            per_byte: (u128::from(8 * SEC.as_nanos()) << SHIFT) / u128::from(bps),
             booked: Mutex::default(),
         }
     }
@@ -56,13 +58,13 @@ impl Line {
 
     /// Books line time for `bytes` of a queue that could send from `now` on; returns the end of the
     /// transmission.
-    fn book(&self, now: Nanos, bytes: u32) -> Nanos {
+    fn book(&self, now: Instant, bytes: u32) -> Instant {
         let mut booked = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
         let time = u128::from(bytes) * self.per_byte + booked.rest;
         booked.rest = time & ((1 << SHIFT) - 1);
-        let time = num::low_u64(time >> SHIFT);
+        let time = Duration::from_nanos(num::low_u64(time >> SHIFT));
         // The line was idle although this queue had a packet: the queue books late.
-        let late = booked.idle_until.saturating_sub(now);
+        let late = booked.idle_until.saturating_since(now);
         let made_up = time.min(late).min(booked.unused);
         booked.unused -= made_up;
         if made_up == time {
@@ -84,12 +86,12 @@ impl Line {
 pub struct Share {
     line: Arc<Line>,
     /// Line time at queue time 0.
-    since: Nanos,
+    since: Instant,
 }
 
 impl Share {
     /// A share for a queue whose time 0 is the line's time `since`.
-    pub fn new(line: Arc<Line>, since: Nanos) -> Self {
+    pub fn new(line: Arc<Line>, since: Instant) -> Self {
         Self { line, since }
     }
 
@@ -101,8 +103,9 @@ impl Share {
     /// Sends `bytes` at `now` or as soon as the line is free; returns the end of the transmission.
     #[cold]
     #[inline(never)]
-    pub fn finish(&self, now: Nanos, bytes: u32) -> Nanos {
-        self.line.book(self.since + now, bytes) - self.since
+    pub fn finish(&self, now: Instant, bytes: u32) -> Instant {
+        let through = self.line.book(self.since + (now - Instant::ZERO), bytes);
+        Instant::ZERO + (through - self.since)
     }
 }
 
@@ -117,30 +120,30 @@ impl PartialEq for Share {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use quell_qdisc::US;
+    use quell_qdisc::time::{MS, NEVER, US};
 
     /// A queue that always has packets. The transmission of one ends at `next`; its thread wakes
     /// `lateness` later.
     struct Busy {
-        next: Nanos,
+        next: Instant,
         bytes: u32,
-        lateness: Nanos,
+        lateness: Duration,
         sent: u64,
     }
 
     /// Bytes sent until `end` by queues that wake late; a queue `sparse` sends one packet per
     /// interval.
     fn sent_until(
-        end: Nanos,
+        end: Instant,
         line: &Line,
         queues: &mut [Busy],
-        sparse: Option<(Nanos, u32)>,
+        sparse: Option<(Duration, u32)>,
     ) -> u64 {
-        let (mut total, mut next_sparse) = (0, 0);
+        let (mut total, mut next_sparse) = (0, Instant::ZERO);
         loop {
             let wakes = |q: &Busy| q.next + q.lateness;
             let first = (0..queues.len()).min_by_key(|k| wakes(&queues[*k]));
-            let woken = first.map_or(Nanos::MAX, |k| wakes(&queues[k]));
+            let woken = first.map_or(NEVER, |k| wakes(&queues[k]));
             if let Some((every, bytes)) = sparse
                 && next_sparse < woken.min(end)
             {
@@ -166,9 +169,9 @@ mod tests {
         }
     }
 
-    fn busy(bytes: u32, lateness: Nanos) -> Busy {
+    fn busy(bytes: u32, lateness: Duration) -> Busy {
         Busy {
-            next: 0,
+            next: Instant::ZERO,
             bytes,
             lateness,
             sent: 0,
@@ -179,14 +182,15 @@ mod tests {
         #[test]
         fn the_rate_is_shared_exactly_however_late_queues_are_and_whatever_they_send(
             mbps in prop_oneof![Just(1u64), Just(10), Just(100), Just(1000), Just(10_000)],
-            each in proptest::collection::vec((64u32..1514, 0..300 * US), 1..4),
-            sparse in proptest::option::of((100 * US..20 * MS, 64u32..1514)),
+            each in proptest::collection::vec((64u32..1514, 0..300_000u64), 1..4),
+            sparse in proptest::option::of((100_000..20_000_000u64, 64u32..1514)),
         ) {
             let line = Line::new(mbps * 1_000_000);
-            let mut queues: Vec<_> = each.into_iter().map(|(bytes, late)| busy(bytes, late)).collect();
+            let mut queues: Vec<_> = each.into_iter().map(|(bytes, late)| busy(bytes, Duration::from_nanos(late))).collect();
             // This limits the run to 200,000 of the smallest packets.
             let end = if mbps < 1000 { SEC } else { 100 * SEC / mbps };
-            let bits = 8 * sent_until(end, &line, &mut queues, sparse);
+            let sparse = sparse.map(|(every, bytes)| (Duration::from_nanos(every), bytes));
+            let bits = 8 * sent_until(Instant::ZERO + end, &line, &mut queues, sparse);
             let rate = mbps * 1_000_000;
             let due = rate * end / SEC;
             // At the end each queue may have one packet on the line that is not counted, and has
@@ -202,8 +206,12 @@ mod tests {
     #[test]
     fn busy_queues_take_turns() {
         let line = Line::new(10_000_000);
-        let mut queues = [busy(1000, 0), busy(1000, 50 * US), busy(1000, 0)];
-        sent_until(SEC, &line, &mut queues, None);
+        let mut queues = [
+            busy(1000, Duration::ZERO),
+            busy(1000, 50 * US),
+            busy(1000, Duration::ZERO),
+        ];
+        sent_until(Instant::from_secs(1), &line, &mut queues, None);
         let sent = queues.map(|q| q.sent / 1000);
         assert!(sent.iter().all(|n| (416..=417).contains(n)), "{sent:?}");
     }
@@ -212,11 +220,12 @@ mod tests {
     fn a_queue_that_is_not_late_gets_nothing_of_what_was_unused_before() {
         // 1000 bytes at 8 Mbit/s take 1 ms.
         let line = Line::new(8_000_000);
-        assert_eq!(line.book(SEC, 1000), SEC + MS);
-        assert_eq!(line.book(SEC, 1000), SEC + 2 * MS);
+        let second = Instant::from_secs(1);
+        assert_eq!(line.book(second, 1000), second + MS);
+        assert_eq!(line.book(second, 1000), second + 2 * MS);
         assert_eq!(
-            line.book(SEC - MS / 2, 1000),
-            SEC + 2 * MS + MS / 2,
+            line.book(second - MS / 2, 1000),
+            second + 2 * MS + MS / 2,
             "late by half a packet's time in which the line was idle"
         );
     }
@@ -224,9 +233,15 @@ mod tests {
     #[test]
     fn a_share_has_its_own_time() {
         let line = Arc::new(Line::new(8_000_000));
-        let (first, second) = (Share::new(line.clone(), 0), Share::new(line, 5 * MS));
-        assert_eq!(first.finish(5 * MS, 1000), 6 * MS);
-        assert_eq!(second.finish(0, 1000), 2 * MS);
+        let (first, second) = (
+            Share::new(line.clone(), Instant::ZERO),
+            Share::new(line, Instant::from_millis(5)),
+        );
+        assert_eq!(
+            first.finish(Instant::from_millis(5), 1000),
+            Instant::from_millis(6)
+        );
+        assert_eq!(second.finish(Instant::ZERO, 1000), Instant::from_millis(2));
         assert_ne!(first, second);
     }
 }

@@ -2,14 +2,16 @@
 
 use std::ops::{Add, Sub};
 
-use quell_qdisc::{Backlog, DropCause, MS, Nanos, SEC, US};
+use quell_qdisc::time::{Duration, Instant, SEC};
+
+use quell_qdisc::{Backlog, DropCause};
 
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
 
 /// Bounds of the sampling interval of the backlog, otherwise 16 packet times. Its quantiles come
 /// from these samples; its mean and maximum are exact.
-const GRID: (Nanos, Nanos) = (10 * US, 16 * MS);
+const GRID: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(16));
 
 /// Packets are recorded in units of 1/1024, because the histogram is linear below 1024.
 const PACKET_SHIFT: u32 = 10;
@@ -31,7 +33,7 @@ pub struct Counters {
     /// Packets marked CE.
     pub marks: u64,
     /// Sum of the sojourn times of all packets that left, ns.
-    pub sojourn_sum: Nanos,
+    pub sojourn_sum: Duration,
     /// Packets queued times time, packet-nanoseconds.
     pub packet_ns: u128,
     /// Bytes queued times time, byte-nanoseconds.
@@ -80,18 +82,18 @@ pub struct Meter {
     /// Counters since the start. `marks` and the integrals are as of the last [`Meter::settle`].
     pub counters: Counters,
     /// Sojourn of the last packet that left, ns.
-    pub sojourn: Nanos,
+    pub sojourn: Duration,
     /// Sojourn times, ns.
     pub sojourns: Hist,
     packets: Hist,
     bytes: Hist,
     max: Backlog,
     /// Start of the measured time, and the counters then.
-    since: Nanos,
+    since: Instant,
     warm: Counters,
-    last: Nanos,
-    next_sample: Nanos,
-    grid: Nanos,
+    last: Instant,
+    next_sample: Instant,
+    grid: Duration,
     held: Backlog,
 }
 
@@ -102,15 +104,15 @@ impl Meter {
         let grid = (16 * packet_time).clamp(GRID.0, GRID.1);
         Self {
             counters: Counters::default(),
-            sojourn: 0,
+            sojourn: Duration::ZERO,
             sojourns: Hist::new(),
             packets: Hist::new(),
             bytes: Hist::new(),
             max: Backlog::default(),
-            since: 0,
+            since: Instant::ZERO,
             warm: Counters::default(),
-            last: 0,
-            next_sample: grid,
+            last: Instant::ZERO,
+            next_sample: Instant::ZERO + grid,
             grid,
             held: Backlog::default(),
         }
@@ -118,7 +120,7 @@ impl Meter {
 
     /// Sets the backlog after an arrival.
     #[inline]
-    pub fn grown(&mut self, now: Nanos, held: Backlog) {
+    pub fn grown(&mut self, now: Instant, held: Backlog) {
         self.shrunk(now, held);
         self.max.packets = self.max.packets.max(held.packets);
         self.max.bytes = self.max.bytes.max(held.bytes);
@@ -126,17 +128,17 @@ impl Meter {
 
     /// Sets the backlog after a departure, which leaves the maximum as it is.
     #[inline]
-    pub fn shrunk(&mut self, now: Nanos, held: Backlog) {
+    pub fn shrunk(&mut self, now: Instant, held: Backlog) {
         self.settle(now);
         self.held = held;
     }
 
     /// Updates the integrals to `now`.
     #[inline]
-    pub fn settle(&mut self, now: Nanos) {
+    pub fn settle(&mut self, now: Instant) {
         let dt = now - self.last;
-        self.counters.packet_ns += u128::from(self.held.packets as u64 * dt);
-        self.counters.byte_ns += u128::from(self.held.bytes) * u128::from(dt);
+        self.counters.packet_ns += u128::from(self.held.packets as u64 * dt.as_nanos());
+        self.counters.byte_ns += u128::from(self.held.bytes) * u128::from(dt.as_nanos());
         self.last = now;
         if now >= self.next_sample {
             self.sample(now);
@@ -144,7 +146,7 @@ impl Meter {
     }
 
     #[cold]
-    fn sample(&mut self, now: Nanos) {
+    fn sample(&mut self, now: Instant) {
         let count = (now - self.next_sample) / self.grid + 1;
         self.packets
             .record_weighted((self.held.packets as u64) << PACKET_SHIFT, count);
@@ -153,17 +155,17 @@ impl Meter {
     }
 
     /// Packets queued times time up to `now`, packet-nanoseconds since the start.
-    pub fn packet_ns(&self, now: Nanos) -> u128 {
-        let since = now.saturating_sub(self.last);
-        self.counters.packet_ns + u128::from(self.held.packets as u64 * since)
+    pub fn packet_ns(&self, now: Instant) -> u128 {
+        let since = now.saturating_since(self.last);
+        self.counters.packet_ns + u128::from(self.held.packets as u64 * since.as_nanos())
     }
 
     /// A packet of `len` bytes that entered at `enqueued` leaves the queue for the link.
     #[inline]
-    pub fn departure(&mut self, now: Nanos, enqueued: Nanos, len: u32) {
+    pub fn departure(&mut self, now: Instant, enqueued: Instant, len: u32) {
         let sojourn = now - enqueued;
         self.sojourn = sojourn;
-        self.sojourns.record(sojourn);
+        self.sojourns.record(sojourn.as_nanos());
         self.counters.sojourn_sum += sojourn;
         self.counters.departures += 1;
         self.counters.departed_bytes += u64::from(len);
@@ -182,7 +184,7 @@ impl Meter {
     }
 
     /// Ends the warm-up; counters continue.
-    pub fn restart(&mut self, now: Nanos) {
+    pub fn restart(&mut self, now: Instant) {
         self.settle(now);
         self.sojourns.clear();
         self.packets.clear();
@@ -193,7 +195,7 @@ impl Meter {
     }
 
     /// Start of the measured time.
-    pub fn since(&self) -> Nanos {
+    pub fn since(&self) -> Instant {
         self.since
     }
 
@@ -221,6 +223,6 @@ impl Meter {
     }
 
     fn span(&self) -> f64 {
-        (self.last - self.since).max(1) as f64
+        ((self.last - self.since).max(Duration::from_nanos(1))).as_nanos() as f64
     }
 }

@@ -24,6 +24,7 @@
 
 use quell_qdisc::control::Delay;
 use quell_qdisc::control::pace::Base;
+use quell_qdisc::time::Duration;
 use quell_qdisc::{MS, Nanos, SEC};
 
 /// Far hosts are kept in `SETS` sets of `WAYS`, with `CONNECTIONS` each; those idle longest are
@@ -347,17 +348,17 @@ impl Host {
         let delay = match connection.down(now, segment.value, took <= none) {
             Some(down) => Delay {
                 source,
-                up: excess.saturating_sub(down),
-                down: down.min(excess),
-                fell,
+                up: Duration::from_nanos(excess.saturating_sub(down)),
+                down: Duration::from_nanos(down.min(excess)),
+                fell: Duration::from_nanos(fell),
                 apart: true,
             },
             None if apart => return None,
             None => Delay {
                 source,
-                up: excess,
-                down: excess,
-                fell,
+                up: Duration::from_nanos(excess),
+                down: Duration::from_nanos(excess),
+                fell: Duration::from_nanos(fell),
                 apart: false,
             },
         };
@@ -451,7 +452,7 @@ impl Passive {
                 .any(|late| now >= late + NEWCOMER_TIMEOUT);
         match is_lone_and_lasts {
             true => 0,
-            false => delays.min().unwrap_or(0),
+            false => delays.min().map_or(0, Duration::as_nanos),
         }
     }
 

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
+use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{
-    Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, NEVER,
-    Nanos, Packet, Qdisc, Rng, TinGauges, num,
+    Acknowledgment, Backlog, Dequeued, Discipline, DropCause, Drops, Gauges, Knobs, Labels, Packet,
+    Qdisc, Rng, TinGauges, num,
 };
 
 use crate::meter::{Counters, Meter};
@@ -19,11 +20,11 @@ use crate::words::Built;
 /// Callbacks to the owner of a queue for packets that leave it.
 pub trait Observer<P> {
     /// The queue passed a packet to the link.
-    fn departed(&mut self, _now: Nanos, _packet: &P) {}
+    fn departed(&mut self, _now: Instant, _packet: &P) {}
     /// The queue dropped a packet.
-    fn dropped(&mut self, now: Nanos, packet: P, cause: DropCause);
+    fn dropped(&mut self, now: Instant, packet: P, cause: DropCause);
     /// The link behind the queue lost a packet.
-    fn lost(&mut self, now: Nanos, packet: P);
+    fn lost(&mut self, now: Instant, packet: P);
     /// See [`Drops::labels`].
     #[inline]
     fn labels(&self, _packet: &P) -> Labels {
@@ -41,8 +42,8 @@ pub trait Observer<P> {
 pub struct NoObserver;
 
 impl<P> Observer<P> for NoObserver {
-    fn dropped(&mut self, _now: Nanos, _packet: P, _cause: DropCause) {}
-    fn lost(&mut self, _now: Nanos, _packet: P) {}
+    fn dropped(&mut self, _now: Instant, _packet: P, _cause: DropCause) {}
+    fn lost(&mut self, _now: Instant, _packet: P) {}
 }
 
 /// The instruments at a queue: its meter and its owner's observer.
@@ -58,14 +59,14 @@ pub struct Probe<P, O> {
 
 impl<P: Packet, O: Observer<P>> Probe<P, O> {
     #[inline(always)]
-    pub(crate) fn departure(&mut self, now: Nanos, packet: &P) {
+    pub(crate) fn departure(&mut self, now: Instant, packet: &P) {
         self.meter.departure(now, packet.enqueued(), packet.len());
         self.observer.departed(now, packet);
     }
 }
 
 impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
-    fn drop(&mut self, now: Nanos, packet: P, cause: DropCause) {
+    fn drop(&mut self, now: Instant, packet: P, cause: DropCause) {
         self.meter.dropped(cause, packet.len());
         if let Some(watched) = &mut self.watched {
             watched.push(packet);
@@ -107,7 +108,7 @@ pub struct ManagedQueue<P, O> {
     pub probe: Probe<P, O>,
     /// Time of the controller's next decision; `NEVER` without a controller, or if it decides only
     /// at packets.
-    pub decide_at: Nanos,
+    pub decide_at: Instant,
     qdisc: Qdisc<P>,
     rng: Rng,
     controller: Option<Box<dyn Control>>,
@@ -129,8 +130,8 @@ pub struct ManagedQueue<P, O> {
 struct MeanLimit {
     sum: f64,
     /// Start of the mean, and time up to which `sum` is complete.
-    since: Nanos,
-    last: Nanos,
+    since: Instant,
+    last: Instant,
     /// [`ManagedQueue::sub_limits`] at the start.
     start: (u128, u128),
 }
@@ -161,7 +162,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             let first = controller.initial();
             queue.qdisc.set_knobs(&first);
             queue.rate_bps = first.rate_bps;
-            queue.decide_at = controller.period();
+            queue.decide_at = Instant::ZERO + controller.period();
             queue.employ(controller);
         }
         queue
@@ -225,7 +226,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// A packet of `len` bytes arrives.
     #[inline(always)]
-    pub fn offer(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> P) -> Offered {
+    pub fn offer(&mut self, now: Instant, len: u32, make: impl FnOnce() -> P) -> Offered {
         self.probe.meter.counters.arrivals += 1;
         if self.probe.watched.is_some() {
             return self.offer_watched(now, make());
@@ -240,7 +241,13 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// `count` packets of `len` bytes arrive at once; `make` gets the number of each. Returns false
     /// and does nothing if they must be offered one by one.
     #[inline(always)]
-    pub fn offer_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> P) -> bool {
+    pub fn offer_run(
+        &mut self,
+        now: Instant,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+    ) -> bool {
         if self.probe.watched.is_some() {
             return false;
         }
@@ -255,7 +262,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     #[inline(never)]
-    fn offer_watched(&mut self, now: Nanos, packet: P) -> Offered {
+    fn offer_watched(&mut self, now: Instant, packet: P) -> Offered {
         if !self.waiting.is_empty() {
             self.waiting.push_back(packet);
             return Offered::Waits;
@@ -264,7 +271,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Lets the controller decide about an arrival, then offers the packet to the discipline.
-    fn admit(&mut self, now: Nanos, packet: P) -> Offered {
+    fn admit(&mut self, now: Instant, packet: P) -> Offered {
         let Some(controller) = &mut self.controller else {
             return self.take_in(now, packet);
         };
@@ -292,7 +299,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    fn take_in(&mut self, now: Nanos, packet: P) -> Offered {
+    fn take_in(&mut self, now: Instant, packet: P) -> Offered {
         let backlog = self
             .qdisc
             .offer(now, packet, &mut self.rng, &mut self.probe);
@@ -302,7 +309,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Reports dropped packets to the controller.
-    fn report_drops(&mut self, now: Nanos) {
+    fn report_drops(&mut self, now: Instant) {
         let (Some(watched), Some(controller)) = (&mut self.probe.watched, &mut self.controller)
         else {
             return;
@@ -317,7 +324,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Takes the packet that the discipline sends now.
     #[inline(always)]
-    pub fn take(&mut self, now: Nanos) -> Dequeued<P> {
+    pub fn take(&mut self, now: Instant) -> Dequeued<P> {
         if self.probe.watched.is_some() {
             return self.take_watched(now);
         }
@@ -331,7 +338,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Like `take`, with the packet stored in `line`.
     #[inline(always)]
-    pub fn take_to(&mut self, now: Nanos, line: &mut Option<P>) -> Dequeued<()> {
+    pub fn take_to(&mut self, now: Instant, line: &mut Option<P>) -> Dequeued<()> {
         if self.probe.watched.is_some() {
             return self.take_watched(now).map(|p| *line = Some(p));
         }
@@ -350,10 +357,10 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     #[inline(always)]
     pub fn send(
         &mut self,
-        now: Nanos,
+        now: Instant,
         line: &mut Option<P>,
         server: &mut Server,
-    ) -> Dequeued<Nanos> {
+    ) -> Dequeued<Instant> {
         if self.probe.watched.is_some() {
             return self.take_watched(now).map(|p| {
                 *line = Some(p);
@@ -376,7 +383,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     #[inline(never)]
-    fn take_watched(&mut self, now: Nanos) -> Dequeued<P> {
+    fn take_watched(&mut self, now: Instant) -> Dequeued<P> {
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         self.report_drops(now);
         if let Dequeued::Packet(p) = &got {
@@ -399,7 +406,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Readings of the queue on a link whose present rate is `rate_bps`.
-    pub fn gauges(&self, now: Nanos, rate_bps: u64) -> Gauges {
+    pub fn gauges(&self, now: Instant, rate_bps: u64) -> Gauges {
         let meter = &self.probe.meter;
         let c = &meter.counters;
         let mut g = Gauges {
@@ -426,7 +433,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Records of its tins for a measured time of `span`.
-    pub fn tins(&self, span: Nanos) -> Vec<Tin> {
+    pub fn tins(&self, span: Duration) -> Vec<Tin> {
         let now = self.qdisc.tins();
         let sent = |tins: &[TinGauges]| tins.iter().map(|t| t.sent_bytes).sum::<u64>();
         let all = sent(&now) - sent(&self.warm_tins);
@@ -437,7 +444,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// The limit (packets) and the probability in force.
-    pub fn positions(&self, now: Nanos) -> (u32, f64) {
+    pub fn positions(&self, now: Instant) -> (u32, f64) {
         let mut g = Gauges::default();
         self.qdisc.gauges(now, &mut g);
         (g.limit_packets, g.probability)
@@ -445,13 +452,13 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Lets the controller decide at `decide_at`. True if an outside controller decides; `read` is
     /// not called then.
-    pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&Self) -> Gauges) -> bool {
+    pub fn decide(&mut self, now: Instant, read: impl FnOnce(&Self) -> Gauges) -> bool {
         self.qdisc.run_timers(now);
         let Some(mut controller) = self.controller.take() else {
             self.decide_at = NEVER;
             return false;
         };
-        self.decide_at = now.saturating_add(controller.period().max(1));
+        self.decide_at = now.saturating_add(controller.period().max(Duration::from_nanos(1)));
         let outside = controller.is_outside();
         if !outside {
             let gauges = read(self);
@@ -477,7 +484,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Reports a returned probe to the controller; `read` is called only if there is one.
-    pub fn on_probe(&mut self, now: Nanos, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
+    pub fn on_probe(&mut self, now: Instant, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;
         };
@@ -488,7 +495,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Reports a measured delay to the controller; see [`ManagedQueue::on_probe`].
-    pub fn on_delay(&mut self, now: Nanos, delay: &Delay, read: impl FnOnce(&Self) -> Gauges) {
+    pub fn on_delay(&mut self, now: Instant, delay: &Delay, read: impl FnOnce(&Self) -> Gauges) {
         let Some(mut controller) = self.controller.take() else {
             return;
         };
@@ -498,7 +505,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         self.apply(now, None, &knobs);
     }
 
-    fn apply(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
+    fn apply(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         match sub_queue {
             Some(sub) => self.qdisc.set_sub_knobs(sub, knobs),
             None => {
@@ -522,7 +529,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Sets knobs from outside, of the queue or of a sub-queue. If a question about it is open,
     /// this answers it; the caller then admits the waiting packets with [`ManagedQueue::go_on`].
-    pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
+    pub fn set_knobs(&mut self, now: Instant, sub_queue: Option<usize>, knobs: &Knobs) {
         if self.question.is_none_or(|q| q.sub_queue != sub_queue) {
             return self.apply(now, sub_queue, knobs);
         }
@@ -540,7 +547,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Admits the next packet that waited for an answer; `None` if none waits, or another answer is
     /// needed first.
-    pub fn go_on(&mut self, now: Nanos) -> Option<Backlog> {
+    pub fn go_on(&mut self, now: Instant) -> Option<Backlog> {
         if self.question.is_some() {
             return None;
         }
@@ -557,14 +564,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Gives the queue to an outside controller that decides every `period`, first at the next
     /// multiple of it.
-    pub fn set_outside(&mut self, now: Nanos, period: Nanos) {
-        let period = period.max(1);
+    pub fn set_outside(&mut self, now: Instant, period: Duration) {
+        let period = period.max(Duration::from_nanos(1));
         self.employ(Box::new(Outside { period }));
-        self.decide_at = (now / period + 1) * period;
+        self.decide_at = Instant::ZERO + ((now - Instant::ZERO) / period + 1) * period;
     }
 
     /// Gives the queue to this controller and applies its initial knobs.
-    pub fn set_controller(&mut self, now: Nanos, mut controller: Box<dyn Control>) {
+    pub fn set_controller(&mut self, now: Instant, mut controller: Box<dyn Control>) {
         self.apply(now, None, &controller.initial());
         let period = controller.period();
         self.decide_at = now.saturating_add(period);
@@ -578,20 +585,20 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     /// Updates timers and integrals to `now`, before a reading.
-    pub fn settle(&mut self, now: Nanos) {
+    pub fn settle(&mut self, now: Instant) {
         self.qdisc.run_timers(now);
         self.probe.meter.settle(now);
         self.probe.meter.counters.marks = self.qdisc.marks();
     }
 
     /// Counters from the start to `now`.
-    pub fn counters(&mut self, now: Nanos) -> Counters {
+    pub fn counters(&mut self, now: Instant) -> Counters {
         self.settle(now);
         self.probe.meter.counters
     }
 
     /// Ends the warm-up: measures start from zero.
-    pub fn restart(&mut self, now: Nanos) {
+    pub fn restart(&mut self, now: Instant) {
         self.settle(now);
         self.warm_tins = self.qdisc.tins();
         self.probe.meter.restart(now);
@@ -603,16 +610,16 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         };
     }
 
-    fn settle_limit(&mut self, now: Nanos) {
+    fn settle_limit(&mut self, now: Instant) {
         let (limit, _) = self.positions(now);
-        self.limit.sum += f64::from(limit) * (now - self.limit.last) as f64;
+        self.limit.sum += f64::from(limit) * (now - self.limit.last).as_nanos() as f64;
         self.limit.last = now;
     }
 
     /// Sum over all sub-queues of the limit integrated over the time in which each was active
     /// (packet-nanoseconds), and of that time (ns). (0, 0) if sub-queues have no limit of their
     /// own.
-    fn sub_limits(&self, now: Nanos) -> (u128, u128) {
+    fn sub_limits(&self, now: Instant) -> (u128, u128) {
         if !self.qdisc.sub_knobs().limit {
             return (0, 0);
         }
@@ -624,7 +631,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
 
     /// Time-weighted mean of the limit since `restart`, if a controller moves it or sub-queues have
     /// limits of their own.
-    pub fn mean_limit(&mut self, now: Nanos) -> Option<f64> {
+    pub fn mean_limit(&mut self, now: Instant) -> Option<f64> {
         if self.qdisc.sub_knobs().limit {
             let ((sum, time), (start_sum, start_time)) = (self.sub_limits(now), self.limit.start);
             let time = time - start_time;
@@ -632,6 +639,6 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
         self.controller.as_ref()?;
         self.settle_limit(now);
-        Some(self.limit.sum / (now - self.limit.since).max(1) as f64)
+        Some(self.limit.sum / (now - self.limit.since).as_nanos().max(1) as f64)
     }
 }

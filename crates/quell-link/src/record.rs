@@ -3,7 +3,9 @@
 
 use std::ops::{Add, Sub};
 
-use quell_qdisc::{MS, NEVER, Nanos, PolicyGauges, TinGauges};
+use quell_qdisc::time::Duration;
+
+use quell_qdisc::{PolicyGauges, TinGauges};
 use serde::{Deserialize, Serialize};
 
 use crate::aim::Aim;
@@ -58,8 +60,8 @@ impl Add for DropsByCause {
 }
 
 /// Rate of `bytes` in the time `span`, Mbit/s.
-pub fn mbps(bytes: f64, span: Nanos) -> f64 {
-    bytes * 8e3 / span as f64
+pub fn mbps(bytes: f64, span: Duration) -> f64 {
+    bytes * 8e3 / span.as_nanos() as f64
 }
 
 /// `part` over `whole`; 0 if `whole` is 0.
@@ -269,7 +271,7 @@ impl PolicySeries {
             column.resize(bins.saturating_sub(1), None);
             column.push(value);
         }
-        let ms = |time: Nanos| (time != NEVER).then_some(time as f64 / MS as f64);
+        let ms = |time: Duration| (time != Duration::MAX).then_some(time.as_millis_f64());
         set(&mut self.target_ms, bins, ms(now.target));
         set(&mut self.wait_ms, bins, ms(now.wait));
         set(&mut self.hold_ms, bins, ms(now.hold));
@@ -333,8 +335,8 @@ pub struct Tin {
 impl Tin {
     /// Record of a tin since the reading `earlier`, `span` before; `all` is the number of bytes
     /// that all tins sent in that time.
-    pub fn since(tin: &TinGauges, earlier: &TinGauges, span: Nanos, all: u64) -> Self {
-        let ms = |time: Nanos| time as f64 / MS as f64;
+    pub fn since(tin: &TinGauges, earlier: &TinGauges, span: Duration, all: u64) -> Self {
+        let ms = |time: Duration| time.as_millis_f64();
         let sent = tin.sent_bytes - earlier.sent_bytes;
         Self {
             name: match tin.class {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use quell_qdisc::num;
 use quell_qdisc::parts::framing::Framing;
-use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
 use crate::line::{SHIFT, Share};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
@@ -18,7 +19,7 @@ pub enum Rate {
     /// A constant rate, bit/s.
     Constant(u64),
     /// Steps (start in ns, bit/s), ascending, the first at 0.
-    Schedule(Arc<[(Nanos, u64)]>),
+    Schedule(Arc<[(Instant, u64)]>),
     /// A trace in Mahimahi's format: the times (ascending, in steps of 1 ms) at which 1504 bytes
     /// may leave, repeated every `period`.
     Trace(Arc<Trace>),
@@ -28,21 +29,22 @@ pub enum Rate {
 
 impl Rate {
     /// Mean rate over `duration` (of a trace: over its period), bit/s.
-    pub fn mean_bps(&self, duration: Nanos) -> u64 {
+    pub fn mean_bps(&self, duration: Duration) -> u64 {
         match self {
             Rate::Constant(bps) => *bps,
             Rate::Trace(trace) => trace.mean_bps(),
             Rate::Shared(share) => share.bps(),
             Rate::Schedule(steps) => {
-                let ends = steps.iter().skip(1).map(|s| s.0).chain([Nanos::MAX]);
+                let ends = steps.iter().skip(1).map(|s| s.0).chain([NEVER]);
                 let bits: u128 = steps
                     .iter()
                     .zip(ends)
                     .map(|((from, bps), end)| {
-                        u128::from(end.min(duration).saturating_sub(*from)) * u128::from(*bps)
+                        let span = end.min(Instant::ZERO + duration).saturating_since(*from);
+                        u128::from(span.as_nanos()) * u128::from(*bps)
                     })
                     .sum();
-                num::low_u64(bits / u128::from(duration.max(1))).max(1)
+                num::low_u64(bits / u128::from(duration.as_nanos().max(1))).max(1)
             }
         }
     }
@@ -63,13 +65,13 @@ enum Kind {
         rest: u64,
     },
     Schedule {
-        steps: Arc<[(Nanos, u64)]>,
+        steps: Arc<[(Instant, u64)]>,
         at: usize,
     },
     Trace {
         trace: Arc<Trace>,
         at: usize,
-        start: Nanos,
+        start: Instant,
         credit: u64,
     },
     Framed(Box<Framed>),
@@ -99,12 +101,14 @@ impl Server {
         let kind = match rate {
             // The transmission time of a large packet must fit in 64 bits of fixed point.
             Rate::Constant(bps) if *bps < SLOWEST => Kind::Schedule {
-                steps: Arc::new([(0, *bps)]),
+                steps: Arc::new([(Instant::ZERO, *bps)]),
                 at: 0,
             },
             Rate::Constant(bps) => Kind::Constant {
                 bps: *bps,
-                per_byte: num::low_u64((u128::from(8 * SEC) << SHIFT) / u128::from(*bps)),
+                per_byte: num::low_u64(
+                    (u128::from(8 * SEC.as_nanos()) << SHIFT) / u128::from(*bps),
+                ),
                 rest: 0,
             },
             Rate::Schedule(steps) => Kind::Schedule {
@@ -114,7 +118,7 @@ impl Server {
             Rate::Trace(trace) => Kind::Trace {
                 trace: trace.clone(),
                 at: 0,
-                start: 0,
+                start: Instant::ZERO,
                 credit: OPPORTUNITY_BYTES,
             },
             Rate::Shared(share) => Kind::Shared(share.clone()),
@@ -150,7 +154,7 @@ impl Server {
     }
 
     #[cold]
-    fn finish_framed(framed: &mut Framed, now: Nanos, len: u32) -> Nanos {
+    fn finish_framed(framed: &mut Framed, now: Instant, len: u32) -> Instant {
         let bytes = framed.bytes(len);
         framed.more += i64::from(bytes) - i64::from(len);
         framed.server.finish(now, bytes)
@@ -159,17 +163,17 @@ impl Server {
     /// Starts to send `bytes` at `now`; returns the end of the transmission. The few instructions
     /// for a constant rate are inlined, the rest is out of line.
     #[inline(always)]
-    pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
+    pub fn finish(&mut self, now: Instant, bytes: u32) -> Instant {
         if let Kind::Constant { per_byte, rest, .. } = &mut self.kind {
             let t = u64::from(bytes) * *per_byte + *rest;
             *rest = t & ((1 << SHIFT) - 1);
-            return now + (t >> SHIFT);
+            return now + Duration::from_nanos(t >> SHIFT);
         }
         self.finish_varying(now, bytes)
     }
 
     #[inline(never)]
-    fn finish_varying(&mut self, now: Nanos, bytes: u32) -> Nanos {
+    fn finish_varying(&mut self, now: Instant, bytes: u32) -> Instant {
         match &mut self.kind {
             Kind::Constant { .. } => self.finish(now, bytes),
             Kind::Schedule { steps, at } => {
@@ -192,7 +196,7 @@ impl Server {
     /// Transmission time of a packet of `bytes` at the present rate, framing included: the charge
     /// to a token bucket.
     #[inline]
-    pub fn charge(&mut self, now: Nanos, bytes: u32) -> Nanos {
+    pub fn charge(&mut self, now: Instant, bytes: u32) -> Duration {
         match &mut self.kind {
             Kind::Framed(framed) => {
                 let framed_bytes = framed.bytes(bytes);
@@ -206,19 +210,20 @@ impl Server {
     /// Transmission time of `bytes` on the link at the present rate (the size of a token bucket,
     /// which a trace does not have).
     #[inline]
-    pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
+    pub fn cost(&mut self, now: Instant, bytes: u32) -> Duration {
         match &mut self.kind {
             Kind::Framed(framed) => framed.server.cost(now, bytes),
             // A burst of 1 GiB on a slow link does not fit in 64 bits.
             Kind::Constant { per_byte, .. } => {
-                num::low_u64((u128::from(bytes) * u128::from(*per_byte)) >> SHIFT)
+                let time = (u128::from(bytes) * u128::from(*per_byte)) >> SHIFT;
+                Duration::from_nanos(num::low_u64(time))
             }
             _ => self.finish(now, bytes) - now,
         }
     }
 
     /// The present rate, bit/s; of a trace, the mean of the last 100 ms.
-    pub fn rate_bps(&self, now: Nanos) -> u64 {
+    pub fn rate_bps(&self, now: Instant) -> u64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.rate_bps(now),
             Kind::Constant { bps, .. } => *bps,
@@ -231,14 +236,15 @@ impl Server {
                 let from = now.saturating_sub(100 * MS);
                 let bytes = offered(trace, now) - offered(trace, from);
                 num::low_u64(
-                    u128::from(bytes) * u128::from(8 * SEC) / u128::from((now - from).max(MS)),
+                    u128::from(bytes) * u128::from(8 * SEC.as_nanos())
+                        / u128::from((now - from).max(MS).as_nanos()),
                 )
             }
         }
     }
 
     /// Bytes that the link could have sent from time 0 to `now`.
-    pub fn offered_bytes(&self, now: Nanos) -> f64 {
+    pub fn offered_bytes(&self, now: Instant) -> f64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.offered_bytes(now),
             Kind::Constant { bps, .. } => at_rate(*bps, now),
@@ -248,7 +254,7 @@ impl Server {
                 for (k, &(from, bps)) in steps.iter().enumerate() {
                     let to = steps.get(k + 1).map_or(NEVER, |s| s.0).min(now);
                     if to > from {
-                        sum += (to - from) as f64 * bps as f64 / (8.0 * SEC as f64);
+                        sum += (to - from).as_nanos() as f64 * bps as f64 / 8e9;
                     }
                 }
                 sum
@@ -259,16 +265,17 @@ impl Server {
 }
 
 /// Bytes at a constant rate from time 0 to `now`.
-fn at_rate(bps: u64, now: Nanos) -> f64 {
-    now as f64 * bps as f64 / (8.0 * SEC as f64)
+fn at_rate(bps: u64, now: Instant) -> f64 {
+    now.as_nanos() as f64 * bps as f64 / 8e9
 }
 
 /// Bytes of the trace's opportunities before `now`.
-fn offered(trace: &Trace, now: Nanos) -> u64 {
-    let rounds = now / trace.period;
+fn offered(trace: &Trace, now: Instant) -> u64 {
+    let time = now - Instant::ZERO;
+    let rounds = time / trace.period;
     let within = trace
         .opportunities
-        .partition_point(|&t| t < now % trace.period) as u64;
+        .partition_point(|&t| t < time % trace.period) as u64;
     (rounds * trace.opportunities.len() as u64 + within) * OPPORTUNITY_BYTES
 }
 
@@ -277,10 +284,10 @@ fn offered(trace: &Trace, now: Nanos) -> u64 {
 #[inline(never)]
 fn finish_trace(
     trace: &Trace,
-    (at, start, credit): (&mut usize, &mut Nanos, &mut u64),
-    now: Nanos,
+    (at, start, credit): (&mut usize, &mut Instant, &mut u64),
+    now: Instant,
     bytes: u32,
-) -> Nanos {
+) -> Instant {
     if *start + trace.opportunities[*at] < now {
         (*start, *at) = trace.first_from(now);
         *credit = OPPORTUNITY_BYTES;
@@ -301,15 +308,20 @@ fn finish_trace(
 
 #[cold]
 #[inline(never)]
-fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes: u32) -> Nanos {
+fn finish_schedule(
+    steps: &[(Instant, u64)],
+    mut at: usize,
+    mut now: Instant,
+    bytes: u32,
+) -> Instant {
     let mut bits = f64::from(bytes) * 8.0;
     loop {
         let end = steps.get(at + 1).map_or(NEVER, |s| s.0);
-        let ns = num::whole_u64(bits * SEC as f64 / steps[at].1 as f64);
-        if end == NEVER || now + ns <= end {
-            return now + ns;
+        let ns = num::whole_u64(bits * SEC.as_nanos() as f64 / steps[at].1 as f64);
+        if end == NEVER || now + Duration::from_nanos(ns) <= end {
+            return now + Duration::from_nanos(ns);
         }
-        bits -= (end - now) as f64 * steps[at].1 as f64 / SEC as f64;
+        bits -= (end - now).as_nanos() as f64 * steps[at].1 as f64 / SEC.as_nanos() as f64;
         now = end;
         at += 1;
     }
@@ -330,9 +342,9 @@ mod tests {
     }
 
     impl Walk {
-        fn finish(&mut self, trace: &Trace, now: Nanos, mut need: u64) -> Nanos {
+        fn finish(&mut self, trace: &Trace, now: Instant, mut need: u64) -> Instant {
             loop {
-                let time = self.round * trace.period + trace.opportunities[self.at];
+                let time = Instant::ZERO + self.round * trace.period + trace.opportunities[self.at];
                 let left = OPPORTUNITY_BYTES - self.used;
                 if time >= now && left >= need {
                     self.used += need;
@@ -350,11 +362,11 @@ mod tests {
     }
 
     fn trace(gaps_ms: &[u64]) -> Trace {
-        let sums = gaps_ms.iter().scan(0, |sum, gap| {
-            *sum += gap * MS;
+        let sums = gaps_ms.iter().scan(Duration::ZERO, |sum, gap| {
+            *sum += *gap * MS;
             Some(*sum)
         });
-        let opportunities: Vec<Nanos> = sums.collect();
+        let opportunities: Vec<Duration> = sums.collect();
         Trace {
             name: "t".into(),
             period: opportunities[opportunities.len() - 1],
@@ -369,13 +381,13 @@ mod tests {
             last in 1..4u64,
             // Pauses of a fraction of a period to many of them, some that end exactly at an
             // opportunity.
-            packets in proptest::collection::vec((0..120u64, prop_oneof![Just(0), 0..MS], 1..6000u32), 1..40),
+            packets in proptest::collection::vec((0..120u64, prop_oneof![Just(0), 0..MS.as_nanos()], 1..6000u32), 1..40),
         ) {
             let trace = trace(&[gaps, vec![last]].concat());
             let mut server = Server::new(&Rate::Trace(Arc::new(trace.clone())));
-            let (mut walk, mut now) = (Walk::default(), 0);
+            let (mut walk, mut now) = (Walk::default(), Instant::ZERO);
             for (pause_ms, part, bytes) in packets {
-                now += pause_ms * MS + part;
+                now += pause_ms * MS + Duration::from_nanos(part);
                 let through = server.finish(now, bytes);
                 prop_assert_eq!(through, walk.finish(&trace, now, u64::from(bytes)));
                 now = through;
@@ -388,8 +400,14 @@ mod tests {
         // 2^33 missed opportunities: 99 days. A loop over them would take about ten seconds.
         let clock = std::time::Instant::now();
         let mut s = Server::new(&Rate::Trace(Arc::new(trace(&[1, 0]))));
-        assert_eq!(s.finish((1 << 32) * MS, 1504), (1 << 32) * MS);
-        assert_eq!(s.finish((1 << 32) * MS, 1505), ((1 << 32) + 1) * MS);
+        assert_eq!(
+            s.finish(Instant::from_millis(1 << 32), 1504),
+            Instant::from_millis(1 << 32)
+        );
+        assert_eq!(
+            s.finish(Instant::from_millis(1 << 32), 1505),
+            Instant::from_millis((1 << 32) + 1)
+        );
         assert!(clock.elapsed().as_secs() < 1, "{:?}", clock.elapsed());
     }
 
@@ -398,7 +416,7 @@ mod tests {
         let mut s = Server::new(&Rate::Constant(10_000_000_000));
         let mut now = 0;
         for _ in 0..1_000_000 {
-            now = s.finish(now, 1514);
+            now = s.finish(Instant::from_nanos(now), 1514).as_nanos();
         }
         assert_eq!(
             now.div_ceil(1000),
@@ -409,14 +427,20 @@ mod tests {
 
     #[test]
     fn a_packet_that_straddles_a_step_is_sent_at_both_rates() {
-        let steps: Arc<[(Nanos, u64)]> = Arc::new([(0, 8_000_000), (MS, 16_000_000)]);
+        let steps: Arc<[(Instant, u64)]> = Arc::new([
+            (Instant::ZERO, 8_000_000),
+            (Instant::from_millis(1), 16_000_000),
+        ]);
         let mut s = Server::new(&Rate::Schedule(steps));
         assert_eq!(
-            s.finish(0, 2000),
-            MS + MS / 2,
+            s.finish(Instant::ZERO, 2000),
+            Instant::ZERO + MS + MS / 2,
             "1000 bytes in the first ms, 1000 at twice the rate"
         );
-        assert_eq!(s.finish(2 * MS, 2000), 3 * MS);
+        assert_eq!(
+            s.finish(Instant::from_millis(2), 2000),
+            Instant::from_millis(3)
+        );
     }
 
     #[test]
@@ -427,21 +451,25 @@ mod tests {
             period: 5 * MS,
         };
         let mut s = Server::new(&Rate::Trace(Arc::new(trace)));
-        assert_eq!(s.finish(0, 1504), MS);
-        assert_eq!(s.finish(MS, 752), 2 * MS, "half of the next");
+        assert_eq!(s.finish(Instant::ZERO, 1504), Instant::from_millis(1));
         assert_eq!(
-            s.finish(2 * MS, 1504),
-            2 * MS,
+            s.finish(Instant::from_millis(1), 752),
+            Instant::from_millis(2),
+            "half of the next"
+        );
+        assert_eq!(
+            s.finish(Instant::from_millis(2), 1504),
+            Instant::from_millis(2),
             "the other half and half of its twin"
         );
         assert_eq!(
-            s.finish(3 * MS, 752),
-            5 * MS,
+            s.finish(Instant::from_millis(3), 752),
+            Instant::from_millis(5),
             "what was left at 2 ms is gone"
         );
         assert_eq!(
-            s.finish(5 * MS, 1504),
-            6 * MS,
+            s.finish(Instant::from_millis(5), 1504),
+            Instant::from_millis(6),
             "752 bytes at 5 ms, the rest in the next round"
         );
     }

@@ -6,14 +6,16 @@ pub mod generated;
 
 use std::path::Path;
 
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
+
+use quell_qdisc::num;
 
 use crate::error::Error;
 
 /// Bytes that one opportunity may carry.
 pub const OPPORTUNITY_BYTES: u64 = 1504;
 /// Longest trace, 2^47 ns: the simulator's longest time. A longer trace contains a typing error.
-const LONGEST: Nanos = 1 << 47;
+const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
 /// A measured link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +23,9 @@ pub struct Trace {
     /// The path as opened, or the name of a built-in trace.
     pub name: String,
     /// Times of the opportunities within one period, ns: ascending, none above `period`.
-    pub opportunities: Vec<Nanos>,
+    pub opportunities: Vec<Duration>,
     /// Time of the last opportunity, ns, above 0: the trace repeats from there.
-    pub period: Nanos,
+    pub period: Duration,
 }
 
 impl Trace {
@@ -55,14 +57,14 @@ impl Trace {
             return fail("the trace is empty".into(), None);
         }
         let mut opportunities = Vec::new();
-        let mut last = 0;
+        let mut last = Duration::ZERO;
         for (i, line) in text.split(|b| *b == b'\n').enumerate() {
             let line = line.trim_ascii();
             let time = std::str::from_utf8(line)
                 .ok()
                 .filter(|l| l.bytes().all(|b| b.is_ascii_digit()))
                 .and_then(|l| l.parse::<u64>().ok())
-                .and_then(|ms| ms.checked_mul(MS))
+                .and_then(|ms| MS.checked_mul(ms))
                 .filter(|ns| *ns <= LONGEST);
             let Some(time) = time else {
                 let shown: String = String::from_utf8_lossy(line).chars().take(40).collect();
@@ -75,7 +77,7 @@ impl Trace {
             last = time;
             opportunities.push(time);
         }
-        if last == 0 {
+        if last.is_zero() {
             return fail("the trace lasts 0 ms".into(), Some(opportunities.len()));
         }
         Ok(Self {
@@ -92,9 +94,10 @@ impl Trace {
 
     /// The first opportunity at `now` or later: start of its period, and its index within the
     /// period.
-    pub fn first_from(&self, now: Nanos) -> (Nanos, usize) {
+    pub fn first_from(&self, now: Instant) -> (Instant, usize) {
         // A period ends with an opportunity, so one that ends at `now` still counts.
-        let start = now.saturating_sub(1) / self.period * self.period;
+        let before = (now - Instant::ZERO).saturating_sub(Duration::from_nanos(1));
+        let start = Instant::ZERO + before / self.period * self.period;
         let at = self.opportunities.partition_point(|&t| start + t < now);
         (start, at)
     }
@@ -102,7 +105,7 @@ impl Trace {
     /// Mean rate of the link, bit/s.
     pub fn mean_bps(&self) -> u64 {
         let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
-        num::low_u64(bits * u128::from(SEC) / u128::from(self.period)).max(1)
+        num::low_u64(bits * u128::from(SEC.as_nanos()) / u128::from(self.period.as_nanos())).max(1)
     }
 }
 
@@ -113,7 +116,7 @@ mod tests {
     #[test]
     fn a_trace_repeats_behind_its_last_line() {
         let t = Trace::parse(b"0\n1\n1\r\n4\n\n", "t").unwrap();
-        assert_eq!(t.opportunities, [0, MS, MS, 4 * MS]);
+        assert_eq!(t.opportunities, [Duration::ZERO, MS, MS, 4 * MS]);
         assert_eq!(t.period, 4 * MS);
         assert_eq!(t.mean_bps(), 4 * 1504 * 8 * 250); // four opportunities each 4 ms
     }
@@ -154,7 +157,7 @@ mod tests {
             let mut seconds = vec![0u32; (t.period / SEC) as usize + 1];
             t.opportunities
                 .iter()
-                .for_each(|o| seconds[(o / SEC) as usize] += 1);
+                .for_each(|o| seconds[(*o / SEC) as usize] += 1);
             let (low, high) = (
                 seconds[..60].iter().min().unwrap(),
                 seconds.iter().max().unwrap(),
@@ -166,7 +169,7 @@ mod tests {
                 .map(|w| w[1] - w[0])
                 .max()
                 .unwrap();
-            assert!((50 * MS..SEC).contains(&gap), "{name}: {gap}");
+            assert!((50 * MS..SEC).contains(&gap), "{name}: {gap:?}");
         }
     }
 

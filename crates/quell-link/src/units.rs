@@ -6,7 +6,9 @@
 //! `tc`: a time or a rate without a unit is refused, because `tc` reads `target 5` as 5 us and
 //! `rate 15` as 15 bit/s which is never what is meant.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::time::Duration;
+
+use quell_qdisc::num;
 
 use crate::error::Error;
 
@@ -135,17 +137,17 @@ pub fn note_on_rate(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// If it is something else; the error shows how to write it.
-pub fn parse_time(text: &str) -> Result<Nanos, Error> {
+pub fn parse_time(text: &str) -> Result<Duration, Error> {
     let (number, unit) = split(text);
     let is_nothing = |x: f64| x == 0.0 && x.is_sign_positive();
     if unit.is_empty() && number.parse().is_ok_and(is_nothing) {
-        return Ok(0);
+        return Ok(Duration::ZERO);
     }
     if unit.is_empty() && number.parse::<f64>().is_ok() {
         return Err(Error::new(format!("the time \"{text}\" has no unit"))
             .remedy(format!("write {number}ms, {number}us or {number}s")));
     }
-    quantity(text, number, unit, &TIME)
+    quantity(text, number, unit, &TIME).map(Duration::from_nanos)
 }
 
 /// Bytes.
@@ -302,12 +304,12 @@ pub fn format_rate(bps: u64) -> String {
 }
 
 /// An exact time in the notation of `tc`: `20ms`, `1.5s`.
-pub fn format_time(ns: Nanos) -> String {
-    if ns == 0 {
+pub fn format_time(time: Duration) -> String {
+    if time.is_zero() {
         return "0ms".to_owned();
     }
     shortest(
-        ns,
+        time.as_nanos(),
         &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")],
         "ns",
     )
@@ -347,8 +349,11 @@ mod tests {
             let rate = parse_rate(text).unwrap();
             assert_eq!(parse_rate(&format_rate(rate)).unwrap(), rate, "{text}");
         }
-        assert_eq!(parse_time("9007199.254740991s").unwrap(), (1 << 53) - 1);
-        assert_eq!(parse_time("1.0005us").unwrap(), 1001);
+        assert_eq!(
+            parse_time("9007199.254740991s").unwrap(),
+            Duration::from_nanos((1 << 53) - 1)
+        );
+        assert_eq!(parse_time("1.0005us").unwrap(), Duration::from_nanos(1001));
         assert!(parse_time("9007199254740993ns").is_err());
     }
 
@@ -403,10 +408,10 @@ mod tests {
 
     #[test]
     fn times_need_a_unit_unless_zero() {
-        assert_eq!(parse_time("20ms"), Ok(20_000_000));
-        assert_eq!(parse_time("500us"), Ok(500_000));
-        assert_eq!(parse_time("1.5s"), Ok(1_500_000_000));
-        assert_eq!(parse_time("0"), Ok(0));
+        assert_eq!(parse_time("20ms"), Ok(Duration::from_nanos(20_000_000)));
+        assert_eq!(parse_time("500us"), Ok(Duration::from_nanos(500_000)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_nanos(1_500_000_000)));
+        assert_eq!(parse_time("0"), Ok(Duration::from_nanos(0)));
         let e = parse_time("5").unwrap_err().to_string();
         assert_eq!(e, "the time \"5\" has no unit; write 5ms, 5us or 5s");
     }
@@ -475,10 +480,10 @@ mod tests {
                 format_rate(value)
             );
             assert_eq!(
-                parse_time(&format_time(value)),
-                Ok(value),
+                parse_time(&format_time(Duration::from_nanos(value))),
+                Ok(Duration::from_nanos(value)),
                 "{}",
-                format_time(value)
+                format_time(Duration::from_nanos(value))
             );
             assert_eq!(
                 parse_size(&format_size(value)),
@@ -489,8 +494,8 @@ mod tests {
         }
         assert_eq!(format_rate(1_500_000_000), "1.5gbit");
         assert_eq!(format_rate(15_000_000), "15mbit");
-        assert_eq!(format_time(20_000_000), "20ms");
-        assert_eq!(format_time(0), "0ms");
+        assert_eq!(format_time(Duration::from_nanos(20_000_000)), "20ms");
+        assert_eq!(format_time(Duration::ZERO), "0ms");
         assert_eq!(format_size(33_554_432), "32mb");
     }
 }

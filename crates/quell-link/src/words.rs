@@ -391,6 +391,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::time::{Instant, MS};
     use quell_qdisc::{Discipline, Gauges, Qdisc};
 
     /// A new file with the content `bytes`, at a path that no other user can take: tests also run
@@ -422,7 +423,7 @@ pub(crate) mod tests {
 
     fn gauges_on(words: &str, rate_bps: u64) -> Gauges {
         let mut g = Gauges::default();
-        queue(words, rate_bps).gauges(0, &mut g);
+        queue(words, rate_bps).gauges(Instant::ZERO, &mut g);
         g
     }
 
@@ -484,7 +485,7 @@ pub(crate) mod tests {
         let mut rng = quell_qdisc::Rng::new(1, "t");
         for id in 0..4 {
             let packet = TestPacket::new(id, 1000, 0, quell_qdisc::Ecn::NotEct);
-            q.enqueue(0, packet, &mut rng, &mut drops);
+            q.enqueue(Instant::ZERO, packet, &mut rng, &mut drops);
         }
         assert_eq!(q.bytes(), 3000); // 3072 bytes hold three
     }
@@ -539,7 +540,7 @@ pub(crate) mod tests {
             "{p:?}"
         );
         let q = params("dualpi2 typical_rtt 15ms");
-        assert_eq!((q.target, q.beta), (15_000_000, p.beta));
+        assert_eq!((q.target, q.beta), (15 * MS, p.beta));
     }
 
     #[test]

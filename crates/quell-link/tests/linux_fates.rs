@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use quell_link::Queue;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::time::{Duration, Instant, NEVER};
 use quell_qdisc::{
-    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Knobs, Labels, NEVER, Nanos,
-    Qdisc, Rng, codel,
+    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Knobs, Labels, Qdisc, Rng, codel,
 };
 
 /// Numbers of copies of a queue that draws at random or reads the clock; the next is tried if one
@@ -68,7 +68,7 @@ impl Owner {
 }
 
 impl Drops<TestPacket> for Owner {
-    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {}
+    fn drop(&mut self, _now: Instant, _packet: TestPacket, _cause: DropCause) {}
     fn labels(&self, packet: &TestPacket) -> Labels {
         self.headers[packet.id as usize].0
     }
@@ -93,10 +93,10 @@ fn hash_of(bucket: u64, buckets: u64) -> u32 {
 
 /// Linux's CoDel counts time in units of 1024 ns, quell's in nanoseconds. Converts the parameters
 /// to these units, so that both calculate alike; returns the unit, ns.
-fn in_units(params: &mut codel::Params) -> Nanos {
-    params.target >>= 10;
-    params.interval >>= 10;
-    params.ce_threshold = params.ce_threshold.map(|t| t >> 10);
+fn in_units(params: &mut codel::Params) -> u64 {
+    params.target /= 1024;
+    params.interval /= 1024;
+    params.ce_threshold = params.ce_threshold.map(|t| t / 1024);
     1024
 }
 
@@ -108,15 +108,15 @@ struct Copy {
     /// Random numbers for the errors of timestamps.
     clock: Rng,
     /// Time of the last event.
-    last: Nanos,
+    last: Instant,
     /// Time of the next call, as a call without a packet returned it.
-    due: Nanos,
+    due: Instant,
 }
 
 impl Copy {
     /// Makes the calls up to this time that returned no packet in Linux: they have effects on
     /// classes.
-    fn call(&mut self, until: Nanos, owner: &mut Owner) {
+    fn call(&mut self, until: Instant, owner: &mut Owner) {
         while self.due <= until {
             let mut called = self.clone();
             called.last = self.due.max(self.last);
@@ -130,11 +130,11 @@ impl Copy {
     }
 
     /// A random time of at most `most`.
-    fn off(&mut self, most: Nanos) -> Nanos {
-        u64::from(self.clock.u32()) % (most + 1)
+    fn off(&mut self, most: Duration) -> Duration {
+        Duration::from_nanos(u64::from(self.clock.u32()) % (most.as_nanos() + 1))
     }
 
-    fn dequeue(&mut self, at: Nanos, owner: &mut Owner) -> Option<(u64, Ecn)> {
+    fn dequeue(&mut self, at: Instant, owner: &mut Owner) -> Option<(u64, Ecn)> {
         self.last = at;
         match self.queue.dequeue(at, &mut self.rng, owner) {
             Dequeued::Packet(p) => Some((p.id, p.ecn)),
@@ -147,10 +147,10 @@ impl Copy {
     fn sends(
         &mut self,
         linux: Option<(u64, Ecn)>,
-        (at, slack): (Nanos, Nanos),
+        (at, slack): (Instant, Duration),
         owner: &mut Owner,
     ) -> Option<(u64, Ecn)> {
-        if slack == 0 {
+        if slack == Duration::ZERO {
             return self.dequeue(at.max(self.last), owner);
         }
         let times = [0; TRIES].map(|_| at + self.off(2 * slack) - slack);
@@ -172,9 +172,9 @@ struct Replay {
     /// Number of streams of random numbers used so far.
     streams: u64,
     /// Unit of the discipline's time, ns.
-    unit: Nanos,
+    unit: u64,
     /// Largest error of a departure's timestamp, in units.
-    slack: Nanos,
+    slack: Duration,
     /// Whether calls without a packet have effects.
     calls: bool,
     buckets: u64,
@@ -195,11 +195,12 @@ impl Replay {
             Params::Cake(_) => (1, 512, 0),
             _ => (1, 0, 1024),
         };
+        let slack = Duration::from_nanos(slack);
         let copy = |stream| Copy {
             queue: Qdisc::new(params.clone()),
             rng: Rng::new(stream, "fates"),
             clock: Rng::new(stream, "clock"),
-            last: 0,
+            last: Instant::ZERO,
             due: NEVER,
         };
         Self {
@@ -237,7 +238,7 @@ impl Replay {
         }
         let numbers = line[1..].split_whitespace().map(|f| f.parse::<u64>());
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().expect(line);
-        let at = numbers[0] / self.unit;
+        let at = Instant::from_nanos(numbers[0] / self.unit);
         for copy in &mut self.copies {
             copy.call(at.saturating_sub(self.slack), &mut self.owner);
             copy.queue.run_timers(at.max(copy.last));
@@ -265,7 +266,7 @@ impl Replay {
     }
 
     /// Keeps the copies that send what Linux sent, and replaces the others by copies of them.
-    fn departure(&mut self, at: Nanos, linux: Option<(u64, Ecn)>) {
+    fn departure(&mut self, at: Instant, linux: Option<(u64, Ecn)>) {
         let wanted = self.copies.len();
         let mut ours = None;
         self.copies.retain_mut(|copy| {
@@ -278,7 +279,7 @@ impl Replay {
         });
         let left = self.copies.len();
         if left == 0 {
-            let ns = at * self.unit;
+            let ns = at.as_nanos() * self.unit;
             self.differs = Some(format!("at {ns} ns Linux sent {linux:?}, quell {ours:?}"));
             return;
         }
@@ -317,7 +318,7 @@ fn replay(file: &Path) -> (usize, Vec<String>) {
         for copies in COPIES {
             let mut replay = Replay::new(words, copies);
             found = replay.all(events);
-            if found.is_none() || replay.slack == 0 {
+            if found.is_none() || replay.slack == Duration::ZERO {
                 break;
             }
         }

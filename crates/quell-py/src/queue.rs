@@ -17,6 +17,7 @@ use quell_qdisc::{
 };
 
 use crate::input_error;
+use quell_qdisc::time::Instant;
 
 /// A packet in a queue written in Python.
 #[pyclass(frozen, module = "quell._core")]
@@ -51,7 +52,7 @@ impl Packet {
     /// Time of its arrival at this queue, seconds.
     #[getter]
     fn enqueued(&self) -> f64 {
-        seconds(self.handle.enqueued())
+        seconds(self.handle.enqueued().as_nanos())
     }
 
     /// Marks it CE if it is ECN-capable; False (and untouched) if it is not.
@@ -234,7 +235,7 @@ impl PyQueue {
     }
 
     /// Reports the packets that the queue dropped during a call.
-    fn report<D: Drops<Handle>>(&mut self, now: Nanos, drops: &mut D) {
+    fn report<D: Drops<Handle>>(&mut self, now: Instant, drops: &mut D) {
         for handle in self.shared.dropped().drain(..) {
             self.packets -= 1;
             self.bytes -= u64::from(handle.len());
@@ -300,9 +301,9 @@ impl PyQueue {
             };
         }
         match answer.extract::<f64>() {
-            Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => {
-                Ok(Dequeued::NotBefore(nanos_after(now, later)))
-            }
+            Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => Ok(
+                Dequeued::NotBefore(Instant::from_nanos(nanos_after(now, later))),
+            ),
             Ok(_) if !answer.is_instance_of::<PyBool>() => Err(Wrong::Did(format!(
                 "dequeue() returned the time {}, which is not after now, {time}",
                 shown(&answer)
@@ -333,14 +334,14 @@ impl PyQueue {
 impl Discipline<Handle> for PyQueue {
     fn enqueue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         handle: Handle,
         _: &mut Rng,
         drops: &mut D,
     ) {
         self.packets += 1;
         self.bytes += u64::from(handle.len());
-        let kept = Python::attach(|py| self.keeps(py, now, handle));
+        let kept = Python::attach(|py| self.keeps(py, now.as_nanos(), handle));
         let kept = self.after("enqueue", kept);
         self.report(now, drops);
         match kept {
@@ -356,11 +357,11 @@ impl Discipline<Handle> for PyQueue {
 
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         _: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
-        let got = Python::attach(|py| self.next(py, now));
+        let got = Python::attach(|py| self.next(py, now.as_nanos()));
         let got = self.after("dequeue", got);
         self.report(now, drops);
         match got {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyType};
 use quell_link::{Error, file, units, words};
+use quell_qdisc::time::Duration;
 use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
 use crate::input_error;
@@ -113,12 +114,12 @@ impl Scenario {
 
     #[getter]
     fn duration_s(&self) -> f64 {
-        self.0.duration as f64 / 1e9
+        self.0.duration.as_nanos() as f64 / 1e9
     }
 
     #[getter]
     fn warmup_s(&self) -> f64 {
-        self.0.warmup as f64 / 1e9
+        self.0.warmup.as_nanos() as f64 / 1e9
     }
 
     /// Seed of run `k`.
@@ -247,7 +248,7 @@ pub fn hush_model() -> &'static str {
 pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
     match kind {
         "rate" => units::parse_rate(text),
-        "time" => units::parse_time(text),
+        "time" => units::parse_time(text).map(Duration::as_nanos),
         "size" => units::parse_size(text),
         _ => Err(Error::new("is rate, time or size").key(kind)),
     }

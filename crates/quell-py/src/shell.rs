@@ -49,7 +49,11 @@ impl Shell {
             let error = Error::new("a shell has one link each way").key("hop");
             return Err(input_error(error.remedy("nest shells in place of [[hop]]")));
         }
-        let rtt = s.flows.first().filter(|_| base_rtt).map_or(0, |f| f.rtt);
+        let rtt = s
+            .flows
+            .first()
+            .filter(|_| base_rtt)
+            .map_or(0, |f| f.rtt.as_nanos());
         let bin = nanos(bin_s)?;
         let params = |link, seed| params(link, rtt / 2, seed, bin).map_err(input_error);
         let config = Config {
@@ -183,8 +187,8 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
     Ok(Params {
         rate: link.rate.clone(),
         queue: Queue::parse_live(&link.queue)?,
-        delay: if link.delay > 0 {
-            link.delay
+        delay: if !link.delay.is_zero() {
+            link.delay.as_nanos()
         } else {
             base_delay
         },

@@ -126,12 +126,12 @@ fn ended() -> PyErr {
 fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py, PyDict>> {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     let dict = PyDict::new(py);
-    dict.set_item("now", seconds(gauges.now))?;
+    dict.set_item("now", seconds(gauges.now.as_nanos()))?;
     dict.set_item("backlog_packets", gauges.backlog_packets)?;
     dict.set_item("backlog_bytes", gauges.backlog_bytes)?;
     dict.set_item("limit_packets", gauges.limit_packets)?;
-    dict.set_item("sojourn", seconds(gauges.sojourn))?;
-    dict.set_item("head_age", seconds(gauges.head_age))?;
+    dict.set_item("sojourn", seconds(gauges.sojourn.as_nanos()))?;
+    dict.set_item("head_age", seconds(gauges.head_age.as_nanos()))?;
     dict.set_item("rate_bps", gauges.rate_bps)?;
     dict.set_item("share", gauges.share)?;
     dict.set_item("achieved_bps", gauges.achieved_bps)?;

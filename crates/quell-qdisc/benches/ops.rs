@@ -5,15 +5,13 @@
 //! `cargo bench -p quell-qdisc --bench ops [-- WORD]`: only the rows whose name contains WORD.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use cpu_time::ProcessTime;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::{LearnQueue, Params};
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{
-    Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Labels, MS, Nanos, Qdisc, Rng,
-};
+use quell_qdisc::time::{Duration, Instant, MS};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Labels, Qdisc, Rng};
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
 
 /// Counts drops. Each flow has its own source and destination address, unless `one_host` is set.
@@ -25,7 +23,7 @@ struct Count {
 
 impl Drops<TestPacket> for Count {
     #[inline]
-    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {
+    fn drop(&mut self, _now: Instant, _packet: TestPacket, _cause: DropCause) {
         self.dropped += 1;
     }
 
@@ -45,7 +43,7 @@ impl Drops<TestPacket> for Count {
 struct Load {
     /// Packets queued at the start, and throughout without overload.
     backlog: usize,
-    gap: Nanos,
+    gap: Duration,
     flows: u32,
     ecn: Ecn,
     overload: bool,
@@ -87,8 +85,8 @@ fn measure<Q: Discipline<TestPacket> + Clone>(fresh: &Q, load: &Load) -> Cost {
         let mut bed = Bed::new(fresh.clone(), load);
         bed.run(200_000, load);
         let (start, mut n) = (ProcessTime::now(), 0u32);
-        let mut spent = Duration::ZERO;
-        while spent < Duration::from_millis(100) {
+        let mut spent = std::time::Duration::ZERO;
+        while spent < std::time::Duration::from_millis(100) {
             bed.run(200_000, load);
             n += 200_000;
             spent = start.elapsed();
@@ -112,7 +110,7 @@ struct Bed<Q> {
     flows: Vec<u32>,
     next: usize,
     ecn: Ecn,
-    now: Nanos,
+    now: Instant,
     id: u64,
 }
 
@@ -129,7 +127,7 @@ impl<Q: Discipline<TestPacket>> Bed<Q> {
             flows: (0..load.flows).map(hash).collect(),
             next: 0,
             ecn: load.ecn,
-            now: 0,
+            now: Instant::ZERO,
             id: 0,
         };
         (0..load.backlog).for_each(|_| bed.offer());
@@ -219,7 +217,7 @@ fn standing(backlog: usize, flows: u32, ecn: Ecn) -> Load {
 fn overload(flows: u32) -> Load {
     Load {
         backlog: 50,
-        gap: 121_120,
+        gap: Duration::from_nanos(121_120),
         flows,
         ecn: Ecn::NotEct,
         overload: true,

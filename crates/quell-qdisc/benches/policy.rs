@@ -8,6 +8,7 @@ use std::hint::black_box;
 use cpu_time::ProcessTime;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Gauges, Rng};
 
 const ROWS: usize = 8;
@@ -41,7 +42,7 @@ fn decision() -> f64 {
         ..Gauges::default()
     };
     best(400, 50, || {
-        gauges.now += 20_000_000;
+        gauges.now += Duration::from_nanos(20_000_000);
         gauges.departed_bytes += 24_000;
         black_box(rlaqm.decide(black_box(&gauges), &mut [], &mut rng));
     })

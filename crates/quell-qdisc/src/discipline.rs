@@ -2,9 +2,10 @@
 
 use crate::control::guard::Stats;
 use crate::parts::flows::Flows;
+use crate::time::{Instant, NEVER};
 use crate::{
-    Admission, Dequeued, Drops, Gauges, KnobSet, Knobs, NEVER, Nanos, Packet, PolicyGauges, Rng,
-    SubGauges, TinGauges,
+    Admission, Dequeued, Drops, Gauges, KnobSet, Knobs, Packet, PolicyGauges, Rng, SubGauges,
+    TinGauges,
 };
 
 /// Packets and bytes in a queue.
@@ -44,18 +45,18 @@ impl Wants {
 pub trait Discipline<P: Packet> {
     /// Queues `packet`, or drops it or other packets into `drops`. Sets the packet's time of
     /// arrival.
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D);
     /// Removes and returns the next packet.
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P>;
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P>;
     /// Time at which `on_timer` is due; `NEVER` without timers.
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         NEVER
     }
     /// Does periodic work (such as PIE's update of its probability); `now` is the time that
     /// `next_timer` gave.
     #[inline]
-    fn on_timer(&mut self, _now: Nanos) {}
+    fn on_timer(&mut self, _now: Instant) {}
     /// Packets queued.
     fn len(&self) -> usize;
     /// True if nothing is queued.
@@ -78,7 +79,7 @@ pub trait Discipline<P: Packet> {
     /// Fills in the gauges that the discipline itself knows: `limit_packets`, `probability`,
     /// `head_age` (from `now`), `marks`. Its owner counts the rest (arrivals, departures, drops,
     /// sojourn, rate).
-    fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
+    fn gauges(&self, _now: Instant, _gauges: &mut Gauges) {}
     /// Knobs of the queue as a whole.
     fn knobs(&self) -> KnobSet {
         KnobSet::NONE
@@ -110,7 +111,7 @@ pub trait Discipline<P: Packet> {
     }
     /// The sub-queue that an arriving packet will join. Called before `enqueue` if a controller
     /// watches packets; a second call at the same time changes nothing.
-    fn admit(&mut self, _now: Nanos, _packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, _packet: &P) -> Option<Admission> {
         None
     }
     /// Packets queued in a sub-queue; 0 for one that does not exist.
@@ -119,7 +120,7 @@ pub trait Discipline<P: Packet> {
         self.flows().map_or(0, |flows| flows.packets_of(sub_queue))
     }
     /// Readings of a sub-queue; `None` for one that does not exist.
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         self.flows()?.gauges(now, sub_queue)
     }
     /// Sets knobs of a sub-queue; ignores knobs that it does not have.
@@ -153,7 +154,7 @@ pub trait Discipline<P: Packet> {
     }
     /// Runs the timers that are due, each with its own time.
     #[inline]
-    fn run_timers(&mut self, now: Nanos) {
+    fn run_timers(&mut self, now: Instant) {
         loop {
             let due = self.next_timer();
             if due > now {
@@ -168,7 +169,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         _len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -180,7 +181,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
@@ -193,7 +194,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn offer_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -207,7 +208,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn offer<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: P,
         rng: &mut Rng,
         drops: &mut D,
@@ -220,7 +221,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        _now: Nanos,
+        _now: Instant,
         _len: u32,
         _count: u32,
         _make: impl Fn(u32) -> P,
@@ -234,7 +235,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn take<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> (Dequeued<P>, Backlog) {
@@ -246,7 +247,7 @@ pub trait Discipline<P: Packet> {
     #[inline(always)]
     fn take_to<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
@@ -261,7 +262,7 @@ pub trait Discipline<P: Packet> {
 #[inline(always)]
 pub(crate) fn offer_each<P: Packet, D: Drops<P>>(
     queue: &mut impl Discipline<P>,
-    now: Nanos,
+    now: Instant,
     len: u32,
     count: u32,
     make: impl Fn(u32) -> P,

@@ -1,14 +1,14 @@
 //! The readings (gauges) and settings (knobs) through which a discipline and a controller
 //! communicate.
 
-use crate::Nanos;
+use crate::time::{Duration, Instant};
 
 /// Readings of one queue. Counters start at the queue's creation; a controller that needs a
 /// period's count keeps its last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
     /// Time of the reading.
-    pub now: Nanos,
+    pub now: Instant,
     /// Packets queued.
     pub backlog_packets: u32,
     /// Bytes queued.
@@ -16,9 +16,9 @@ pub struct Gauges {
     /// The limit in force, packets.
     pub limit_packets: u32,
     /// Sojourn time of the packet that left last; 0 before the first.
-    pub sojourn: Nanos,
+    pub sojourn: Duration,
     /// Time that the head of the queue has waited; 0 if empty.
-    pub head_age: Nanos,
+    pub head_age: Duration,
     /// The link's current rate, bit/s.
     pub rate_bps: u64,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
@@ -169,7 +169,7 @@ pub struct SubGauges {
     /// Bytes queued.
     pub backlog_bytes: u64,
     /// Time that the head has waited; 0 if empty.
-    pub head_age: Nanos,
+    pub head_age: Duration,
     /// The limit in force, packets, if the sub-queue has its own.
     pub limit_packets: u32,
     /// Time in which a sub-queue with its own limit was active, ns.
@@ -201,15 +201,15 @@ pub struct TinGauges {
     /// Rate up to which it has its priority, bit/s; 0 without a limit.
     pub threshold_bps: u64,
     /// COBALT's target.
-    pub target: Nanos,
+    pub target: Duration,
     /// COBALT's interval.
-    pub interval: Nanos,
+    pub interval: Duration,
     /// Moving average of the sojourn time that rises fast and falls slowly.
-    pub peak_delay: Nanos,
+    pub peak_delay: Duration,
     /// Moving average of the sojourn time.
-    pub average_delay: Nanos,
+    pub average_delay: Duration,
     /// Moving average of the sojourn time that falls fast and rises slowly.
-    pub base_delay: Nanos,
+    pub base_delay: Duration,
     /// Bytes queued.
     pub backlog_bytes: u64,
     /// Packets that arrived.
@@ -248,32 +248,32 @@ pub struct TinGauges {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LawGauges {
     /// Remaining time without drops, ns.
-    pub burst_allowance: Nanos,
+    pub burst_allowance: Duration,
     /// Current queueing delay, ns.
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Queueing delay at the last update, ns.
-    pub delay_old: Nanos,
+    pub delay_old: Duration,
     /// Sum of the probabilities since the last drop.
     pub accumulated: f64,
     /// Start time of the law, ns.
-    pub since: Nanos,
+    pub since: Instant,
 }
 
 /// Readings and settings of a policy inside a discipline ([`crate::hush`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyGauges {
     /// Drain time of the backlog above which the law acts, ns.
-    pub target: Nanos,
+    pub target: Duration,
     /// Time that it must stay above the target before the first action, ns.
-    pub wait: Nanos,
+    pub wait: Duration,
     /// Time from the first action to the second, ns.
-    pub hold: Nanos,
-    /// Drain time above which packets are dropped at once, ns; [`crate::NEVER`] without a cap.
-    pub cap: Nanos,
+    pub hold: Duration,
+    /// Drain time above which packets are dropped at once, ns; [`Duration::MAX`] without a cap.
+    pub cap: Duration,
     /// Share of the time in which the link had nothing to send, 0..1.
     pub idle: f64,
     /// Geometric mean of the flows' base round trips, ns.
-    pub round_trip: Nanos,
+    pub round_trip: Duration,
     /// Flows that sent recently.
     pub flows: u32,
     /// True while the policy decides; false while its guard's stand-in does.

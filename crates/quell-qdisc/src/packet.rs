@@ -1,6 +1,6 @@
 //! Packets as a discipline sees them.
 
-use crate::Nanos;
+use crate::time::Instant;
 
 /// The ECN field of the IP header (RFC 3168, section 5).
 ///
@@ -52,9 +52,9 @@ pub trait Packet: Copy {
     /// Sets Congestion Experienced; called only on ECN-capable packets.
     fn set_ce(&mut self);
     /// Time at which the packet entered the discipline.
-    fn enqueued(&self) -> Nanos;
+    fn enqueued(&self) -> Instant;
     /// Sets the time at which the packet entered the discipline.
-    fn set_enqueued(&mut self, now: Nanos);
+    fn set_enqueued(&mut self, now: Instant);
 
     /// Marks an ECN-capable packet; leaves any other unchanged and returns false (`INET_ECN_set_ce`
     /// of Linux).
@@ -123,7 +123,7 @@ pub struct Acknowledgment {
 /// that descriptors omit.
 pub trait Drops<P> {
     /// Takes a packet that the discipline drops at `now`.
-    fn drop(&mut self, now: Nanos, packet: P, cause: DropCause);
+    fn drop(&mut self, now: Instant, packet: P, cause: DropCause);
     /// Header fields of the packet; called by disciplines that classify packets by them.
     #[inline]
     fn labels(&self, _packet: &P) -> Labels {
@@ -138,13 +138,13 @@ pub trait Drops<P> {
 }
 
 impl<P> Drops<P> for Vec<(P, DropCause)> {
-    fn drop(&mut self, _now: Nanos, packet: P, cause: DropCause) {
+    fn drop(&mut self, _now: Instant, packet: P, cause: DropCause) {
         self.push((packet, cause));
     }
 }
 
 impl<P, D: Drops<P> + ?Sized> Drops<P> for &mut D {
-    fn drop(&mut self, now: Nanos, packet: P, cause: DropCause) {
+    fn drop(&mut self, now: Instant, packet: P, cause: DropCause) {
         (**self).drop(now, packet, cause);
     }
     #[inline]
@@ -165,7 +165,7 @@ pub enum Dequeued<P> {
     /// Nothing is queued.
     Empty,
     /// Packets are queued, but none may leave before this time.
-    NotBefore(Nanos),
+    NotBefore(Instant),
 }
 
 impl<P> From<Option<P>> for Dequeued<P> {
@@ -224,7 +224,7 @@ pub struct TestPacket {
     /// ECN field.
     pub ecn: Ecn,
     /// Time of arrival.
-    pub enqueued: Nanos,
+    pub enqueued: Instant,
     /// Serial number, which shows the order.
     pub id: u64,
 }
@@ -236,7 +236,7 @@ impl TestPacket {
             len,
             hash,
             ecn,
-            enqueued: 0,
+            enqueued: Instant::ZERO,
             id,
         }
     }
@@ -260,11 +260,11 @@ impl Packet for TestPacket {
         self.ecn = Ecn::Ce;
     }
     #[inline]
-    fn enqueued(&self) -> Nanos {
+    fn enqueued(&self) -> Instant {
         self.enqueued
     }
     #[inline]
-    fn set_enqueued(&mut self, now: Nanos) {
+    fn set_enqueued(&mut self, now: Instant) {
         self.enqueued = now;
     }
 }

@@ -27,8 +27,11 @@
 //! let later = Instant::from_millis(20) + 15;
 //! ```
 
+use std::fmt::{self, Debug};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Rem, Sub, SubAssign};
+
+use serde::{Deserialize, Serialize};
 
 /// The time of an event that never happens.
 pub const NEVER: Instant = Instant::NEVER;
@@ -40,13 +43,14 @@ pub const MS: Duration = Duration::from_millis(1);
 pub const SEC: Duration = Duration::from_secs(1);
 
 /// A time on a clock whose epoch the caller chooses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Instant(u64);
 
-/// A length of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A length of time. Serialised, it is its number of nanoseconds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[repr(transparent)]
+#[serde(transparent)]
 pub struct Duration(u64);
 
 macro_rules! units {
@@ -107,6 +111,13 @@ macro_rules! units {
             #[inline]
             pub const fn abs_diff(self, other: Self) -> Duration {
                 Duration(self.0.abs_diff(other.0))
+            }
+        }
+
+        /// Shows the number of nanoseconds.
+        impl Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Debug::fmt(&self.0, f)
             }
         }
 
@@ -189,7 +200,7 @@ impl Sub for Instant {
 impl Duration {
     /// No time.
     pub const ZERO: Self = Self(0);
-    /// The longest duration, which stands for one without end.
+    /// The longest duration; it also means one without end.
     pub const MAX: Self = Self(u64::MAX);
 
     /// True if this is no time.
@@ -202,6 +213,12 @@ impl Duration {
     #[inline]
     pub const fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+
+    /// In milliseconds, rounded to the nearest number.
+    #[inline]
+    pub const fn as_millis_f64(self) -> f64 {
+        self.0 as f64 / 1e6
     }
 
     /// This `factor` times, at most the longest duration.
@@ -300,6 +317,11 @@ mod tests {
         assert_eq!(US * 1_000, MS);
         assert_eq!(NEVER.as_nanos(), u64::MAX);
         assert_eq!(Duration::from_millis(1_500).as_secs_f64(), 1.5);
+        assert_eq!(Duration::from_micros(1_500).as_millis_f64(), 1.5);
+        assert_eq!(
+            format!("{:?} {:?}", Instant::from_micros(2), US),
+            "2000 1000"
+        );
     }
 
     #[test]

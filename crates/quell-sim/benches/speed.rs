@@ -16,6 +16,7 @@ use std::time::Instant;
 use cpu_time::ProcessTime;
 use quell_link::Queue;
 use quell_qdisc::outside::Handle;
+use quell_qdisc::time::Duration;
 use quell_qdisc::{MS, Nanos, Qdisc, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{
@@ -133,7 +134,7 @@ fn scenario(cell: &Cell) -> Scenario {
     };
     let link = Link {
         rate: Rate::Constant(cell.mbps * 1_000_000),
-        delay: MS,
+        delay: Duration::from_millis(1),
         shaper: Shaper::Line,
         overhead: 14,
         framing: None,
@@ -146,10 +147,10 @@ fn scenario(cell: &Cell) -> Scenario {
     let flow = |i: u32| Flow {
         kind: FlowKind::Tcp(tcp.clone()),
         count: 1,
-        rtt: 20 * MS + Nanos::from(i) * 7 * US,
-        start: 0,
+        rtt: Duration::from_nanos(20 * MS + Nanos::from(i) * 7 * US),
+        start: Duration::ZERO,
         stop: None,
-        stagger: 100 * MS,
+        stagger: Duration::from_millis(100),
         direction: Direction::Down,
         hops: (0, cell.hops as u32),
         ends: None,
@@ -157,8 +158,8 @@ fn scenario(cell: &Cell) -> Scenario {
     };
     Scenario {
         name: "speed".into(),
-        duration: 100_000 * SEC,
-        warmup: 2 * SEC,
+        duration: Duration::from_secs(100_000),
+        warmup: Duration::from_secs(2),
         seeds: 1,
         seed: 1,
         hops: vec![link.clone(); cell.hops],
@@ -231,7 +232,7 @@ fn built_in(name: &str) -> f64 {
         .map(|seed| {
             let mut world = World::new(scenario.clone(), "fq_codel", seed, None).expect("a world");
             let clock = ProcessTime::now();
-            world.run_until(scenario.duration);
+            world.run_until(scenario.duration.as_nanos());
             world.packets() as f64 / clock.elapsed().as_secs_f64() / 1e6
         })
         .collect();
@@ -255,7 +256,7 @@ fn size(flows: u32) -> Size {
     let cell = Cell::new("newreno", flows.into(), flows, "", None);
     let mut given = scenario(&cell);
     for (i, flow) in given.flows.iter_mut().enumerate() {
-        flow.rtt = 20 * MS + (i % 1000) as Nanos * 7 * US;
+        flow.rtt = Duration::from_nanos(20 * MS + (i % 1000) as Nanos * 7 * US);
     }
     let queue = Queue::parse(&format!("pfifo limit {flows}")).expect("words");
     let (given, before) = (Arc::new(given), resident());

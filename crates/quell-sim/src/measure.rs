@@ -115,7 +115,7 @@ impl Report {
             kind: flow.kind.name(),
             name: flow.name.clone(),
             cc: tcp.map_or("", |t| t.cc.name()).to_owned(),
-            rtt_ns: flow.rtt,
+            rtt_ns: flow.rtt.as_nanos(),
             down: flow.direction == Direction::Down,
             span,
             finite,
@@ -175,7 +175,8 @@ impl Measures {
     pub fn new(scenario: &Scenario, bin: Option<Nanos>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         let time = scenario.duration.saturating_sub(scenario.warmup);
-        let bits = u128::from(scenario.link.rate.mean_bps(scenario.duration)) * u128::from(time);
+        let bits = u128::from(scenario.link.rate.mean_bps(scenario.duration))
+            * u128::from(time.as_nanos());
         let each = u128::from(SEC) * 1514 * 8 * u128::from(flows.max(1));
         let segments = u64::try_from(bits / each).unwrap_or(u64::MAX);
         Self {

@@ -12,6 +12,7 @@ use crate::stamps::{DelayAttack, Stamps};
 use crate::tcp::sender::Egress;
 use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
+use quell_qdisc::time::Instant;
 
 /// ACKs in queues. A packet descriptor holds only its ACK's place here.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +112,7 @@ impl Net {
             return (cell.next(), 0);
         }
         if let [port] = &self.ports[..] {
-            return (port.next, 0);
+            return (port.next.as_nanos(), 0);
         }
         self.next_of_ports()
     }
@@ -120,8 +121,8 @@ impl Net {
     fn next_of_ports(&self) -> (Nanos, usize) {
         let mut best = (NEVER, 0);
         for (i, port) in self.ports.iter().enumerate() {
-            if port.next < best.0 {
-                best = (port.next, i);
+            if port.next < Instant::from_nanos(best.0) {
+                best = (port.next.as_nanos(), i);
             }
         }
         best
@@ -152,7 +153,7 @@ impl Net {
                 .trace_mut()
                 .note_ack(p.seq, self.store.get(p.seq));
         }
-        if self.ports[port].enqueue(now, p.len(), || p) {
+        if self.ports[port].enqueue(Instant::from_nanos(now), p.len(), || p) {
             self.control_at = 0;
         }
         self.tell_cell(now, port);
@@ -187,7 +188,7 @@ impl Net {
 
     /// Gauges of a port's queue.
     pub fn gauges(&self, now: Nanos, port: usize) -> Gauges {
-        let mut gauges = self.ports[port].gauges(now);
+        let mut gauges = self.ports[port].gauges(Instant::from_nanos(now));
         if let Some(cell) = &self.cell {
             cell.gauges(now, port, &mut gauges);
         }
@@ -243,12 +244,12 @@ impl Net {
             asks,
         };
         if port == up {
-            stamps.left(now, p.enqueued(), &segment);
+            stamps.left(now, p.enqueued().as_nanos(), &segment);
         } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port) {
             let ports = &mut self.ports;
             stamps.came(now, segment, |delay| {
                 for port in [0, up] {
-                    ports[port].on_delay(now, delay);
+                    ports[port].on_delay(Instant::from_nanos(now), delay);
                 }
             });
         }
@@ -273,7 +274,7 @@ pub struct Entry<'a> {
 impl Egress for Entry<'_> {
     #[inline(always)]
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
-        if self.net.ports[self.port].enqueue(now, len, make) {
+        if self.net.ports[self.port].enqueue(Instant::from_nanos(now), len, make) {
             self.net.control_at = 0;
         }
         self.net.tell_cell(now, self.port);
@@ -281,7 +282,7 @@ impl Egress for Entry<'_> {
 
     #[inline(always)]
     fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
-        self.net.ports[self.port].enqueue_run(now, len, count, make)
+        self.net.ports[self.port].enqueue_run(Instant::from_nanos(now), len, count, make)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Packets (32-byte descriptors) and ACKs.
 
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Ecn, Nanos, Packet, US, num};
 
 /// A slot of the flow table with its generation, by which packets of a closed connection are
@@ -154,12 +155,12 @@ impl Packet for Pkt {
         self.bits |= u32::from(Ecn::Ce.bits()) << ECN_SHIFT; // both bits
     }
     #[inline]
-    fn enqueued(&self) -> Nanos {
-        self.enqueued
+    fn enqueued(&self) -> Instant {
+        Instant::from_nanos(self.enqueued)
     }
     #[inline]
-    fn set_enqueued(&mut self, now: Nanos) {
-        self.enqueued = now;
+    fn set_enqueued(&mut self, now: Instant) {
+        self.enqueued = now.as_nanos();
     }
 }
 

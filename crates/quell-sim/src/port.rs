@@ -11,6 +11,7 @@ use crate::labels;
 use crate::packet::Pkt;
 use crate::scenario::Link;
 use crate::trace::Trace;
+use quell_qdisc::time::{Duration, Instant};
 
 /// One queue with its link.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl Port {
     ) -> Self {
         let params = bottleneck::Params {
             rate: link.rate.clone(),
-            mean_bps: link.rate.mean_bps(duration),
+            mean_bps: link.rate.mean_bps(Duration::from_nanos(duration)),
             shaper: link.shaper,
             nic: link.nic as usize,
             loss: link.loss,
@@ -70,7 +71,7 @@ impl Port {
         Self {
             bottleneck: Bottleneck::new(&params, queue, rng, Trace::default()),
             overhead: link.overhead,
-            delay: link.delay,
+            delay: link.delay.as_nanos(),
             learner: None,
         }
     }
@@ -90,7 +91,7 @@ impl Port {
 
     /// See [`Bottleneck::decide`]; the learner, if any, then takes the controller's samples.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
-        let outside = self.bottleneck.decide(now, read);
+        let outside = self.bottleneck.decide(Instant::from_nanos(now), read);
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
             self.learner = controller.learner().or(self.learner.take());
             if let (Some(learner), Some(samples)) = (&mut self.learner, controller.samples()) {

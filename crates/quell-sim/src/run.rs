@@ -20,6 +20,7 @@ use crate::scenario::{self, Scenario};
 use crate::slot::Slot;
 use crate::wifi::AirLink;
 use crate::world::{Status, World};
+use quell_qdisc::time::{Duration, Instant};
 
 /// Output of a run besides its record.
 #[derive(Clone, Debug, Default)]
@@ -151,7 +152,7 @@ impl Session {
             {
                 capture.write(self.until - 1, &mut self.world)?;
             }
-            if self.until == end {
+            if self.until == end.as_nanos() {
                 return Ok(Status::Done);
             }
             go_on()?;
@@ -166,7 +167,7 @@ impl Session {
                     next
                 }
             };
-            self.until = next.min(end);
+            self.until = next.min(end.as_nanos());
         }
     }
 
@@ -249,7 +250,7 @@ impl World {
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
         let (total, up) = (
             self.packets(),
-            self.up_record(now, mbps(upwards.bytes as f64, span)),
+            self.up_record(now, mbps(upwards.bytes as f64, Duration::from_nanos(span))),
         );
         let queue = self.queue_record(now);
         let modem = self.modem_record(now, 0);
@@ -263,14 +264,18 @@ impl World {
         let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
         let letter = |ms: Option<f64>| ms.map(|ms| record::grade(ms).to_owned());
         let qoo = grade_ms.and(self.qoo(&there, &back, queue.capacity_mbps));
-        let aim = grade_ms.and(self.aim(&there, &back, mbps(down.bytes as f64, span)));
+        let aim = grade_ms.and(self.aim(
+            &there,
+            &back,
+            mbps(down.bytes as f64, Duration::from_nanos(span)),
+        ));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
             controller: self.controlled_by.clone(),
             seed: self.seed,
-            goodput_mbps: mbps(down.bytes as f64, span),
-            delivered_in_order_mbps: Some(mbps(down.in_order as f64, span)),
+            goodput_mbps: mbps(down.bytes as f64, Duration::from_nanos(span)),
+            delivered_in_order_mbps: Some(mbps(down.in_order as f64, Duration::from_nanos(span))),
             jain,
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
             fct_ms,
@@ -348,7 +353,7 @@ impl World {
             let from = links?.get(i + 1)?.from;
             (Some(from) == node).then_some(&mut **port)
         });
-        first.record(now, same_node)
+        first.record(Instant::from_nanos(now), same_node)
     }
 
     fn wifi_record(&mut self, now: Nanos, span: Nanos) -> Option<record::Wifi> {
@@ -359,13 +364,13 @@ impl World {
         let one = |(port, link): (&mut Port, &AirLink)| {
             let air = &link.counts;
             let own = name(link.from).queue.clone();
-            let run = port.record(now, std::iter::empty());
+            let run = port.record(Instant::from_nanos(now), std::iter::empty());
             record::WifiQueue {
                 from: name(link.from).name.clone(),
                 to: name(link.to).name.clone(),
                 ac: link.category.word().into(),
                 queue: own.unwrap_or_else(|| self.queue.clone()),
-                throughput_mbps: mbps(air.bytes as f64, span),
+                throughput_mbps: mbps(air.bytes as f64, Duration::from_nanos(span)),
                 sojourn_ms: run.sojourn_ms,
                 delay_ms: (air.packets > 0).then(|| air.delay as f64 / (air.packets * MS) as f64),
                 backlog_packets: run.backlog_packets.mean,
@@ -393,7 +398,7 @@ impl World {
             let time = active(r, self.measures.warm_at(), now);
             let mbps = |bytes: u64| match time {
                 0 => 0.0,
-                time => mbps(bytes as f64, time),
+                time => mbps(bytes as f64, Duration::from_nanos(time)),
             };
             record::Flow {
                 kind: r.kind.into(),
@@ -494,7 +499,7 @@ impl World {
             hosts[at].1 += t.bytes;
         }
         let shared = |(host, bytes): (record::Host, u64)| record::Host {
-            goodput_mbps: mbps(bytes as f64, span),
+            goodput_mbps: mbps(bytes as f64, Duration::from_nanos(span)),
             share: ratio(bytes, all[usize::from(host.direction == "down")]),
             ..host
         };
@@ -507,7 +512,7 @@ impl World {
                 && r.down
                 && !r.finite
                 && r.span.0 <= self.measures.warm_at().max(SEC)
-                && r.span.1 >= self.scenario.duration
+                && r.span.1 >= self.scenario.duration.as_nanos()
         };
         let rates: Vec<f64> = flows
             .iter()
@@ -538,7 +543,7 @@ impl World {
         let port = self.net.ports.get_mut(place)?;
         let run = Run {
             goodput_mbps,
-            ..port.record(now, std::iter::empty())
+            ..port.record(Instant::from_nanos(now), std::iter::empty())
         };
         let modem = self.modem_record(now, 1);
         Some(record::Up {
@@ -550,7 +555,7 @@ impl World {
     /// Record of the modem downstream (0) or upstream (1).
     fn modem_record(&mut self, now: Nanos, way: usize) -> Option<record::Modem> {
         let place = usize::from(self.net.modems[way]?);
-        let run = self.net.ports[place].record(now, std::iter::empty());
+        let run = self.net.ports[place].record(Instant::from_nanos(now), std::iter::empty());
         Some(record::Modem {
             throughput_mbps: run.throughput_mbps,
             capacity_mbps: run.capacity_mbps,
@@ -565,7 +570,7 @@ impl World {
         let hops = self.scenario.hops.iter();
         let ports = self.net.ports.iter_mut().skip(1);
         let one = |(i, (hop, port)): (usize, (&scenario::Link, &mut Port))| {
-            let run = port.record(now, std::iter::empty());
+            let run = port.record(Instant::from_nanos(now), std::iter::empty());
             record::Hop {
                 hop: num::count(i) + 1,
                 queue: hop.queue.clone(),

@@ -229,9 +229,12 @@ impl Datagrams {
                 num::whole_u64(self.rng.exp(mean_bits * SEC as f64 / poisson.rate as f64))
             }
             FlowKind::OnOff(onoff) => {
-                let period = onoff.on + onoff.off;
+                let (on, period) = (onoff.on.as_nanos(), (onoff.on + onoff.off).as_nanos());
                 let phase = (now - self.start) % period;
-                let parts = [(onoff.on, onoff.gap_on), (period, onoff.gap_off)];
+                let parts = [
+                    (on, onoff.gap_on.as_nanos()),
+                    (period, onoff.gap_off.as_nanos()),
+                ];
                 on_off_gap(self.rng.exp(1.0), phase, parts)
             }
             _ => NEVER,

@@ -3,6 +3,7 @@
 
 use quell_link::queue::Observer;
 use quell_qdisc::packet::SACK_BLOCKS;
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Acknowledgment, DropCause, Labels, Nanos, Packet};
 
 use crate::packet::{self, Ack, Kind, Pkt};
@@ -73,22 +74,22 @@ impl Trace {
 
 impl Observer<Pkt> for Trace {
     #[inline(always)]
-    fn departed(&mut self, now: Nanos, p: &Pkt) {
-        self.event(now, p, 1 + p.ecn() as u64);
+    fn departed(&mut self, now: Instant, p: &Pkt) {
+        self.event(now.as_nanos(), p, 1 + p.ecn() as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((None, *p));
         }
     }
 
-    fn dropped(&mut self, now: Nanos, p: Pkt, cause: DropCause) {
+    fn dropped(&mut self, now: Instant, p: Pkt, cause: DropCause) {
         self.gone(&p);
-        self.event(now, &p, 8 + cause as u64);
+        self.event(now.as_nanos(), &p, 8 + cause as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((Some(cause), p));
         }
     }
 
-    fn lost(&mut self, _now: Nanos, p: Pkt) {
+    fn lost(&mut self, _now: Instant, p: Pkt) {
         self.gone(&p);
     }
 
@@ -137,7 +138,13 @@ mod tests {
             trace.dropped(now, p, DropCause::Overflow);
             trace.hash
         };
-        assert_ne!(hash(1_000), hash(2_000));
-        assert_eq!(hash(1_000), hash(1_000));
+        assert_ne!(
+            hash(Instant::from_nanos(1_000)),
+            hash(Instant::from_nanos(2_000))
+        );
+        assert_eq!(
+            hash(Instant::from_nanos(1_000)),
+            hash(Instant::from_nanos(1_000))
+        );
     }
 }

@@ -114,7 +114,7 @@ fn simulate(request: Request) -> Result<Answer, Error> {
     };
     let scenario = Source::load(None, &overrides)?.read()?;
     let options = RunOptions {
-        series_bin: Some((scenario.duration / request.bins.max(1)).max(1)),
+        series_bin: Some((scenario.duration.as_nanos() / request.bins.max(1)).max(1)),
         pcap: None,
     };
     let going = AtomicBool::new(false);

@@ -2,17 +2,18 @@
 //! raises it by one packet when they wait less than the target.
 
 use quell_qdisc::control::{Control, SubQueue};
-use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng};
+use quell_qdisc::time::{Duration, MS};
+use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
 
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Halving {
-    target: Nanos,
+    target: Duration,
 }
 
 impl Halving {
-    /// A controller that aims at a delay of `target` ns.
-    pub fn new(target: Nanos) -> Self {
+    /// A controller that aims at a delay of `target`.
+    pub fn new(target: Duration) -> Self {
         Self { target }
     }
 }
@@ -25,7 +26,7 @@ fn limit(packets: u32) -> Knobs {
 }
 
 impl Control for Halving {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         20 * MS
     }
 

@@ -3,20 +3,21 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Nanos, Packet, Rng};
+use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Packet, Rng};
 
 /// The queue, for packets of any kind.
 #[derive(Clone, Debug)]
 pub struct DropHead<P> {
-    most_delay: Nanos,
+    most_delay: Duration,
     most_packets: usize,
     packets: VecDeque<P>,
     bytes: u64,
 }
 
 impl<P> DropHead<P> {
-    /// An empty queue that drops packets which have waited longer than `most_delay` ns.
-    pub fn new(most_delay: Nanos) -> Self {
+    /// An empty queue that drops packets which have waited longer than `most_delay`.
+    pub fn new(most_delay: Duration) -> Self {
         Self {
             most_delay,
             most_packets: 1000,
@@ -27,7 +28,7 @@ impl<P> DropHead<P> {
 }
 
 impl<P: Packet> Discipline<P> for DropHead<P> {
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, _: &mut Rng, drops: &mut D) {
         if self.packets.len() == self.most_packets {
             return drops.drop(now, packet, DropCause::Overflow);
         }
@@ -36,7 +37,7 @@ impl<P: Packet> Discipline<P> for DropHead<P> {
         self.packets.push_back(packet);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(packet) = self.packets.pop_front() {
             self.bytes -= u64::from(packet.len());
             // The last packet is sent regardless of its age: dropping it would leave the link idle.

@@ -8,8 +8,8 @@ use own_discipline::controller::Halving;
 use own_discipline::discipline::DropHead;
 use quell_lab::compare::{Comparison, table, write_json};
 use quell_link::{Error, Queue};
-use quell_qdisc::MS;
 use quell_qdisc::outside::Handle;
+use quell_qdisc::time::MS;
 use quell_sim::scenario::{Cc, Overrides, Scenario};
 
 fn main() -> ExitCode {

@@ -8,7 +8,8 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, MS, Rng};
+use quell_qdisc::time::{Instant, MS};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Rng};
 use quell_sim::scenario::{Cc, Overrides, Scenario};
 
 fn scenario() -> Scenario {
@@ -31,10 +32,10 @@ fn packets_that_waited_too_long_are_dropped_at_the_head() {
     let (mut queue, mut rng, mut drops) = (DropHead::new(20 * MS), Rng::new(1, "own"), Vec::new());
     for id in 0..4 {
         let packet = TestPacket::new(id, 1000, 0, Ecn::NotEct);
-        queue.enqueue(id * 10 * MS, packet, &mut rng, &mut drops);
+        queue.enqueue(Instant::from_millis(10 * id), packet, &mut rng, &mut drops);
     }
     // At 35 ms packets 0 and 1 have waited for 35 and 25 ms.
-    let got = queue.dequeue(35 * MS, &mut rng, &mut drops);
+    let got = queue.dequeue(Instant::from_millis(35), &mut rng, &mut drops);
     assert!(matches!(got, Dequeued::Packet(p) if p.id == 2), "{got:?}");
     let dropped: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
     assert_eq!(dropped, [(0, DropCause::Early), (1, DropCause::Early)]);

@@ -157,7 +157,7 @@ impl Readings {
     #[inline]
     pub(super) fn of(knob: f64, last: &Gauges, now: &Gauges) -> Self {
         let ms = 1.0 / MS as f64;
-        let span_s = (now.now - last.now) as f64 / SEC as f64;
+        let span_s = (now.now - last.now).as_nanos() as f64 / SEC as f64;
         let rate = now.rate_bps as f64;
         let over_rate = if rate > 0.0 { 8.0 / rate } else { 0.0 };
         let bytes = (now.departed_bytes - last.departed_bytes) as f64;
@@ -178,7 +178,7 @@ impl Readings {
             1e3 * now.backlog_bytes as f64 * over_rate,
             utilisation,
             knob,
-            sojourn as f64 * ms,
+            sojourn.as_nanos() as f64 * ms,
             f64::from(now.backlog_packets),
             throughput,
             arrivals,

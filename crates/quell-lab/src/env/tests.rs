@@ -4,6 +4,7 @@ use quell_qdisc::control::lfq as control;
 use quell_qdisc::policy::{Affine, Policy};
 
 use super::*;
+use quell_qdisc::time::{Duration, Instant};
 use quell_sim::scenario::{FlowKind, Overrides, Rate};
 
 /// RL-AQM's environment on the built-in scenario.
@@ -102,7 +103,11 @@ fn rl_aqms_reward_has_the_values_of_its_formula() {
         };
         // 8 Mbit/s: a byte per microsecond.
         let (sent, held) = ((utilisation * 20e3) as u64, (delay_ms * 1e3) as u64);
-        let readings = Readings::of(0.0, &g(0, 0, 0), &g(sent, held, 20 * MS));
+        let readings = Readings::of(
+            0.0,
+            &g(0, 0, Instant::ZERO),
+            &g(sent, held, Instant::from_millis(20)),
+        );
         Reward::parse(words).unwrap().of(&readings, Move::default())
     };
     for (u, d, reward) in [(1.0, 0.0, 1.0), (0.0, 0.0, 0.0), (1.0, 5.0, 0.0)] {
@@ -126,7 +131,11 @@ fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
     // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14
     // with δ = η.
     let largest = 1500 * 8 * 400 * 1_000_000_000 / 6_500_000;
-    let readings = Readings::of(400.0, &g(0, 0, 0), &g(15 * MS, 9, largest));
+    let readings = Readings::of(
+        400.0,
+        &g(Instant::ZERO, 0, Duration::ZERO),
+        &g(Instant::from_millis(15), 9, Duration::from_nanos(largest)),
+    );
     assert!(reward.of(&readings, Move::default()).abs() < 1e-6);
 }
 
@@ -158,7 +167,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
             knob: Knob::Limit,
             bounds: (1.0, f64::from(params.max_size)),
             initial: f64::from(params.initial),
-            cadence: Cadence::Every(params.period),
+            cadence: Cadence::Every(params.period.as_nanos()),
             actions: Actions::Along {
                 values: limits.iter().map(|l| f64::from(*l)).collect(),
                 steps: vec![-1.0, 1.0],
@@ -245,7 +254,10 @@ fn episodes_differ_within_the_ranges() {
         };
         (low, high) = (low.min(bps), high.max(bps));
         for flow in &s.flows {
-            assert!((10 * MS..=100 * MS).contains(&flow.rtt) && (1..=20).contains(&flow.count));
+            assert!(
+                (10 * MS..=100 * MS).contains(&flow.rtt.as_nanos())
+                    && (1..=20).contains(&flow.count)
+            );
             assert!(2 * s.link.delay <= flow.rtt);
             let FlowKind::Tcp(tcp) = &flow.kind else {
                 panic!()

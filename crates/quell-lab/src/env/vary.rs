@@ -6,6 +6,7 @@ use quell_link::Error;
 use quell_link::units;
 use quell_qdisc::{Nanos, Rng, num};
 
+use quell_qdisc::time::Duration;
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 
 /// Ranges of scenario values; without a range the scenario's value is kept.
@@ -29,7 +30,11 @@ impl Randomization {
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), Error> {
         match key {
             "rate" => self.rate = Some(range(values, units::parse_rate)?),
-            "rtt" => self.rtt = Some(range(values, units::parse_time)?),
+            "rtt" => {
+                self.rtt = Some(range(values, |text| {
+                    units::parse_time(text).map(Duration::as_nanos)
+                })?)
+            }
             "flows" => self.flows = Some(range(values, units::parse_count)?),
             "cc" => self.cc = values.iter().map(|v| tcp(v)).collect::<Result<_, _>>()?,
             _ => {
@@ -92,10 +97,10 @@ fn set_rtt(s: &mut Scenario, rtt: Nanos) {
         .chain(&mut s.up)
         .chain(&mut s.hops)
     {
-        link.delay = link.delay.min(rtt / (2 * hops));
+        link.delay = link.delay.min(Duration::from_nanos(rtt / (2 * hops)));
     }
     for flow in &mut s.flows {
-        flow.rtt = rtt;
+        flow.rtt = Duration::from_nanos(rtt);
     }
 }
 

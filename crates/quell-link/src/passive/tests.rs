@@ -74,7 +74,8 @@ fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond()
             .last()
             .unwrap();
         // The direction of this many ms is not certain.
-        let is = |told: Nanos, ms: i64| {
+        let is = |told: Duration, ms: i64| {
+            let told = told.as_nanos();
             (-known - 2..=2).contains(&((told as i64 - ms * MS as i64) / MS as i64))
         };
         assert!(
@@ -95,7 +96,7 @@ fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
     assert!(late.clone().count() > 100);
     for (now, delay) in late {
         assert!(
-            delay.apart && delay.down <= MS && delay.up >= 11 * MS,
+            delay.apart && delay.down.as_nanos() <= MS && delay.up.as_nanos() >= 11 * MS,
             "{now}: {delay:?}"
         );
     }
@@ -111,7 +112,7 @@ fn other_clocks_tell_the_delay_of_both_directions_together() {
             .last()
             .unwrap();
         assert_eq!(
-            (told.up, told.down, told.apart),
+            (told.up.as_nanos(), told.down.as_nanos(), told.apart),
             (40 * MS, 40 * MS, false),
             "{far}"
         );
@@ -152,7 +153,7 @@ fn a_timestamp_that_leaves_twice_makes_no_host_late() {
             }
             told.extend(passive.came(at + 20 * MS, &stamped(1, value, false)));
         }
-        let most = told.iter().map(|delay| delay.up).max();
+        let most = told.iter().map(|delay| delay.up.as_nanos()).max();
         assert_eq!(most, Some(0), "{twice}");
     }
 }
@@ -236,7 +237,7 @@ fn a_sender_with_nothing_to_send_is_no_delay() {
     let delay = passive
         .came(5 * SEC + 31 * MS, &stamped(4, 3, true))
         .unwrap();
-    assert_eq!((delay.up, delay.down), (MS, MS));
+    assert_eq!((delay.up.as_nanos(), delay.down.as_nanos()), (MS, MS));
 }
 
 #[test]
@@ -250,10 +251,11 @@ fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
         passive.came(at + takes, &stamped(value, value, true))
     };
     let delay = told(100 * MS, 2, 12 * MS).unwrap();
-    assert_eq!((delay.up, delay.down, delay.fell), (2 * MS, 2 * MS, 0));
+    let all = [delay.up, delay.down, delay.fell].map(Duration::as_nanos);
+    assert_eq!(all, [2 * MS, 2 * MS, 0]);
     assert_eq!(told(200 * MS, 3, 20 * MS), None);
     let delay = told(300 * MS, 4, 8 * MS).unwrap();
-    assert_eq!((delay.up, delay.fell), (0, 2 * MS));
+    assert_eq!((delay.up.as_nanos(), delay.fell.as_nanos()), (0, 2 * MS));
 }
 
 #[test]
@@ -274,7 +276,7 @@ fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
         told.extend(passive.came(now + 51 * MS, &two(2, 1, round)));
     }
     // `pace` uses the smaller of two successive delays.
-    let late = |two: &[Delay]| two[0].up.min(two[1].up) > 0;
+    let late = |two: &[Delay]| two[0].up.min(two[1].up) > Duration::ZERO;
     assert!(told.len() > 15 && !told.windows(2).any(late), "{told:?}");
 }
 
@@ -359,7 +361,7 @@ fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_m
     let last = told.iter().rev().take(20);
     assert!(
         last.clone()
-            .any(|(_, told)| told.source == 3 && told.up < MS)
+            .any(|(_, told)| told.source == 3 && told.up.as_nanos() < MS)
     );
 }
 
@@ -395,7 +397,7 @@ fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source(
     let mut sources: Vec<_> = told.iter().map(|(_, delay)| delay.source).collect();
     let honest = sources.iter().filter(|source| **source < 9).count();
     assert!(honest > 40, "{honest}");
-    assert!(told.iter().all(|(_, delay)| delay.up == 0));
+    assert!(told.iter().all(|(_, delay)| delay.up == Duration::ZERO));
     sources.sort_unstable();
     sources.dedup();
     assert!(sources.contains(&9) && sources.len() <= 3, "{sources:?}");
@@ -466,7 +468,7 @@ proptest! {
                 true => passive.left(now, now, &segment),
                 false => {
                     let told = passive.came(now, &segment);
-                    prop_assert!(told.is_none_or(|delay| delay.up <= now && delay.down <= now));
+                    prop_assert!(told.is_none_or(|delay| delay.up <= Duration::from_nanos(now) && delay.down <= Duration::from_nanos(now)));
                 }
             }
             prop_assert_eq!(passive.hosts.len(), SETS * WAYS);

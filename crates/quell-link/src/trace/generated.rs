@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use quell_qdisc::{MS, Nanos, Rng, num};
+use quell_qdisc::time::{Duration, MS};
+
+use quell_qdisc::{Rng, num};
 
 use super::{OPPORTUNITY_BYTES, Trace};
 
@@ -63,7 +65,7 @@ fn offer(name: &str, rates: &[f64], mean_bps: f64) -> Trace {
     let wanted = mean_bps * length as f64 / 1000.0 / (8.0 * OPPORTUNITY_BYTES as f64);
     let scale = wanted / rates.iter().sum::<f64>();
     let mut credit = 0.0;
-    let mut opportunities: Vec<Nanos> = Vec::with_capacity(num::whole_usize(wanted) + 1);
+    let mut opportunities: Vec<Duration> = Vec::with_capacity(num::whole_usize(wanted) + 1);
     for (ms, rate) in (1..).zip(rates) {
         credit += rate * scale;
         while credit >= 1.0 {
@@ -193,7 +195,7 @@ impl Draws {
 
 #[cfg(test)]
 mod tests {
-    use quell_qdisc::SEC;
+    use quell_qdisc::time::SEC;
 
     use super::*;
 
@@ -226,11 +228,11 @@ mod tests {
     fn a_handover_pauses_the_line_and_changes_its_rate_each_15_seconds() {
         let t = line("starlink:3").unwrap();
         let gaps = t.opportunities.windows(2).filter(|w| w[1] - w[0] > 15 * MS);
-        let at: Vec<Nanos> = gaps.map(|w| w[0]).collect();
+        let at: Vec<Duration> = gaps.map(|w| w[0]).collect();
         assert!((7..=9).contains(&at.len()), "{at:?}");
         for pair in at.windows(2) {
             let apart = pair[1] - pair[0];
-            assert!(apart.abs_diff(15 * SEC) < SEC / 10, "{apart}");
+            assert!(apart.abs_diff(15 * SEC) < SEC / 10, "{apart:?}");
         }
     }
 }

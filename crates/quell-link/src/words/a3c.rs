@@ -2,9 +2,10 @@
 //! the shipped one. It also takes all options of `l4s`.
 
 use quell_qdisc::control::{Control, a3c};
+use quell_qdisc::disciplines;
 use quell_qdisc::l4s;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{US, disciplines};
+use quell_qdisc::time::US;
 
 use super::l4s::L4S;
 use super::model::{Model, Own, own};

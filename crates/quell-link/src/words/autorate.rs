@@ -2,7 +2,8 @@
 
 use quell_qdisc::cake::{self, Bandwidth};
 use quell_qdisc::control::{Control, cake_autorate, pace, sqm_autorate};
-use quell_qdisc::{MS, disciplines};
+use quell_qdisc::disciplines;
+use quell_qdisc::time::{Duration, MS};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};
@@ -75,12 +76,12 @@ static CAKE_AUTORATE: Kind<cake_autorate::Params> = Kind {
         ),
         opt(
             "up",
-            Field::Time(|p| &mut p.up, 0, MAX_TIME),
+            Field::Time(|p| &mut p.up, Duration::ZERO, MAX_TIME),
             "below this mean delay the rate rises by the largest factor",
         ),
         opt(
             "down",
-            Field::Time(|p| &mut p.down, 0, MAX_TIME),
+            Field::Time(|p| &mut p.down, Duration::ZERO, MAX_TIME),
             "above this mean delay it falls by the largest factor",
         ),
         opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
@@ -142,12 +143,12 @@ static PACE: Kind<pace::Params> = Kind {
         ),
         opt(
             "target",
-            Field::MaybeTime(|p| &mut p.target, 0, MAX_TIME),
+            Field::MaybeTime(|p| &mut p.target, Duration::ZERO, MAX_TIME),
             "delay above which the rate falls",
         ),
         opt(
             "slack",
-            Field::MaybeTime(|p| &mut p.slack, 0, MAX_TIME),
+            Field::MaybeTime(|p| &mut p.slack, Duration::ZERO, MAX_TIME),
             "more of target and drain for the deviation of the estimated capacity",
         ),
         opt(

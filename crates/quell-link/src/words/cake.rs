@@ -3,7 +3,7 @@
 use quell_qdisc::cake::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
 use quell_qdisc::disciplines;
 use quell_qdisc::parts::framing::{Cells, Framing};
-use quell_qdisc::{MS, SEC, US};
+use quell_qdisc::time::{Duration, MS, SEC, US};
 
 use super::rows::opt;
 use super::{Built, Field, Kind, Opt, Spec};
@@ -59,15 +59,15 @@ const CELLS: [(&str, Cells); 3] = [
 ];
 
 /// Names of round trips, with the round trip and its target (`None`: a twentieth of it).
-const ROUND_TRIPS: [(&str, u64, Option<u64>); 8] = [
-    ("datacentre", 100 * US, None),
+const ROUND_TRIPS: [(&str, Duration, Option<Duration>); 8] = [
+    ("datacentre", Duration::from_micros(100), None),
     ("lan", MS, None),
-    ("metro", 10 * MS, None),
-    ("regional", 30 * MS, None),
-    ("internet", 100 * MS, None),
-    ("oceanic", 300 * MS, None),
+    ("metro", Duration::from_millis(10), None),
+    ("regional", Duration::from_millis(30), None),
+    ("internet", Duration::from_millis(100), None),
+    ("oceanic", Duration::from_millis(300), None),
     ("satellite", SEC, None),
-    ("interplanetary", 1000 * SEC, None),
+    ("interplanetary", Duration::from_secs(1000), None),
 ];
 
 /// The value of a word, if it is in the table.
@@ -250,7 +250,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
         ),
         free(
             "target",
-            Field::MaybeTime(|p| &mut p.target, 0, LONGEST),
+            Field::MaybeTime(|p| &mut p.target, Duration::ZERO, LONGEST),
             "target delay (default: a twentieth of rtt); tc has no word for it",
         ),
         free(

@@ -1,8 +1,8 @@
 //! `cebinae`. By default its rate is the link's, and the length of a round follows from the rate.
 
-use quell_qdisc::Nanos;
 use quell_qdisc::cebinae::Params;
 use quell_qdisc::disciplines;
+use quell_qdisc::time::Duration;
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -13,7 +13,7 @@ use crate::error::Error;
 pub struct Words {
     params: Params,
     rate: Option<u64>,
-    dt: Option<Nanos>,
+    dt: Option<Duration>,
 }
 
 impl Words {
@@ -68,12 +68,12 @@ pub(super) static CEBINAE: Kind<Words> = Kind {
         ),
         opt(
             "vdt",
-            Field::Time(|p| &mut p.params.vdt, 1, MAX_TIME),
+            Field::Time(|p| &mut p.params.vdt, Duration::from_nanos(1), MAX_TIME),
             "step of the clock within a round",
         ),
         opt(
             "l",
-            Field::Time(|p| &mut p.params.l, 0, MAX_TIME),
+            Field::Time(|p| &mut p.params.l, Duration::ZERO, MAX_TIME),
             "time before a round's end at which rates are computed and the next round's packets go first",
         ),
         opt(
@@ -123,9 +123,15 @@ mod tests {
     #[test]
     fn the_links_rate_and_a_round_that_follows_from_it_are_taken_unless_given() {
         let slow = on("cebinae limit 250", 100_000_000);
-        assert_eq!((slow.rate_bps, slow.dt), (100_000_000, 1 << 25));
+        assert_eq!(
+            (slow.rate_bps, slow.dt),
+            (100_000_000, Duration::from_nanos(1 << 25))
+        );
         let given = on("cebinae rate 50mbit dt 67108864ns", 100_000_000);
-        assert_eq!((given.rate_bps, given.dt), (50_000_000, 1 << 26));
+        assert_eq!(
+            (given.rate_bps, given.dt),
+            (50_000_000, Duration::from_nanos(1 << 26))
+        );
     }
 
     #[test]

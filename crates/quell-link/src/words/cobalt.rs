@@ -1,7 +1,8 @@
 //! `cobalt`: the AQM of CAKE on a queue of its own.
 
+use quell_qdisc::cobalt;
 use quell_qdisc::disciplines::Params;
-use quell_qdisc::{SEC, US, cobalt};
+use quell_qdisc::time::{Duration, SEC, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -26,10 +27,14 @@ pub(super) static COBALT: Kind<cobalt::Params> = Kind {
     default: cobalt::Params::default,
     options: &[
         opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT),
-        opt("target", Field::Time(|p| &mut p.target, 0, 4 * SEC), TARGET),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.target, Duration::ZERO, Duration::from_secs(4)),
+            TARGET,
+        ),
         opt(
             "interval",
-            Field::Time(|p| &mut p.interval, US, 4 * SEC),
+            Field::Time(|p| &mut p.interval, US, Duration::from_secs(4)),
             INTERVAL,
         ),
         opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),

@@ -1,7 +1,8 @@
 //! `codel`.
 
+use quell_qdisc::codel;
 use quell_qdisc::disciplines::Params;
-use quell_qdisc::{US, codel};
+use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -21,7 +22,7 @@ pub(super) static CODEL: Kind<codel::Params> = Kind {
         opt("limit", Field::Count(|p| &mut p.limit, 1, MAX_COUNT), LIMIT),
         opt(
             "target",
-            Field::Time(|p| &mut p.target, 0, MAX_TIME),
+            Field::Time(|p| &mut p.target, Duration::ZERO, MAX_TIME),
             TARGET,
         ),
         opt(
@@ -32,7 +33,7 @@ pub(super) static CODEL: Kind<codel::Params> = Kind {
         opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
         opt(
             "ce_threshold",
-            Field::MaybeTime(|p| &mut p.ce_threshold, 0, MAX_TIME),
+            Field::MaybeTime(|p| &mut p.ce_threshold, Duration::ZERO, MAX_TIME),
             CE_THRESHOLD,
         ),
     ],

@@ -1,7 +1,8 @@
 //! Kinds that are a FIFO whose limit or drop probability a controller sets.
 
 use quell_qdisc::control::{fixed, wqm};
-use quell_qdisc::{US, disciplines, fifo};
+use quell_qdisc::time::{Duration, US};
+use quell_qdisc::{disciplines, fifo};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};
@@ -54,17 +55,17 @@ static WQM: Kind<wqm::Params> = Kind {
     options: &[
         opt(
             "target",
-            Field::Time(|p| &mut p.target, 0, MAX_TIME),
+            Field::Time(|p| &mut p.target, Duration::ZERO, MAX_TIME),
             "time within which the backlog should drain",
         ),
         opt(
             "low",
-            Field::MaybeTime(|p| &mut p.low, 0, MAX_TIME),
+            Field::MaybeTime(|p| &mut p.low, Duration::ZERO, MAX_TIME),
             "a backlog that drains faster than this allows a larger limit (default: half of target)",
         ),
         opt(
             "arrt",
-            Field::Time(|p| &mut p.arrt, 0, MAX_TIME),
+            Field::Time(|p| &mut p.arrt, Duration::ZERO, MAX_TIME),
             "the first limit is the rate times this",
         ),
         opt(

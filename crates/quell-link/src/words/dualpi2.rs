@@ -1,7 +1,8 @@
 //! `dualpi2`, with options for the round trips from which its gains can be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
-use quell_qdisc::{MS, Nanos, US, disciplines, num};
+use quell_qdisc::time::{Duration, MS, US};
+use quell_qdisc::{disciplines, num};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -13,9 +14,9 @@ pub struct Words {
     /// The queue's parameters.
     pub params: Params,
     /// Longest round trip for which the parameters are computed (default: 100 ms).
-    max_rtt: Option<Nanos>,
+    max_rtt: Option<Duration>,
     /// Typical round trip (default: 15 ms).
-    typical_rtt: Option<Nanos>,
+    typical_rtt: Option<Duration>,
 }
 
 impl Words {
@@ -85,7 +86,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
+            Field::Time(|w| &mut w.params.target, Duration::ZERO, MAX_TIME),
             "target delay of the classic queue",
         ),
         opt(

@@ -5,6 +5,7 @@ use quell_qdisc::fq;
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
+use quell_qdisc::time::Duration;
 
 impl Spec for fq::Params {
     fn build(&self, _: u64) -> Built {
@@ -40,12 +41,12 @@ pub(super) static FQ: Kind<fq::Params> = Kind {
         ),
         opt(
             "refill_delay",
-            Field::Time(|p| &mut p.refill_delay, 0, MAX_TIME),
+            Field::Time(|p| &mut p.refill_delay, Duration::ZERO, MAX_TIME),
             "a flow idle for longer starts with at least a quantum",
         ),
         opt(
             "ce_threshold",
-            Field::Time(|p| &mut p.ce_threshold, 0, MAX_TIME),
+            Field::Time(|p| &mut p.ce_threshold, Duration::ZERO, MAX_TIME),
             CE_THRESHOLD,
         ),
         opt(

@@ -1,7 +1,8 @@
 //! `fq_codel`.
 
 use quell_qdisc::disciplines::Params;
-use quell_qdisc::{US, fq_codel};
+use quell_qdisc::fq_codel;
+use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -27,7 +28,7 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
         opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
         opt(
             "target",
-            Field::Time(|p| &mut p.codel.target, 0, MAX_TIME),
+            Field::Time(|p| &mut p.codel.target, Duration::ZERO, MAX_TIME),
             TARGET,
         ),
         opt(
@@ -43,7 +44,7 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
         opt("ecn", Field::Flag(|p| &mut p.codel.ecn, "noecn"), ECN),
         opt(
             "ce_threshold",
-            Field::MaybeTime(|p| &mut p.codel.ce_threshold, 0, MAX_TIME),
+            Field::MaybeTime(|p| &mut p.codel.ce_threshold, Duration::ZERO, MAX_TIME),
             CE_THRESHOLD,
         ),
         opt(

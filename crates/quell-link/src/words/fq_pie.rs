@@ -1,7 +1,8 @@
 //! `fq_pie`.
 
 use quell_qdisc::disciplines;
-use quell_qdisc::{MS, fq_pie};
+use quell_qdisc::fq_pie;
+use quell_qdisc::time::{Duration, MS};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -26,7 +27,7 @@ pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
         opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
         opt(
             "target",
-            Field::Time(|p| &mut p.pie.target, 0, MAX_TIME),
+            Field::Time(|p| &mut p.pie.target, Duration::ZERO, MAX_TIME),
             TARGET,
         ),
         opt(

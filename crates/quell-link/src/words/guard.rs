@@ -1,11 +1,12 @@
 //! `guard` and `dry_run`: options of every kind with a learned controller, as in `rlaqm guard`.
 
+use quell_qdisc::MTU;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::{Params as Limits, Wqm};
-use quell_qdisc::{MS, MTU, SEC};
+use quell_qdisc::time::{MS, SEC};
 
 use super::{OptionInfo, note};
 use crate::error::Error;

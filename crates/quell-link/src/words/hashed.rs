@@ -5,6 +5,7 @@ use quell_qdisc::{hhf, num, sfb};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};
+use quell_qdisc::time::Duration;
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF];
 
@@ -123,7 +124,7 @@ static HHF: Kind<hhf::Params> = Kind {
         ),
         opt(
             "reset_timeout",
-            Field::Time(|p| &mut p.reset_timeout, 1, MAX_TIME),
+            Field::Time(|p| &mut p.reset_timeout, Duration::from_nanos(1), MAX_TIME),
             "time within which a flow's bytes are counted",
         ),
         opt(
@@ -133,7 +134,11 @@ static HHF: Kind<hhf::Params> = Kind {
         ),
         opt(
             "evict_timeout",
-            Field::Time(|p| &mut p.evict_timeout, 1, 100 * MAX_TIME),
+            Field::Time(
+                |p| &mut p.evict_timeout,
+                Duration::from_nanos(1),
+                MAX_TIME.saturating_mul(100),
+            ),
             "a heavy hitter that was idle for longer is none",
         ),
         opt(

@@ -2,7 +2,8 @@
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::dualpi2::Classifier;
-use quell_qdisc::{US, l4s};
+use quell_qdisc::l4s;
+use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -36,7 +37,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|p| &mut p.target, 0, MAX_TIME),
+            Field::Time(|p| &mut p.target, Duration::ZERO, MAX_TIME),
             TARGET,
         ),
         opt(
@@ -46,7 +47,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "max_burst",
-            Field::Time(|p| &mut p.max_burst, 0, MAX_TIME),
+            Field::Time(|p| &mut p.max_burst, Duration::ZERO, MAX_TIME),
             "time without drops after a sub-queue becomes active",
         ),
         opt(

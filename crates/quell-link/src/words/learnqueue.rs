@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use quell_qdisc::US;
 use quell_qdisc::control::learnqueue::readings::{
     Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update,
 };
 use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
+use quell_qdisc::time::{Duration, US};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -112,7 +112,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
+            Field::Time(|w| &mut w.params.target, Duration::ZERO, MAX_TIME),
             "mean delay to hold (with published_reward it only weighs losses)",
         ),
         opt(

@@ -9,6 +9,7 @@ use super::model::{Model, Own, own};
 use super::rows::*;
 use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
+use quell_qdisc::time::Duration;
 
 /// A network that quell ships: the alpha of its training, and whether it was trained online.
 struct Shipped {
@@ -193,12 +194,16 @@ pub(super) static LFQ: Kind<Words> = Kind {
         ),
         opt(
             "ceiling",
-            Field::Time(|w| &mut w.control.ceiling, 0, MAX_TIME),
+            Field::Time(|w| &mut w.control.ceiling, Duration::ZERO, MAX_TIME),
             "upper bound of a limit: what its flow sends in this time; 0s: no bound",
         ),
         opt(
             "idle",
-            Field::Time(|w| &mut w.queue.idle, 0, 1000 * MAX_TIME),
+            Field::Time(
+                |w| &mut w.queue.idle,
+                Duration::ZERO,
+                MAX_TIME.saturating_mul(1000),
+            ),
             "a bucket without packets for longer is reset for another flow",
         ),
         opt(
@@ -218,6 +223,7 @@ mod tests {
     use crate::words::{KindInfo, catalogue};
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
+    use quell_qdisc::time::Instant;
     use quell_qdisc::{Qdisc, Rng};
 
     /// Writes a network whose output is always 17 packets; returns the file's name.
@@ -268,9 +274,9 @@ mod tests {
         let built = Queue::parse(words).unwrap().build(1_000_000);
         let mut queue = ManagedQueue::new(built, 1_000_000, Rng::new(1, "t"), NoObserver);
         let packet = TestPacket::new(0, 1514, 7, quell_qdisc::Ecn::NotEct);
-        queue.offer(0, 1514, || packet);
+        queue.offer(Instant::ZERO, 1514, || packet);
         assert!(matches!(queue.discipline(), Qdisc::FqFifo(_)));
-        queue.positions(0).0
+        queue.positions(Instant::ZERO).0
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod tests {
     use quell_qdisc::fifo::{self, Fifo};
     use quell_qdisc::outside::Handle;
     use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::time::Instant;
     use quell_qdisc::{Discipline, Gauges, Qdisc};
 
     /// A FIFO whose limit is the number of packets that the link sends in 10 ms.
@@ -107,7 +108,7 @@ mod tests {
         let built = queue.build(12_000_000);
         assert!(built.controller.is_none());
         let mut gauges = Gauges::default();
-        Qdisc::<TestPacket>::new(built.queue).gauges(0, &mut gauges);
+        Qdisc::<TestPacket>::new(built.queue).gauges(Instant::ZERO, &mut gauges);
         assert_eq!(gauges.limit_packets, 10);
     }
 

@@ -1,7 +1,8 @@
 //! `pie`: as in Linux, or as in ns-3 of 2018, which has some of these options.
 
 use quell_qdisc::disciplines;
-use quell_qdisc::{MS, pie, pie_ns3};
+use quell_qdisc::time::{Duration, MS};
+use quell_qdisc::{pie, pie_ns3};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -81,7 +82,7 @@ pub(super) static PIE: Kind<Words> = Kind {
         ),
         opt(
             "target",
-            Field::Time(|w| &mut w.params.target, 0, MAX_TIME),
+            Field::Time(|w| &mut w.params.target, Duration::ZERO, MAX_TIME),
             TARGET,
         ),
         opt(

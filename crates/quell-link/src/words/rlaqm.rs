@@ -5,7 +5,8 @@ use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::Learning;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{US, disciplines, fifo};
+use quell_qdisc::time::{Duration, US};
+use quell_qdisc::{disciplines, fifo};
 
 use super::model::{Model, Own, own};
 use super::rows::*;
@@ -164,7 +165,7 @@ pub(super) static RLAQM: Kind<Words> = Kind {
         ),
         opt(
             "ceiling",
-            Field::Time(|w| &mut w.params.ceiling, 0, MAX_TIME),
+            Field::Time(|w| &mut w.params.ceiling, Duration::ZERO, MAX_TIME),
             "delay above which the probability is 0.5, whatever a network of probabilities answers (0: none)",
         ),
         opt("ecn", Field::Flag(|w| &mut w.ecn, "noecn"), ECN),
@@ -229,6 +230,7 @@ mod tests {
     use crate::words::Queue;
     use crate::words::tests::is;
     use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::time::Instant;
 
     #[test]
     fn the_shipped_networks_load_and_their_cards_name_what_the_controller_reads() {
@@ -256,7 +258,7 @@ mod tests {
             quell_qdisc::Rng::new(1, "t"),
             NoObserver,
         );
-        assert_eq!(queue.positions(0), (5000, 0.0));
+        assert_eq!(queue.positions(Instant::ZERO), (5000, 0.0));
     }
 
     #[test]

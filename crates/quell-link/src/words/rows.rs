@@ -1,6 +1,6 @@
 //! Shared parts of the option tables: ranges, meanings and short forms of a row.
 
-use quell_qdisc::{Nanos, SEC};
+use quell_qdisc::time::Duration;
 
 use super::{Field, Opt};
 
@@ -9,7 +9,7 @@ pub(super) const MAX_COUNT: u32 = 1_000_000_000;
 /// Largest limit in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// Longest target or interval.
-pub(super) const MAX_TIME: Nanos = 10 * SEC;
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 /// Largest quantum, bytes.
 pub(super) const QUANTUM: u32 = 1 << 20;
 

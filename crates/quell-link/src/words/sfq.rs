@@ -2,7 +2,8 @@
 
 use quell_qdisc::disciplines;
 use quell_qdisc::sfq::{LONGEST_PERTURB, MAX_DEPTH, MAX_FLOWS, Params, Red};
-use quell_qdisc::{SEC, num, red};
+use quell_qdisc::time::SEC;
+use quell_qdisc::{num, red};
 
 use super::rows::*;
 use super::{Built, Field, Kind, Spec};
@@ -86,7 +87,11 @@ pub(super) static SFQ: Kind<Words> = Kind {
         ),
         opt(
             "perturb",
-            Field::Count(|p| &mut p.perturb, 0, num::low_u32(LONGEST_PERTURB / SEC)),
+            Field::Count(
+                |p| &mut p.perturb,
+                0,
+                num::low_u32(LONGEST_PERTURB.as_nanos() / SEC.as_nanos()),
+            ),
             "seconds after which the hash of flows changes; 0: never",
         ),
         opt(
@@ -158,6 +163,7 @@ pub(super) static SFQ: Kind<Words> = Kind {
 mod tests {
     use super::*;
     use crate::words::Queue;
+    use quell_qdisc::time::Duration;
 
     fn params(words: &str) -> Params {
         let queue = Queue::parse(words).expect(words);
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn perturb_is_in_seconds_as_in_tc() {
         assert_eq!(params("sfq perturb 10").perturb, 10 * SEC);
-        assert_eq!(params("sfq").perturb, 0);
+        assert_eq!(params("sfq").perturb, Duration::ZERO);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn run(options: &Options) -> Result<(), Error> {
         None => None,
         Some(text) => {
             let time = parse_time(text).map_err(|e| e.key("--duration"))?;
-            Instant::now().checked_add(Duration::from_nanos(time))
+            Instant::now().checked_add(Duration::from_nanos(time.as_nanos()))
         }
     };
     // The signals are blocked, not handled: from here on only `watch` receives them.

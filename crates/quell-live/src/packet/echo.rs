@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::{MS, Nanos, SEC, num, time};
 
 /// Time between two requests to any reflector, and to the same one, ns.
 const GAP: Nanos = 50 * MS;
@@ -109,10 +109,12 @@ impl Answer {
     /// The answer for the controller of the direction to the reflector, or `back`.
     pub fn echo(&self, now: Nanos, back: bool) -> Echo {
         Echo {
-            now,
+            now: time::Instant::from_nanos(now),
             reflector: self.reflector,
-            round_trip: self.round_trip,
-            one_way: self.ways.map(|ways| ways[usize::from(back)]),
+            round_trip: time::Duration::from_nanos(self.round_trip),
+            one_way: self
+                .ways
+                .map(|ways| time::Duration::from_nanos(ways[usize::from(back)])),
         }
     }
 }

@@ -19,7 +19,7 @@ use quell_qdisc::control::{Clock, Delay, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{
     Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
-    num,
+    num, time,
 };
 
 use crate::packet::header::Class;
@@ -135,12 +135,12 @@ impl Packet for Live {
         self.ecn = Ecn::Ce;
     }
     #[inline]
-    fn enqueued(&self) -> Nanos {
-        self.enqueued
+    fn enqueued(&self) -> time::Instant {
+        time::Instant::from_nanos(self.enqueued)
     }
     #[inline]
-    fn set_enqueued(&mut self, now: Nanos) {
-        self.enqueued = now;
+    fn set_enqueued(&mut self, now: time::Instant) {
+        self.enqueued = now.as_nanos();
     }
 }
 
@@ -174,16 +174,16 @@ impl Notes {
 
 impl Observer<Live> for Notes {
     #[inline]
-    fn departed(&mut self, _now: Nanos, packet: &Live) {
+    fn departed(&mut self, _now: time::Instant, packet: &Live) {
         self.forget(packet);
     }
 
-    fn dropped(&mut self, _now: Nanos, packet: Live, _cause: DropCause) {
+    fn dropped(&mut self, _now: time::Instant, packet: Live, _cause: DropCause) {
         self.forget(&packet);
         self.freed.push(packet.place);
     }
 
-    fn lost(&mut self, _now: Nanos, packet: Live) {
+    fn lost(&mut self, _now: time::Instant, packet: Live) {
         self.freed.push(packet.place);
     }
 
@@ -360,7 +360,7 @@ impl LiveLink {
             .map_or(Shaper::Line, |burst| Shaper::Htb { burst });
         let link = bottleneck::Params {
             rate: params.rate.clone(),
-            mean_bps: params.rate.mean_bps(60 * SEC),
+            mean_bps: params.rate.mean_bps(60 * time::SEC),
             shaper,
             nic: 0,
             loss: params.loss,
@@ -447,25 +447,34 @@ impl LiveLink {
 
     /// Time of the next event.
     pub fn next(&self) -> Nanos {
-        let control = self.bottleneck.queue.decide_at.min(self.bin_at);
-        self.next_send().min(control)
+        let control = self
+            .bottleneck
+            .queue
+            .decide_at
+            .min(time::Instant::from_nanos(self.bin_at));
+        self.next_send().min(control.as_nanos())
     }
 
     /// Time of the next event of packets: the line is done with one, or one reaches the queue. The
     /// loop should be awake then.
     pub fn next_send(&self) -> Nanos {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
-        self.bottleneck.next.min(arrival)
+        self.bottleneck
+            .next
+            .min(time::Instant::from_nanos(arrival))
+            .as_nanos()
     }
 
     /// Tells the controller that a probe has come back.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
-        self.bottleneck.on_probe(now, probe);
+        self.bottleneck
+            .on_probe(time::Instant::from_nanos(now), probe);
     }
 
     /// Tells the controller a delay that the traffic's own segments have shown.
     pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
-        self.bottleneck.on_delay(now, delay);
+        self.bottleneck
+            .on_delay(time::Instant::from_nanos(now), delay);
     }
 
     /// Processes all events up to `now` in the order of time, and at the same time in the
@@ -479,10 +488,11 @@ impl LiveLink {
             }
             if self.bin_at == time {
                 self.close_bin(time);
-            } else if self.bottleneck.queue.decide_at == time {
-                self.bottleneck.decide(time, |_| ());
-            } else if self.bottleneck.next == time {
-                if let Some(packet) = self.bottleneck.event(time) {
+            } else if self.bottleneck.queue.decide_at == time::Instant::from_nanos(time) {
+                self.bottleneck
+                    .decide(time::Instant::from_nanos(time), |_| ());
+            } else if self.bottleneck.next == time::Instant::from_nanos(time) {
+                if let Some(packet) = self.bottleneck.event(time::Instant::from_nanos(time)) {
                     self.payload += u64::from(packet.payload);
                     out(time, packet);
                 }
@@ -492,7 +502,8 @@ impl LiveLink {
                     self.payload += u64::from(packet.payload);
                     out(time, packet);
                 } else {
-                    self.bottleneck.enqueue(time, packet.len, || packet);
+                    self.bottleneck
+                        .enqueue(time::Instant::from_nanos(time), packet.len, || packet);
                 }
             }
         }
@@ -507,23 +518,27 @@ impl LiveLink {
     fn close_bin(&mut self, now: Nanos) {
         let width = now - (self.bin_at - self.params.bin.get());
         self.bin_at = now + self.params.bin.get();
-        self.bottleneck.close_bin(now, width, &mut self.series);
+        self.bottleneck.close_bin(
+            time::Instant::from_nanos(now),
+            time::Duration::from_nanos(width),
+            &mut self.series,
+        );
         if let Some(talkers) = &mut self.talkers {
             self.top_talkers = talkers.top(now);
         }
         let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
         self.series.goodput_mbps.resize(1, Vec::new());
-        self.series.goodput_mbps[0].push(mbps(payload as f64, width));
+        self.series.goodput_mbps[0].push(mbps(payload as f64, time::Duration::from_nanos(width)));
     }
 
     /// Restarts the record now; with `series` the time series, too.
     pub fn restart(&mut self, now: Nanos, series: bool) {
-        self.bottleneck.restart(now);
+        self.bottleneck.restart(time::Instant::from_nanos(now));
         self.warm_payload = self.payload;
         if series {
             self.bin_at = now + self.params.bin.get();
             self.binned_payload = self.payload;
-            self.bottleneck.begin_bin(now);
+            self.bottleneck.begin_bin(time::Instant::from_nanos(now));
             self.series = Series {
                 bin_s: self.series.bin_s,
                 ..Series::default()
@@ -535,12 +550,17 @@ impl LiveLink {
     /// retransmissions, which a queue cannot distinguish. Fields that only end points can measure
     /// (flows, RTT) are empty, as are the run's name and cost.
     pub fn record(&mut self, now: Nanos) -> Run {
-        let run = self.bottleneck.record(now, std::iter::empty());
-        let span = now - self.bottleneck.queue.probe.meter.since();
+        let run = self
+            .bottleneck
+            .record(time::Instant::from_nanos(now), std::iter::empty());
+        let span = time::Instant::from_nanos(now) - self.bottleneck.queue.probe.meter.since();
         Run {
             queue: self.params.queue.canonical(),
             seed: self.params.seed,
-            goodput_mbps: mbps((self.payload - self.warm_payload) as f64, span.max(1)),
+            goodput_mbps: mbps(
+                (self.payload - self.warm_payload) as f64,
+                span.max(time::Duration::from_nanos(1)),
+            ),
             series: Some(self.series.clone()),
             ..run
         }
@@ -553,7 +573,7 @@ impl LiveLink {
         let c = &queue.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
         let mut sojourns = Sojourns {
-            sum: queue.probe.meter.measured().sojourn_sum,
+            sum: queue.probe.meter.measured().sojourn_sum.as_nanos(),
             ..Sojourns::default()
         };
         let counted = &queue.probe.meter.sojourns;
@@ -610,7 +630,10 @@ impl LiveLink {
     /// Present limit, packets; 0 if the discipline shows none.
     pub fn limit_packets(&self) -> u32 {
         let now = self.bin_at - self.params.bin.get();
-        self.bottleneck.queue.positions(now).0
+        self.bottleneck
+            .queue
+            .positions(time::Instant::from_nanos(now))
+            .0
     }
 
     /// Most packets that the queue may hold. If its limit is in bytes of memory, it holds more
@@ -631,7 +654,8 @@ impl LiveLink {
                 limit_packets: Some(packets),
                 ..Knobs::KEEP
             };
-            self.bottleneck.set_knobs(now, None, &knobs);
+            self.bottleneck
+                .set_knobs(time::Instant::from_nanos(now), None, &knobs);
         }
     }
 
@@ -647,7 +671,7 @@ impl LiveLink {
 
     /// The rate now, bit/s.
     pub fn rate_bps(&self, now: Nanos) -> u64 {
-        self.bottleneck.rate_bps(now)
+        self.bottleneck.rate_bps(time::Instant::from_nanos(now))
     }
 
     /// Packets in the queue.

@@ -8,7 +8,7 @@ use quell_link::line::{Line, Share};
 use quell_link::server::Rate;
 use quell_qdisc::control::Delay;
 use quell_qdisc::control::learnqueue::Table;
-use quell_qdisc::num;
+use quell_qdisc::{num, time};
 use serde::Serialize;
 
 use super::pace::Pace;
@@ -113,11 +113,13 @@ impl Task {
         let began = pace.began();
         if let Some((line, since)) = &self.line {
             let since = num::low_u64(began.saturating_duration_since(*since).as_nanos());
-            params.rate = Rate::Shared(Share::new(line.clone(), since));
+            params.rate = Rate::Shared(Share::new(line.clone(), time::Instant::from_nanos(since)));
         }
         let mut link = LiveLink::new(params);
         link.hold_at_most(0, capacity);
-        link.time_decisions(Arc::new(move || num::low_u64(began.elapsed().as_nanos())));
+        link.time_decisions(Arc::new(move || {
+            time::Instant::from_nanos(num::low_u64(began.elapsed().as_nanos()))
+        }));
         link
     }
 }

@@ -299,7 +299,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if let Some((passing, _)) = passing
                 && let Some(segment) = segments[packet.place as usize].take()
             {
-                passing.left(now.saturating_sub(packet.enqueued()), &segment);
+                passing.left(now.saturating_sub(packet.enqueued().as_nanos()), &segment);
             }
         });
         while let Some(place) = self.link.freed() {

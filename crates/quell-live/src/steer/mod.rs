@@ -170,8 +170,11 @@ fn bounds(options: &Options, knobs: &[Knob]) -> Result<Vec<Bounds>, Error> {
 }
 
 fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
-    let time = text.map(parse_time).transpose();
-    time.map_err(|e| e.key(option))
+    let time = text
+        .map(parse_time)
+        .transpose()
+        .map_err(|e| e.key(option))?;
+    Ok(time.map(|time| time.as_nanos()))
 }
 
 /// Steers until SIGTERM, Ctrl-C, the end of `--duration` or of standard input; then restores the

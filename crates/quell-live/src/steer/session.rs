@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
 use quell_link::units::format_time;
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::{Nanos, num, time};
 
 use super::super::watch::Sample;
 use super::super::watch::lines::Format;
@@ -172,7 +172,11 @@ impl Session {
             let Plan { by, every, .. } = &self.plan;
             let by = if by == "-" { "standard input" } else { by };
             let dry = if self.plan.dry_run { "dry run, " } else { "" };
-            let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
+            let (name, has, every) = (
+                &queue.name,
+                queue.present(),
+                format_time(time::Duration::from_nanos(*every)),
+            );
             let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
             self.plan.say(&line);
             self.say_bound(queue);
@@ -364,7 +368,7 @@ impl Session {
             if !*quiet {
                 tell(&format!(
                     "no line on standard input for {}: what was before holds until the next one",
-                    format_time(*valid)
+                    format_time(time::Duration::from_nanos(*valid))
                 ));
             }
         }

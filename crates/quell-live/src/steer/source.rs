@@ -12,7 +12,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
-use quell_qdisc::{NEVER, Nanos, disciplines, num};
+use quell_qdisc::{Nanos, disciplines, num, time};
 
 use super::dropper::CERTAIN;
 use crate::rtnetlink::options::Knob;
@@ -68,7 +68,7 @@ impl Bounds {
 fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
     match knob {
         Knob::Limit => parse_count(text),
-        Knob::Target => parse_time(text),
+        Knob::Target => parse_time(text).map(time::Duration::as_nanos),
         Knob::Rate => parse_rate(text),
         Knob::Drop => Ok(num::whole_u64(parse_probability(text)? * CERTAIN as f64)),
     }
@@ -177,7 +177,7 @@ impl Source {
         };
         // A controller that never decides again needs no guard, and for a rate there is no classic
         // controller.
-        if !guarded && controller.period() != NEVER && knob != Knob::Rate {
+        if !guarded && controller.period() != time::Duration::MAX && knob != Knob::Rate {
             let mut params = Params::default();
             for Bounds { knob, least, most } in bounds {
                 match knob {
@@ -189,7 +189,7 @@ impl Source {
             let classic = words::classic(knob == Knob::Drop, rate_bps);
             controller = Box::new(Guard::new(params, controller, classic));
         }
-        controller.time_decisions(Arc::new(sys::monotonic));
+        controller.time_decisions(Arc::new(|| time::Instant::from_nanos(sys::monotonic())));
         Some(controller)
     }
 
@@ -359,8 +359,10 @@ pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
         _ => None,
     };
     match controller.map(|controller| controller.period()) {
-        None | Some(NEVER) => DEFAULT,
-        Some(period) => period.clamp(*super::EVERY.start(), *super::EVERY.end()),
+        None | Some(time::Duration::MAX) => DEFAULT,
+        Some(period) => period
+            .as_nanos()
+            .clamp(*super::EVERY.start(), *super::EVERY.end()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
-use quell_qdisc::{Gauges, Knobs, Nanos, Rng, num};
+use quell_qdisc::{Gauges, Knobs, Nanos, Rng, num, time};
 
 use super::super::watch::meter::{Meter, Rates};
 use super::dropper::{CERTAIN, Counts};
@@ -267,7 +267,7 @@ impl Steered {
             let held = u128::from(now.saturating_sub(then));
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }
-        g.now = now;
+        g.now = time::Instant::from_nanos(now);
         g.backlog_packets = counters.backlog_packets;
         let waits = (counters.backlog_bytes, counters.backlog_packets);
         g.backlog_bytes = charge.of(waits.0.into(), waits.1.into());
@@ -276,7 +276,7 @@ impl Steered {
         // The counters of one sample may be of different instants.
         g.arrivals = g.arrivals.max(arrived);
         let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
-        g.sojourn = num::whole_u64(sojourn);
+        g.sojourn = time::Duration::from_nanos(num::whole_u64(sojourn));
         g.head_age = g.sojourn;
         g.rate_bps = self.meter.busy_bps().map_or(self.line_bps, num::whole_u64);
         g.share = 1.0;
@@ -305,7 +305,7 @@ impl Steered {
         let Some(controller) = &mut self.controller else {
             return;
         };
-        let echo = answer.echo(self.gauges.now, back);
+        let echo = answer.echo(self.gauges.now.as_nanos(), back);
         let knobs = controller.on_probe(&echo, &self.gauges);
         self.wish(&knobs, bounds);
     }
@@ -442,7 +442,7 @@ impl Steered {
         match knob {
             Knob::Limit if self.kind.limits_bytes() => format!("{value}b"),
             Knob::Limit => value.to_string(),
-            Knob::Target => format_time(value.saturating_mul(1000)),
+            Knob::Target => format_time(time::Duration::from_nanos(value.saturating_mul(1000))),
             Knob::Rate if value == 0 => "unlimited".to_owned(),
             Knob::Rate => format_rate(value.saturating_mul(8)),
             Knob::Drop => format!("{}", (value as f64 / CERTAIN as f64 * 1e6).round() / 1e6),
@@ -514,7 +514,11 @@ mod tests {
                 drops,
                 ..Counters::default()
             };
-            queue.read(queue.gauges.now + 1, &counters, &Rates::default());
+            queue.read(
+                queue.gauges.now.as_nanos() + 1,
+                &counters,
+                &Rates::default(),
+            );
             queue.gauges.dropped_bytes
         };
         let begin = u32::MAX - 1;
@@ -571,7 +575,11 @@ mod tests {
                 drops: refused,
                 ..Counters::default()
             };
-            queue.read(queue.gauges.now + 1, &counters, &Rates::default());
+            queue.read(
+                queue.gauges.now.as_nanos() + 1,
+                &counters,
+                &Rates::default(),
+            );
             (queue.gauges.drops_overflow, queue.gauges.dropped_bytes)
         };
         // Queue 20: is below another class.

@@ -128,8 +128,11 @@ fn listed(dump: &mut dump::Dump) -> io::Result<Vec<(String, String, String, Stri
 }
 
 fn time(option: &str, text: Option<&str>) -> Result<Option<u64>, Error> {
-    let time = text.map(parse_time).transpose();
-    time.map_err(|e| e.key(option))
+    let time = text
+        .map(parse_time)
+        .transpose()
+        .map_err(|e| e.key(option))?;
+    Ok(time.map(|time| time.as_nanos()))
 }
 
 struct Watch<'a> {

@@ -42,7 +42,7 @@ impl Rotate {
                 .remedy("write a size from 64kb, as 100mb, or a time from 1s, as 600s")
         };
         match (parse_time(text), parse_size(text)) {
-            (Ok(age), _) if age >= MAX_AGE => Ok(Self::Age(age)),
+            (Ok(age), _) if age.as_nanos() >= MAX_AGE => Ok(Self::Age(age.as_nanos())),
             (Err(_), Ok(size)) if size >= ROOM as u64 => Ok(Self::Size(size)),
             _ => Err(wrong()),
         }

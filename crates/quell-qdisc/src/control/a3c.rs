@@ -27,7 +27,8 @@
 use super::{Control, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, SubGauges, US};
+use crate::time::{Duration, Instant, MS, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, Rng, SubGauges};
 
 /// Gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
@@ -127,12 +128,12 @@ pub const PUBLISHED: [&str; INPUTS] = [
 /// somewhat more), `ecn` 0 or 1.
 fn log(g: &SubGauges) -> [f64; INPUTS] {
     [
-        g.law.burst_allowance as f64,
+        g.law.burst_allowance.as_nanos() as f64,
         g.probability,
-        g.law.delay as f64,
-        g.law.delay_old as f64,
+        g.law.delay.as_nanos() as f64,
+        g.law.delay_old.as_nanos() as f64,
         g.law.accumulated,
-        g.law.since as f64,
+        g.law.since.as_nanos() as f64,
         g.arrivals as f64,
         g.arrived_bytes as f64,
         f64::from(g.backlog_packets),
@@ -146,7 +147,7 @@ fn log(g: &SubGauges) -> [f64; INPUTS] {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Time between decisions (default 15 ms, 1 us..10 s).
-    pub period: Nanos,
+    pub period: Duration,
 }
 
 impl Default for Params {
@@ -187,7 +188,7 @@ impl Observation {
     }
 
     /// Writes the readings of a sub-queue at `now`; `last` are its gauges a period ago.
-    pub fn observe(self, now: Nanos, last: &SubGauges, g: &SubGauges, out: &mut [f32]) {
+    pub fn observe(self, now: Instant, last: &SubGauges, g: &SubGauges, out: &mut [f32]) {
         match self {
             Self::Linear => {
                 let of_period = of_period(now, last, g);
@@ -216,8 +217,8 @@ fn at_most<T: PartialOrd>(x: T, most: T) -> T {
 }
 
 /// The gauges of [`READINGS`], not limited.
-fn of_period(now: Nanos, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
-    let ms = |t: Nanos| t as f64 / MS as f64;
+fn of_period(now: Instant, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
+    let ms = |t: Duration| t.as_millis_f64();
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
     [
         ms(g.law.burst_allowance),
@@ -225,7 +226,7 @@ fn of_period(now: Nanos, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
         ms(g.law.delay),
         ms(g.law.delay_old),
         g.law.accumulated,
-        since(now, g.law.since) / SEC as f64,
+        since(now.as_nanos(), g.law.since.as_nanos()) / SEC.as_nanos() as f64,
         since(g.arrivals, last.arrivals),
         since(g.arrived_bytes, last.arrived_bytes),
         f64::from(g.backlog_packets),
@@ -318,7 +319,7 @@ impl A3c {
     }
 
     /// p' of a sub-queue by the network; None if its output is not a number.
-    fn ask(&mut self, now: Nanos, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
+    fn ask(&mut self, now: Instant, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
         let observation = self.observation;
         observation.observe(now, last, gauges, &mut self.inputs);
         let mean = self.policy.forward(&self.inputs, &mut self.scratch)[0];
@@ -334,7 +335,7 @@ impl A3c {
 }
 
 impl Control for A3c {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.params.period
     }
 
@@ -446,7 +447,7 @@ pub(super) mod tests {
     }
 
     /// The decision for sub-queues with these gauges.
-    fn decide(c: &mut dyn Control, now: Nanos, shown: &[SubGauges]) -> (Knobs, Vec<Option<f64>>) {
+    fn decide(c: &mut dyn Control, now: Instant, shown: &[SubGauges]) -> (Knobs, Vec<Option<f64>>) {
         let gauges = Gauges {
             now,
             ..Gauges::default()
@@ -465,7 +466,7 @@ pub(super) mod tests {
     fn an_action_is_p_in_the_scaling_of_drop_prob() {
         for (bias, p) in [(0.0, 0.25), (100.0, 0.5), (-100.0, 0.0)] {
             let mut c = controller([0.0; INPUTS], bias);
-            let (knobs, each) = decide(&mut c, 15 * MS, &[busy(1, 0)]);
+            let (knobs, each) = decide(&mut c, Instant::from_millis(15), &[busy(1, 0)]);
             assert_eq!(knobs.base_probability, Some(p));
             assert_eq!(each, [Some(p)]);
         }
@@ -477,7 +478,7 @@ pub(super) mod tests {
         weight[2] = 0.01; // of the delay in ms
         let mut c = controller(weight, 0.0);
         let shown = [busy(5, 10), SubGauges::default(), busy(5, 40)];
-        let (_, each) = decide(&mut c, 15 * MS, &shown);
+        let (_, each) = decide(&mut c, Instant::from_millis(15), &shown);
         let p = |x: f64| libm::tanh(x) / 4.0 + 0.25;
         assert!((each[0].unwrap() - p(0.1)).abs() < 1e-6);
         assert_eq!(each[1], Some(0.0));
@@ -489,11 +490,11 @@ pub(super) mod tests {
         let mut out = [0.0; INPUTS];
         let last = busy(100, 0);
         let mut g = busy(130, 250);
-        (g.drops, g.law.since) = (7, SEC);
-        Observation::Linear.observe(3 * SEC, &last, &g, &mut out);
+        (g.drops, g.law.since) = (7, Instant::from_secs(1));
+        Observation::Linear.observe(Instant::from_secs(3), &last, &g, &mut out);
         assert_eq!((out[2], out[5], out[6], out[10]), (100.0, 2.0, 30.0, 7.0));
         // As in the kernel's log.
-        Observation::Published.observe(3 * SEC, &last, &g, &mut out);
+        Observation::Published.observe(Instant::from_secs(3), &last, &g, &mut out);
         assert_eq!((out[2], out[5], out[6]), (250e6, 1e9, 130.0));
     }
 
@@ -536,7 +537,7 @@ pub(super) mod tests {
         weight[0] = 0.1;
         let mut c = A3c::new(Params::default(), of_logarithms(weight)).unwrap();
         let shown = [0, 100, 400, 2000, 9000].map(|ms| busy(1, ms));
-        let (_, each) = decide(&mut c, 15 * MS, &shown);
+        let (_, each) = decide(&mut c, Instant::from_millis(15), &shown);
         // Action 0 is the geometric middle of 0.001 and 1; the delay ends at 2 s.
         let p = |ms: f64| libm::pow(0.001, (1.0 - 0.1 * libm::log1p(ms)) / 2.0);
         for (each, ms) in each.iter().zip([0.0, 100.0, 400.0, 2000.0, 2000.0]) {
@@ -568,7 +569,7 @@ pub(super) mod tests {
         let mut q = L4s::new(l4s::Params::default());
         let mut rng = Rng::new(1, "bed");
         for n in 1..=periods {
-            let now = n * 15 * MS;
+            let now = Instant::from_millis(n * 15);
             q.run_timers(now);
             for ecn in [Ecn::NotEct, Ecn::Ect1] {
                 let packet = TestPacket::new(n, 1514, 7, ecn);
@@ -596,7 +597,7 @@ pub(super) mod tests {
     }
 
     fn in_force(q: &L4s<TestPacket>) -> Vec<f64> {
-        let all = (0..q.sub_queues()).map(|i| q.sub_gauges(0, i).unwrap().probability);
+        let all = (0..q.sub_queues()).map(|i| q.sub_gauges(Instant::ZERO, i).unwrap().probability);
         all.collect()
     }
 

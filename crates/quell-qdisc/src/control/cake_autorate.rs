@@ -9,17 +9,18 @@
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use crate::time::{Duration, Instant, MS, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the bytes sent (`monitor_achieved_rates_interval_ms`).
-const MONITOR: Nanos = 200 * MS;
+const MONITOR: Duration = Duration::from_millis(200);
 /// Probes in the window in which delay is detected, and how many of them must be late
 /// (`bufferbloat_detection_window`, `_thr`).
 const WINDOW: usize = 6;
 const LATE: usize = 3;
 /// Baseline of a reflector before its first answer, and the weights with which larger and smaller
 /// delays change it.
-const FIRST_BASELINE: f64 = 100.0 * MS as f64;
+const FIRST_BASELINE: f64 = 100.0 * MS.as_nanos() as f64;
 const RISE: f64 = 0.001;
 const FALL: f64 = 0.9;
 /// Above this load of the shaper its rate may rise (`high_load_thr`).
@@ -30,8 +31,8 @@ const DOWN: (f64, f64) = (0.99, 0.75);
 const UP: f64 = 0.04;
 const DECAY: (f64, f64) = (0.99, 1.01);
 /// Waiting time after a reduction, and between two steps towards the base.
-const REFRACTORY: Nanos = 300 * MS;
-const DECAY_REFRACTORY: Nanos = SEC;
+const REFRACTORY: Duration = Duration::from_millis(300);
+const DECAY_REFRACTORY: Duration = SEC;
 /// Bits of a full packet on the wire; its time at the current rate is added to thresholds.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
@@ -46,13 +47,13 @@ pub struct Params {
     pub max: u64,
     /// Delay above the baseline from which on an answer counts as late (`owd_delta_delay_thr_ms`,
     /// default 30 ms).
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Below this mean delay the rate rises by the largest factor
     /// (`avg_owd_delta_max_adjust_up_thr_ms`, default 10 ms).
-    pub up: Nanos,
+    pub up: Duration,
     /// Above this mean delay it falls by the largest factor
     /// (`avg_owd_delta_max_adjust_down_thr_ms`, default 60 ms).
-    pub down: Nanos,
+    pub down: Duration,
     /// CAKE is behind the bottleneck and also counts packets that it drops (default off).
     pub ingress: bool,
 }
@@ -99,13 +100,13 @@ pub struct CakeAutorate {
     late: [bool; WINDOW],
     place: usize,
     /// Time of the last reading, and the bytes sent until then.
-    read: (Nanos, u64),
+    read: (Instant, u64),
     /// Rate of the bytes sent as a share of the shaper's rate, and whether it is a new reading.
     load: f64,
     fresh: bool,
     /// Times of the last reduction and of the last change.
-    reduced: Nanos,
-    decayed: Nanos,
+    reduced: Instant,
+    decayed: Instant,
 }
 
 impl CakeAutorate {
@@ -118,11 +119,11 @@ impl CakeAutorate {
             deltas: [0.0; WINDOW],
             late: [false; WINDOW],
             place: 0,
-            read: (0, 0),
+            read: (Instant::ZERO, 0),
             load: 0.0,
             fresh: false,
-            reduced: 0,
-            decayed: 0,
+            reduced: Instant::ZERO,
+            decayed: Instant::ZERO,
         }
     }
 
@@ -133,7 +134,7 @@ impl CakeAutorate {
             self.baselines.resize(reflector + 1, FIRST_BASELINE);
         }
         let baseline = &mut self.baselines[reflector];
-        let delay = probe.round_trip as f64 / 2.0;
+        let delay = probe.round_trip.as_nanos() as f64 / 2.0;
         let weight = if delay >= *baseline { RISE } else { FALL };
         *baseline += weight * (delay - *baseline);
         delay - *baseline
@@ -158,7 +159,7 @@ fn share(value: f64, from: f64, to: f64) -> f64 {
 }
 
 impl Control for CakeAutorate {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         MONITOR
     }
 
@@ -167,17 +168,20 @@ impl Control for CakeAutorate {
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
-        let span = gauges.now.saturating_sub(self.read.0).max(1);
+        let span = gauges
+            .now
+            .saturating_since(self.read.0)
+            .max(Duration::from_nanos(1));
         let bits = (gauges.departed_bytes - self.read.1) as f64 * 8.0;
-        self.load = bits * SEC as f64 / span as f64 / self.rate;
+        self.load = bits * SEC.as_nanos() as f64 / span.as_nanos() as f64 / self.rate;
         (self.read, self.fresh) = ((gauges.now, gauges.departed_bytes), true);
         Knobs::KEEP
     }
 
     fn on_probe(&mut self, probe: &Echo, _gauges: &Gauges) -> Knobs {
         let now = probe.now;
-        let packet = PACKET_BITS / self.rate * SEC as f64;
-        let over = |threshold: Nanos| threshold as f64 + packet;
+        let packet = PACKET_BITS / self.rate * SEC.as_nanos() as f64;
+        let over = |threshold: Duration| threshold.as_nanos() as f64 + packet;
         let (up, delay, down) = (
             over(self.params.up),
             over(self.params.delay),
@@ -219,7 +223,7 @@ mod tests {
     use super::*;
 
     /// Runs the loop with 20 answers a second of this delay above 20 ms, at this load.
-    fn run(c: &mut CakeAutorate, from: Nanos, span: Nanos, extra: Nanos, load: f64) -> f64 {
+    fn run(c: &mut CakeAutorate, from: Instant, span: Duration, extra: Duration, load: f64) -> f64 {
         let mut rng = Rng::new(1, "test");
         let mut gauges = Gauges {
             departed_bytes: c.read.1,
@@ -229,7 +233,7 @@ mod tests {
             let now = from + step * 50 * MS;
             gauges.now = now;
             gauges.departed_bytes += (c.rate * load / 8.0 / 20.0) as u64;
-            if now.is_multiple_of(MONITOR) {
+            if now.as_nanos().is_multiple_of(MONITOR.as_nanos()) {
                 c.decide(&gauges, &mut [], &mut rng);
             }
             let probe = Echo {
@@ -246,43 +250,56 @@ mod tests {
     #[test]
     fn under_high_load_without_delay_the_rate_grows_by_4_percent_each_200_ms() {
         let mut c = CakeAutorate::new(Params::default());
-        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        run(&mut c, Instant::ZERO, 2 * SEC, Duration::ZERO, 0.5);
         let before = c.rate;
-        let after = run(&mut c, 2 * SEC, SEC, 0, 1.0) * 1e6;
+        let after = run(&mut c, Instant::from_secs(2), SEC, Duration::ZERO, 1.0) * 1e6;
         // Five readings of the load in a second, each used once: 1.04^5.
         assert!(
             (after / before - 1.2167).abs() < 0.01,
             "{before} -> {after}"
         );
-        assert_eq!(run(&mut c, 3 * SEC, 20 * SEC, 0, 1.0), 80.0, "the maximum");
+        assert_eq!(
+            run(&mut c, Instant::from_secs(3), 20 * SEC, Duration::ZERO, 1.0),
+            80.0,
+            "the maximum"
+        );
     }
 
     #[test]
     fn late_answers_reduce_it_by_1_to_25_percent_each_300_ms() {
         let mut c = CakeAutorate::new(Params::default());
-        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        run(&mut c, Instant::ZERO, 2 * SEC, Duration::ZERO, 0.5);
         // 140 ms of round trip are 70 ms of delay: beyond 60 ms, so by a quarter, three late
         // answers after they begin.
-        let rate = run(&mut c, 2 * SEC, 450 * MS, 140 * MS, 1.0);
+        let rate = run(&mut c, Instant::from_secs(2), 450 * MS, 140 * MS, 1.0);
         assert!(
             (rate - 20.0 * 0.99 * 0.9).abs() < 2.0,
             "one reduction while the mean still rises: {rate}"
         );
-        let rate = run(&mut c, 3 * SEC, 2 * SEC, 140 * MS, 1.0);
+        let rate = run(&mut c, Instant::from_secs(3), 2 * SEC, 140 * MS, 1.0);
         assert_eq!(rate, 5.0, "a quarter each time, down to the minimum");
     }
 
     #[test]
     fn at_low_load_it_returns_to_its_base_by_1_percent_a_second() {
         let mut c = CakeAutorate::new(Params::default());
-        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        run(&mut c, Instant::ZERO, 2 * SEC, Duration::ZERO, 0.5);
         c.rate = 40e6;
-        let rate = run(&mut c, 2 * SEC, 10 * SEC, 0, 0.2);
+        let rate = run(&mut c, Instant::from_secs(2), 10 * SEC, Duration::ZERO, 0.2);
         assert!(
             (36.0..37.0).contains(&rate),
             "0.99^9 or 0.99^10 of 40: {rate}"
         );
-        assert_eq!(run(&mut c, 12 * SEC, 100 * SEC, 0, 0.2), 20.0);
+        assert_eq!(
+            run(
+                &mut c,
+                Instant::from_secs(12),
+                100 * SEC,
+                Duration::ZERO,
+                0.2
+            ),
+            20.0
+        );
     }
 
     #[test]
@@ -290,7 +307,7 @@ mod tests {
         let mut c = CakeAutorate::new(Params::default());
         let mut rng = Rng::new(1, "test");
         let gauges = Gauges {
-            now: 60 * SEC,
+            now: Instant::from_secs(60),
             ..Gauges::default()
         };
         assert_eq!(c.decide(&gauges, &mut [], &mut rng), Knobs::KEEP);

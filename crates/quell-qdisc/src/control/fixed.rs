@@ -1,7 +1,8 @@
 //! Knobs that are set once: the constants with which sweeps of a knob compare controllers.
 
 use super::{Control, SubQueue};
-use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
+use crate::time::Duration;
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`Fixed`]: the knobs set before the first packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,8 +43,8 @@ impl Fixed {
 }
 
 impl Control for Fixed {
-    fn period(&self) -> Nanos {
-        NEVER
+    fn period(&self) -> Duration {
+        Duration::MAX
     }
 
     fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
@@ -80,6 +81,6 @@ mod tests {
         });
         assert_eq!(fixed.initial().limit_packets, Some(50));
         assert_eq!(fixed.initial().drop, None);
-        assert_eq!(fixed.period(), NEVER);
+        assert_eq!(fixed.period(), Duration::MAX);
     }
 }

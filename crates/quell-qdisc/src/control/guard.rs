@@ -28,17 +28,18 @@ use super::learnqueue::Table;
 use super::rlaqm::learn::Learner;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::Policy;
-use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+use crate::time::{Duration, Instant, MS, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two checks of a controller that decides on packets, if the classic one has no
 /// period either.
-const LOOK: Nanos = 15 * MS;
+const LOOK: Duration = Duration::from_millis(15);
 
 /// Limit of the number of times that the quiet time doubles.
 pub(crate) const DOUBLINGS: u64 = 6;
 
 /// Longest believable sojourn or time between two readings.
-pub(crate) const LONGEST: Nanos = 600 * SEC;
+pub(crate) const LONGEST: Duration = Duration::from_secs(600);
 /// Largest packet, bytes.
 const LARGEST: u64 = 1 << 16;
 
@@ -46,13 +47,13 @@ const LARGEST: u64 = 1 << 16;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Longest time that a decision may take (default: one period).
-    pub deadline: Option<Nanos>,
+    pub deadline: Option<Duration>,
     /// Greatest age of a reading at its decision (default: one period).
-    pub stale: Option<Nanos>,
+    pub stale: Option<Duration>,
     /// Time without a fault after which the learned controller decides again (default 1 s).
-    pub quiet: Nanos,
+    pub quiet: Duration,
     /// Delay above which decisions without effect for a quiet time are rejected (default 250 ms).
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Least and greatest limit, packets (default 1 to 100000).
     pub limit: (u32, u32),
     /// Least and greatest drop probability (default 0 to 1).
@@ -147,7 +148,7 @@ pub struct Guard {
     /// The last reading, good or bad.
     last: Option<Gauges>,
     /// Remaining quiet time.
-    wait: Nanos,
+    wait: Duration,
     /// The learned controller decides.
     trusted: bool,
     /// A decision on a packet was at fault since the last period.
@@ -183,7 +184,7 @@ impl Guard {
             classic,
             clock: None,
             last: None,
-            wait: 0,
+            wait: Duration::ZERO,
             fault: false,
             set: Knobs::KEEP,
             watch: Watch::default(),
@@ -204,19 +205,19 @@ impl Guard {
     }
 
     /// Time on the clock; without one, decisions take no time and readings are fresh.
-    fn time(&self, now: Nanos) -> Nanos {
+    fn time(&self, now: Instant) -> Instant {
         self.clock.as_ref().map_or(now, |clock| clock())
     }
 
     /// The learned controller decides every period, not on packets alone.
     fn is_periodic(&self) -> bool {
-        self.learned.period() != NEVER
+        self.learned.period() != Duration::MAX
     }
 
     /// The fault of a decision of the learned controller, if there is one.
     fn bad_decision<'a>(
         &self,
-        took: Nanos,
+        took: Duration,
         mut knobs: impl Iterator<Item = &'a Knobs>,
     ) -> Option<Fault> {
         if took > self.params.deadline.unwrap_or(self.period()) {
@@ -247,11 +248,11 @@ impl Guard {
     fn note(&mut self, fault: bool) {
         let period = self.period();
         self.wait = match fault {
-            true => self.params.quiet << self.doublings,
-            false if self.trusted => 0,
+            true => self.params.quiet.saturating_mul(1 << self.doublings),
+            false if self.trusted => Duration::ZERO,
             false => self.wait.saturating_sub(period),
         };
-        let trusted = !self.params.dry_run && !fault && self.wait == 0;
+        let trusted = !self.params.dry_run && !fault && self.wait == Duration::ZERO;
         if self.trusted && !trusted {
             self.stats.fallbacks += 1;
             self.classic.adopt(&self.set);
@@ -263,8 +264,8 @@ impl Guard {
     }
 
     /// The fault of a reading, if there is one.
-    fn bad_reading(&self, g: &Gauges, asked: Nanos) -> Option<Fault> {
-        if asked.saturating_sub(g.now) > self.params.stale.unwrap_or(self.period()) {
+    fn bad_reading(&self, g: &Gauges, asked: Instant) -> Option<Fault> {
+        if asked.saturating_since(g.now) > self.params.stale.unwrap_or(self.period()) {
             return Some(Fault::Stale);
         }
         let share = |x: f64| (0.0..=1.0).contains(&x);
@@ -352,11 +353,11 @@ fn value(knobs: &Knobs) -> f64 {
 }
 
 impl Control for Guard {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         // A controller that decides on packets alone is checked as often as the classic one
         // decides.
         let periods = [self.learned.period(), self.classic.period(), LOOK];
-        let known = periods.into_iter().find(|p| *p != NEVER);
+        let known = periods.into_iter().find(|p| *p != Duration::MAX);
         known.unwrap_or(LOOK)
     }
 
@@ -383,7 +384,7 @@ impl Control for Guard {
             return self.set;
         }
         let proposal = readable.then(|| self.learned.decide(gauges, subs, rng));
-        let took = self.time(gauges.now).saturating_sub(asked);
+        let took = self.time(gauges.now).saturating_since(asked);
         let fault = match &proposal {
             Some(knobs) => {
                 let each = subs.iter().map(|sub| &sub.knobs);
@@ -471,7 +472,7 @@ impl Control for Guard {
         if knobs == Knobs::KEEP {
             return decision;
         }
-        let took = self.time(arrival.now).saturating_sub(asked);
+        let took = self.time(arrival.now).saturating_since(asked);
         self.tightest = self
             .tightest
             .into_iter()

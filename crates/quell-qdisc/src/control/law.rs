@@ -1,7 +1,8 @@
 //! The discipline's own law, the fallback of a guarded controller of a base probability.
 
 use super::{Control, SubQueue};
-use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
+use crate::time::Duration;
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// A controller that hands the base probability back to the discipline.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -13,8 +14,8 @@ const RELEASE: Knobs = Knobs {
 };
 
 impl Control for Law {
-    fn period(&self) -> Nanos {
-        NEVER
+    fn period(&self) -> Duration {
+        Duration::MAX
     }
 
     fn initial(&mut self) -> Knobs {

@@ -41,7 +41,8 @@ pub use table::{Card, FORMAT, Table};
 
 use super::{Control, SubQueue};
 use crate::num;
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use crate::time::{Duration, MS, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`LearnQueue`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +50,7 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 pub struct Params {
     /// Time between decisions (default 15 ms, 1 us..10 s).
     #[serde(rename = "period_ns")]
-    pub period: Nanos,
+    pub period: Duration,
     /// Largest limit, packets (default 400, 2..65536).
     pub max_size: u32,
     /// First limit, packets (default 1; at most `max_size`).
@@ -64,7 +65,7 @@ pub struct Params {
     pub eta: f64,
     /// Delay to hold (default 30 ms).
     #[serde(rename = "target_ns")]
-    pub target: Nanos,
+    pub target: Duration,
     /// Bytes of a packet in `max_delay` (default 1500).
     pub packet_bytes: u32,
     /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
@@ -186,7 +187,7 @@ impl Params {
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
-        if !(1000..=10 * SEC).contains(&self.period) || self.target > 10 * SEC {
+        if !(US..=10 * SEC).contains(&self.period) || self.target > 10 * SEC {
             return Err("period must be 1us to 10s, target at most 10s");
         }
         if !(2..=65_536).contains(&self.max_size) {
@@ -239,7 +240,7 @@ impl Params {
 
     /// Reward of a period, ms.
     pub fn reward(&self, period: &Period) -> f64 {
-        let target_ms = self.target as f64 / MS as f64;
+        let target_ms = self.target.as_millis_f64();
         let delay = self.delta * (target_ms - period.delay_ms);
         match self.reward {
             Reward::Published if period.bounded => -self.max_delay_ms(period.limit),
@@ -421,7 +422,7 @@ impl LearnQueue {
         let delay = match gauges.departures > self.departures {
             true => gauges.sojourn,
             false if gauges.backlog_packets > 0 => gauges.head_age,
-            false => 0,
+            false => Duration::ZERO,
         };
         (self.arrivals, self.drops) = (gauges.arrivals, gauges.drops_overflow);
         self.departures = gauges.departures;
@@ -429,7 +430,7 @@ impl LearnQueue {
             0 => 1.0,
             n => n.saturating_sub(drops) as f64 / n as f64,
         };
-        (delay as f64 / MS as f64, rate)
+        (delay.as_millis_f64(), rate)
     }
 
     /// ε-greedy; a tie is an increase (algorithm 1, lines 6 to 15).
@@ -525,7 +526,7 @@ impl LearnQueue {
 }
 
 impl Control for LearnQueue {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.params.period
     }
 

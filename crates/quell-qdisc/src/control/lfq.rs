@@ -23,7 +23,8 @@
 use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::num;
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
-use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng, SEC};
+use crate::time::{Duration, Instant};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Averages of each quantity, one per weight.
 const WEIGHTS: usize = 10;
@@ -55,7 +56,7 @@ pub struct Params {
     /// between departures while it has packets queued, but at least 2 packets (default 0: no bound,
     /// as published). In training every flow had 5 Mbit/s or more; a flow with a smaller share gets
     /// a limit that fits about 5 Mbit/s, and so a long delay.
-    pub ceiling: Nanos,
+    pub ceiling: Duration,
 }
 
 impl Default for Params {
@@ -63,7 +64,7 @@ impl Default for Params {
         Self {
             every: 10,
             paper_weights: false,
-            ceiling: 0,
+            ceiling: Duration::ZERO,
         }
     }
 }
@@ -175,9 +176,9 @@ struct Flow {
     since_loss: Averages,
     arrivals: u64,
     departures: u64,
-    last_arrival: Nanos,
-    last_departure: Nanos,
-    last_loss: Nanos,
+    last_arrival: Instant,
+    last_departure: Instant,
+    last_loss: Instant,
     /// Arrivals until the next decision.
     countdown: u32,
     limit: u32,
@@ -189,7 +190,7 @@ struct Flow {
 
 impl Flow {
     /// A flow whose first packet arrives at `now`.
-    fn new(now: Nanos) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
             last_arrival: now,
             last_departure: now,
@@ -201,10 +202,10 @@ impl Flow {
 
     /// Accounts for a packet that arrives while `held` packets of the flow are queued.
     #[inline]
-    fn see_arrival(&mut self, now: Nanos, w: &Averages, held: u32) {
+    fn see_arrival(&mut self, now: Instant, w: &Averages, held: u32) {
         if self.arrivals > 0 {
             // Whether the previous packet was lost is known only now.
-            let since = seconds(self.last_arrival.saturating_sub(self.last_loss)) / SINCE_LOSS;
+            let since = seconds(self.last_arrival.saturating_since(self.last_loss)) / SINCE_LOSS;
             average(&mut self.since_loss, w, since);
         }
         let held = f64::from(held) / PACKETS;
@@ -300,7 +301,7 @@ impl Lfq {
     /// Applies the bound of [`Params::ceiling`] to a limit.
     #[inline]
     fn bounded(&self, flow: &Flow, limit: u32) -> u32 {
-        if self.params.ceiling == 0 || flow.service_gap == 0.0 {
+        if self.params.ceiling == Duration::ZERO || flow.service_gap == 0.0 {
             return limit;
         }
         let sent = seconds(self.params.ceiling) / flow.service_gap;
@@ -310,8 +311,8 @@ impl Lfq {
 
 impl Control for Lfq {
     /// Decisions are made only when packets arrive.
-    fn period(&self) -> Nanos {
-        NEVER
+    fn period(&self) -> Duration {
+        Duration::MAX
     }
 
     fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
@@ -357,7 +358,7 @@ impl Control for Lfq {
         let gap = seconds(departure.now - flow.last_departure);
         flow.last_departure = departure.now;
         average(&mut flow.departure_gap, &self.weights, gap);
-        if self.params.ceiling > 0 {
+        if self.params.ceiling > Duration::ZERO {
             if flow.left_some {
                 let first = flow.service_gap == 0.0;
                 let weight = if first { 1.0 } else { SERVICE_WEIGHT };
@@ -414,8 +415,8 @@ impl Control for Lfq {
     }
 }
 
-fn seconds(nanos: Nanos) -> f64 {
-    nanos as f64 / SEC as f64
+fn seconds(nanos: Duration) -> f64 {
+    nanos.as_secs_f64()
 }
 
 /// Updates the ten exponentially weighted moving averages of a quantity with a new value.

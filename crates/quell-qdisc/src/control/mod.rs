@@ -26,16 +26,17 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::policy::Policy;
-use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SubGauges};
+use crate::time::{Duration, Instant};
+use crate::{Gauges, KnobSet, Knobs, Rng, SubGauges};
 
 /// A clock whose epoch is that of the gauges' `now`.
-pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// A packet that is about to be offered to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Time of arrival, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// The sub-queue that it will join; `None` where the discipline has no sub-queues.
     pub sub_queue: Option<usize>,
     /// The sub-queue has just been assigned to another flow, so earlier state for it is void.
@@ -50,7 +51,7 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// Time of departure, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// The sub-queue that it was in.
     pub sub_queue: Option<usize>,
     /// Packets in that sub-queue, with this one.
@@ -58,14 +59,14 @@ pub struct Departure {
     /// Length, bytes.
     pub len: u32,
     /// Time that it spent in the queue.
-    pub sojourn: Nanos,
+    pub sojourn: Duration,
 }
 
 /// A packet that the queue has just dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Time of the drop, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// The sub-queue that it was in, or would have joined.
     pub sub_queue: Option<usize>,
 }
@@ -75,14 +76,14 @@ pub struct Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     /// Time of its return, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// Number of the reflector that answered.
     pub reflector: u32,
     /// Time from its departure to its return, ns.
-    pub round_trip: Nanos,
+    pub round_trip: Duration,
     /// One-way delay in the direction of this queue, by synchronised clocks, ns; `None` if the
     /// reflector gives no timestamps.
-    pub one_way: Option<Nanos>,
+    pub one_way: Option<Duration>,
 }
 
 /// Delay of the line in each direction above its minimum, measured on the traffic's own segments.
@@ -91,11 +92,11 @@ pub struct Delay {
     /// Number of the far host whose segments show it.
     pub source: u64,
     /// Upload delay, ns.
-    pub up: Nanos,
+    pub up: Duration,
     /// Download delay, ns.
-    pub down: Nanos,
+    pub down: Duration,
     /// Decrease of a connection's minimum round trip, ns.
-    pub fell: Nanos,
+    pub fell: Duration,
     /// The directions are distinguished; else each has the delay of both.
     pub apart: bool,
 }
@@ -143,8 +144,8 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         path.rsplit("::").next().unwrap_or(path).to_owned()
     }
 
-    /// Time between decisions; [`crate::NEVER`] if it decides only on packets.
-    fn period(&self) -> Nanos;
+    /// Time between decisions; [`Duration::MAX`] if it decides only on packets.
+    fn period(&self) -> Duration;
 
     /// The knobs to set before the first packet.
     fn initial(&mut self) -> Knobs {

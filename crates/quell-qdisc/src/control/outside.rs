@@ -2,17 +2,18 @@
 //! asks that controller.
 
 use super::{Control, SubQueue};
-use crate::{Gauges, KnobSet, Knobs, Nanos, Rng};
+use crate::time::Duration;
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// An outside controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outside {
     /// Time between two decisions.
-    pub period: Nanos,
+    pub period: Duration,
 }
 
 impl Control for Outside {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.period
     }
 

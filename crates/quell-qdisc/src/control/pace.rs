@@ -57,6 +57,7 @@ use overload::Overload;
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
+use crate::time::Duration;
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Time between two readings of the counters.
@@ -115,11 +116,11 @@ pub struct Params {
     /// Maximum rate, bit/s. None: no limit.
     pub max: Option<u64>,
     /// [`Law::target`].
-    pub target: Option<Nanos>,
+    pub target: Option<Duration>,
     /// [`Law::slack`].
-    pub slack: Option<Nanos>,
+    pub slack: Option<Duration>,
     /// [`Law::drain`].
-    pub drain: Option<Nanos>,
+    pub drain: Option<Duration>,
     /// [`Law::grow`].
     pub grow: Option<u32>,
     /// [`Law::gain`].
@@ -144,11 +145,11 @@ pub struct Params {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Law {
     /// Delay above which the rate falls (besides `slack` and 1.5 packets).
-    pub target: Nanos,
+    pub target: Duration,
     /// This times the capacity's relative mean deviation is added to `target` and `drain`.
-    pub slack: Nanos,
+    pub slack: Duration,
     /// Time within which the modem's queue is emptied.
-    pub drain: Nanos,
+    pub drain: Duration,
     /// Basic growth of the rate per second.
     pub grow: f64,
     /// Growth added for each second since the delay was last above the target.
@@ -166,9 +167,9 @@ pub struct Law {
 
 /// Constants of a shaper behind the modem.
 pub const DOWN: Law = Law {
-    target: 3 * MS,
-    slack: 5 * MS,
-    drain: 16 * MS,
+    target: Duration::from_millis(3),
+    slack: Duration::from_millis(5),
+    drain: Duration::from_millis(16),
     grow: 0.04,
     gain: 0.56,
     doubt: 6.0,
@@ -179,9 +180,9 @@ pub const DOWN: Law = Law {
 
 /// Constants of a shaper before the modem.
 pub const UP: Law = Law {
-    target: 6 * MS,
-    slack: 44 * MS,
-    drain: 70 * MS,
+    target: Duration::from_millis(6),
+    slack: Duration::from_millis(44),
+    drain: Duration::from_millis(70),
     grow: 0.14,
     gain: 0.4,
     doubt: 5.5,
@@ -206,7 +207,10 @@ impl Params {
         if self.first().min(max) < num::whole_u64(FLOOR) {
             return Err("start and max must be at least 100kbit");
         }
-        if self.drain.is_some_and(|drain| drain < MS) {
+        if self
+            .drain
+            .is_some_and(|drain| drain < Duration::from_nanos(MS))
+        {
             return Err("drain must be at least 1ms");
         }
         Ok(())
@@ -249,7 +253,7 @@ impl Reading {
     fn of(gauges: &Gauges, delay: Nanos) -> Self {
         let departed = gauges.departed_bytes;
         Self {
-            now: gauges.now,
+            now: gauges.now.as_nanos(),
             departed,
             arrived: departed + gauges.dropped_bytes + gauges.backlog_bytes,
             delay,
@@ -374,13 +378,13 @@ impl Pace {
     }
 
     fn slack(&self) -> f64 {
-        self.law.slack as f64 * self.doubt()
+        self.law.slack.as_nanos() as f64 * self.doubt()
     }
 
     /// Delay above which the line counts as full, ns.
     fn target(&self) -> f64 {
         let packets = 1.5 * PACKET_BITS / self.rate * SEC as f64;
-        (self.law.target + self.jitter.allowance()) as f64 + self.slack() + packets
+        (self.law.target.as_nanos() + self.jitter.allowance()) as f64 + self.slack() + packets
     }
 
     /// Minimum rate, bit/s.
@@ -404,7 +408,7 @@ impl Pace {
     /// readings kept, bit/s. `None`: too little time.
     fn flow(&self, gauges: &Gauges) -> Option<f64> {
         let oldest = self.readings[self.place];
-        let span = gauges.now.checked_sub(oldest.now);
+        let span = gauges.now.as_nanos().checked_sub(oldest.now);
         let span = span.filter(|span| *span >= TICK)?;
         let read = Reading::of(gauges, 0);
         let bytes = match self.ingress {
@@ -423,7 +427,7 @@ impl Pace {
             return Some(flow);
         }
         let oldest = self.readings[self.place];
-        let span = (gauges.now - oldest.now) as f64;
+        let span = (gauges.now.as_nanos() - oldest.now) as f64;
         let growth = (self.delay() as f64 - oldest.delay as f64) / span;
         Some(flow / (1.0 + growth).max(0.5))
     }
@@ -470,7 +474,7 @@ impl Pace {
             return false;
         };
         // By the age of two bases they have adapted.
-        if delay <= self.law.target as f64 || now > lasting.before.since + 2 * BASE {
+        if delay <= self.law.target.as_nanos() as f64 || now > lasting.before.since + 2 * BASE {
             self.lasting = None;
             return false;
         }
@@ -546,7 +550,7 @@ impl Pace {
                     self.delays.begin_window();
                 }
                 self.learn(sample);
-                let drain = self.law.drain as f64 + self.slack();
+                let drain = self.law.drain.as_nanos() as f64 + self.slack();
                 let over = (delay - target) / drain;
                 let share = match self.overload.holds(now) {
                     true => OPEN,
@@ -570,8 +574,8 @@ impl Pace {
 }
 
 impl Control for Pace {
-    fn period(&self) -> Nanos {
-        TICK
+    fn period(&self) -> Duration {
+        Duration::from_nanos(TICK)
     }
 
     fn initial(&mut self) -> Knobs {
@@ -579,7 +583,7 @@ impl Control for Pace {
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
-        let now = gauges.now;
+        let now = gauges.now.as_nanos();
         let last = self.readings[(self.place + SPAN - 1) % SPAN].now;
         let passed = now.saturating_sub(last);
         let forgotten = passed.min(MEMORY) as f64 / MEMORY as f64;
@@ -658,7 +662,8 @@ impl Control for Pace {
     }
 
     fn on_probe(&mut self, probe: &Echo, gauges: &Gauges) -> Knobs {
-        let (now, delay) = (probe.now, probe.one_way.unwrap_or(probe.round_trip));
+        let (now, round_trip) = (probe.now.as_nanos(), probe.round_trip.as_nanos());
+        let delay = probe.one_way.map_or(round_trip, Duration::as_nanos);
         let place = probe.reflector as usize;
         if self.paths.len() <= place {
             self.paths.resize(place + 1, None);
@@ -668,12 +673,12 @@ impl Control for Pace {
         let (loose, more) = (self.law.target * 2 / 3, self.law.target / 6);
         let known = self.paths[place].is_some();
         let (path, trips) = self.paths[place]
-            .get_or_insert_with(|| (Path::new(now, delay), Path::new(now, probe.round_trip)));
+            .get_or_insert_with(|| (Path::new(now, delay), Path::new(now, round_trip)));
         let fall = known.then(|| path.shortest.saturating_sub(delay));
         // A clock that is slewed adds up to 0.5 ms to the one-way delay each second, but not to the
         // round trip.
-        let trip = trips.excess(now, probe.round_trip, loose) + STAMP;
-        let excess = path.excess(now, delay, loose).min(trip) + more;
+        let trip = trips.excess(now, round_trip, loose.as_nanos()) + STAMP;
+        let excess = path.excess(now, delay, loose.as_nanos()).min(trip) + more.as_nanos();
         let source = u64::from(probe.reflector);
         let begins = self.begins(now, source, fall);
         if self.probed > 0 {
@@ -699,14 +704,18 @@ impl Control for Pace {
     }
 
     fn on_delay(&mut self, delay: &Delay, gauges: &Gauges) -> Knobs {
-        let now = gauges.now;
+        let now = gauges.now.as_nanos();
         let answered = self.probed > 0 && now.saturating_sub(self.probed) <= LOST;
         if self.nopassive || (answered && !self.is_lone(now)) {
             return self.knob();
         }
-        let excess = if self.ingress { delay.down } else { delay.up };
+        let excess = if self.ingress { delay.down } else { delay.up }.as_nanos();
         self.by_traffic = true;
-        let begins = self.begins(now, delay.source, (self.heard > 0).then_some(delay.fell));
+        let begins = self.begins(
+            now,
+            delay.source,
+            (self.heard > 0).then_some(delay.fell.as_nanos()),
+        );
         let evidence = Evidence {
             source: delay.source,
             at: now,

@@ -8,7 +8,8 @@
 use super::{Control, SubQueue};
 use crate::num;
 use crate::pie::{Params, Vars};
-use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SEC};
+use crate::time::{Duration, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// The controller of one queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,16 +29,17 @@ impl Pie {
 }
 
 impl Control for Pie {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.params.tupdate
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         // In an outage the delay is unknown: the last one stays.
         if gauges.rate_bps > 0 {
-            let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC);
+            let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC.as_nanos());
             let delay = ns / u128::from(gauges.rate_bps);
-            self.vars.qdelay = num::low_u64(delay.min(u128::from(100 * SEC)));
+            self.vars.qdelay =
+                Duration::from_nanos(num::low_u64(delay.min(100 * u128::from(SEC.as_nanos()))));
         }
         self.vars
             .calculate_probability(&self.params, gauges.backlog_bytes);
@@ -72,7 +74,7 @@ impl Control for Pie {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MS;
+    use crate::time::MS;
 
     fn waiting(ms: u64) -> Gauges {
         Gauges {

@@ -24,7 +24,8 @@ pub mod learn;
 use super::{Control, Explanation, SubQueue};
 use crate::num;
 use crate::policy::{Policy, Scratch};
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, US};
+use crate::time::{Duration, Instant, MS, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// The steps of p in hundredths, in the order of the network's outputs (Table I).
 pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
@@ -74,14 +75,14 @@ pub const READINGS: [(&str, Reading); 7] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Time between decisions (default 20 ms, 1 us..10 s).
-    pub period: Nanos,
+    pub period: Duration,
     /// Packets that the FIFO holds (default 5000, at least 1).
     pub limit: u32,
     /// The two rules for an empty queue precede a network of steps (default on).
     pub heuristics: bool,
     /// Delay above which p is 0.5, whatever a network of probabilities decides (default 20 ms; 0:
     /// none).
-    pub ceiling: Nanos,
+    pub ceiling: Duration,
     /// Probability of taking a step at random in place of the best (default 0; the paper evaluates
     /// with 0.01).
     pub epsilon: f64,
@@ -214,7 +215,7 @@ pub struct RlAqm {
     /// p.
     drop: f64,
     /// Time, departed bytes and arrivals at the last decision.
-    last: (Nanos, u64, u64),
+    last: (Instant, u64, u64),
     /// D at the last decision.
     delay_before_ms: f64,
     /// The link's rate when it last had one.
@@ -236,7 +237,7 @@ struct Adjacent {
     /// Its probability.
     epsilon: f64,
     /// Largest delay at which it takes place.
-    below: Nanos,
+    below: Duration,
     rng: Rng,
 }
 
@@ -254,7 +255,7 @@ impl RlAqm {
             policy,
             params,
             drop: 0.0,
-            last: (0, 0, 0),
+            last: (Instant::ZERO, 0, 0),
             delay_before_ms: 0.0,
             rate_bps: 1,
             broken: false,
@@ -284,7 +285,12 @@ impl RlAqm {
         let rate = self.rate_bps as f64;
         let delay_ms = gauges.backlog_bytes as f64 * 8e3 / rate;
         let (then, departed, arrived) = self.last;
-        let seconds = gauges.now.saturating_sub(then).max(1) as f64 / SEC as f64;
+        let seconds = (gauges
+            .now
+            .saturating_since(then)
+            .max(Duration::from_nanos(1)))
+        .as_nanos() as f64
+            / SEC.as_nanos() as f64;
         let bytes = gauges.departed_bytes.saturating_sub(departed);
         let arrivals = gauges.arrivals.saturating_sub(arrived) as f64;
         self.last = (gauges.now, gauges.departed_bytes, gauges.arrivals);
@@ -369,7 +375,7 @@ impl RlAqm {
         if !self.broken {
             self.drop = drop;
         }
-        if self.params.ceiling > 0 && delay_ms > self.params.ceiling as f64 / MS as f64 {
+        if self.params.ceiling > Duration::ZERO && delay_ms > self.params.ceiling.as_millis_f64() {
             self.drop = MAX_DROP;
         }
         action
@@ -406,7 +412,7 @@ impl RlAqm {
     /// Whether the next action is an adjacent one, and if so, whether it is the one above.
     fn explores_adjacent(&mut self, delay_ms: f64) -> Option<bool> {
         let adjacent = self.adjacent.as_mut()?;
-        let calm = delay_ms <= adjacent.below as f64 / MS as f64;
+        let calm = delay_ms <= adjacent.below.as_millis_f64();
         let draw = adjacent.rng.f64();
         (calm && draw < adjacent.epsilon).then(|| adjacent.rng.below(2) == 0)
     }
@@ -424,7 +430,7 @@ pub fn argmax(values: &[f32]) -> usize {
 }
 
 impl Control for RlAqm {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.params.period
     }
 

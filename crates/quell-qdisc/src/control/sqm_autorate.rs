@@ -10,17 +10,18 @@
 
 use super::{Control, Echo, SubQueue};
 use crate::num;
-use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+use crate::time::{Duration, Instant, MS, NEVER, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// `tick_duration` and `min_change_interval`.
-const TICK: Nanos = 500 * MS;
+const TICK: Duration = Duration::from_millis(500);
 /// Half-lives of the two averages of a reflector's delay: baseline and recent.
-const SLOW: f64 = 135.0 * SEC as f64;
-const FAST: f64 = 0.4 * SEC as f64;
+const SLOW: f64 = 135.0 * SEC.as_nanos() as f64;
+const FAST: f64 = 0.4 * SEC.as_nanos() as f64;
 /// A reflector that was silent for longer is treated as new.
-const OUT_OF_DATE: Nanos = 30 * SEC;
+const OUT_OF_DATE: Duration = Duration::from_secs(30);
 /// Delay above the baseline beyond which an answer is ignored, ns.
-const NO_GOOD: f64 = 5.0 * SEC as f64;
+const NO_GOOD: f64 = 5.0 * SEC.as_nanos() as f64;
 /// Number of remembered rates (`speed_hist_size`).
 const HISTORY: usize = 100;
 
@@ -32,7 +33,7 @@ pub struct Params {
     /// Lowest rate, percent of `base` (default 20).
     pub min: u32,
     /// The delay above which the rate falls (`delay_ms`, default 15 ms).
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Above this load of the shaper its rate may rise (`high_load_level`, default 0.8).
     pub load: f64,
     /// CAKE is behind the bottleneck and also counts packets that it drops (default off).
@@ -77,7 +78,7 @@ struct Reflector {
     baseline: f64,
     recent: f64,
     /// Time of the last answer; `NEVER` before the first.
-    last: Nanos,
+    last: Instant,
 }
 
 /// The controller of the rate of one direction.
@@ -91,7 +92,7 @@ pub struct SqmAutorate {
     safe: Vec<f64>,
     place: usize,
     /// Time of the last reading, and the bytes sent until then.
-    read: (Nanos, u64),
+    read: (Instant, u64),
 }
 
 impl SqmAutorate {
@@ -103,7 +104,7 @@ impl SqmAutorate {
             reflectors: Vec::new(),
             safe: Vec::new(),
             place: 0,
-            read: (0, 0),
+            read: (Instant::ZERO, 0),
         }
     }
 
@@ -116,7 +117,7 @@ impl SqmAutorate {
 
     /// The third smallest of the delays that reflectors show above their baselines, or the smallest
     /// of fewer; ns.
-    fn delay(&self, now: Nanos) -> Option<f64> {
+    fn delay(&self, now: Instant) -> Option<f64> {
         let heard = self
             .reflectors
             .iter()
@@ -128,7 +129,11 @@ impl SqmAutorate {
 
     /// The rate after a tick in which the shaper's load was this.
     fn next(&mut self, delay: f64, load: f64, rng: &mut Rng) -> f64 {
-        let (rate, base, bound) = (self.rate, self.params.base as f64, self.params.delay as f64);
+        let (rate, base, bound) = (
+            self.rate,
+            self.params.base as f64,
+            self.params.delay.as_nanos() as f64,
+        );
         if delay > bound {
             let any = self.safe[num::index(rng.u64() % (HISTORY as u64 - 1))];
             return (0.9 * rate * load).min(any);
@@ -144,7 +149,7 @@ impl SqmAutorate {
 }
 
 impl Control for SqmAutorate {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         TICK
     }
 
@@ -159,9 +164,12 @@ impl Control for SqmAutorate {
                 .map(|_| (rng.f64() * 0.2 + 0.75) * base)
                 .collect();
         }
-        let span = gauges.now.saturating_sub(self.read.0).max(1);
+        let span = gauges
+            .now
+            .saturating_since(self.read.0)
+            .max(Duration::from_nanos(1));
         let bits = (gauges.departed_bytes - self.read.1) as f64 * 8.0;
-        let load = bits * SEC as f64 / span as f64 / self.rate;
+        let load = bits * SEC.as_nanos() as f64 / span.as_nanos() as f64 / self.rate;
         self.read = (gauges.now, gauges.departed_bytes);
         let next = match self.delay(gauges.now) {
             Some(delay) => self.next(delay, load, rng),
@@ -173,7 +181,7 @@ impl Control for SqmAutorate {
 
     fn on_probe(&mut self, probe: &Echo, _gauges: &Gauges) -> Knobs {
         let delay = probe.one_way.unwrap_or(probe.round_trip / 2);
-        let delay = (delay / MS * MS) as f64;
+        let delay = (delay / MS * MS).as_nanos() as f64;
         let fresh = Reflector {
             baseline: delay,
             recent: delay,
@@ -193,7 +201,7 @@ impl Control for SqmAutorate {
             return Knobs::KEEP;
         }
         let towards = |average: &mut f64, half: f64| {
-            let kept = libm::exp2(-(TICK as f64) / half);
+            let kept = libm::exp2(-((TICK).as_nanos() as f64) / half);
             *average = *average * kept + (1.0 - kept) * delay;
         };
         towards(&mut r.baseline, SLOW);
@@ -213,7 +221,13 @@ mod tests {
 
     /// Runs the loop for `ticks` with five reflectors whose delay is this much above 20 ms; `None`:
     /// silent.
-    fn run(c: &mut SqmAutorate, from: Nanos, ticks: u64, extra: Option<Nanos>, load: f64) -> f64 {
+    fn run(
+        c: &mut SqmAutorate,
+        from: Instant,
+        ticks: u64,
+        extra: Option<Duration>,
+        load: f64,
+    ) -> f64 {
         let mut rng = Rng::new(1, "test");
         let mut gauges = Gauges {
             departed_bytes: c.read.1,
@@ -241,9 +255,9 @@ mod tests {
         let mut c = SqmAutorate::new(Params::default());
         assert_eq!(c.initial().rate_bps, Some(6_000_000));
         // The remembered rates reach 9.5 Mbit/s: 6 (1 + 0.1 (1 - 6/9.5)) + 0.3 = 6.52.
-        let rate = run(&mut c, 0, 1, Some(0), 1.0);
+        let rate = run(&mut c, Instant::ZERO, 1, Some(Duration::ZERO), 1.0);
         assert!((rate - 6.52).abs() < 0.02, "{rate}");
-        let rate = run(&mut c, TICK, 1, Some(0), 0.7);
+        let rate = run(&mut c, Instant::ZERO + TICK, 1, Some(Duration::ZERO), 0.7);
         assert!(
             (rate - 6.52).abs() < 0.02,
             "a load of 0.7 is not high: {rate}"
@@ -253,9 +267,9 @@ mod tests {
     #[test]
     fn delay_takes_it_below_what_went_through_and_to_a_remembered_rate() {
         let mut c = SqmAutorate::new(Params::default());
-        run(&mut c, 0, 40, Some(0), 1.0);
+        run(&mut c, Instant::ZERO, 40, Some(Duration::ZERO), 1.0);
         let before = c.rate / 1e6;
-        let rate = run(&mut c, 20 * SEC, 1, Some(60 * MS), 1.0);
+        let rate = run(&mut c, Instant::from_secs(20), 1, Some(60 * MS), 1.0);
         assert!(rate <= 0.9 * before, "{before} -> {rate}");
     }
 
@@ -267,7 +281,7 @@ mod tests {
         c.safe[HISTORY - 1] = 1e6;
         let mut rng = Rng::new(1, "test");
         let mut next = |delay: f64, load: f64| c.clone().next(delay, load, &mut rng);
-        let bound = (15 * MS) as f64;
+        let bound = (15 * MS).as_nanos() as f64;
         for _ in 0..1000 {
             assert_eq!(next(bound + 1.0, 0.9), 0.9 * 6e6 * 0.9);
         }
@@ -289,7 +303,7 @@ mod tests {
     #[test]
     fn without_an_answer_it_falls_to_its_minimum() {
         let mut c = SqmAutorate::new(Params::default());
-        run(&mut c, 0, 10, Some(0), 1.0);
-        assert_eq!(run(&mut c, 10 * SEC, 4, None, 1.0), 2.0);
+        run(&mut c, Instant::ZERO, 10, Some(Duration::ZERO), 1.0);
+        assert_eq!(run(&mut c, Instant::from_secs(10), 4, None, 1.0), 2.0);
     }
 }

@@ -18,20 +18,21 @@
 
 use super::{Control, SubQueue};
 use crate::num;
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use crate::time::{Duration, MS, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Parameters of [`Wqm`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Time between decisions (default 100 ms, 1 us..10 s).
-    pub interval: Nanos,
+    pub interval: Duration,
     /// T_max: the backlog should drain within this (default 50 ms; LearnQueue's authors ran it with
     /// 30 ms).
-    pub target: Nanos,
+    pub target: Duration,
     /// T_min: with a shorter drain time the limit may grow (default: half of `target`).
-    pub low: Option<Nanos>,
+    pub low: Option<Duration>,
     /// Round trip by which R is multiplied (default 50 ms).
-    pub arrt: Nanos,
+    pub arrt: Duration,
     /// Bytes of a packet (default 1500).
     pub packet_bytes: u32,
     /// Packets of a full A-MPDU (default 43: 65,535 bytes of 1500; at least 1).
@@ -92,7 +93,7 @@ impl Params {
     /// The first fault found.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| x > 0.0 && x <= 1.0;
-        if !(1000..=10 * SEC).contains(&self.interval) {
+        if !(US..=10 * SEC).contains(&self.interval) {
             return Err("interval must be 1us to 10s");
         }
         if self.target > 10 * SEC || self.arrt > 10 * SEC {
@@ -132,7 +133,7 @@ impl Params {
 
     /// B_initial = R × ARTT, packets, within the limits.
     pub fn start(&self, rate_bps: f64) -> u32 {
-        let bits = rate_bps * self.arrt as f64 / SEC as f64;
+        let bits = rate_bps * self.arrt.as_secs_f64();
         let packets = bits / (8.0 * f64::from(self.packet_bytes));
         num::whole_u32(packets).clamp(self.least(), self.max)
     }
@@ -143,7 +144,9 @@ impl Params {
             Some(n) => 1.0 / f64::from(n),
             None => share,
         };
-        backlog_bytes as f64 * 8.0 * SEC as f64 / rate_bps / share.clamp(self.least_share, 1.0)
+        backlog_bytes as f64 * 8.0 * SEC.as_nanos() as f64
+            / rate_bps
+            / share.clamp(self.least_share, 1.0)
     }
 }
 
@@ -187,9 +190,9 @@ impl Wqm {
     fn adjust(&mut self, drain: f64, drops: u64) {
         let p = &self.params;
         let (target, low) = (p.target, p.low.unwrap_or(p.target / 2));
-        if drain > target as f64 {
+        if drain > target.as_nanos() as f64 {
             (self.high, self.low) = (self.high + 1, 0);
-        } else if drain < low as f64 {
+        } else if drain < low.as_nanos() as f64 {
             if self.low == 0 {
                 self.drops_before_low = self.drops;
             }
@@ -208,7 +211,7 @@ impl Wqm {
 }
 
 impl Control for Wqm {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.params.interval
     }
 

@@ -15,8 +15,9 @@ use crate::discipline::Wants;
 use crate::num;
 use crate::parts::filter::{Filter, Filters};
 use crate::parts::ring::Ring;
+use crate::time::Instant;
 use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, Labels, MTU, Nanos, Packet, Rng, TinGauges,
+    Dequeued, Discipline, DropCause, Drops, Gauges, Labels, MTU, Packet, Rng, TinGauges,
     disciplines, fifo,
 };
 
@@ -244,7 +245,7 @@ impl<P: Packet> Bands<P> {
     #[inline]
     fn next_strict<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<P> {
@@ -265,7 +266,7 @@ impl<P: Packet> Bands<P> {
     #[inline]
     fn next_in_round<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<P> {
@@ -315,7 +316,7 @@ impl<P: Packet> Bands<P> {
 
 impl<P: Packet> Discipline<P> for Bands<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         let Some(at) = self.band_of(&drops.labels(&packet)) else {
             return drops.drop(now, packet, DropCause::Early);
         };
@@ -332,7 +333,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         match self.next_strict(now, rng, drops) {
             Dequeued::Packet(packet) => Dequeued::Packet(packet),
             later => match self.next_in_round(now, rng, drops) {
@@ -343,11 +344,11 @@ impl<P: Packet> Discipline<P> for Bands<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.bands.next_timer()
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         self.bands.on_timer(now);
     }
 
@@ -369,7 +370,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
         self.bands.failure()
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         self.bands.gauges(now, gauges);
     }
 
@@ -417,12 +418,16 @@ mod tests {
             for dscp in dscps {
                 let packet = TestPacket::new(self.next, 1000, (*dscp).into(), Ecn::NotEct);
                 self.next += 1;
-                self.q.enqueue(0, packet, &mut self.rng, &mut self.owner);
+                self.q
+                    .enqueue(Instant::ZERO, packet, &mut self.rng, &mut self.owner);
             }
         }
         /// The DSCPs of the next `n` packets.
         fn take(&mut self, n: usize) -> Vec<u8> {
-            let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.owner) {
+            let mut next = || match self
+                .q
+                .dequeue(Instant::ZERO, &mut self.rng, &mut self.owner)
+            {
                 Dequeued::Packet(packet) => Some(packet.hash as u8),
                 _ => None,
             };

@@ -24,7 +24,8 @@
 use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Nanos, Packet, Rng, SEC, US};
+use crate::time::{Duration, Instant, SEC};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
 /// Slots of each of the two stages of the flow table (the model's 2^11).
 const SLOTS: usize = 2048;
@@ -39,12 +40,12 @@ pub struct Params {
     /// The link's rate, bit/s (default 10 Mbit/s).
     pub rate_bps: u64,
     /// Length of a round (default: [`Params::round_for`] the default limit and rate).
-    pub dt: Nanos,
+    pub dt: Duration,
     /// Step of the buckets' clock (default 1024 ns).
-    pub vdt: Nanos,
+    pub vdt: Duration,
     /// Time before a round's end at which the next rates are computed and the tail queue becomes
     /// the one served first (default 65.536 us).
-    pub l: Nanos,
+    pub l: Duration,
     /// Rounds from one choice of top flows to the next (default 1).
     pub p: u32,
     /// The tax: share by which the top flows' rate is cut, 0..1 (default 0.05).
@@ -65,7 +66,7 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         let (limit, rate_bps) = (1000, 10_000_000);
-        let (vdt, l) = (1024, 65_536);
+        let (vdt, l) = (Duration::from_nanos(1024), Duration::from_nanos(65_536));
         Self {
             limit,
             rate_bps,
@@ -84,18 +85,18 @@ impl Default for Params {
 
 impl Params {
     /// The shortest round.
-    pub const SHORTEST: Nanos = 100 * US;
+    pub const SHORTEST: Duration = Duration::from_micros(100);
     /// The longest round.
-    pub const LONGEST: Nanos = 100 * SEC;
+    pub const LONGEST: Duration = Duration::from_secs(100);
 
     /// The smallest power of two, ns, in which a full queue drains and `rest` passes, as for nearly
     /// all rounds of the authors' Table 2; within [`Self::SHORTEST`] and [`Self::LONGEST`].
-    pub fn round_for(limit: u32, rate_bps: u64, rest: Nanos) -> Nanos {
+    pub fn round_for(limit: u32, rate_bps: u64, rest: Duration) -> Duration {
         let bits = u128::from(limit) * u128::from(MTU) * 8;
-        let drain = bits * u128::from(SEC) / u128::from(rate_bps.max(1));
-        let round = (drain + u128::from(rest)).next_power_of_two();
-        let longest = u128::from(Self::LONGEST);
-        num::low_u64(round.min(longest)).max(Self::SHORTEST)
+        let drain = bits * u128::from(SEC.as_nanos()) / u128::from(rate_bps.max(1));
+        let round = (drain + u128::from(rest.as_nanos())).next_power_of_two();
+        let longest = u128::from(Self::LONGEST.as_nanos());
+        Duration::from_nanos(num::low_u64(round.min(longest))).max(Self::SHORTEST)
     }
 
     /// Checks the ranges of the parameters.
@@ -110,7 +111,7 @@ impl Params {
         if self.rate_bps == 0 || self.p == 0 {
             return Err("rate and p must be at least 1");
         }
-        if !(Self::SHORTEST..=Self::LONGEST).contains(&self.dt) || self.vdt == 0 {
+        if !(Self::SHORTEST..=Self::LONGEST).contains(&self.dt) || self.vdt == Duration::ZERO {
             return Err("dt must be 100us to 100s and vdt at least 1ns");
         }
         if self.dt <= self.vdt + self.l {
@@ -123,8 +124,8 @@ impl Params {
     }
 
     /// Bytes that a rate gives in this time.
-    fn bytes_of(rate_bps: u64, time: Nanos) -> u64 {
-        num::whole_u64(rate_bps as f64 * time as f64 / 8e9)
+    fn bytes_of(rate_bps: u64, time: Duration) -> u64 {
+        num::whole_u64(rate_bps as f64 * time.as_nanos() as f64 / 8e9)
     }
 }
 
@@ -168,7 +169,7 @@ enum Fits {
 impl Group {
     /// The round for a packet that arrives `elapsed` after the current round's beginning.
     #[inline]
-    fn place(&mut self, elapsed: Nanos, dt: Nanos, head: usize) -> Fits {
+    fn place(&mut self, elapsed: Duration, dt: Duration, head: usize) -> Fits {
         let [this, next] = [self.rate_bps[head], self.rate_bps[head ^ 1]];
         let budget = Params::bytes_of(this, dt);
         let past_head = self.bytes.saturating_sub(budget);
@@ -186,7 +187,7 @@ impl Group {
     }
 
     /// Starts a new round; `head` is the queue whose round ends.
-    fn rotate(&mut self, dt: Nanos, head: usize) {
+    fn rotate(&mut self, dt: Duration, head: usize) {
         self.rate_bps[head] = self.next_bps;
         let paid = Params::bytes_of(self.paid_bps, dt);
         self.bytes = self.bytes.saturating_sub(paid);
@@ -265,10 +266,10 @@ pub struct Cebinae<P> {
     /// The queue that is served first.
     first: usize,
     /// Start of the round.
-    base: Nanos,
+    base: Instant,
     /// The clock of the buckets.
-    clock: Nanos,
-    next: (Nanos, Event),
+    clock: Instant,
+    next: (Instant, Event),
     /// Rounds since the last choice.
     rounds: u32,
     /// Top and bottom.
@@ -300,9 +301,12 @@ impl<P: Packet> Cebinae<P> {
             bytes: 0,
             head: 0,
             first: 1,
-            base: 0,
-            clock: 0,
-            next: (params.dt + params.vdt + params.l, Event::Rotate),
+            base: Instant::ZERO,
+            clock: Instant::ZERO,
+            next: (
+                Instant::ZERO + params.dt + params.vdt + params.l,
+                Event::Rotate,
+            ),
             rounds: 1,
             groups: [Group::default(), bottom],
             top: Vec::with_capacity(2 * SLOTS),
@@ -319,14 +323,14 @@ impl<P: Packet> Cebinae<P> {
 
     /// Makes the changes that are due.
     #[inline]
-    fn keep_time(&mut self, now: Nanos) {
+    fn keep_time(&mut self, now: Instant) {
         if now >= self.next.0 {
             self.catch_up(now);
         }
     }
 
     #[cold]
-    fn catch_up(&mut self, now: Nanos) {
+    fn catch_up(&mut self, now: Instant) {
         self.skip_idle_rounds(now);
         let (dt, l) = (self.params.dt, self.params.l);
         while now >= self.next.0 {
@@ -352,11 +356,11 @@ impl<P: Packet> Cebinae<P> {
 
     /// Skips rounds that change nothing: after an even number of choices both queues have the same
     /// roles again.
-    fn skip_idle_rounds(&mut self, now: Nanos) {
+    fn skip_idle_rounds(&mut self, now: Instant) {
         let idle = self.is_empty() && self.sent == 0 && self.top.is_empty();
         if idle && self.groups.iter().all(Group::is_at_rest) {
             let cycle = 2 * u64::from(self.params.p) * self.params.dt;
-            let skipped = now.saturating_sub(self.next.0) / cycle * cycle;
+            let skipped = now.saturating_since(self.next.0) / cycle * cycle;
             self.base += skipped;
             self.next.0 += skipped;
         }
@@ -377,7 +381,8 @@ impl<P: Packet> Cebinae<P> {
     /// Chooses top flows and rates by what was sent in the last `p` rounds.
     fn choose(&mut self) {
         let Params { rate_bps, .. } = self.params;
-        let time = self.params.dt as f64 * f64::from(self.params.p) / SEC as f64;
+        let time =
+            self.params.dt.as_nanos() as f64 * f64::from(self.params.p) / SEC.as_nanos() as f64;
         let capacity = rate_bps as f64 * time * (1.0 - self.params.delta_port);
         let top_bps = if (self.sent * 8) as f64 > capacity {
             self.stats.saturated += 1;
@@ -410,14 +415,14 @@ impl<P: Packet> Cebinae<P> {
 
 impl<P: Packet> Discipline<P> for Cebinae<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         self.keep_time(now);
-        if now.saturating_sub(self.clock) >= self.params.vdt {
+        if now.saturating_since(self.clock) >= self.params.vdt {
             self.clock = now;
         }
         let is_top = self.top.binary_search(&packet.flow_hash()).is_ok();
         let group = if is_top { TOP } else { BOTTOM };
-        let elapsed = self.clock.saturating_sub(self.base);
+        let elapsed = self.clock.saturating_since(self.base);
         let fits = self.groups[group].place(elapsed, self.params.dt, self.head);
         let queue = if fits == Fits::Head {
             self.head
@@ -443,7 +448,12 @@ impl<P: Packet> Discipline<P> for Cebinae<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         self.keep_time(now);
         let [first, second] = [self.first, self.first ^ 1];
         let packet = self.queues[first].pop();
@@ -466,25 +476,26 @@ impl<P: Packet> Discipline<P> for Cebinae<P> {
         self.bytes
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         let heads = self.queues.iter().filter_map(Ring::front);
-        gauges.head_age = heads.map(|p| now - p.enqueued()).max().unwrap_or(0);
+        gauges.head_age = heads.map(|p| now - p.enqueued()).max().unwrap_or_default();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ecn;
     use crate::packet::TestPacket;
-    use crate::{Ecn, MS};
+    use crate::time::{MS, US};
 
     /// 8 Mbit/s are 1000 bytes a millisecond, and a round has 10.
     fn params() -> Params {
         Params {
             rate_bps: 8_000_000,
             dt: 10 * MS,
-            vdt: 1,
+            vdt: Duration::from_nanos(1),
             l: 100 * US,
             ..Params::default()
         }
@@ -507,14 +518,14 @@ mod tests {
                 id: 0,
             }
         }
-        fn put(&mut self, now: Nanos, flow: u32, n: u32) {
+        fn put(&mut self, now: Instant, flow: u32, n: u32) {
             for _ in 0..n {
                 self.id += 1;
                 let packet = TestPacket::new(self.id, 1000, flow, Ecn::NotEct);
                 self.q.offer(now, packet, &mut self.rng, &mut self.dropped);
             }
         }
-        fn take(&mut self, now: Nanos) -> Option<TestPacket> {
+        fn take(&mut self, now: Instant) -> Option<TestPacket> {
             match self.q.take(now, &mut self.rng, &mut self.dropped).0 {
                 Dequeued::Packet(packet) => Some(packet),
                 _ => None,
@@ -525,9 +536,9 @@ mod tests {
         fn run(&mut self, from: u64, ms: u64, arrivals: &[(u32, u32)]) {
             for at in from..from + ms {
                 for &(flow, n) in arrivals {
-                    self.put(at * MS, flow, n);
+                    self.put(Instant::from_millis(at), flow, n);
                 }
-                self.take(at * MS);
+                self.take(Instant::from_millis(at));
             }
         }
         fn rates(&self) -> [u64; 2] {
@@ -538,11 +549,23 @@ mod tests {
     #[test]
     fn a_round_lasts_as_long_as_a_full_queue_drains_rounded_up_to_a_power_of_two() {
         // 1000 * 1514 * 8 bits at 10 Mbit/s take 1.2 s; 2^31 ns are 2.1 s.
-        assert_eq!(Params::round_for(1000, 10_000_000, 0), 1 << 31);
+        assert_eq!(
+            Params::round_for(1000, 10_000_000, Duration::ZERO),
+            Duration::from_nanos(1 << 31)
+        );
         // Row 0 of Table 2 has 2^26 ns for 250 packets at 100 Mbit/s; 2^25 would do.
-        assert_eq!(Params::round_for(250, 100_000_000, 100_001), 1 << 25);
-        assert_eq!(Params::round_for(2, 1 << 40, 0), Params::SHORTEST);
-        assert_eq!(Params::round_for(u32::MAX, 1, 0), Params::LONGEST);
+        assert_eq!(
+            Params::round_for(250, 100_000_000, Duration::from_nanos(100_001)),
+            Duration::from_nanos(1 << 25)
+        );
+        assert_eq!(
+            Params::round_for(2, 1 << 40, Duration::ZERO),
+            Params::SHORTEST
+        );
+        assert_eq!(
+            Params::round_for(u32::MAX, 1, Duration::ZERO),
+            Params::LONGEST
+        );
     }
 
     #[test]
@@ -553,7 +576,7 @@ mod tests {
         });
         // 10 packets are the budget of a round; a packet passes as long as the count before it does
         // not exceed the budget.
-        bed.put(0, 1, 30);
+        bed.put(Instant::ZERO, 1, 30);
         assert_eq!(bed.q.queues.each_ref().map(Ring::len), [11, 10]);
         assert_eq!((bed.q.stats.delayed, bed.q.stats.filtered), (10, 9));
         assert!(bed.dropped.iter().all(|drop| drop.1 == DropCause::Early));
@@ -586,7 +609,7 @@ mod tests {
                 pool,
                 ..params()
             });
-            bed.put(0, 1, 20);
+            bed.put(Instant::ZERO, 1, 20);
             assert_eq!(bed.q.queues.each_ref().map(Ring::len), lengths, "{pool}");
             assert_eq!(bed.q.stats.overflow, 10);
         }
@@ -649,10 +672,10 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.run(0, 20, &[(7, 1)]);
         for at in 20..40 {
-            bed.put(at * MS, 7, u32::from(at % 2 == 0));
-            bed.take(at * MS);
+            bed.put(Instant::from_millis(at), 7, u32::from(at % 2 == 0));
+            bed.take(Instant::from_millis(at));
         }
-        bed.put(41 * MS, 7, 1);
+        bed.put(Instant::from_millis(41), 7, 1);
         assert!(bed.q.top.is_empty());
         assert_eq!(bed.rates(), [0, 8_000_000]);
     }
@@ -661,13 +684,16 @@ mod tests {
     fn the_tail_queue_goes_first_from_l_before_the_rounds_end_on() {
         let mut bed = Bed::new(Params { p: 100, ..params() });
         // The first round ends at dt + vdt + l, and the next change of priority is dt - l later.
-        let end = 10 * MS + 1 + 100 * US;
+        let end = Instant::ZERO + 10 * MS + Duration::from_nanos(1) + 100 * US;
         bed.put(end, 1, 12);
         let first = bed.take(end).expect("a packet").id;
         assert_eq!(first, 1);
-        let before = end + 10 * MS - 100 * US - 1;
+        let before = end + 10 * MS - 100 * US - Duration::from_nanos(1);
         assert_eq!(bed.take(before).expect("a packet").id, 2);
-        let tail = bed.take(before + 1).expect("a packet").id;
+        let tail = bed
+            .take(before + Duration::from_nanos(1))
+            .expect("a packet")
+            .id;
         assert!(tail > 10, "{tail}");
     }
 
@@ -677,11 +703,11 @@ mod tests {
             let after = |idle: &[u64]| {
                 let mut bed = Bed::new(Params { p, ..params() });
                 bed.run(0, 50, &[(7, 2), (9, 1)]);
-                while bed.take(100 * MS).is_some() {}
+                while bed.take(Instant::from_millis(100)).is_some() {}
                 for &at in idle {
-                    bed.take(at * MS);
+                    bed.take(Instant::from_millis(at));
                 }
-                bed.put(3_600_000 * MS, 7, 3);
+                bed.put(Instant::from_millis(3_600_000), 7, 3);
                 let q = &bed.q;
                 (q.head, q.first, q.base, q.next, q.rounds, bed.rates())
             };
@@ -694,10 +720,10 @@ mod tests {
     fn years_of_rest_are_no_work() {
         let mut bed = Bed::new(params());
         bed.run(0, 50, &[(7, 2), (9, 1)]);
-        while bed.take(100 * MS).is_some() {}
+        while bed.take(Instant::from_millis(100)).is_some() {}
         // 36 years are 115 billion rounds.
-        bed.put(1 << 60, 7, 1);
-        assert!(bed.take(1 << 60).is_some());
+        bed.put(Instant::from_nanos(1 << 60), 7, 1);
+        assert!(bed.take(Instant::from_nanos(1 << 60)).is_some());
     }
 
     #[test]
@@ -709,7 +735,7 @@ mod tests {
         };
         assert!(wrong(|p| p.limit = 1).starts_with("limit"));
         assert!(wrong(|p| p.p = 0).starts_with("rate and p"));
-        assert!(wrong(|p| p.dt = 1).starts_with("dt must be"));
+        assert!(wrong(|p| p.dt = Duration::from_nanos(1)).starts_with("dt must be"));
         assert!(wrong(|p| p.l = p.dt).starts_with("dt must exceed"));
         assert!(wrong(|p| p.tau = f64::NAN).starts_with("tau"));
     }

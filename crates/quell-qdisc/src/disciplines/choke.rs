@@ -10,7 +10,8 @@
 use crate::num;
 use crate::parts::red::{Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Nanos, Packet, Rng};
+use crate::time::{Duration, Instant};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Packet, Rng};
 
 /// Largest limit, packets.
 pub const LONGEST: u32 = 128 * 1024 - 1;
@@ -111,7 +112,7 @@ pub struct Choke<P> {
     law: Law,
     vars: Vars,
     idling: Idling,
-    idle_since: Option<Nanos>,
+    idle_since: Option<Instant>,
     /// The packets and, between them, the holes that dropped ones left. The head is a packet.
     table: Ring<Option<P>>,
     packets: usize,
@@ -145,7 +146,7 @@ impl<P: Packet> Choke<P> {
 
     /// Updates the average at an arrival.
     #[inline]
-    fn update_average(&mut self, now: Nanos) {
+    fn update_average(&mut self, now: Instant) {
         match self.idle_since.take() {
             Some(since) => self.vars.qavg = self.idling.after(self.vars.qavg, since, now),
             None => self.vars.update(&self.law, self.packets as u64),
@@ -197,7 +198,7 @@ impl<P: Packet> Choke<P> {
 
 impl<P: Packet> Discipline<P> for Choke<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         self.update_average(now);
         if self.vars.qavg <= self.law.min << self.law.wlog {
             self.vars.qcount = -1;
@@ -229,7 +230,12 @@ impl<P: Packet> Discipline<P> for Choke<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         match self.take(0) {
             Some(packet) => Dequeued::Packet(packet),
             None => {
@@ -253,20 +259,21 @@ impl<P: Packet> Discipline<P> for Choke<P> {
         self.stats.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.probability = self.law.probability(&self.vars);
         gauges.marks = self.stats.marks;
         let head = self.table.front().and_then(Option::as_ref);
-        gauges.head_age = head.map_or(0, |p| now - p.enqueued());
+        gauges.head_age = head.map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ecn;
     use crate::packet::TestPacket;
-    use crate::{Ecn, MS, SEC};
+    use crate::time::{MS, SEC};
 
     fn params() -> Params {
         Params {
@@ -305,7 +312,7 @@ mod tests {
             q.vars.qavg -= (q.packets as u64).min(q.vars.qavg);
             let packet = TestPacket::new(self.next, 1000, flow, ecn);
             self.next += 1;
-            q.enqueue(0, packet, &mut self.rng, &mut self.dropped);
+            q.enqueue(Instant::ZERO, packet, &mut self.rng, &mut self.dropped);
         }
         fn fill(&mut self, flow: u32, n: u32) {
             for _ in 0..n {
@@ -313,7 +320,10 @@ mod tests {
             }
         }
         fn take(&mut self) -> Option<u64> {
-            match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
+            match self
+                .q
+                .dequeue(Instant::ZERO, &mut self.rng, &mut self.dropped)
+            {
                 Dequeued::Packet(packet) => Some(packet.id),
                 _ => None,
             }
@@ -438,12 +448,12 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.q.vars.qavg = 20 << bed.q.law.wlog;
         assert_eq!(bed.take(), None);
-        assert_eq!(bed.q.idle_since, Some(0));
-        bed.q.update_average(10 * SEC);
+        assert_eq!(bed.q.idle_since, Some(Instant::ZERO));
+        bed.q.update_average(Instant::from_secs(10));
         assert_eq!(bed.q.vars.qavg, 0);
         bed.q.vars.qavg = 20 << bed.q.law.wlog;
-        bed.q.idle_since = Some(10 * SEC);
-        bed.q.update_average(10 * SEC + MS);
+        bed.q.idle_since = Some(Instant::from_secs(10));
+        bed.q.update_average(Instant::ZERO + 10 * SEC + MS);
         assert!(bed.q.vars.qavg > 15 << bed.q.law.wlog);
     }
 

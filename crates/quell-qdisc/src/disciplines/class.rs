@@ -5,9 +5,8 @@
 //! queue's limit.
 
 use crate::discipline::{Backlog, Wants};
-use crate::{
-    Dequeued, Discipline, Drops, Gauges, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges, disciplines,
-};
+use crate::time::{Instant, NEVER};
+use crate::{Dequeued, Discipline, Drops, Gauges, Packet, Qdisc, Rng, TinGauges, disciplines};
 
 /// A class and its queue.
 #[derive(Clone, Debug)]
@@ -52,7 +51,7 @@ impl<P: Packet> Class<P> {
 
     /// Queues an arriving packet.
     #[inline]
-    pub fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    pub fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.seen.packets += 1;
         self.seen.bytes += u64::from(packet.len());
         let before = self.queue.len() + 1;
@@ -62,7 +61,7 @@ impl<P: Packet> Class<P> {
 
     /// Dequeues from its queue, and counts the drops.
     #[inline]
-    fn pull<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn pull<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let before = self.queue.len();
         let got = self.queue.dequeue(now, rng, drops);
         let left = self.queue.len() + usize::from(matches!(got, Dequeued::Packet(_)));
@@ -72,7 +71,12 @@ impl<P: Packet> Class<P> {
 
     /// Length of the next packet to leave, bytes.
     #[inline]
-    pub fn peek<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<u32> {
+    pub fn peek<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Dequeued<u32> {
         if self.head.is_none() {
             // The head of a FIFO can be read in place, so it still counts in the limit.
             if let Qdisc::Fifo(fifo) = &self.queue {
@@ -94,7 +98,7 @@ impl<P: Packet> Class<P> {
     #[inline]
     pub fn dequeue<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<P> {
@@ -105,7 +109,7 @@ impl<P: Packet> Class<P> {
         if let Dequeued::Packet(packet) = &got {
             // With the time constant of CAKE's tins.
             let average = &mut self.seen.average_delay;
-            *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
+            *average = *average - *average / 256 + (now - packet.enqueued()) / 256;
             self.seen.sent_packets += 1;
             self.seen.sent_bytes += u64::from(packet.len());
         }
@@ -121,7 +125,7 @@ impl<P: Packet> Class<P> {
         }
     }
 
-    fn gauges(&self, now: Nanos) -> Gauges {
+    fn gauges(&self, now: Instant) -> Gauges {
         let mut gauges = Gauges::default();
         self.queue.gauges(now, &mut gauges);
         if let Some(head) = self.head {
@@ -172,7 +176,7 @@ impl<P: Packet> Classes<P> {
     }
 
     /// The limit is that of all classes together.
-    pub fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    pub fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         for class in &self.all {
             let of_class = class.gauges(now);
             let limit = gauges.limit_packets.saturating_add(of_class.limit_packets);
@@ -198,13 +202,13 @@ impl<P: Packet> Classes<P> {
 
     /// Time of the queues' next timer.
     #[inline]
-    pub fn next_timer(&self) -> Nanos {
+    pub fn next_timer(&self) -> Instant {
         let timers = self.all.iter().map(|class| class.queue.next_timer());
         timers.min().unwrap_or(NEVER)
     }
 
     /// Runs the timers that are due.
-    pub fn on_timer(&mut self, now: Nanos) {
+    pub fn on_timer(&mut self, now: Instant) {
         let due = |class: &&mut Class<P>| class.queue.next_timer() <= now;
         for class in self.all.iter_mut().filter(due) {
             class.queue.on_timer(now);
@@ -235,7 +239,7 @@ pub struct Owner(pub Vec<u64>);
 
 #[cfg(test)]
 impl Drops<crate::packet::TestPacket> for Owner {
-    fn drop(&mut self, _now: Nanos, packet: crate::packet::TestPacket, _cause: crate::DropCause) {
+    fn drop(&mut self, _now: Instant, packet: crate::packet::TestPacket, _cause: crate::DropCause) {
         self.0.push(packet.id);
     }
     fn labels(&self, packet: &crate::packet::TestPacket) -> crate::Labels {
@@ -265,15 +269,20 @@ mod tests {
             let mut classes = Classes::new(std::iter::once(class));
             for (id, len) in [(0, 700), (1, 300)] {
                 let packet = TestPacket::new(id, len, 0, Ecn::NotEct);
-                classes.with(0, |c| c.enqueue(5, packet, &mut rng, &mut drops));
+                classes.with(0, |c| {
+                    c.enqueue(Instant::from_nanos(5), packet, &mut rng, &mut drops)
+                });
             }
             for _ in 0..2 {
-                let next = classes.with(0, |c| c.peek(8, &mut rng, &mut drops));
+                let next =
+                    classes.with(0, |c| c.peek(Instant::from_nanos(8), &mut rng, &mut drops));
                 assert_eq!(next, Dequeued::Packet(700));
                 let held = classes.held();
                 assert_eq!((held.packets, held.bytes), (2, 1000));
             }
-            let got = classes.with(0, |c| c.dequeue(8, &mut rng, &mut drops));
+            let got = classes.with(0, |c| {
+                c.dequeue(Instant::from_nanos(8), &mut rng, &mut drops)
+            });
             assert_eq!(got.map(|p| p.id), Dequeued::Packet(0));
             assert_eq!((classes.held().packets, classes.held().bytes), (1, 300));
             let seen = classes.tins()[0];

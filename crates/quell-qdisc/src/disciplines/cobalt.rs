@@ -8,21 +8,19 @@
 
 use crate::num;
 use crate::parts::ring::Ring;
-use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
-    SEC, US,
-};
+use crate::time::{Duration, Instant, MS, SEC, US};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
 
 /// Parameters of the law and, for [`Cobalt`], the limit and ECN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Acceptable standing delay, and BLUE's shortest time between steps (default 5 ms).
-    pub target: Nanos,
+    pub target: Duration,
     /// CoDel's interval (default 100 ms, 1 us..4 s).
-    pub interval: Nanos,
+    pub interval: Duration,
     /// Time that the largest packet takes on the link; below four of them the law does not act
     /// (default 0: an unknown, fast link).
-    pub mtu_time: Nanos,
+    pub mtu_time: Duration,
     /// BLUE's step up, in units of 2^-32 (default 1/256).
     pub p_inc: u32,
     /// BLUE's step down, in units of 2^-32 (default 1/4096).
@@ -39,7 +37,7 @@ impl Default for Params {
         Self {
             target: 5 * MS,
             interval: 100 * MS,
-            mtu_time: 0,
+            mtu_time: Duration::ZERO,
             p_inc: 1 << 24,
             p_dec: 1 << 20,
             limit: 1000,
@@ -52,9 +50,10 @@ impl Params {
     /// These parameters on a link of known rate, as `cake_set_rate` adjusts them: the target is at
     /// least 1.5 full packets.
     pub fn for_rate(self, rate_bps: u64) -> Self {
-        let mtu_time = (u64::from(MTU) * 8 * SEC)
-            .checked_div(rate_bps)
-            .unwrap_or(0);
+        let mtu_time = match rate_bps {
+            0 => Duration::ZERO,
+            _ => u64::from(MTU) * 8 * SEC / rate_bps,
+        };
         let target = self.target.max(mtu_time * 3 / 2);
         Self {
             mtu_time,
@@ -92,9 +91,9 @@ pub struct State {
     pub rec_inv_sqrt: u32,
     /// Time of the next signal or of the next step down; at rest, the time until which the state
     /// matters.
-    pub drop_next: Nanos,
+    pub drop_next: Instant,
     /// BLUE's last step.
-    pub blue_timer: Nanos,
+    pub blue_timer: Instant,
     /// BLUE's drop probability, in units of 2^-32.
     pub p_drop: u32,
     /// The delay is above target.
@@ -140,16 +139,17 @@ impl State {
     /// `t` plus interval / sqrt(count). Only the low 32 bits of the interval (4.3 s) count, as in
     /// Linux.
     #[inline]
-    fn control(&self, t: Nanos, interval: Nanos) -> Nanos {
-        t + ((u64::from(num::low_u32(interval)) * u64::from(self.rec_inv_sqrt)) >> 32)
+    fn control(&self, t: Instant, interval: Duration) -> Instant {
+        let step = u64::from(num::low_u32(interval.as_nanos())) * u64::from(self.rec_inv_sqrt);
+        t + Duration::from_nanos(step >> 32)
     }
 
-    fn blue_may_step(&self, params: &Params, now: Nanos) -> bool {
+    fn blue_may_step(&self, params: &Params, now: Instant) -> bool {
         now - self.blue_timer > params.target
     }
 
     /// Call when a packet was dropped because a limit was reached. True if this activates BLUE.
-    pub fn queue_full(&mut self, params: &Params, now: Nanos) -> bool {
+    pub fn queue_full(&mut self, params: &Params, now: Instant) -> bool {
         let mut up = false;
         if self.blue_may_step(params, now) {
             up = self.p_drop == 0;
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Call when a dequeue found the queue empty. True if this deactivates BLUE.
-    pub fn queue_empty(&mut self, params: &Params, now: Nanos) -> bool {
+    pub fn queue_empty(&mut self, params: &Params, now: Instant) -> bool {
         let mut down = false;
         if self.p_drop != 0 && self.blue_may_step(params, now) {
             self.p_drop = self.p_drop.saturating_sub(params.p_dec);
@@ -190,7 +190,7 @@ impl State {
     pub fn should_drop<P: Packet>(
         &mut self,
         params: &Params,
-        now: Nanos,
+        now: Instant,
         packet: &mut P,
         bulk_flows: u32,
         rng: &mut Rng,
@@ -281,7 +281,7 @@ impl<P: Packet> Cobalt<P> {
 
 impl<P: Packet> Discipline<P> for Cobalt<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.state.queue_full(&self.params, now);
             return drops.drop(now, packet, DropCause::Overflow);
@@ -291,7 +291,7 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(mut packet) = self.ring.pop() {
             self.bytes -= u64::from(packet.len());
             let cause = self
@@ -322,11 +322,14 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
         self.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.probability = f64::from(self.state.p_drop) / f64::from(u32::MAX);
         gauges.marks = self.marks;
-        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 
     fn knobs(&self) -> KnobSet {
@@ -346,23 +349,33 @@ mod tests {
     use crate::Ecn;
     use crate::packet::TestPacket;
 
-    const T: Nanos = 10 * SEC;
+    const T: Instant = Instant::from_secs(10);
 
     fn rng() -> Rng {
         Rng::new(1, "cobalt")
     }
 
-    fn packet(at: Nanos, ecn: Ecn) -> TestPacket {
+    fn packet(at: Instant, ecn: Ecn) -> TestPacket {
         let mut p = TestPacket::new(0, 1514, 0, ecn);
         p.set_enqueued(at);
         p
     }
 
+    /// Each millisecond from `from` on, before `until`.
+    fn each_ms(from: Instant, until: Instant) -> impl Iterator<Item = Instant> {
+        (0..(until - from) / MS).map(move |ms| from + ms * MS)
+    }
+
     /// One look per millisecond at packets of this age; the times of signals (drops or marks).
-    fn signals(s: &mut State, p: &Params, from: Nanos, until: Nanos, age: Nanos) -> Vec<Nanos> {
+    fn signals(
+        s: &mut State,
+        p: &Params,
+        from: Instant,
+        until: Instant,
+        age: Duration,
+    ) -> Vec<Instant> {
         let mut r = rng();
-        (from..until)
-            .step_by(MS as usize)
+        each_ms(from, until)
             .filter(|&now| {
                 let mut x = packet(now - age, Ecn::NotEct);
                 s.should_drop(p, now, &mut x, 0, &mut r).is_some()
@@ -374,7 +387,7 @@ mod tests {
     fn seasoned() -> State {
         let (mut s, p) = (State::default(), Params::default());
         signals(&mut s, &p, T - 3 * SEC, T - 2900 * MS, 20 * MS);
-        signals(&mut s, &p, T - 2900 * MS, T, 0);
+        signals(&mut s, &p, T - 2900 * MS, T, Duration::ZERO);
         assert_eq!((s.count, s.rec_inv_sqrt), (0, u32::MAX));
         s
     }
@@ -391,8 +404,11 @@ mod tests {
     fn a_slow_link_raises_target_and_interval() {
         // 1 Mbit/s: a full packet takes 12.112 ms; the target is 1.5 of it.
         let p = Params::default().for_rate(1_000_000);
-        assert_eq!((p.mtu_time, p.target), (12_112_000, 18_168_000));
-        assert_eq!(p.interval, 113_168_000);
+        assert_eq!(
+            (p.mtu_time, p.target),
+            (Duration::from_micros(12_112), Duration::from_micros(18_168))
+        );
+        assert_eq!(p.interval, Duration::from_nanos(113_168_000));
         assert_eq!(Params::default().for_rate(0), Params::default());
     }
 
@@ -423,12 +439,19 @@ mod tests {
         signals(&mut s, &p, T, T + 101 * MS, 20 * MS);
         // Due at 100 ms, then 100 / sqrt(2) after that.
         let second = s.drop_next;
-        assert!(second.abs_diff(T + 100 * MS + 70_710_678) < 10);
+        assert!(
+            second.abs_diff(T + 100 * MS + Duration::from_nanos(70_710_678))
+                < Duration::from_nanos(10)
+        );
         // Looked at 20 ms late, the third is still due 100 / sqrt(3) after the second.
         let late = second + 20 * MS;
         let mut x = packet(late - 20 * MS, Ecn::NotEct);
         assert!(s.should_drop(&p, late, &mut x, 0, &mut rng()).is_some());
-        assert!(s.drop_next.abs_diff(second + 57_735_027) < 10);
+        assert!(
+            s.drop_next
+                .abs_diff(second + Duration::from_nanos(57_735_027))
+                < Duration::from_nanos(10)
+        );
     }
 
     #[test]
@@ -438,9 +461,9 @@ mod tests {
         signals(&mut s, &p, T, T + SEC, 20 * MS);
         let high = s.count;
         assert!(high > 10);
-        signals(&mut s, &p, T + SEC, T + 1100 * MS, 0);
+        signals(&mut s, &p, T + SEC, T + 1100 * MS, Duration::ZERO);
         assert!(s.count < high && s.count > 1, "{} {high}", s.count);
-        signals(&mut s, &p, T + 1100 * MS, T + 3 * SEC, 0);
+        signals(&mut s, &p, T + 1100 * MS, T + 3 * SEC, Duration::ZERO);
         assert_eq!(s.count, 0);
     }
 
@@ -452,8 +475,17 @@ mod tests {
             ..Params::default().for_rate(10_000_000)
         };
         let mut s = seasoned();
-        assert!(signals(&mut s, &p, T, T + 500 * MS, 4_844_000).is_empty());
-        assert!(!signals(&mut s, &p, T + 500 * MS, T + SEC, 4_845_000).is_empty());
+        assert!(signals(&mut s, &p, T, T + 500 * MS, Duration::from_micros(4_844)).is_empty());
+        assert!(
+            !signals(
+                &mut s,
+                &p,
+                T + 500 * MS,
+                T + SEC,
+                Duration::from_micros(4_845)
+            )
+            .is_empty()
+        );
     }
 
     #[test]
@@ -485,7 +517,7 @@ mod tests {
         assert!(s.queue_full(&p, T));
         assert!(!s.queue_full(&p, T + 5 * MS));
         assert_eq!(s.p_drop, 1 << 24);
-        assert!(!s.queue_full(&p, T + 5 * MS + 1));
+        assert!(!s.queue_full(&p, T + 5 * MS + Duration::from_nanos(1)));
         assert_eq!(s.p_drop, 2 << 24);
         s.p_drop = u32::MAX - 5;
         s.queue_full(&p, T + SEC);
@@ -582,8 +614,7 @@ mod tests {
         };
         let drops = signals(&mut State::default(), &p, T, T + 2 * SEC, 100 * MS);
         let (mut s, mut r) = (State::default(), rng());
-        let marks: Vec<Nanos> = (T..T + 2 * SEC)
-            .step_by(MS as usize)
+        let marks: Vec<Instant> = each_ms(T, T + 2 * SEC)
             .filter(|&now| {
                 let mut x = packet(now - 100 * MS, Ecn::Ect0);
                 assert_eq!(s.should_drop(&p, now, &mut x, 0, &mut r), None);

@@ -10,19 +10,17 @@
 
 use crate::discipline;
 use crate::parts::ring::Ring;
-use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
-    SEC, US,
-};
+use crate::time::{Duration, Instant, MS, SEC, US};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
 
 /// Parameters of the law and, for [`Codel`], the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Acceptable standing delay (default 5 ms).
-    pub target: Nanos,
+    pub target: Duration,
     /// How long the delay must stay above `target` before the first drop: a round trip of the
     /// slowest flows (default 100 ms, 1 us..10 s).
-    pub interval: Nanos,
+    pub interval: Duration,
     /// Limit in packets (default 1000, at least 1). Only [`Codel`] itself uses it.
     pub limit: u32,
     /// Mark ECN-capable packets instead of dropping them (default off, as `tc`'s codel; fq_codel
@@ -30,7 +28,7 @@ pub struct Params {
     pub ecn: bool,
     /// Mark every ECN-capable packet that waited longer than this, whatever the law says (default
     /// none).
-    pub ce_threshold: Option<Nanos>,
+    pub ce_threshold: Option<Duration>,
     /// `ce_threshold` applies only to packets whose ECN field, under this mask, equals
     /// `ce_selector` (default 0: to all).
     pub ce_mask: u8,
@@ -87,11 +85,11 @@ pub struct State {
     /// 1/sqrt(count) in units of 2^-16.
     pub rec_inv_sqrt: u16,
     /// Time at which the delay will have been above target for an interval; 0 while it is below.
-    pub first_above_time: Nanos,
+    pub first_above_time: Instant,
     /// Time at which the next drop is due.
-    pub drop_next: Nanos,
+    pub drop_next: Instant,
     /// Sojourn time of the packet examined last.
-    pub ldelay: Nanos,
+    pub ldelay: Duration,
 }
 
 /// Counters.
@@ -131,20 +129,26 @@ impl State {
 
     /// `t` plus interval / sqrt(count) (RFC 8289, section 5.4).
     #[inline]
-    fn control_law(&self, t: Nanos, interval: Nanos) -> Nanos {
-        t + ((interval * u64::from(self.rec_inv_sqrt)) >> 16)
+    fn control_law(&self, t: Instant, interval: Duration) -> Instant {
+        t + interval * u64::from(self.rec_inv_sqrt) / (1 << 16)
     }
 
     /// Examines a packet with `backlog` bytes behind it: true if the delay has been above target
     /// for a whole interval (`dodequeue` of the RFC).
     #[inline]
-    fn should_drop(&mut self, params: &Params, enqueued: Nanos, backlog: u64, now: Nanos) -> bool {
+    fn should_drop(
+        &mut self,
+        params: &Params,
+        enqueued: Instant,
+        backlog: u64,
+        now: Instant,
+    ) -> bool {
         self.ldelay = now - enqueued;
         if self.ldelay < params.target || backlog <= u64::from(params.mtu) {
-            self.first_above_time = 0;
+            self.first_above_time = Instant::ZERO;
             return false;
         }
-        if self.first_above_time == 0 {
+        if self.first_above_time == Instant::ZERO {
             self.first_above_time = now + params.interval;
             return false;
         }
@@ -152,12 +156,12 @@ impl State {
     }
 
     /// Begins a dropping episode, at the drop rate of the last one if that ended recently.
-    fn begin(&mut self, params: &Params, now: Nanos) {
+    fn begin(&mut self, params: &Params, now: Instant) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.lastcount);
         // `drop_next` may be in the future, which is recent, too (Linux compares signed). At 0
         // there was no episode yet; Linux's clock is never that near its start.
-        let recent = self.drop_next != 0 && now < self.drop_next + 16 * params.interval;
+        let recent = self.drop_next != Instant::ZERO && now < self.drop_next + 16 * params.interval;
         if delta > 1 && recent {
             self.count = delta;
             self.newton_step();
@@ -187,7 +191,7 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
     state: &mut State,
     stats: &mut Stats,
-    now: Nanos,
+    now: Instant,
     source: &mut S,
     drops: &mut D,
 ) -> Dequeued<P> {
@@ -204,7 +208,7 @@ fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
     state: &mut State,
     stats: &mut Stats,
-    now: Nanos,
+    now: Instant,
     source: &mut S,
     drops: &mut D,
     line: &mut Option<P>,
@@ -226,13 +230,13 @@ fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
 pub(super) fn judge<P: Packet, S: Source<P>>(
     params: &Params,
     state: &mut State,
-    now: Nanos,
+    now: Instant,
     source: &S,
 ) -> Judged {
     let Some(head) = source.head() else {
         // Linux 7.2 (unlike older versions) also clears `first_above_time`, so a flow that returns
         // has a whole interval again.
-        state.first_above_time = 0;
+        state.first_above_time = Instant::ZERO;
         state.dropping = false;
         return Judged::Empty;
     };
@@ -240,7 +244,7 @@ pub(super) fn judge<P: Packet, S: Source<P>>(
     let over = state.should_drop(params, head.enqueued(), behind, now);
     state.dropping &= over;
     let due = over && (!state.dropping || now >= state.drop_next);
-    if due || state.ldelay > params.ce_threshold.unwrap_or(Nanos::MAX) {
+    if due || state.ldelay > params.ce_threshold.unwrap_or(Duration::MAX) {
         return Judged::Acts(due);
     }
     Judged::Sends
@@ -253,7 +257,7 @@ pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
     state: &mut State,
     stats: &mut Stats,
-    now: Nanos,
+    now: Instant,
     (source, due): (&mut S, bool),
     drops: &mut D,
 ) -> Dequeued<P> {
@@ -273,7 +277,7 @@ struct Run<'a, S, D> {
     params: &'a Params,
     state: &'a mut State,
     stats: &'a mut Stats,
-    now: Nanos,
+    now: Instant,
     source: &'a mut S,
     drops: &'a mut D,
 }
@@ -378,7 +382,7 @@ impl<S, D> Run<'_, S, D> {
         };
         self.drops.drop(self.now, packet, cause);
         let Some(next) = self.source.pop() else {
-            self.state.first_above_time = 0;
+            self.state.first_above_time = Instant::ZERO;
             return None;
         };
         let backlog = self.source.backlog_bytes();
@@ -454,14 +458,14 @@ impl<P: Packet> Codel<P> {
 
 impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         _rng: &mut Rng,
@@ -477,7 +481,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -495,7 +499,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let Self {
             params,
             state,
@@ -508,7 +512,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         _rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
@@ -536,10 +540,14 @@ impl<P: Packet> Discipline<P> for Codel<P> {
         self.stats.marks + self.stats.ce_marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.marks = self.marks();
-        gauges.head_age = self.queue.ring.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .queue
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 
     fn knobs(&self) -> KnobSet {

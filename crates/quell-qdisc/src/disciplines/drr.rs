@@ -8,7 +8,8 @@
 //! - all classes have the same quantum and the FIFO that `tc` makes for them.
 
 use crate::parts::flows::{FlowList, Flows};
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Nanos, Packet, Rng};
+use crate::time::Instant;
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +68,7 @@ impl<P: Packet> Drr<P> {
 
 impl<P: Packet> Discipline<P> for Drr<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         let classes = &mut self.classes;
         let class = classes.flow_of(classes.scale(packet.flow_hash()));
         if classes.get(class).packets() >= self.params.limit {
@@ -83,7 +84,12 @@ impl<P: Packet> Discipline<P> for Drr<P> {
     /// A class sends while its head fits its credit; then it gets a quantum and moves to the end of
     /// the round.
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         let classes = &mut self.classes;
         while let Some(class) = classes.first(FlowList::Old) {
             let head = (classes.front(class).map_or(0, Packet::len)).cast_signed();
@@ -114,7 +120,7 @@ impl<P: Packet> Discipline<P> for Drr<P> {
     }
 
     /// The limit is that of all classes together.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit.saturating_mul(self.params.classes);
         gauges.head_age = self.classes.head_age(now);
     }
@@ -149,11 +155,15 @@ mod tests {
         fn put(&mut self, class: u32, n: u64, len: u32) {
             for id in 0..n {
                 let packet = TestPacket::new(id, len, class << 30, Ecn::NotEct);
-                self.q.enqueue(0, packet, &mut self.rng, &mut self.dropped);
+                self.q
+                    .enqueue(Instant::ZERO, packet, &mut self.rng, &mut self.dropped);
             }
         }
         fn take(&mut self, n: usize) -> Vec<u32> {
-            let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
+            let mut next = || match self
+                .q
+                .dequeue(Instant::ZERO, &mut self.rng, &mut self.dropped)
+            {
                 Dequeued::Packet(packet) => Some(packet.hash >> 30),
                 _ => None,
             };

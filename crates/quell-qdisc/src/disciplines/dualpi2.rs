@@ -12,9 +12,9 @@ use crate::discipline::{Backlog, offer_each};
 use crate::num;
 use crate::parts::flows::PACKET_MEMORY;
 use crate::parts::ring::Ring;
+use crate::time::{Duration, Instant, MS, SEC, US};
 use crate::{
-    Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet,
-    Rng, SEC,
+    Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MTU, Packet, Rng,
 };
 
 /// Which packets go to the L queue.
@@ -45,7 +45,7 @@ impl Classifier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Above this sojourn.
-    Time(Nanos),
+    Time(Duration),
     /// With more than this many packets queued behind the packet.
     Packets(u32),
 }
@@ -58,9 +58,9 @@ pub struct Params {
     /// Bytes of memory for both queues (default 2 * 1514 * limit).
     pub memlimit: Option<u64>,
     /// Delay to hold, of the older head of the two queues (default 15 ms).
-    pub target: Nanos,
+    pub target: Duration,
     /// Time between updates (default 16 ms, at least 1 us).
-    pub tupdate: Nanos,
+    pub tupdate: Duration,
     /// Weight of the delay's distance from target, Hz (default 41/256: 0.16).
     pub alpha: f64,
     /// Weight of the delay's change, Hz (default 819/256: 3.2).
@@ -117,7 +117,7 @@ impl Params {
         if self.target > 10 * SEC {
             return Err("target must be at most 10s");
         }
-        if !(1_000..=10 * SEC).contains(&self.tupdate) {
+        if !(US..=10 * SEC).contains(&self.tupdate) {
             return Err("tupdate must be between 1us and 10s");
         }
         if !(0.0..=4e6).contains(&self.alpha) {
@@ -137,14 +137,14 @@ impl Params {
 
     /// The parameters for these round trip times, as `tc` derives them from `max_rtt` and
     /// `typical_rtt` (RFC 9332, appendix A.1).
-    pub fn for_rtt(max: Nanos, typical: Nanos) -> Self {
-        let seconds = |t: Nanos| t as f64 / SEC as f64;
-        let tupdate = typical.min(max / 3).max(1_000);
+    pub fn for_rtt(max: Duration, typical: Duration) -> Self {
+        let seconds = max.as_secs_f64();
+        let tupdate = typical.min(max / 3).max(US);
         Self {
             target: typical,
             tupdate,
-            alpha: 0.1 * seconds(tupdate) / (seconds(max) * seconds(max)),
-            beta: 0.3 / seconds(max),
+            alpha: 0.1 * tupdate.as_secs_f64() / (seconds * seconds),
+            beta: 0.3 / seconds,
             ..Self::default()
         }
     }
@@ -167,7 +167,7 @@ pub struct Stats {
 /// first).
 fn scale(weight: f64) -> i64 {
     ((num::whole_u64(weight * 256.0) * u64::from(u32::MAX)) >> 2)
-        .wrapping_div(SEC)
+        .wrapping_div(SEC.as_nanos())
         .cast_signed()
 }
 
@@ -188,20 +188,20 @@ pub struct DualPi2<P> {
     prob: u32,
     /// p' is set from outside.
     held: bool,
-    last_qdelay: Nanos,
+    last_qdelay: Duration,
     /// At most 0: the L queue is next; above 0: the classic queue.
     credit: i64,
-    next_update: Nanos,
+    next_update: Instant,
 }
 
 impl<P: Packet> DualPi2<P> {
     /// Empty queues, created at time 0.
     pub fn new(params: Params) -> Self {
-        Self::starting_at(params, 0)
+        Self::starting_at(params, Instant::ZERO)
     }
 
     /// Empty queues, created at `start`.
-    pub fn starting_at(params: Params, start: Nanos) -> Self {
+    pub fn starting_at(params: Params, start: Instant) -> Self {
         let mut q = Self {
             alpha: scale(params.alpha),
             beta: scale(params.beta),
@@ -215,7 +215,7 @@ impl<P: Packet> DualPi2<P> {
                 .unwrap_or(2 * u64::from(params.mtu) * u64::from(params.limit)),
             prob: 0,
             held: false,
-            last_qdelay: 0,
+            last_qdelay: Duration::ZERO,
             credit: 0,
             next_update: start + params.tupdate,
             params,
@@ -290,7 +290,7 @@ impl<P: Packet> DualPi2<P> {
 
     /// Applies the law at enqueue: queues a packet that it does not drop.
     #[inline(never)]
-    fn judge<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn judge<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let (low, mut marked) = (self.is_low(&packet), false);
         if self.must_drop(&mut packet, low, rng, &mut marked) {
             return drops.drop(now, packet, DropCause::Forced);
@@ -301,7 +301,7 @@ impl<P: Packet> DualPi2<P> {
 
     /// Queues a packet.
     #[inline(always)]
-    fn push(&mut self, now: Nanos, packet: P, low: bool) {
+    fn push(&mut self, now: Instant, packet: P, low: bool) {
         let len = u64::from(packet.len());
         self.bytes += len;
         self.memory += len + PACKET_MEMORY;
@@ -338,7 +338,7 @@ impl<P: Packet> DualPi2<P> {
 
     /// Marks a packet of the L queue that is beyond the step.
     #[inline]
-    fn step(&mut self, now: Nanos, packet: &mut P, marked: &mut bool) {
+    fn step(&mut self, now: Instant, packet: &mut P, marked: &mut bool) {
         let beyond = match self.params.step_thresh {
             Step::Time(t) => now - packet.enqueued() > t,
             Step::Packets(n) => self.low.len() > n as usize,
@@ -350,10 +350,10 @@ impl<P: Packet> DualPi2<P> {
     }
 
     /// Age of the older head (RFC 9332, appendix A.1: one delay controls both queues).
-    fn delay(&self, now: Nanos) -> Nanos {
+    fn delay(&self, now: Instant) -> Duration {
         let c = self.classic.front().map(Packet::enqueued);
         let l = self.low.front().map(|(p, _)| p.enqueued());
-        let age = |t: Option<Nanos>| t.map_or(0, |t| now - t);
+        let age = |t: Option<Instant>| t.map_or(Duration::ZERO, |t| now - t);
         age(c).max(age(l))
     }
 }
@@ -373,14 +373,14 @@ fn roll_twice(prob: u32, rng: &mut Rng) -> bool {
 
 impl<P: Packet> Discipline<P> for DualPi2<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -401,7 +401,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -412,7 +412,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some((mut packet, low, step, credit)) = self.select() {
             let mut marked = false;
             if !self.params.drop_enqueue && self.must_drop(&mut packet, low, rng, &mut marked) {
@@ -431,13 +431,14 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_update
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         let qdelay = self.delay(now);
-        let gap = |a: Nanos, b: Nanos| a.cast_signed() - b.cast_signed();
+        let gap =
+            |a: Duration, b: Duration| a.as_nanos().cast_signed() - b.as_nanos().cast_signed();
         let delta = gap(qdelay, self.params.target)
             .saturating_mul(self.alpha)
             .saturating_add(gap(qdelay, self.last_qdelay).saturating_mul(self.beta));
@@ -470,7 +471,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
         self.stats.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.probability = self.base_probability();
         gauges.marks = self.stats.marks;

@@ -7,9 +7,8 @@
 
 use crate::discipline::Backlog;
 use crate::parts::ring::Ring;
-use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
-};
+use crate::time::{Duration, Instant};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
 
 /// Parameters of [`Fifo`].
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +73,7 @@ impl<P: Packet> Fifo<P> {
     /// Handles `packet` when there is no room for it.
     #[cold]
     #[inline(never)]
-    fn overflow<D: Drops<P>>(&mut self, now: Nanos, packet: P, drops: &mut D) {
+    fn overflow<D: Drops<P>>(&mut self, now: Instant, packet: P, drops: &mut D) {
         let loser = match self.params.selective {
             true => self.longest(&packet),
             false => packet.flow_hash(),
@@ -150,14 +149,14 @@ impl<P: Packet> Fifo<P> {
 
 impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -184,7 +183,7 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -208,7 +207,7 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline(always)]
     fn dequeue_to<D: Drops<P>>(
         &mut self,
-        _now: Nanos,
+        _now: Instant,
         _rng: &mut Rng,
         _drops: &mut D,
         line: &mut Option<P>,
@@ -223,7 +222,12 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         match self.queue.pop() {
             Some(packet) => {
                 self.bytes -= u64::from(packet.len());
@@ -247,11 +251,14 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         self.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit_packets;
         gauges.probability = self.params.drop;
         gauges.marks = self.marks;
-        gauges.head_age = self.queue.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .queue
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 
     fn knobs(&self) -> KnobSet {
@@ -282,7 +289,7 @@ mod tests {
         let mut rng = Rng::new(1, "fifo");
         for i in 0..n {
             q.enqueue(
-                i,
+                Instant::from_nanos(i),
                 TestPacket::new(i, 1000, 0, Ecn::Ect0),
                 &mut rng,
                 &mut drops,
@@ -292,7 +299,7 @@ mod tests {
     }
 
     fn take(q: &mut Fifo<TestPacket>) -> Dequeued<TestPacket> {
-        q.dequeue(0, &mut Rng::new(1, "fifo"), &mut Vec::new())
+        q.dequeue(Instant::ZERO, &mut Rng::new(1, "fifo"), &mut Vec::new())
     }
 
     #[test]
@@ -308,7 +315,7 @@ mod tests {
         // then 7 and 8 (both hold two: the arrival is dropped).
         for (id, flow) in [7, 7, 7, 8, 8, 7, 8].into_iter().enumerate() {
             let packet = TestPacket::new(id as u64, 1000, flow, Ecn::NotEct);
-            q.enqueue(id as u64, packet, &mut rng, &mut drops);
+            q.enqueue(Instant::from_nanos(id as u64), packet, &mut rng, &mut drops);
         }
         let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
         let overflow = DropCause::Overflow;
@@ -324,7 +331,9 @@ mod tests {
         let (mut q, _) = filled(Params::default(), 50);
         for i in 0..50 {
             match take(&mut q) {
-                Dequeued::Packet(p) => assert_eq!((p.id, p.enqueued, p.ecn), (i, i, Ecn::Ect0)),
+                Dequeued::Packet(p) => {
+                    assert_eq!((p.id, p.enqueued.as_nanos(), p.ecn), (i, i, Ecn::Ect0))
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -360,7 +369,7 @@ mod tests {
         let (mut rng, mut drops) = (Rng::new(1, "fifo"), Vec::new());
         for i in 0..50_000 {
             q.enqueue(
-                0,
+                Instant::ZERO,
                 TestPacket::new(i, 1000, 0, Ecn::NotEct),
                 &mut rng,
                 &mut drops,
@@ -381,18 +390,23 @@ mod tests {
         let (mut q, mut drops) = (Fifo::new(params), Vec::new());
         let mut rng = Rng::new(1, "fifo");
         for (id, ecn) in [(0, Ecn::Ect0), (1, Ecn::NotEct), (2, Ecn::Ect1)] {
-            q.enqueue(0, TestPacket::new(id, 1000, 0, ecn), &mut rng, &mut drops);
+            q.enqueue(
+                Instant::ZERO,
+                TestPacket::new(id, 1000, 0, ecn),
+                &mut rng,
+                &mut drops,
+            );
         }
         let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
         assert_eq!(lost, [(1, DropCause::Early)]);
         assert_eq!((q.len(), q.bytes(), Discipline::marks(&q)), (2, 2000, 2));
-        while let Dequeued::Packet(p) = q.dequeue(0, &mut rng, &mut drops) {
+        while let Dequeued::Packet(p) = q.dequeue(Instant::ZERO, &mut rng, &mut drops) {
             assert_eq!(p.ecn, Ecn::Ce);
         }
         // A full queue drops.
         q.params.limit_packets = 0;
         q.enqueue(
-            0,
+            Instant::ZERO,
             TestPacket::new(3, 1000, 0, Ecn::Ect0),
             &mut rng,
             &mut drops,
@@ -415,9 +429,9 @@ mod tests {
             let (mut single, mut drops) = filled(params.clone(), 2);
             let mut rng = Rng::new(1, "fifo");
             for k in 0..3 {
-                single.enqueue(7, packet(k), &mut rng, &mut drops);
+                single.enqueue(Instant::from_nanos(7), packet(k), &mut rng, &mut drops);
             }
-            let taken = run.offer_run(7, 1000, 3, packet, &mut rng, &mut lost);
+            let taken = run.offer_run(Instant::from_nanos(7), 1000, 3, packet, &mut rng, &mut lost);
             assert_eq!((taken.is_some(), lost.len()), (drops.is_empty(), 0));
             let expected = if drops.is_empty() { single } else { before };
             assert_eq!(run.backlog(), expected.backlog());
@@ -428,7 +442,14 @@ mod tests {
             drop: Some(1e-9),
             ..Knobs::default()
         });
-        let taken = random.offer_run(0, 1000, 1, packet, &mut Rng::new(1, "fifo"), &mut lost);
+        let taken = random.offer_run(
+            Instant::ZERO,
+            1000,
+            1,
+            packet,
+            &mut Rng::new(1, "fifo"),
+            &mut lost,
+        );
         assert_eq!(taken, None, "each is drawn for");
     }
 
@@ -441,7 +462,7 @@ mod tests {
         });
         assert_eq!((q.len(), drops.len()), (10, 0));
         let p = TestPacket::new(10, 1000, 0, Ecn::NotEct);
-        q.enqueue(0, p, &mut Rng::new(1, "fifo"), &mut drops);
+        q.enqueue(Instant::ZERO, p, &mut Rng::new(1, "fifo"), &mut drops);
         assert_eq!((q.len(), drops.len()), (10, 1));
     }
 
@@ -449,10 +470,10 @@ mod tests {
     fn the_gauges_show_limit_knob_and_the_age_of_the_head() {
         let (q, _) = filled(Params::default(), 10);
         let mut g = Gauges::default();
-        q.gauges(100, &mut g);
+        q.gauges(Instant::from_nanos(100), &mut g);
         assert_eq!(
             (g.limit_packets, g.probability, g.head_age),
-            (1000, 0.0, 100)
+            (1000, 0.0, Duration::from_nanos(100))
         );
     }
 

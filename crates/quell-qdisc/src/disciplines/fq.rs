@@ -11,9 +11,9 @@
 //!   robin.
 
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
+use crate::time::{Duration, Instant, MS};
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, NEVER,
-    Nanos, Packet, Rng,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng,
 };
 
 /// Parameters of [`Fq`].
@@ -28,9 +28,9 @@ pub struct Params {
     /// Credit of an unknown flow, bytes (default 15140, ten full-size packets: an initial window).
     pub initial_quantum: u32,
     /// A flow that was idle longer than this starts with at least a quantum (default 40 ms).
-    pub refill_delay: Nanos,
+    pub refill_delay: Duration,
     /// ECN-capable packets that waited longer are marked CE (default: never).
-    pub ce_threshold: Nanos,
+    pub ce_threshold: Duration,
     /// Buckets, a power of two up to 65536 (default 1024).
     pub flows: u32,
 }
@@ -43,7 +43,7 @@ impl Default for Params {
             quantum: 2 * MTU,
             initial_quantum: 10 * MTU,
             refill_delay: 40 * MS,
-            ce_threshold: NEVER,
+            ce_threshold: Duration::MAX,
             flows: 1024,
         }
     }
@@ -76,7 +76,7 @@ impl Params {
 struct State {
     known: bool,
     /// Time at which it left the rotation, ns.
-    idle_since: Nanos,
+    idle_since: Instant,
 }
 
 /// The `fq` queue.
@@ -103,7 +103,7 @@ impl<P: Packet> Fq<P> {
     /// Activates a flow with the credit that it had left when last served; a flow that is unknown
     /// or was idle for long gets more.
     #[inline]
-    fn activate(&mut self, now: Nanos, flow: FlowId) {
+    fn activate(&mut self, now: Instant, flow: FlowId) {
         let state = of_flow(&mut self.states, flow);
         let f = self.flows.get_mut(flow);
         if !state.known {
@@ -119,7 +119,7 @@ impl<P: Packet> Fq<P> {
     /// differs from sch_fq_codel: a flow without credit thus gets its quantum before it leaves the
     /// rotation.
     #[inline]
-    fn found_empty(&mut self, now: Nanos, flow: FlowId) {
+    fn found_empty(&mut self, now: Instant, flow: FlowId) {
         if self.flows.get(flow).turn() == FlowList::New {
             self.flows.move_to(flow, FlowList::Old);
         } else {
@@ -131,7 +131,7 @@ impl<P: Packet> Fq<P> {
 
 impl<P: Packet> Discipline<P> for Fq<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.flows.len() >= self.params.limit as usize {
             return drops.drop(now, packet, DropCause::Overflow);
         }
@@ -148,7 +148,12 @@ impl<P: Packet> Discipline<P> for Fq<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         if self.flows.is_empty() {
             return Dequeued::Empty;
         }
@@ -180,7 +185,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
         self.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks;
@@ -196,7 +201,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
             .map(|flow| flow as usize)
     }
 
-    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, packet: &P) -> Option<Admission> {
         Some(
             self.flows
                 .admit(packet.flow_hash() & (self.params.flows - 1)),
@@ -217,7 +222,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SEC;
+
     use crate::packet::{Ecn, TestPacket};
 
     type Dropped = Vec<(TestPacket, DropCause)>;
@@ -227,7 +232,7 @@ mod tests {
     }
 
     /// Puts `n` packets of `len` bytes of flow `hash` in at `now`; ids count up from `id`.
-    fn put(q: &mut Fq<TestPacket>, now: Nanos, hash: u32, id: u64, n: u64, len: u32) -> Dropped {
+    fn put(q: &mut Fq<TestPacket>, now: Instant, hash: u32, id: u64, n: u64, len: u32) -> Dropped {
         let mut drops = Vec::new();
         for i in 0..n {
             q.enqueue(
@@ -240,7 +245,7 @@ mod tests {
         drops
     }
 
-    fn take(q: &mut Fq<TestPacket>, now: Nanos) -> TestPacket {
+    fn take(q: &mut Fq<TestPacket>, now: Instant) -> TestPacket {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
             Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
@@ -261,10 +266,10 @@ mod tests {
     #[test]
     fn a_flow_is_drop_tail_at_flow_limit_and_leaves_others_alone() {
         let mut q = Fq::new(Params::default());
-        let drops = put(&mut q, 0, 1, 0, 101, 1514);
+        let drops = put(&mut q, Instant::ZERO, 1, 0, 101, 1514);
         assert_eq!(drops.len(), 1);
         assert_eq!((drops[0].0.id, drops[0].1), (100, DropCause::Overflow));
-        assert!(put(&mut q, 0, 2, 1000, 100, 1514).is_empty());
+        assert!(put(&mut q, Instant::ZERO, 2, 1000, 100, 1514).is_empty());
     }
 
     #[test]
@@ -273,18 +278,18 @@ mod tests {
             limit: 150,
             ..Params::default()
         });
-        put(&mut q, 0, 1, 0, 100, 1514);
-        assert_eq!(put(&mut q, 0, 2, 100, 60, 1514).len(), 10);
+        put(&mut q, Instant::ZERO, 1, 0, 100, 1514);
+        assert_eq!(put(&mut q, Instant::ZERO, 2, 100, 60, 1514).len(), 10);
         assert_eq!(q.len(), 150);
     }
 
     #[test]
     fn an_unknown_flow_starts_with_the_initial_quantum() {
         let mut q = Fq::new(Params::default());
-        put(&mut q, 0, 1, 0, 50, 1514);
-        put(&mut q, 0, 2, 100, 50, 1514);
+        put(&mut q, Instant::ZERO, 1, 0, 50, 1514);
+        put(&mut q, Instant::ZERO, 2, 100, 50, 1514);
         // Ten full-size packets of the first, ten of the second, then two and two.
-        let flows: Vec<u32> = (0..24).map(|_| take(&mut q, 0).hash).collect();
+        let flows: Vec<u32> = (0..24).map(|_| take(&mut q, Instant::ZERO).hash).collect();
         assert_eq!(flows[..10], [1; 10]);
         assert_eq!(flows[10..20], [2; 10]);
         assert_eq!(flows[20..], [1, 1, 2, 2]);
@@ -297,11 +302,11 @@ mod tests {
             initial_quantum: 3028,
             ..Params::default()
         });
-        put(&mut q, 0, 1, 0, 4000, 300);
-        put(&mut q, 0, 2, 10_000, 1000, 1514);
+        put(&mut q, Instant::ZERO, 1, 0, 4000, 300);
+        put(&mut q, Instant::ZERO, 2, 10_000, 1000, 1514);
         let mut sent = [0i64; 3];
         for _ in 0..2000 {
-            let p = take(&mut q, 0);
+            let p = take(&mut q, Instant::ZERO);
             sent[p.hash as usize] += i64::from(p.len);
             assert!((sent[1] - sent[2]).abs() <= 3028 + 1514, "{sent:?}");
         }
@@ -310,13 +315,13 @@ mod tests {
     #[test]
     fn new_flows_go_before_old_ones() {
         let mut q = Fq::new(Params::default());
-        put(&mut q, 0, 1, 0, 50, 1514);
+        put(&mut q, Instant::ZERO, 1, 0, 50, 1514);
         for _ in 0..11 {
-            take(&mut q, 0);
+            take(&mut q, Instant::ZERO);
         }
-        put(&mut q, 0, 2, 100, 1, 100);
-        assert_eq!(take(&mut q, 0).hash, 2);
-        assert_eq!(take(&mut q, 0).hash, 1);
+        put(&mut q, Instant::ZERO, 2, 100, 1, 100);
+        assert_eq!(take(&mut q, Instant::ZERO).hash, 2);
+        assert_eq!(take(&mut q, Instant::ZERO).hash, 1);
     }
 
     #[test]
@@ -325,10 +330,10 @@ mod tests {
         // goes first.
         for (rest, first) in [(10 * MS, 1), (41 * MS, 2)] {
             let mut q = Fq::new(Params::default());
-            put(&mut q, 0, 2, 0, 11, 1514);
-            put(&mut q, 0, 1, 100, 90, 1514);
+            put(&mut q, Instant::ZERO, 2, 0, 11, 1514);
+            put(&mut q, Instant::ZERO, 1, 100, 90, 1514);
             for _ in 0..40 {
-                take(&mut q, 0);
+                take(&mut q, Instant::ZERO);
             }
             assert_eq!(
                 q.flows.get(0).turn(),
@@ -336,8 +341,8 @@ mod tests {
                 "flow 2 left the rotation"
             );
             q.flows.get_mut(0).deficit = 0;
-            put(&mut q, rest, 2, 200, 1, 1514);
-            assert_eq!(take(&mut q, rest).hash, first);
+            put(&mut q, Instant::ZERO + rest, 2, 200, 1, 1514);
+            assert_eq!(take(&mut q, Instant::ZERO + rest).hash, first);
         }
     }
 
@@ -347,9 +352,9 @@ mod tests {
             ce_threshold: MS,
             ..Params::default()
         });
-        put(&mut q, 0, 1, 0, 2, 1514);
-        assert_eq!(take(&mut q, MS).ecn, Ecn::Ect0);
-        assert_eq!(take(&mut q, SEC).ecn, Ecn::Ce);
+        put(&mut q, Instant::ZERO, 1, 0, 2, 1514);
+        assert_eq!(take(&mut q, Instant::from_millis(1)).ecn, Ecn::Ect0);
+        assert_eq!(take(&mut q, Instant::from_secs(1)).ecn, Ecn::Ce);
         assert_eq!(q.marks(), 1);
     }
 }

@@ -10,9 +10,10 @@
 use super::codel::Judged;
 use crate::discipline::{Backlog, offer_each};
 use crate::parts::flows::{FlowId, Flows, PACKET_MEMORY, of_flow};
+use crate::time::Instant;
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
-    Rng, codel,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng,
+    codel,
 };
 
 /// Parameters of [`FqCodel`].
@@ -133,7 +134,7 @@ impl<P: Packet> FqCodel<P> {
     /// one search serves many drops; the flow's CoDel adds them to its count, to drop more often
     /// (RFC 8290, section 4.1, and Linux).
     #[cold]
-    fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn drop_batch<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {
             return;
         };
@@ -154,7 +155,7 @@ impl<P: Packet> FqCodel<P> {
 
 impl<P: Packet> Discipline<P> for FqCodel<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
         self.flows.push(flow, packet).set_enqueued(now);
@@ -167,7 +168,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -183,7 +184,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let (params, law) = (&self.params.codel, of_flow(&mut self.laws, flow));
             let flows = &mut self.flows;
@@ -224,7 +225,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
         self.stats.marks + self.stats.ce_marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks();
@@ -234,7 +235,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
         Some(&self.flows)
     }
 
-    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, packet: &P) -> Option<Admission> {
         Some(self.flows.admit(self.flows.scale(packet.flow_hash())))
     }
 
@@ -252,9 +253,9 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MS;
     use crate::packet::{Ecn, TestPacket};
     use crate::parts::flows::FlowList;
+    use crate::time::MS;
 
     type Dropped = Vec<(TestPacket, DropCause)>;
     /// Hashes of one bucket each: bucket = hash * 1024 >> 32.
@@ -268,7 +269,7 @@ mod tests {
 
     fn put_ecn(
         q: &mut FqCodel<TestPacket>,
-        now: Nanos,
+        now: Instant,
         hash: u32,
         n: u64,
         len: u32,
@@ -286,11 +287,11 @@ mod tests {
         drops
     }
 
-    fn put(q: &mut FqCodel<TestPacket>, now: Nanos, hash: u32, n: u64, len: u32) -> Dropped {
+    fn put(q: &mut FqCodel<TestPacket>, now: Instant, hash: u32, n: u64, len: u32) -> Dropped {
         put_ecn(q, now, hash, n, len, Ecn::NotEct)
     }
 
-    fn take(q: &mut FqCodel<TestPacket>, now: Nanos, drops: &mut Dropped) -> TestPacket {
+    fn take(q: &mut FqCodel<TestPacket>, now: Instant, drops: &mut Dropped) -> TestPacket {
         match q.dequeue(now, &mut rng(), drops) {
             Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
@@ -299,7 +300,7 @@ mod tests {
 
     fn order(q: &mut FqCodel<TestPacket>, n: usize) -> Vec<u32> {
         (0..n)
-            .map(|_| take(q, 0, &mut Vec::new()).hash >> 22)
+            .map(|_| take(q, Instant::ZERO, &mut Vec::new()).hash >> 22)
             .collect()
     }
 
@@ -317,59 +318,62 @@ mod tests {
     fn a_flow_keeps_its_turn_until_its_deficit_is_zero_or_less() {
         // Quantum 1514, packets of 757: after two the deficit is 0, which ends the turn.
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 6, 757);
-        put(&mut q, 0, B, 6, 757);
+        put(&mut q, Instant::ZERO, A, 6, 757);
+        put(&mut q, Instant::ZERO, B, 6, 757);
         assert_eq!(order(&mut q, 8), [1, 1, 2, 2, 1, 1, 2, 2]);
         // Of 756: after two it is 2, so a third follows.
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 6, 756);
-        put(&mut q, 0, B, 6, 756);
+        put(&mut q, Instant::ZERO, A, 6, 756);
+        put(&mut q, Instant::ZERO, B, 6, 756);
         assert_eq!(order(&mut q, 6), [1, 1, 1, 2, 2, 2]);
     }
 
     #[test]
     fn new_flows_go_before_old_ones() {
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 10, 1514);
-        put(&mut q, 0, B, 10, 1514);
+        put(&mut q, Instant::ZERO, A, 10, 1514);
+        put(&mut q, Instant::ZERO, B, 10, 1514);
         order(&mut q, 4);
-        put(&mut q, 0, C, 1, 100);
+        put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
     }
 
     #[test]
     fn an_emptied_new_flow_goes_to_the_end_of_a_non_empty_old_list() {
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 10, 1514);
-        put(&mut q, 0, B, 10, 1514);
+        put(&mut q, Instant::ZERO, A, 10, 1514);
+        put(&mut q, Instant::ZERO, B, 10, 1514);
         order(&mut q, 2);
         // C sends one small packet and, found empty by the next call, queues up behind A and B ...
-        put(&mut q, 0, C, 1, 100);
+        put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 2), [3, 1]);
         assert_eq!(q.flows.get(2).turn(), FlowList::Old);
         // ... so its next packet is not that of a new flow: it waits for B, and A again (a
         // full-size packet uses a quantum up).
-        put(&mut q, 0, C, 1, 100);
+        put(&mut q, Instant::ZERO, C, 1, 100);
         assert_eq!(order(&mut q, 3), [2, 3, 1]);
     }
 
     #[test]
     fn an_emptied_new_flow_is_removed_if_there_are_no_old_flows() {
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 1, 100);
+        put(&mut q, Instant::ZERO, A, 1, 100);
         order(&mut q, 1);
-        assert_eq!(q.dequeue(0, &mut rng(), &mut Vec::new()), Dequeued::Empty);
+        assert_eq!(
+            q.dequeue(Instant::ZERO, &mut rng(), &mut Vec::new()),
+            Dequeued::Empty
+        );
         assert_eq!(q.flows.get(0).turn(), FlowList::Off);
     }
 
     #[test]
     fn an_emptied_old_flow_is_removed_and_comes_back_as_new_with_a_quantum() {
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 2, 1514);
-        put(&mut q, 0, B, 9, 1514);
+        put(&mut q, Instant::ZERO, A, 2, 1514);
+        put(&mut q, Instant::ZERO, B, 9, 1514);
         assert_eq!(order(&mut q, 5), [1, 2, 1, 2, 2]);
         assert_eq!(q.flows.get(0).turn(), FlowList::Off);
-        put(&mut q, 0, A, 1, 1514);
+        put(&mut q, Instant::ZERO, A, 1, 1514);
         assert_eq!(q.flows.get(0).turn(), FlowList::New);
         assert_eq!(q.flows.get(0).deficit, 1514);
     }
@@ -381,9 +385,9 @@ mod tests {
             ..Params::default()
         });
         // B has more packets, A more bytes.
-        put(&mut q, 0, A, 10, 1514);
-        put(&mut q, 0, B, 20, 100);
-        let drops = put(&mut q, 0, C, 1, 100);
+        put(&mut q, Instant::ZERO, A, 10, 1514);
+        put(&mut q, Instant::ZERO, B, 20, 100);
+        let drops = put(&mut q, Instant::ZERO, C, 1, 100);
         // Half of A's 15140 bytes: five packets of 1514 are 7570, exactly half.
         let ids: Vec<u64> = drops.iter().map(|(p, _)| p.id).collect();
         assert_eq!(ids, [0, 1, 2, 3, 4]);
@@ -400,8 +404,8 @@ mod tests {
             limit: 1000,
             ..Params::default()
         });
-        put(&mut q, 0, A, 1000, 1514);
-        assert_eq!(put(&mut q, 0, B, 1, 100).len(), 64);
+        put(&mut q, Instant::ZERO, A, 1000, 1514);
+        assert_eq!(put(&mut q, Instant::ZERO, B, 1, 100).len(), 64);
         assert_eq!(q.len(), 937);
     }
 
@@ -411,8 +415,8 @@ mod tests {
             limit: 1000,
             ..Params::default()
         });
-        put(&mut q, 0, A, 1000, 1514);
-        put(&mut q, 0, B, 1, 100);
+        put(&mut q, Instant::ZERO, A, 1000, 1514);
+        put(&mut q, Instant::ZERO, B, 1, 100);
         assert_eq!(q.laws.first().map(|l| l.count), Some(64));
         assert_eq!(q.laws.get(1).map_or(0, |l| l.count), 0);
     }
@@ -424,8 +428,8 @@ mod tests {
             memory_limit: 46_080,
             ..Params::default()
         });
-        assert!(put(&mut q, 0, A, 20, 1514).is_empty());
-        assert!(!put(&mut q, 0, A, 1, 1514).is_empty());
+        assert!(put(&mut q, Instant::ZERO, A, 20, 1514).is_empty());
+        assert!(!put(&mut q, Instant::ZERO, A, 1, 1514).is_empty());
     }
 
     #[test]
@@ -436,7 +440,7 @@ mod tests {
             let mut q = FqCodel::new(Params::default());
             let mut drops = Vec::new();
             for step in 0..40 {
-                let now = step * 20 * MS;
+                let now = Instant::from_millis(step * 20);
                 put(&mut q, now, A, 1, 1000);
                 put(&mut q, now, B, beside, 100);
                 while q.flows.get(0).packets() > 0 {
@@ -451,11 +455,11 @@ mod tests {
     fn ecn_capable_packets_are_marked_and_others_dropped() {
         for (ecn, marked) in [(Ecn::Ect0, true), (Ecn::NotEct, false)] {
             let mut q = FqCodel::new(Params::default());
-            put_ecn(&mut q, 0, A, 200, 1514, ecn);
+            put_ecn(&mut q, Instant::ZERO, A, 200, 1514, ecn);
             let mut drops = Vec::new();
             let mut marks = 0;
             for i in 0..100 {
-                let p = take(&mut q, 10 * MS + i * 5 * MS, &mut drops);
+                let p = take(&mut q, Instant::ZERO + 10 * MS + i * 5 * MS, &mut drops);
                 marks += u64::from(p.ecn == Ecn::Ce);
             }
             assert_eq!(q.marks(), marks);
@@ -472,19 +476,25 @@ mod tests {
             },
             ..Params::default()
         });
-        put_ecn(&mut q, 0, A, 2, 1514, Ecn::Ect0);
-        assert_eq!(take(&mut q, MS, &mut Vec::new()).ecn, Ecn::Ect0);
-        assert_eq!(take(&mut q, 2 * MS, &mut Vec::new()).ecn, Ecn::Ce);
+        put_ecn(&mut q, Instant::ZERO, A, 2, 1514, Ecn::Ect0);
+        assert_eq!(
+            take(&mut q, Instant::from_millis(1), &mut Vec::new()).ecn,
+            Ecn::Ect0
+        );
+        assert_eq!(
+            take(&mut q, Instant::from_millis(2), &mut Vec::new()).ecn,
+            Ecn::Ce
+        );
     }
 
     #[test]
     fn flows_do_not_share_their_codels() {
         // The packets of A wait for seconds; those of B leave at once and are never dropped.
         let mut q = FqCodel::new(Params::default());
-        put(&mut q, 0, A, 2000, 1514);
+        put(&mut q, Instant::ZERO, A, 2000, 1514);
         let mut drops = Vec::new();
         for i in 0..400 {
-            let now = i * 5 * MS;
+            let now = Instant::from_millis(i * 5);
             put(&mut q, now, B, 1, 1514);
             while take(&mut q, now, &mut drops).hash != B {}
         }

@@ -11,9 +11,10 @@
 
 use crate::num;
 use crate::parts::flows::{Flows, of_flow};
+use crate::time::{Duration, Instant, SEC};
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
-    Rng, SEC, SubGauges,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng,
+    SubGauges,
 };
 
 /// Parameters of [`FqFifo`].
@@ -27,7 +28,7 @@ pub struct Params {
     pub limit: u32,
     /// Time without arrivals after which a bucket may be assigned to another flow (default 3 s, as
     /// sch_fq's garbage collection).
-    pub idle: Nanos,
+    pub idle: Duration,
 }
 
 impl Default for Params {
@@ -65,7 +66,7 @@ impl Params {
 struct Bucket {
     /// Hash of the flow that it is assigned to; None before the first.
     owner: Option<u32>,
-    last_arrival: Nanos,
+    last_arrival: Instant,
     limit: u32,
     /// Active time up to the last arrival, ns, and the integral of the limit over it.
     active_ns: u128,
@@ -75,8 +76,8 @@ struct Bucket {
 impl Bucket {
     /// Time since the last arrival that counts as active: at most `idle`.
     #[inline]
-    fn active(&self, now: Nanos, idle: Nanos) -> Nanos {
-        now.saturating_sub(self.last_arrival).min(idle)
+    fn active(&self, now: Instant, idle: Duration) -> Duration {
+        now.saturating_since(self.last_arrival).min(idle)
     }
 }
 
@@ -107,15 +108,15 @@ impl<P: Packet> FqFifo<P> {
     /// The bucket of an arriving packet, updated; true if it has just been assigned to the packet's
     /// flow.
     #[inline]
-    fn claim(&mut self, now: Nanos, packet: &P) -> (u32, bool) {
+    fn claim(&mut self, now: Instant, packet: &P) -> (u32, bool) {
         let hash = packet.flow_hash();
         let flow = self.flows.flow_of(self.flows.scale(hash));
         let empty = self.flows.get(flow).packets() == 0;
         let bucket = of_flow(&mut self.buckets, flow);
         let active = bucket.active(now, self.params.idle);
         if let Some(owner) = bucket.owner {
-            bucket.active_ns += u128::from(active);
-            bucket.limit_ns += u128::from(active) * u128::from(bucket.limit);
+            bucket.active_ns += u128::from(active.as_nanos());
+            bucket.limit_ns += u128::from(active.as_nanos()) * u128::from(bucket.limit);
             if owner != hash && empty && active == self.params.idle {
                 bucket.owner = None;
             }
@@ -130,7 +131,7 @@ impl<P: Packet> FqFifo<P> {
     }
 
     /// Mean limit of the flows that were active within `idle`.
-    fn mean_limit(&self, now: Nanos) -> u32 {
+    fn mean_limit(&self, now: Instant) -> u32 {
         let idle = self.params.idle;
         let active = |b: &&Bucket| b.owner.is_some() && b.active(now, idle) < idle;
         let active = self.buckets.iter().filter(active);
@@ -144,7 +145,7 @@ impl<P: Packet> FqFifo<P> {
 
 impl<P: Packet> Discipline<P> for FqFifo<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
         let (flow, _) = self.claim(now, &packet);
         if self.flows.get(flow).packets() >= self.buckets[flow as usize].limit {
             return drops.drop(now, packet, DropCause::Overflow);
@@ -154,7 +155,12 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         if self.flows.is_empty() {
             return Dequeued::Empty;
         }
@@ -180,7 +186,7 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
     }
 
     /// `limit_packets` is the mean over active flows.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.mean_limit(now);
         gauges.head_age = self.flows.head_age(now);
     }
@@ -208,7 +214,7 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
     }
 
     #[inline]
-    fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, now: Instant, packet: &P) -> Option<Admission> {
         let (flow, fresh) = self.claim(now, packet);
         Some(Admission {
             sub_queue: flow as usize,
@@ -216,14 +222,17 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
         })
     }
 
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         let bucket = self.buckets.get(sub_queue)?;
         let known = bucket.owner.is_some();
-        let active = u128::from(if known {
-            bucket.active(now, self.params.idle)
-        } else {
-            0
-        });
+        let active = u128::from(
+            (if known {
+                bucket.active(now, self.params.idle)
+            } else {
+                Duration::ZERO
+            })
+            .as_nanos(),
+        );
         Some(SubGauges {
             limit_packets: bucket.limit,
             active_ns: bucket.active_ns + active,
@@ -243,8 +252,8 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MS;
     use crate::packet::{Ecn, TestPacket};
+    use crate::time::MS;
 
     type Dropped = Vec<(TestPacket, DropCause)>;
 
@@ -275,7 +284,7 @@ mod tests {
         TestPacket::new(0, 1514, hash, Ecn::NotEct)
     }
 
-    fn put(q: &mut FqFifo<TestPacket>, now: Nanos, hash: u32, n: u64) -> usize {
+    fn put(q: &mut FqFifo<TestPacket>, now: Instant, hash: u32, n: u64) -> usize {
         let mut drops: Dropped = Vec::new();
         for _ in 0..n {
             q.enqueue(now, packet(hash), &mut rng(), &mut drops);
@@ -284,7 +293,7 @@ mod tests {
         drops.len()
     }
 
-    fn take(q: &mut FqFifo<TestPacket>, now: Nanos) -> Option<u32> {
+    fn take(q: &mut FqFifo<TestPacket>, now: Instant) -> Option<u32> {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
             Dequeued::Packet(p) => Some(p.hash),
             _ => None,
@@ -294,37 +303,39 @@ mod tests {
     #[test]
     fn each_flow_has_its_limit_and_leaves_the_others_alone() {
         let mut q = queue(4);
-        assert_eq!(put(&mut q, 0, hash(1), 10), 6);
-        assert_eq!(put(&mut q, 0, hash(2), 3), 0);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(1), 10), 6);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(2), 3), 0);
         assert_eq!(q.len(), 7);
         q.set_sub_knobs(1, &limit(5));
-        assert_eq!(put(&mut q, 0, hash(2), 3), 1);
-        assert_eq!(put(&mut q, 0, hash(1), 1), 1);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(2), 3), 1);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(1), 1), 1);
     }
 
     #[test]
     fn flows_take_turns_by_bytes() {
         let mut q = queue(100);
-        put(&mut q, 0, hash(1), 20);
-        put(&mut q, 0, hash(2), 20);
-        let served: Vec<u32> = (0..6).map(|_| take(&mut q, MS).unwrap() >> 29).collect();
+        put(&mut q, Instant::ZERO, hash(1), 20);
+        put(&mut q, Instant::ZERO, hash(2), 20);
+        let served: Vec<u32> = (0..6)
+            .map(|_| take(&mut q, Instant::from_millis(1)).unwrap() >> 29)
+            .collect();
         assert_eq!(served, [1, 2, 1, 2, 1, 2]);
     }
 
     #[test]
     fn the_knob_of_the_whole_queue_holds_for_every_flow() {
         let mut q = queue(5);
-        assert_eq!(put(&mut q, 0, hash(1), 8), 3);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(1), 8), 3);
         // Shrinking below the backlog drops nothing: queued packets are sent.
         q.set_knobs(&limit(2));
         assert_eq!(q.len(), 5);
-        assert_eq!(put(&mut q, 0, hash(1), 1), 1);
-        assert_eq!(put(&mut q, 0, hash(2), 3), 1);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(1), 1), 1);
+        assert_eq!(put(&mut q, Instant::ZERO, hash(2), 3), 1);
         for _ in 0..6 {
-            take(&mut q, MS);
+            take(&mut q, Instant::from_millis(1));
         }
         assert_eq!(
-            put(&mut q, MS, hash(1), 3),
+            put(&mut q, Instant::from_millis(1), hash(1), 3),
             2,
             "one was left below the limit of two"
         );
@@ -338,44 +349,59 @@ mod tests {
             q.gauges(now, &mut g);
             g.limit_packets
         };
-        assert_eq!(read(&q, 0), 40);
-        put(&mut q, 0, hash(1), 1);
+        assert_eq!(read(&q, Instant::ZERO), 40);
+        put(&mut q, Instant::ZERO, hash(1), 1);
         q.set_sub_knobs(0, &limit(10));
-        assert_eq!(read(&q, SEC), 10);
-        put(&mut q, 2 * SEC, hash(2), 1);
-        assert_eq!(read(&q, 2 * SEC), 25);
-        assert_eq!(read(&q, 4 * SEC), 40, "the first was silent for 3 s");
+        assert_eq!(read(&q, Instant::from_secs(1)), 10);
+        put(&mut q, Instant::from_secs(2), hash(2), 1);
+        assert_eq!(read(&q, Instant::from_secs(2)), 25);
+        assert_eq!(
+            read(&q, Instant::from_secs(4)),
+            40,
+            "the first was silent for 3 s"
+        );
     }
 
     #[test]
     fn a_sub_queues_integral_is_its_limit_over_its_active_time() {
         let mut q = queue(40);
-        put(&mut q, 0, hash(1), 1);
-        put(&mut q, SEC, hash(2), 1);
+        put(&mut q, Instant::ZERO, hash(1), 1);
+        put(&mut q, Instant::from_secs(1), hash(2), 1);
         q.set_sub_knobs(1, &limit(10));
-        let s = u128::from(SEC);
+        let s = u128::from(SEC.as_nanos());
         let read = |q: &FqFifo<TestPacket>, now, sub| {
             let g = q.sub_gauges(now, sub).unwrap();
             (g.limit_ns, g.active_ns)
         };
-        assert_eq!(read(&q, 2 * SEC, 0), (80 * s, 2 * s));
-        assert_eq!(read(&q, 2 * SEC, 1), (10 * s, s));
-        assert_eq!(read(&q, 100 * SEC, 0), (120 * s, 3 * s), "3 s of silence");
-        assert_eq!(q.sub_gauges(0, 2), None);
+        assert_eq!(read(&q, Instant::from_secs(2), 0), (80 * s, 2 * s));
+        assert_eq!(read(&q, Instant::from_secs(2), 1), (10 * s, s));
+        assert_eq!(
+            read(&q, Instant::from_secs(100), 0),
+            (120 * s, 3 * s),
+            "3 s of silence"
+        );
+        assert_eq!(q.sub_gauges(Instant::ZERO, 2), None);
     }
 
     #[test]
     fn admission_may_be_asked_for_twice() {
         let (mut once, mut twice) = (queue(40), queue(40));
         for k in 0..5 {
-            put(&mut once, k * SEC, hash(1), 1);
-            let first = twice.admit(k * SEC, &packet(hash(1))).unwrap();
+            put(&mut once, Instant::from_secs(k), hash(1), 1);
+            let first = twice
+                .admit(Instant::from_secs(k), &packet(hash(1)))
+                .unwrap();
             assert_eq!((first.sub_queue, first.fresh), (0, k == 0));
-            assert!(!twice.admit(k * SEC, &packet(hash(1))).unwrap().fresh);
-            put(&mut twice, k * SEC, hash(1), 1);
+            assert!(
+                !twice
+                    .admit(Instant::from_secs(k), &packet(hash(1)))
+                    .unwrap()
+                    .fresh
+            );
+            put(&mut twice, Instant::from_secs(k), hash(1), 1);
             assert_eq!(
-                once.sub_gauges(k * SEC, 0),
-                twice.sub_gauges(k * SEC, 0),
+                once.sub_gauges(Instant::from_secs(k), 0),
+                twice.sub_gauges(Instant::from_secs(k), 0),
                 "second {k}"
             );
         }
@@ -397,16 +423,16 @@ mod tests {
                 ..Params::default()
             });
             for k in 0..100 {
-                put(&mut q, k * 10 * MS, hash(1), 1);
-                take(&mut q, k * 10 * MS);
+                put(&mut q, Instant::from_millis(k * 10), hash(1), 1);
+                take(&mut q, Instant::from_millis(k * 10));
             }
             q.set_sub_knobs(0, &limit(7));
             if left {
-                put(&mut q, 990 * MS, hash(1), 1);
+                put(&mut q, Instant::from_millis(990), hash(1), 1);
             }
-            let now = 990 * MS + pause;
+            let now = Instant::ZERO + 990 * MS + pause;
             let admission = q.admit(now, &packet(hash(flow))).unwrap();
-            assert_eq!(admission.fresh, given, "flow {flow} after {pause} ns");
+            assert_eq!(admission.fresh, given, "flow {flow} after {pause:?} ns");
             let limit = q.sub_gauges(now, 0).unwrap().limit_packets;
             assert_eq!(limit, if given { 100 } else { 7 });
         }
@@ -421,8 +447,8 @@ mod tests {
         });
         let mut rng = rng();
         for k in 0..20_000 {
-            put(&mut q, k * MS / 4, rng.u32(), 1);
-            take(&mut q, k * MS / 4);
+            put(&mut q, Instant::ZERO + k * MS / 4, rng.u32(), 1);
+            take(&mut q, Instant::ZERO + k * MS / 4);
         }
         assert_eq!((q.buckets.len(), q.sub_queues()), (16, 16));
     }

@@ -8,9 +8,10 @@
 //!   updates all at once; Linux updates 2048 at a time, with no time in between.
 
 use crate::parts::flows::{FlowList, Flows, of_flow};
+use crate::time::Instant;
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Nanos, Packet,
-    Rng, pie,
+    Admission, Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng,
+    pie,
 };
 
 /// Parameters of [`FqPie`].
@@ -69,17 +70,17 @@ pub struct FqPie<P> {
     flows: Flows<P>,
     laws: Vec<pie::Vars>,
     marks: u64,
-    next_update: Nanos,
+    next_update: Instant,
 }
 
 impl<P: Packet> FqPie<P> {
     /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
-        Self::starting_at(params, 0)
+        Self::starting_at(params, Instant::ZERO)
     }
 
     /// An empty queue, created at `start`: its first update is half a second later.
-    pub fn starting_at(params: Params, start: Nanos) -> Self {
+    pub fn starting_at(params: Params, start: Instant) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
         Self {
             flows: Flows::new(params.flows),
@@ -99,7 +100,7 @@ impl<P: Packet> FqPie<P> {
 
 impl<P: Packet> Discipline<P> for FqPie<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
         let full = self.full(&packet);
@@ -126,7 +127,12 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let Some(packet) = self.flows.pop(flow) else {
                 self.flows.found_empty(flow);
@@ -147,11 +153,11 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_update
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         for (law, &backlog) in self.laws.iter_mut().zip(self.flows.backlogs()) {
             law.calculate_probability(&self.params.pie, u64::from(backlog));
         }
@@ -173,7 +179,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
     }
 
     /// `probability` is the highest of the flows that have packets queued.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks;
@@ -190,7 +196,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
         Some(&self.flows)
     }
 
-    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, packet: &P) -> Option<Admission> {
         Some(self.flows.admit(self.flows.scale(packet.flow_hash())))
     }
 
@@ -209,7 +215,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
 mod tests {
     use super::*;
     use crate::packet::{Ecn, TestPacket};
-    use crate::{MS, SEC};
+    use crate::time::{MS, SEC};
 
     type Dropped = Vec<(TestPacket, DropCause)>;
     /// Hashes of one bucket each: bucket = hash * 1024 >> 32.
@@ -218,7 +224,7 @@ mod tests {
 
     fn put(
         q: &mut FqPie<TestPacket>,
-        now: Nanos,
+        now: Instant,
         hash: u32,
         n: u64,
         ecn: Ecn,
@@ -231,7 +237,7 @@ mod tests {
         drops
     }
 
-    fn take(q: &mut FqPie<TestPacket>, now: Nanos) -> Option<TestPacket> {
+    fn take(q: &mut FqPie<TestPacket>, now: Instant) -> Option<TestPacket> {
         match q.dequeue(now, &mut Rng::new(0, ""), &mut Vec::new()) {
             Dequeued::Packet(p) => Some(p),
             _ => None,
@@ -244,7 +250,7 @@ mod tests {
         let mut rng = Rng::new(3, "fq_pie");
         let mut drops = Vec::new();
         for t in 0..ms {
-            let now = t * MS;
+            let now = Instant::from_millis(t);
             while q.next_timer() <= now {
                 q.on_timer(q.next_timer());
             }
@@ -271,10 +277,10 @@ mod tests {
 
     #[test]
     fn the_first_update_is_half_a_second_after_creation() {
-        let mut q: FqPie<TestPacket> = FqPie::starting_at(Params::default(), SEC);
-        assert_eq!(q.next_timer(), SEC + 500 * MS);
+        let mut q: FqPie<TestPacket> = FqPie::starting_at(Params::default(), Instant::from_secs(1));
+        assert_eq!(q.next_timer(), Instant::ZERO + SEC + 500 * MS);
         q.on_timer(q.next_timer());
-        assert_eq!(q.next_timer(), SEC + 515 * MS);
+        assert_eq!(q.next_timer(), Instant::ZERO + SEC + 515 * MS);
     }
 
     #[test]
@@ -293,7 +299,9 @@ mod tests {
         let drops = overload(&mut q, 5000, Ecn::NotEct, 1.0);
         assert!(drops.iter().all(|(_, c)| *c == DropCause::Early));
         let mut late = Vec::new();
-        while let Dequeued::Packet(_) = q.dequeue(6 * SEC, &mut Rng::new(0, ""), &mut late) {}
+        while let Dequeued::Packet(_) =
+            q.dequeue(Instant::from_secs(6), &mut Rng::new(0, ""), &mut late)
+        {}
         assert!(late.is_empty());
     }
 
@@ -304,9 +312,9 @@ mod tests {
             ..Params::default()
         });
         let mut rng = Rng::new(1, "");
-        put(&mut q, 0, A, 100, Ecn::NotEct, &mut rng);
+        put(&mut q, Instant::ZERO, A, 100, Ecn::NotEct, &mut rng);
         q.flow_law(B).accu_prob = 7;
-        let drops = put(&mut q, 0, B, 1, Ecn::NotEct, &mut rng);
+        let drops = put(&mut q, Instant::ZERO, B, 1, Ecn::NotEct, &mut rng);
         assert_eq!(drops.len(), 1);
         assert_eq!((drops[0].0.hash, drops[0].1), (B, DropCause::Overflow));
         // The drop path also clears that flow's accumulator (`out:` of fq_pie_qdisc_enqueue).
@@ -320,7 +328,14 @@ mod tests {
             memory_limit: 23_040,
             ..Params::default()
         });
-        let drops = put(&mut q, 0, A, 11, Ecn::NotEct, &mut Rng::new(1, ""));
+        let drops = put(
+            &mut q,
+            Instant::ZERO,
+            A,
+            11,
+            Ecn::NotEct,
+            &mut Rng::new(1, ""),
+        );
         assert_eq!((q.len(), drops.len()), (10, 1));
     }
 
@@ -349,10 +364,10 @@ mod tests {
     fn flows_take_turns_a_quantum_each() {
         let mut q = FqPie::new(Params::default());
         let mut rng = Rng::new(1, "");
-        put(&mut q, 0, A, 5, Ecn::NotEct, &mut rng);
-        put(&mut q, 0, B, 5, Ecn::NotEct, &mut rng);
+        put(&mut q, Instant::ZERO, A, 5, Ecn::NotEct, &mut rng);
+        put(&mut q, Instant::ZERO, B, 5, Ecn::NotEct, &mut rng);
         let order: Vec<u32> = (0..4)
-            .filter_map(|_| take(&mut q, 0))
+            .filter_map(|_| take(&mut q, Instant::ZERO))
             .map(|p| p.hash >> 22)
             .collect();
         assert_eq!(order, [1, 2, 1, 2]);

@@ -6,7 +6,8 @@
 //! - times are counted in milliseconds, as by a kernel of 1000 ticks a second.
 
 use crate::parts::flows::{FlowId, FlowList, Flows};
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, MTU, Nanos, Packet, Rng, SEC};
+use crate::time::{Duration, Instant, MS, SEC};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
 /// Bits of the hash that index a table.
 const BITS: u32 = 10;
@@ -28,11 +29,11 @@ pub struct Params {
     /// Heavy hitters that may be known at once (default 2048).
     pub hh_limit: u32,
     /// Time after which the counters are cleared (default 40 ms).
-    pub reset_timeout: Nanos,
+    pub reset_timeout: Duration,
     /// Bytes within that time that make a flow a heavy hitter (default 128 KiB).
     pub admit_bytes: u32,
     /// Idle time after which a flow is no longer a heavy hitter (default 1 s).
-    pub evict_timeout: Nanos,
+    pub evict_timeout: Duration,
     /// Quanta of the other flows per quantum of the heavy hitters (default 2).
     pub non_hh_weight: u32,
 }
@@ -100,8 +101,8 @@ impl<P: Packet> Hhf<P> {
         let mut flows = Flows::new(2);
         assert_eq!((flows.flow_of(0), flows.flow_of(1)), (HEAVY, OTHERS));
         Self {
-            reset_ms: params.reset_timeout.div_ceil(MS),
-            evict_ms: params.evict_timeout.div_ceil(MS),
+            reset_ms: params.reset_timeout.as_nanos().div_ceil(MS.as_nanos()),
+            evict_ms: params.evict_timeout.as_nanos().div_ceil(MS.as_nanos()),
             counters: vec![[0; ARRAYS]; PLACES],
             cleared: 0,
             known: vec![Vec::new(); PLACES],
@@ -209,8 +210,8 @@ impl<P: Packet> Hhf<P> {
 
 impl<P: Packet> Discipline<P> for Hhf<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
-        let queue = self.classify(now / MS, &packet);
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, _rng: &mut Rng, drops: &mut D) {
+        let queue = self.classify((now - Instant::ZERO) / MS, &packet);
         self.flows.push(queue, packet).set_enqueued(now);
         if self.flows.get(queue).turn() == FlowList::Off {
             self.flows.get_mut(queue).deficit = self.quantum(queue);
@@ -229,7 +230,12 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         loop {
             let first = self.flows.first(FlowList::New);
             let Some(queue) = first.or_else(|| self.flows.first(FlowList::Old)) else {
@@ -261,7 +267,7 @@ impl<P: Packet> Discipline<P> for Hhf<P> {
         self.flows.bytes()
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
     }
@@ -286,7 +292,7 @@ mod tests {
     struct Bed {
         q: Hhf<TestPacket>,
         rng: Rng,
-        now: Nanos,
+        now: Instant,
         next: u64,
         dropped: Vec<(TestPacket, DropCause)>,
     }
@@ -297,7 +303,7 @@ mod tests {
             Self {
                 q: Hhf::new(params),
                 rng: Rng::new(1, "hhf"),
-                now: 0,
+                now: Instant::ZERO,
                 next: 0,
                 dropped: Vec::new(),
             }
@@ -313,7 +319,10 @@ mod tests {
             }
         }
         fn take(&mut self, n: usize) -> Vec<u64> {
-            let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.dropped) {
+            let mut next = || match self
+                .q
+                .dequeue(Instant::ZERO, &mut self.rng, &mut self.dropped)
+            {
                 Dequeued::Packet(packet) => Some(packet.id),
                 _ => None,
             };
@@ -352,7 +361,8 @@ mod tests {
             let mut put = |hash: u32, n: u32| {
                 for _ in 0..n {
                     let packet = TestPacket::new(0, 1000, hash, Ecn::NotEct);
-                    bed.q.enqueue(0, packet, &mut bed.rng, &mut bed.dropped);
+                    bed.q
+                        .enqueue(Instant::ZERO, packet, &mut bed.rng, &mut bed.dropped);
                 }
             };
             put(heavy, 10);
@@ -378,13 +388,13 @@ mod tests {
     fn counters_are_cleared_after_reset_timeout() {
         let mut bed = Bed::new(params());
         for round in 0..20 {
-            bed.now = round * 50 * MS;
+            bed.now = Instant::from_millis(round * 50);
             bed.put(1, 9);
         }
         assert_eq!(bed.q.admitted(), 0);
         let mut bed = Bed::new(params());
         for round in 0..20 {
-            bed.now = round * 10 * MS;
+            bed.now = Instant::from_millis(round * 10);
             bed.put(1, 9);
         }
         assert_eq!(bed.q.admitted(), 1);
@@ -405,10 +415,10 @@ mod tests {
     fn a_heavy_hitter_that_was_idle_is_none_any_more() {
         let mut bed = Bed::new(params());
         bed.put(1, 11);
-        bed.now = SEC;
+        bed.now = Instant::from_secs(1);
         bed.put(1, 1);
         assert_eq!(bed.queued(), (2, 10));
-        bed.now = 2 * SEC + MS;
+        bed.now = Instant::ZERO + 2 * SEC + MS;
         bed.put(1, 1);
         assert_eq!(bed.queued(), (2, 11));
         // It may become one again, in the same place of the table.

@@ -14,9 +14,8 @@ use crate::discipline::Wants;
 use crate::disciplines::Fifo;
 use crate::num;
 use crate::parts::filter::{Filter, Filters};
-use crate::{
-    Dequeued, Discipline, Drops, Gauges, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
-};
+use crate::time::{Duration, Instant, SEC};
+use crate::{Dequeued, Discipline, Drops, Gauges, Packet, Rng, TinGauges, disciplines, fifo};
 
 /// Maximum number of classes.
 pub const MAX_CLASSES: usize = 128;
@@ -25,7 +24,7 @@ const PRIORITIES: usize = 8;
 /// `TC_HTB_MAXDEPTH`: levels; leaves are on the lowest, roots with children on the highest.
 const LEVELS: usize = 8;
 /// Longest time for which a bucket fills, and its largest debt, ns.
-const MAX_DEBT: i64 = 60 * SEC.cast_signed();
+const MAX_DEBT: i64 = 60 * SEC.as_nanos().cast_signed();
 /// The largest packet that `tc` assumes for a default burst, bytes.
 const LARGEST: u64 = 1600;
 /// `tc`'s unit of time, ns.
@@ -136,7 +135,7 @@ struct RateCfg {
 impl RateCfg {
     fn new(bps: u64) -> Self {
         let bytes = bps / 8;
-        let (mut factor, mut shift) = (SEC, 0);
+        let (mut factor, mut shift) = (SEC.as_nanos(), 0);
         loop {
             let mult = factor / bytes.max(1);
             if mult & (1 << 31) != 0 || factor & (1 << 63) != 0 {
@@ -156,8 +155,8 @@ impl RateCfg {
 /// Depth of a bucket: the time of a burst at the rate, ns.
 fn depth(bps: u64, burst: Option<u64>) -> i64 {
     let bytes = bps / 8;
-    let burst = burst.unwrap_or(bytes / SEC + LARGEST);
-    let ns = u128::from(burst) * u128::from(SEC) / u128::from(bytes.max(1));
+    let burst = burst.unwrap_or(bytes / SEC.as_nanos() + LARGEST);
+    let ns = u128::from(burst) * u128::from(SEC.as_nanos()) / u128::from(bytes.max(1));
     // In units of `tc`, which passes 32 bits to the kernel.
     (num::low_u64(ns) / TICK).min(u32::MAX.into()).cast_signed() * TICK.cast_signed()
 }
@@ -212,10 +211,10 @@ struct Node {
     tokens: i64,
     ctokens: i64,
     /// Time of the last update of the tokens.
-    checked: Nanos,
+    checked: Instant,
     mode: Mode,
     /// Time at which its mode changes by itself.
-    due: Nanos,
+    due: Instant,
     prio: u8,
     quantum: i32,
     deficit: [i32; LEVELS],
@@ -232,7 +231,7 @@ struct Level {
     /// Classes whose modes change, the earliest first.
     waiting: Vec<u8>,
     /// Time of the next check for events.
-    look: Nanos,
+    look: Instant,
 }
 
 /// The `htb` queue.
@@ -247,7 +246,7 @@ pub struct Htb<P> {
     default: Option<u8>,
     /// Packets that pass unshaped.
     direct: Fifo<P>,
-    now: Nanos,
+    now: Instant,
 }
 
 impl<P: Packet> Htb<P> {
@@ -287,9 +286,9 @@ impl<P: Packet> Htb<P> {
                 cbuffer,
                 tokens: buffer,
                 ctokens: cbuffer,
-                checked: 0,
+                checked: Instant::ZERO,
                 mode: Mode::CanSend,
-                due: 0,
+                due: Instant::ZERO,
                 prio: class.prio.min(num::low_u8(PRIORITIES as u64) - 1),
                 quantum: quantum.min(i32::MAX as u32).cast_signed(),
                 deficit: [0; LEVELS],
@@ -310,7 +309,7 @@ impl<P: Packet> Htb<P> {
         let level = |_| Level {
             rows: Default::default(),
             waiting: Vec::with_capacity(nodes.len()),
-            look: 0,
+            look: Instant::ZERO,
         };
         let filters = params.classes.iter();
         let filters = filters.filter_map(|c| Some((&c.filter, place(c.id)?)));
@@ -327,7 +326,7 @@ impl<P: Packet> Htb<P> {
             default: default.filter(|at| nodes[usize::from(*at)].level == 0),
             nodes,
             direct: Fifo::new(direct),
-            now: 0,
+            now: Instant::ZERO,
         }
     }
 
@@ -436,7 +435,9 @@ impl<P: Packet> Htb<P> {
 
     /// Schedules the change of a class's mode after this time.
     fn wait(&mut self, at: u8, wait: i64) {
-        let due = self.now.saturating_add_signed(wait.max(1));
+        let due = self
+            .now
+            .saturating_add(Duration::from_nanos(wait.max(1).unsigned_abs()));
         let node = self.node(at);
         node.due = due;
         let level = &mut self.levels[self.nodes[usize::from(at)].level];
@@ -481,7 +482,7 @@ impl<P: Packet> Htb<P> {
     }
 
     /// Applies the mode changes that are due at a level; returns the time of the next one.
-    fn events(&mut self, level: usize) -> Nanos {
+    fn events(&mut self, level: usize) -> Instant {
         loop {
             let Some(&at) = self.levels[level].waiting.first() else {
                 return self.now + SEC;
@@ -611,8 +612,8 @@ impl<P: Packet> Htb<P> {
 impl Node {
     /// The time since the last update of its tokens.
     #[inline]
-    fn since(&self, now: Nanos) -> i64 {
-        (now - self.checked).cast_signed().min(MAX_DEBT)
+    fn since(&self, now: Instant) -> i64 {
+        (now - self.checked).as_nanos().cast_signed().min(MAX_DEBT)
     }
 }
 
@@ -624,7 +625,7 @@ fn bits(mask: u8) -> impl Iterator<Item = usize> {
 
 impl<P: Packet> Discipline<P> for Htb<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         let filtered = self.filters.find(&drops.labels(&packet));
         let Some(at) = filtered.or(self.default) else {
             return self.direct.enqueue(now, packet, rng, drops);
@@ -638,7 +639,7 @@ impl<P: Packet> Discipline<P> for Htb<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         if let Dequeued::Packet(packet) = self.direct.dequeue(now, rng, drops) {
             return Dequeued::Packet(packet);
         }
@@ -671,11 +672,11 @@ impl<P: Packet> Discipline<P> for Htb<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.queues.next_timer()
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         self.queues.on_timer(now);
     }
 
@@ -697,7 +698,7 @@ impl<P: Packet> Discipline<P> for Htb<P> {
         self.queues.failure()
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         let mut direct = Gauges::default();
         self.direct.gauges(now, &mut direct);
         self.queues.gauges(now, gauges);

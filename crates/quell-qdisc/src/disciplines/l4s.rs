@@ -18,9 +18,10 @@ use law::{Fate, Law, MAX_PROB, Units, share, square};
 use crate::dualpi2::Classifier;
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows};
+use crate::time::{Duration, Instant, MS, NEVER, SEC, US};
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, LawGauges, MS,
-    MTU, NEVER, Nanos, Packet, Rng, SEC, SubGauges, US,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, LawGauges, MTU,
+    Packet, Rng, SubGauges,
 };
 
 /// Parameters of [`L4s`], with FreeBSD's defaults.
@@ -34,11 +35,11 @@ pub struct Params {
     /// Bytes per sub-queue and round, 1 to 2^20 (default 1514).
     pub quantum: u32,
     /// Target delay of each sub-queue's PIE (default 15 ms, at most 10 s).
-    pub target: Nanos,
+    pub target: Duration,
     /// Time between updates of a probability (default 15 ms, 1 us..10 s).
-    pub tupdate: Nanos,
+    pub tupdate: Duration,
     /// Time without drops after an idle sub-queue becomes active (default 150 ms, at most 10 s).
-    pub max_burst: Nanos,
+    pub max_burst: Duration,
     /// Weight of the delay's distance from target, 1/s (default 0.125, 0..7).
     pub alpha: f64,
     /// Weight of the delay's change, 1/s (default 1.25, 0..7).
@@ -138,7 +139,7 @@ pub struct L4s<P> {
     flows: Flows<P>,
     laws: Vec<Law>,
     marks: u64,
-    next_update: Nanos,
+    next_update: Instant,
 }
 
 impl<P: Packet> L4s<P> {
@@ -233,7 +234,7 @@ impl<P: Packet> L4s<P> {
     }
 
     /// Drops the head of the active sub-queue with most packets, the first of equals.
-    fn drop_head<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn drop_head<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let packets = |q: usize| self.flows.get(num::count(q)).packets();
         let mut longest = 0;
         for queue in 1..self.laws.len() {
@@ -275,7 +276,7 @@ impl<P: Packet> L4s<P> {
 }
 
 impl<P: Packet> Discipline<P> for L4s<P> {
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let flow = self.classify(&packet);
         let queue = flow as usize;
         self.laws[queue].packets += 1;
@@ -305,7 +306,12 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         }
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         while let Some(flow) = self.turn() {
             let Some(packet) = self.flows.pop(flow) else {
                 if self.flows.get(flow).turn() == FlowList::New {
@@ -324,11 +330,11 @@ impl<P: Packet> Discipline<P> for L4s<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_update
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         let mut next = NEVER;
         let laws = self.laws.iter_mut().zip(self.flows.backlogs());
         for (queue, (law, &backlog)) in laws.enumerate() {
@@ -360,7 +366,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
     }
 
     /// `probability` is the highest p' of the classic sub-queues that are in the rotation or held.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks;
@@ -405,7 +411,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         Some(self.classify(packet) as usize)
     }
 
-    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, packet: &P) -> Option<Admission> {
         Some(Admission {
             sub_queue: self.classify(packet) as usize,
             fresh: false,
@@ -416,7 +422,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         self.flows.packets_of(sub_queue)
     }
 
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         let law = self.laws.get(sub_queue)?;
         let micros = |t: i64| t.max(0).cast_unsigned() * US;
         Some(SubGauges {

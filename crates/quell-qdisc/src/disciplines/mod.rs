@@ -52,9 +52,10 @@ use sfq::Sfq;
 use crate::control::guard::Stats;
 use crate::discipline::Wants;
 use crate::parts::flows::Flows;
+use crate::time::Instant;
 use crate::{
-    Admission, Backlog, Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Nanos, Packet,
-    PolicyGauges, Rng, SubGauges, TinGauges,
+    Admission, Backlog, Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Packet, PolicyGauges,
+    Rng, SubGauges, TinGauges,
 };
 
 /// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world
@@ -268,7 +269,7 @@ impl<P: Packet> Qdisc<P> {
     #[inline(never)]
     fn offer_law<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -279,7 +280,7 @@ impl<P: Packet> Qdisc<P> {
     #[inline(never)]
     fn offer_run_law<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -291,7 +292,7 @@ impl<P: Packet> Qdisc<P> {
     #[inline(never)]
     fn take_law<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
@@ -302,18 +303,18 @@ impl<P: Packet> Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Qdisc<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         each!(self, q => q.enqueue(now, packet, rng, drops))
     }
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         each!(self, q => q.dequeue(now, rng, drops))
     }
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         each!(self, q => Discipline::<P>::next_timer(q))
     }
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         each!(self, q => Discipline::<P>::on_timer(q, now))
     }
     #[inline]
@@ -330,7 +331,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     fn failure(&self) -> Option<&str> {
         each!(self, q => Discipline::<P>::failure(q))
     }
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         each!(self, q => q.gauges(now, gauges))
     }
     fn set_knobs(&mut self, knobs: &Knobs) {
@@ -353,14 +354,14 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         each!(self, q => q.sub_queue_of(packet))
     }
     #[inline]
-    fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, now: Instant, packet: &P) -> Option<Admission> {
         each!(self, q => q.admit(now, packet))
     }
     #[inline]
     fn sub_len(&self, sub_queue: usize) -> u32 {
         each!(self, q => Discipline::<P>::sub_len(q, sub_queue))
     }
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         each!(self, q => Discipline::<P>::sub_gauges(q, now, sub_queue))
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
@@ -380,13 +381,13 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     }
     // One dispatch for the whole call.
     #[inline]
-    fn run_timers(&mut self, now: Nanos) {
+    fn run_timers(&mut self, now: Instant) {
         each!(self, q => Discipline::<P>::run_timers(q, now))
     }
     #[inline(always)]
     fn offer_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -400,7 +401,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -415,7 +416,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     #[inline(always)]
     fn take_to<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
         line: &mut Option<P>,
@@ -428,7 +429,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     #[inline(always)]
     fn take<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> (Dequeued<P>, Backlog) {
@@ -446,8 +447,9 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ecn;
     use crate::packet::TestPacket;
-    use crate::{Ecn, MS};
+    use crate::time::MS;
 
     /// Thousands of bursts into an overloaded queue: what left it, and what it dropped.
     fn overload(params: &Params, in_runs: bool) -> (Vec<Dequeued<TestPacket>>, Vec<u64>, usize) {
@@ -455,7 +457,7 @@ mod tests {
         let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());
         let (mut sent, mut runs) = (Vec::new(), 0);
         for round in 0..3000_u32 {
-            let now = 10 * MS * Nanos::from(round);
+            let now = Instant::ZERO + 10 * MS * u64::from(round);
             let packet = |k: u32| {
                 let id = u64::from(3 * round + k);
                 TestPacket::new(id, 1514, (round % 7) << 28, Ecn::NotEct)
@@ -494,7 +496,7 @@ mod tests {
             let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());
             let mut run = |count| {
                 let make = |k: u32| packet(k.into());
-                let backlog = q.offer_run(0, 1000, count, make, &mut rng, &mut drops);
+                let backlog = q.offer_run(Instant::ZERO, 1000, count, make, &mut rng, &mut drops);
                 (backlog.map(|b| b.packets), q.len())
             };
             assert_eq!(run(38), (Some(38), 38));

@@ -11,16 +11,17 @@ use std::sync::Arc;
 
 use crate::discipline::Wants;
 use crate::num;
+use crate::time::{Instant, NEVER};
 use crate::{
     Acknowledgment, Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs,
-    Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
+    Labels, Packet, Rng, SubGauges, TinGauges,
 };
 
 /// Handle to one of the owner's packets, which an outside discipline queues. A mark of the handle
 /// is copied to the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    enqueued: Nanos,
+    enqueued: Instant,
     len: u32,
     hash: u32,
     ecn: Ecn,
@@ -65,11 +66,11 @@ impl Packet for Handle {
         self.ecn = Ecn::Ce;
     }
     #[inline]
-    fn enqueued(&self) -> Nanos {
+    fn enqueued(&self) -> Instant {
         self.enqueued
     }
     #[inline]
-    fn set_enqueued(&mut self, now: Nanos) {
+    fn set_enqueued(&mut self, now: Instant) {
         self.enqueued = now;
     }
 }
@@ -78,28 +79,34 @@ impl Packet for Handle {
 /// every [`Discipline`] that is `Clone`, `Debug`, `Send` and `Sync` has it.
 #[allow(missing_docs, clippy::len_without_is_empty)]
 pub trait AnyDiscipline: Debug + Send + Sync {
-    fn enqueue(&mut self, now: Nanos, packet: Handle, rng: &mut Rng, drops: &mut dyn Drops<Handle>);
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        packet: Handle,
+        rng: &mut Rng,
+        drops: &mut dyn Drops<Handle>,
+    );
     fn dequeue(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut dyn Drops<Handle>,
     ) -> Dequeued<Handle>;
-    fn next_timer(&self) -> Nanos;
-    fn on_timer(&mut self, now: Nanos);
+    fn next_timer(&self) -> Instant;
+    fn on_timer(&mut self, now: Instant);
     fn len(&self) -> usize;
     fn bytes(&self) -> u64;
     fn marks(&self) -> u64;
     fn failure(&self) -> Option<&str>;
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges);
+    fn gauges(&self, now: Instant, gauges: &mut Gauges);
     fn knobs(&self) -> KnobSet;
     fn set_knobs(&mut self, knobs: &Knobs);
     fn sub_queues(&self) -> usize;
     fn sub_knobs(&self) -> KnobSet;
     fn sub_queue_of(&self, packet: &Handle) -> Option<usize>;
-    fn admit(&mut self, now: Nanos, packet: &Handle) -> Option<Admission>;
+    fn admit(&mut self, now: Instant, packet: &Handle) -> Option<Admission>;
     fn sub_len(&self, sub_queue: usize) -> u32;
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges>;
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges>;
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs);
     fn tins(&self) -> Vec<TinGauges>;
     fn wants(&self) -> Wants;
@@ -110,7 +117,7 @@ pub trait AnyDiscipline: Debug + Send + Sync {
 impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDiscipline for T {
     fn enqueue(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: Handle,
         rng: &mut Rng,
         mut drops: &mut dyn Drops<Handle>,
@@ -119,16 +126,16 @@ impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDisciplin
     }
     fn dequeue(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         mut drops: &mut dyn Drops<Handle>,
     ) -> Dequeued<Handle> {
         Discipline::dequeue(self, now, rng, &mut drops)
     }
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         Discipline::next_timer(self)
     }
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         Discipline::on_timer(self, now);
     }
     fn len(&self) -> usize {
@@ -143,7 +150,7 @@ impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDisciplin
     fn failure(&self) -> Option<&str> {
         Discipline::failure(self)
     }
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         Discipline::gauges(self, now, gauges);
     }
     fn knobs(&self) -> KnobSet {
@@ -161,13 +168,13 @@ impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDisciplin
     fn sub_queue_of(&self, packet: &Handle) -> Option<usize> {
         Discipline::sub_queue_of(self, packet)
     }
-    fn admit(&mut self, now: Nanos, packet: &Handle) -> Option<Admission> {
+    fn admit(&mut self, now: Instant, packet: &Handle) -> Option<Admission> {
         Discipline::admit(self, now, packet)
     }
     fn sub_len(&self, sub_queue: usize) -> u32 {
         Discipline::sub_len(self, sub_queue)
     }
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         Discipline::sub_gauges(self, now, sub_queue)
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
@@ -312,7 +319,7 @@ struct Dropped<'a, P, D> {
 }
 
 impl<P: Packet, D: Drops<P>> Drops<Handle> for Dropped<'_, P, D> {
-    fn drop(&mut self, now: Nanos, handle: Handle, cause: DropCause) {
+    fn drop(&mut self, now: Instant, handle: Handle, cause: DropCause) {
         match self.held.take(&handle) {
             Ok(packet) => self.drops.drop(now, packet, cause),
             Err(fault) => self.fault = self.fault.or(Some(fault)),
@@ -340,7 +347,7 @@ struct Inner<P> {
     /// Packets marked until it failed.
     marks: u64,
     /// Last time that it named, and how many such times have passed since a packet left or arrived.
-    named: Nanos,
+    named: Instant,
     waits: u32,
 }
 
@@ -361,7 +368,7 @@ impl<P: Packet> Outside<P> {
             },
             failure: None,
             marks: 0,
-            named: 0,
+            named: Instant::ZERO,
             waits: 0,
         }))
     }
@@ -384,7 +391,7 @@ impl<P: Packet> Inner<P> {
     }
 
     /// Checks the invariants after each call; on a violation the discipline has failed.
-    fn check<D: Drops<P>>(&mut self, now: Nanos, fault: Option<Fault>, drops: &mut D) {
+    fn check<D: Drops<P>>(&mut self, now: Instant, fault: Option<Fault>, drops: &mut D) {
         let (packets, bytes) = (self.discipline.len(), self.discipline.bytes());
         if let Some(why) = self.discipline.failure() {
             let why = format!("{}: {why}", self.name);
@@ -434,7 +441,7 @@ impl<P: Packet> Inner<P> {
 
     /// Drops all packets of a failed discipline.
     #[cold]
-    fn empty<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn empty<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         for packet in self.held.drain() {
             drops.drop(now, packet, DropCause::Overflow);
         }
@@ -442,7 +449,7 @@ impl<P: Packet> Inner<P> {
 }
 
 impl<P: Packet> Discipline<P> for Outside<P> {
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let inner = &mut *self.0;
         if inner.failure.is_some() {
             inner.empty(now, drops);
@@ -461,7 +468,7 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         inner.check(now, fault, drops);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let inner = &mut *self.0;
         if inner.failure.is_some() {
             inner.empty(now, drops);
@@ -497,18 +504,18 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         }
     }
 
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         match self.0.failure {
             None => self.0.discipline.next_timer(),
             Some(_) => NEVER,
         }
     }
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         if let Some(discipline) = self.0.working_mut() {
             discipline.on_timer(now);
         }
     }
-    fn run_timers(&mut self, now: Nanos) {
+    fn run_timers(&mut self, now: Instant) {
         loop {
             let due = self.next_timer();
             if due > now {
@@ -532,7 +539,7 @@ impl<P: Packet> Discipline<P> for Outside<P> {
     fn failure(&self) -> Option<&str> {
         self.0.failure.as_deref()
     }
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         if let Some(discipline) = self.0.working() {
             discipline.gauges(now, gauges);
         }
@@ -554,14 +561,14 @@ impl<P: Packet> Discipline<P> for Outside<P> {
     fn sub_queue_of(&self, packet: &P) -> Option<usize> {
         self.0.working()?.sub_queue_of(&Handle::passing(packet))
     }
-    fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, now: Instant, packet: &P) -> Option<Admission> {
         let discipline = self.0.working_mut()?;
         discipline.admit(now, &Handle::passing(packet))
     }
     fn sub_len(&self, sub_queue: usize) -> u32 {
         self.0.working().map_or(0, |d| d.sub_len(sub_queue))
     }
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         self.0.working()?.sub_gauges(now, sub_queue)
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {

@@ -13,19 +13,17 @@
 use crate::discipline::{Backlog, offer_each};
 use crate::num;
 use crate::parts::ring::Ring;
-use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
-    SEC,
-};
+use crate::time::{Duration, Instant, MS, SEC};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng};
 
 /// Probability 1: 2^56, so that sums of probabilities have room above it.
 pub const MAX_PROB: u64 = u64::MAX >> 8;
 /// Burst allowance at the start and after a restart: time without drops (RFC 8033, section 4.4).
-pub const MAX_BURST: Nanos = 150 * MS;
+pub const MAX_BURST: Duration = Duration::from_millis(150);
 /// Time from creation to the first update (`HZ / 2` in `pie_init` and `fq_pie_init`).
-pub const FIRST_UPDATE: Nanos = 500 * MS;
+pub const FIRST_UPDATE: Duration = Duration::from_millis(500);
 /// Above this delay the probability grows by another 2 % per update.
-const HIGH_DELAY: Nanos = 250 * MS;
+const HIGH_DELAY: Duration = Duration::from_millis(250);
 /// Bytes over which the rate estimator measures.
 const QUEUE_THRESHOLD: u64 = 16_384;
 
@@ -33,9 +31,9 @@ const QUEUE_THRESHOLD: u64 = 16_384;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Delay to hold (default 15 ms).
-    pub target: Nanos,
+    pub target: Duration,
     /// Time between updates of the probability (default 15 ms, 1 ms..10 s).
-    pub tupdate: Nanos,
+    pub tupdate: Duration,
     /// Limit in packets (default 1000, at least 1). Only [`Pie`] itself uses it.
     pub limit: u32,
     /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2:
@@ -105,13 +103,13 @@ impl Params {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vars {
     /// Current delay.
-    pub qdelay: Nanos,
+    pub qdelay: Duration,
     /// Delay at the last update.
-    pub qdelay_old: Nanos,
+    pub qdelay_old: Duration,
     /// Remaining burst allowance.
-    pub burst_time: Nanos,
+    pub burst_time: Duration,
     /// Time of the last departure (rate estimator: the start of the measurement), if any.
-    pub dq_tstamp: Option<Nanos>,
+    pub dq_tstamp: Option<Instant>,
     /// Drop probability, in units of 1/[`MAX_PROB`]; may exceed it.
     pub prob: u64,
     /// Sum of the probabilities since the last drop.
@@ -126,8 +124,8 @@ pub struct Vars {
 impl Default for Vars {
     fn default() -> Self {
         Self {
-            qdelay: 0,
-            qdelay_old: 0,
+            qdelay: Duration::ZERO,
+            qdelay_old: Duration::ZERO,
             burst_time: MAX_BURST,
             dq_tstamp: None,
             prob: 0,
@@ -144,7 +142,7 @@ impl Vars {
     pub fn drop_early(&mut self, params: &Params, backlog: u64, len: u32, rng: &mut Rng) -> bool {
         // RFC 8033, sections 4.4 and 5.1; Linux uses the current delay where the RFC has the old
         // one.
-        if self.burst_time > 0
+        if self.burst_time > Duration::ZERO
             || (self.qdelay < params.target / 2 && self.prob < MAX_PROB / 5)
             || backlog < 2 * u64::from(params.mtu)
         {
@@ -186,38 +184,42 @@ impl Vars {
     pub fn process_dequeue(
         &mut self,
         params: &Params,
-        now: Nanos,
-        enqueued: Nanos,
+        now: Instant,
+        enqueued: Instant,
         len: u32,
         backlog: u64,
     ) {
         let elapsed = if params.dq_rate_estimator {
             self.estimate_rate(now, len, backlog)
         } else {
-            self.qdelay = if backlog == 0 { 0 } else { now - enqueued };
+            self.qdelay = if backlog == 0 {
+                Duration::ZERO
+            } else {
+                now - enqueued
+            };
             let last = self.dq_tstamp.replace(now);
-            last.map_or(0, |last| now - last)
+            last.map_or(Duration::ZERO, |last| now - last)
         };
         self.burst_time = self.burst_time.saturating_sub(elapsed);
     }
 
     /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Returns the duration of a
     /// measurement that ends here, otherwise 0.
-    fn estimate_rate(&mut self, now: Nanos, len: u32, backlog: u64) -> Nanos {
+    fn estimate_rate(&mut self, now: Instant, len: u32, backlog: u64) -> Duration {
         if backlog >= QUEUE_THRESHOLD && self.dq_count.is_none() {
             self.dq_tstamp = Some(now);
             self.dq_count = Some(0);
         }
         let (Some(count), Some(start)) = (self.dq_count, self.dq_tstamp) else {
-            return 0;
+            return Duration::ZERO;
         };
         let count = count + u64::from(len);
         self.dq_count = Some(count);
         let elapsed = now - start;
-        if count < QUEUE_THRESHOLD || elapsed < 64 {
-            return 0;
+        if count < QUEUE_THRESHOLD || elapsed < Duration::from_nanos(64) {
+            return Duration::ZERO;
         }
-        let rate = num::low_u32((count << 8) / (elapsed >> 6));
+        let rate = num::low_u32((count << 8) / (elapsed.as_nanos() >> 6));
         self.avg_dq_rate = if self.avg_dq_rate == 0 {
             rate
         } else {
@@ -238,17 +240,18 @@ impl Vars {
             let old = self.qdelay;
             self.qdelay_old = old;
             let ticks = (backlog << 8).checked_div(u64::from(self.avg_dq_rate));
-            (ticks.unwrap_or(0) << 6, old)
+            (Duration::from_nanos(ticks.unwrap_or(0) << 6), old)
         } else {
             (self.qdelay, self.qdelay_old)
         };
         // A delay of 0 with packets queued only means that the queue is very short: no decay then.
-        let mut may_decay = qdelay != 0 || backlog == 0;
+        let mut may_decay = qdelay != Duration::ZERO || backlog == 0;
 
         let shift = self.tuning();
-        let scale =
-            |weight: u32| ((u64::from(weight) * (MAX_PROB / SEC)) >> 4 >> shift).cast_signed();
-        let gap = |a: Nanos, b: Nanos| a.wrapping_sub(b).cast_signed();
+        let scale = |weight: u32| {
+            ((u64::from(weight) * (MAX_PROB / SEC.as_nanos())) >> 4 >> shift).cast_signed()
+        };
+        let gap = |a: Duration, b: Duration| a.as_nanos().wrapping_sub(b.as_nanos()).cast_signed();
         let mut delta = scale(params.alpha)
             .saturating_mul(gap(qdelay, params.target))
             .saturating_add(scale(params.beta).saturating_mul(gap(qdelay, qdelay_old)));
@@ -267,7 +270,7 @@ impl Vars {
         } else {
             self.prob = self.prob.saturating_sub(delta.unsigned_abs());
         }
-        if qdelay == 0 && qdelay_old == 0 && may_decay {
+        if qdelay == Duration::ZERO && qdelay_old == Duration::ZERO && may_decay {
             self.prob -= self.prob / 64;
         }
         self.qdelay = qdelay;
@@ -317,7 +320,7 @@ pub struct Pie<P> {
     params: Params,
     vars: Vars,
     marks: u64,
-    next_update: Nanos,
+    next_update: Instant,
     ring: Ring<P>,
     bytes: u64,
 }
@@ -325,11 +328,11 @@ pub struct Pie<P> {
 impl<P: Packet> Pie<P> {
     /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
-        Self::starting_at(params, 0)
+        Self::starting_at(params, Instant::ZERO)
     }
 
     /// An empty queue, created at `start`: its first update is half a second later.
-    pub fn starting_at(params: Params, start: Nanos) -> Self {
+    pub fn starting_at(params: Params, start: Instant) -> Self {
         Self {
             params,
             vars: Vars::default(),
@@ -352,7 +355,7 @@ impl<P: Packet> Pie<P> {
 
     /// Marks or drops an arrival that the law has chosen.
     #[inline(never)]
-    fn chosen<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, drops: &mut D) {
+    fn chosen<D: Drops<P>>(&mut self, now: Instant, mut packet: P, drops: &mut D) {
         if !(self.vars.may_mark(&self.params) && packet.mark()) {
             self.vars.accu_prob = 0;
             let cause = if self.params.ecn {
@@ -370,14 +373,14 @@ impl<P: Packet> Pie<P> {
 
 impl<P: Packet> Discipline<P> for Pie<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
     #[inline(always)]
     fn enqueue_with<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         make: impl FnOnce() -> P,
         rng: &mut Rng,
@@ -398,7 +401,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     #[inline(always)]
     fn offer_run<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
@@ -409,7 +412,12 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     }
 
     #[inline(always)]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
             return Dequeued::Empty;
         };
@@ -425,11 +433,11 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_update
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         self.vars.calculate_probability(&self.params, self.bytes);
         self.next_update = now + self.params.tupdate;
     }
@@ -448,11 +456,14 @@ impl<P: Packet> Discipline<P> for Pie<P> {
         self.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.probability = self.vars.probability();
         gauges.marks = self.marks;
-        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 
     fn knobs(&self) -> KnobSet {

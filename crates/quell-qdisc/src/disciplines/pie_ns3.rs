@@ -17,14 +17,13 @@
 //! Deviation: the byte counter of a discarded measurement restarts at 0, not at -1.
 
 use crate::parts::ring::Ring;
-use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
-};
+use crate::time::{Duration, Instant, MS, SEC};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, Packet, Rng};
 
 /// Burst allowance: time without drops.
-const MAX_BURST: Nanos = 100 * MS;
+const MAX_BURST: Duration = Duration::from_millis(100);
 /// Time of low delay and probability 0 after which the allowance is given again.
-const BURST_RESET: Nanos = 1500 * MS;
+const BURST_RESET: Duration = Duration::from_millis(1500);
 /// Bytes over which the rate is measured.
 const QUEUE_THRESHOLD: u64 = 10_000;
 /// Seconds of delay above which the probability grows by another 2 % per update.
@@ -34,9 +33,9 @@ const HIGH_DELAY: f64 = 0.2;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// Delay to hold (default 20 ms, at most 10 s).
-    pub target: Nanos,
+    pub target: Duration,
     /// Time between updates of the probability (default 30 ms, 1 ms..10 s).
-    pub tupdate: Nanos,
+    pub tupdate: Duration,
     /// Limit in packets (default 1000, as in Linux's PIE; 25 in ns-3; at least 1).
     pub limit: u32,
     /// Weight of the delay's distance from target, in sixteenths of 1/s (default 2: 0.125; 0..32).
@@ -92,10 +91,10 @@ enum Burst {
 struct Vars {
     prob: f64,
     qdelay_old: f64,
-    burst_allowance: Nanos,
+    burst_allowance: Duration,
     burst: Burst,
     /// Start of the running measurement, and bytes since.
-    measuring: Option<(Nanos, u64)>,
+    measuring: Option<(Instant, u64)>,
     /// Rate, bytes per second; 0 while unknown.
     rate: f64,
 }
@@ -105,7 +104,7 @@ impl Vars {
         Self {
             prob: 0.0,
             qdelay_old: 0.0,
-            burst_allowance: 0,
+            burst_allowance: Duration::ZERO,
             burst: Burst::None,
             measuring: None,
             rate: 0.0,
@@ -114,7 +113,7 @@ impl Vars {
 
     /// Whether to drop an arrival that finds this many packets (`DropEarly`).
     fn drop_early(&mut self, params: &Params, packets: usize, rng: &mut Rng) -> bool {
-        if self.burst_allowance > 0 {
+        if self.burst_allowance > Duration::ZERO {
             return false;
         }
         if self.burst == Burst::None {
@@ -129,7 +128,7 @@ impl Vars {
     }
 
     /// Notes a departure of `len` bytes that left `backlog` bytes behind (`DoDequeue`).
-    fn process_dequeue(&mut self, now: Nanos, len: u32, backlog: u64) {
+    fn process_dequeue(&mut self, now: Instant, len: u32, backlog: u64) {
         if backlog >= QUEUE_THRESHOLD && self.measuring.is_none() {
             self.measuring = Some((now, 0));
         }
@@ -159,7 +158,7 @@ impl Vars {
         } else {
             0.0
         };
-        let mut prob = if self.burst_allowance > 0 {
+        let mut prob = if self.burst_allowance > Duration::ZERO {
             0.0
         } else {
             self.prob + self.step(params, qdelay - target, qdelay - self.qdelay_old)
@@ -178,7 +177,7 @@ impl Vars {
             self.rate = 0.0;
             self.measuring = self.measuring.map(|(start, _)| (start, 0));
         }
-        self.burst = match (self.burst, quiet && self.burst_allowance == 0) {
+        self.burst = match (self.burst, quiet && self.burst_allowance == Duration::ZERO) {
             (Burst::Protecting, true) => Burst::Quiet(0),
             (Burst::Quiet(n), true) if n >= BURST_RESET / params.tupdate => Burst::None,
             (Burst::Quiet(n), true) => Burst::Quiet(n + 1),
@@ -208,8 +207,8 @@ impl Vars {
     }
 }
 
-fn seconds(time: Nanos) -> f64 {
-    time as f64 / SEC as f64
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
 }
 
 /// One FIFO with that law at its tail: `pie ns3-2018`.
@@ -217,7 +216,7 @@ fn seconds(time: Nanos) -> f64 {
 pub struct PieNs3<P> {
     params: Params,
     vars: Vars,
-    next_update: Nanos,
+    next_update: Instant,
     ring: Ring<P>,
     bytes: u64,
 }
@@ -228,7 +227,7 @@ impl<P: Packet> PieNs3<P> {
         Self {
             params,
             vars: Vars::new(),
-            next_update: 0,
+            next_update: Instant::ZERO,
             ring: Ring::new(),
             bytes: 0,
         }
@@ -236,7 +235,7 @@ impl<P: Packet> PieNs3<P> {
 }
 
 impl<P: Packet> Discipline<P> for PieNs3<P> {
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         let held = self.ring.len();
         if held >= self.params.limit as usize {
             return drops.drop(now, packet, DropCause::Overflow);
@@ -248,7 +247,12 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
         self.ring.push(packet).set_enqueued(now);
     }
 
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
             return Dequeued::Empty;
         };
@@ -257,11 +261,11 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
         Dequeued::Packet(packet)
     }
 
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_update
     }
 
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         self.vars.calculate_probability(&self.params, self.bytes);
         self.next_update = now + self.params.tupdate;
     }
@@ -274,10 +278,13 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
         self.bytes
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.probability = self.vars.prob.min(1.0);
-        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 
     fn knobs(&self) -> KnobSet {
@@ -432,7 +439,7 @@ mod tests {
         let (mut rng, mut drops) = (Rng::new(1, "t"), Vec::new());
         for id in 0..100 {
             q.enqueue(
-                0,
+                Instant::ZERO,
                 TestPacket::new(id, 1500, 0, Ecn::NotEct),
                 &mut rng,
                 &mut drops,
@@ -441,11 +448,11 @@ mod tests {
         // 1500 bytes each 1.2 ms: 1.25 MB/s; the first of a measurement counts without its time:
         // 10,500 bytes in 7.2 ms, then 8.4.
         for i in 1..=50 {
-            q.dequeue(i * 1_200_000, &mut rng, &mut drops);
+            q.dequeue(Instant::from_nanos(i * 1_200_000), &mut rng, &mut drops);
         }
         assert!((q.vars.rate / 1.25e6 - 1.0).abs() < 0.01, "{}", q.vars.rate);
-        q.on_timer(60 * MS);
+        q.on_timer(Instant::from_millis(60));
         assert!((q.vars.qdelay_old / 0.06 - 1.0).abs() < 0.01);
-        assert_eq!(q.next_timer(), 90 * MS);
+        assert_eq!(q.next_timer(), Instant::from_millis(90));
     }
 }

@@ -11,10 +11,11 @@
 use crate::num;
 use crate::parts::red::{Action, Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, MTU, NEVER, Nanos, Packet, Rng};
+use crate::time::{Duration, Instant, NEVER};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
 /// Time between steps of the adaptive variant (`HZ / 2`).
-const ADAPT: Nanos = 500 * MS;
+const ADAPT: Duration = Duration::from_millis(500);
 /// One percent, in units of 2^-32.
 const ONE_PERCENT: u32 = 42_949_673;
 
@@ -132,8 +133,8 @@ pub struct Red<P> {
     law: Law,
     vars: Vars,
     idling: Idling,
-    idle_since: Option<Nanos>,
-    next_adapt: Nanos,
+    idle_since: Option<Instant>,
+    next_adapt: Instant,
     ring: Ring<P>,
     bytes: u64,
 }
@@ -141,11 +142,11 @@ pub struct Red<P> {
 impl<P: Packet> Red<P> {
     /// An empty queue, created at time 0.
     pub fn new(params: Params) -> Self {
-        Self::starting_at(params, 0)
+        Self::starting_at(params, Instant::ZERO)
     }
 
     /// An empty queue, created at `start`.
-    pub fn starting_at(params: Params, start: Nanos) -> Self {
+    pub fn starting_at(params: Params, start: Instant) -> Self {
         // Parameters that `check` refuses get the slowest average.
         let wlog = weight(params.min, params.burst, params.avpkt).unwrap_or(31);
         Self {
@@ -185,7 +186,7 @@ impl<P: Packet> Red<P> {
 
     /// Updates the average at an arrival.
     #[inline]
-    fn update_average(&mut self, now: Nanos) {
+    fn update_average(&mut self, now: Instant) {
         match self.idle_since.take() {
             Some(since) => self.vars.qavg = self.idling.after(self.vars.qavg, since, now),
             None => self.vars.update(&self.law, self.bytes),
@@ -195,7 +196,7 @@ impl<P: Packet> Red<P> {
 
 impl<P: Packet> Discipline<P> for Red<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         self.update_average(now);
         let action = self.law.action(&mut self.vars, rng);
         if action != Action::Pass {
@@ -225,7 +226,12 @@ impl<P: Packet> Discipline<P> for Red<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         let Some(packet) = self.ring.pop() else {
             self.idle_since.get_or_insert(now);
             return Dequeued::Empty;
@@ -235,12 +241,12 @@ impl<P: Packet> Discipline<P> for Red<P> {
     }
 
     #[inline]
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         self.next_adapt
     }
 
     /// Floyd, Gummadi and Shenker, "Adaptive RED" (2001), figure 1, with Linux's steps.
-    fn on_timer(&mut self, now: Nanos) {
+    fn on_timer(&mut self, now: Instant) {
         let now_avg = self.vars.qavg;
         let qavg = self
             .idle_since
@@ -273,11 +279,14 @@ impl<P: Packet> Discipline<P> for Red<P> {
     }
 
     /// The limit is given in full packets; it is in bytes and therefore not a knob.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = num::low_u32(self.params.limit / u64::from(MTU));
         gauges.probability = self.law.probability(&self.vars);
         gauges.marks = self.stats.marks;
-        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = self
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |p| now - p.enqueued());
     }
 }
 
@@ -285,7 +294,8 @@ impl<P: Packet> Discipline<P> for Red<P> {
 mod tests {
     use super::*;
     use crate::packet::TestPacket;
-    use crate::{Ecn, SEC};
+
+    use crate::Ecn;
 
     const LEN: u32 = 1000;
 
@@ -322,7 +332,7 @@ mod tests {
             q.vars.qavg = avg << q.law.wlog;
             q.bytes = avg;
             let p = TestPacket::new(0, LEN, 0, ecn);
-            q.enqueue(0, p, &mut self.rng, &mut self.dropped);
+            q.enqueue(Instant::ZERO, p, &mut self.rng, &mut self.dropped);
         }
         /// Share of `n` packets dropped at this average.
         fn share(params: Params, avg: u64, n: usize) -> f64 {
@@ -369,7 +379,7 @@ mod tests {
         let w = 1.0 / f64::from(1u32 << bed.q.law.wlog);
         let mut want = 0.0;
         for _ in 0..50 {
-            bed.q.update_average(0);
+            bed.q.update_average(Instant::ZERO);
             want += w * (8000.0 - want);
         }
         assert!((bed.q.average() as f64 - want).abs() < 10.0);
@@ -489,9 +499,11 @@ mod tests {
         bed.q.vars.qavg = 0;
         bed.q.bytes = 30_000;
         let p = TestPacket::new(1, LEN, 0, Ecn::NotEct);
-        bed.q.enqueue(0, p, &mut bed.rng, &mut bed.dropped);
+        bed.q
+            .enqueue(Instant::ZERO, p, &mut bed.rng, &mut bed.dropped);
         assert!(bed.dropped.is_empty());
-        bed.q.enqueue(0, p, &mut bed.rng, &mut bed.dropped);
+        bed.q
+            .enqueue(Instant::ZERO, p, &mut bed.rng, &mut bed.dropped);
         assert_eq!(bed.dropped[0].1, DropCause::Overflow);
     }
 
@@ -500,11 +512,14 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.offer(0, Ecn::NotEct);
         assert_eq!(bed.q.idle_since, None);
-        bed.q.dequeue(SEC, &mut bed.rng, &mut bed.dropped);
+        bed.q
+            .dequeue(Instant::from_secs(1), &mut bed.rng, &mut bed.dropped);
         assert_eq!(bed.q.idle_since, None);
-        bed.q.dequeue(2 * SEC, &mut bed.rng, &mut bed.dropped);
-        bed.q.dequeue(3 * SEC, &mut bed.rng, &mut bed.dropped);
-        assert_eq!(bed.q.idle_since, Some(2 * SEC));
+        bed.q
+            .dequeue(Instant::from_secs(2), &mut bed.rng, &mut bed.dropped);
+        bed.q
+            .dequeue(Instant::from_secs(3), &mut bed.rng, &mut bed.dropped);
+        assert_eq!(bed.q.idle_since, Some(Instant::from_secs(2)));
     }
 
     #[test]
@@ -514,7 +529,13 @@ mod tests {
         q.vars.qavg = 20_000 << q.law.wlog;
         // In the units that tc counts in: (1 - w)^m, m packet times of 0.8 ms, 15.625 times slower.
         let half_life = core::f64::consts::LN_2 / q.idling.slope;
-        let after = |us: f64| q.idling.after(q.vars.qavg, 0, (us * 1e3) as u64) >> q.law.wlog;
+        let after = |us: f64| {
+            q.idling.after(
+                q.vars.qavg,
+                Instant::ZERO,
+                Instant::from_nanos((us * 1e3) as u64),
+            ) >> q.law.wlog
+        };
         assert_eq!(after(0.0), 20_000);
         // Linux shifts by the exponent itself, not by its binary logarithm: after 1/slope it has
         // halved.
@@ -531,29 +552,29 @@ mod tests {
             adaptive: true,
             ..params()
         });
-        assert_eq!(bed.q.next_timer(), 500 * MS);
+        assert_eq!(bed.q.next_timer(), Instant::from_millis(500));
         let p = |bed: &Bed| f64::from(bed.q.law.max_p) / 4_294_967_296.0;
         bed.q.idle_since = None;
         // Above 60 % of the way it rises by min(1 %, a quarter) ...
         bed.q.vars.qavg = 23_000 << bed.q.law.wlog;
-        bed.q.on_timer(500 * MS);
+        bed.q.on_timer(Instant::from_millis(500));
         assert!((p(&bed) - 0.025).abs() < 1e-6);
-        assert_eq!(bed.q.next_timer(), SEC);
+        assert_eq!(bed.q.next_timer(), Instant::from_secs(1));
         // ... in the middle it stays ...
         bed.q.vars.qavg = 20_000 << bed.q.law.wlog;
-        bed.q.on_timer(SEC);
+        bed.q.on_timer(Instant::from_secs(1));
         assert!((p(&bed) - 0.025).abs() < 1e-6);
         // ... below 40 % it falls by a tenth, never below 1 % by more than a step.
         bed.q.vars.qavg = 17_000 << bed.q.law.wlog;
-        bed.q.on_timer(1500 * MS);
+        bed.q.on_timer(Instant::from_millis(1500));
         assert!((p(&bed) - 0.0225).abs() < 1e-6);
         for _ in 0..100 {
-            bed.q.on_timer(2 * SEC);
+            bed.q.on_timer(Instant::from_secs(2));
         }
         assert!(p(&bed) > 0.009 && p(&bed) <= 0.01);
         bed.q.vars.qavg = 29_000 << bed.q.law.wlog;
         for _ in 0..200 {
-            bed.q.on_timer(3 * SEC);
+            bed.q.on_timer(Instant::from_secs(3));
         }
         assert!(p(&bed) > 0.5 && p(&bed) < 0.512);
     }
@@ -568,7 +589,7 @@ mod tests {
         let mut bed = Bed::new(params());
         let mut g = Gauges::default();
         bed.q.vars.qavg = 20_000 << bed.q.law.wlog;
-        bed.q.gauges(0, &mut g);
+        bed.q.gauges(Instant::ZERO, &mut g);
         assert!((g.probability - 0.01).abs() < 1e-9);
     }
 }

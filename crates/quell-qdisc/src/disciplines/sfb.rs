@@ -12,7 +12,8 @@
 use crate::num;
 use crate::parts::hash::rehash;
 use crate::parts::ring::Ring;
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MS, Nanos, Packet, Rng};
+use crate::time::{Duration, Instant, MS};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, Packet, Rng};
 
 const LEVELS: usize = 8;
 const BINS: usize = 16;
@@ -290,12 +291,12 @@ impl<P: Packet> Sfb<P> {
 
 impl<P: Packet> Discipline<P> for Sfb<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.stats.queuedrop += 1;
             return drops.drop(now, packet, DropCause::Overflow);
         }
-        let (now_ms, mut hashes) = (now / MS, [0; 2]);
+        let (now_ms, mut hashes) = ((now - Instant::ZERO) / MS, [0; 2]);
         self.keep_time(now_ms, rng);
         if let Some(cause) = self.judge(now_ms, &mut packet, &mut hashes, rng) {
             return drops.drop(now, packet, cause);
@@ -306,7 +307,12 @@ impl<P: Packet> Discipline<P> for Sfb<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(
+        &mut self,
+        _now: Instant,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Dequeued<P> {
         let Some((packet, hashes)) = self.ring.pop() else {
             return Dequeued::Empty;
         };
@@ -330,13 +336,16 @@ impl<P: Packet> Discipline<P> for Sfb<P> {
     }
 
     /// The probability is the greatest of all bins, as `tc -s` shows it.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         let bins = self.sets[self.slot].bins.iter().flatten();
         let most = bins.map(|bin| bin.probability).max().unwrap_or(0);
         gauges.limit_packets = self.params.limit;
         gauges.probability = f64::from(most) / f64::from(ONE);
         gauges.marks = self.stats.marked;
-        gauges.head_age = self.ring.front().map_or(0, |(p, _)| now - p.enqueued());
+        gauges.head_age = self
+            .ring
+            .front()
+            .map_or(Duration::ZERO, |(p, _)| now - p.enqueued());
     }
 }
 
@@ -344,12 +353,13 @@ impl<P: Packet> Discipline<P> for Sfb<P> {
 mod tests {
     use super::*;
     use crate::packet::TestPacket;
-    use crate::{Ecn, SEC};
+
+    use crate::Ecn;
 
     struct Bed {
         q: Sfb<TestPacket>,
         rng: Rng,
-        now: Nanos,
+        now: Instant,
         dropped: Vec<DropCause>,
     }
 
@@ -359,7 +369,7 @@ mod tests {
             Self {
                 q: Sfb::new(params),
                 rng: Rng::new(1, "sfb"),
-                now: 0,
+                now: Instant::ZERO,
                 dropped: Vec::new(),
             }
         }
@@ -470,7 +480,7 @@ mod tests {
         bed.set(1, u16::MAX);
         let arrivals = 10_000 / gap_ms;
         for arrival in 0..arrivals {
-            bed.now = arrival * gap_ms * MS;
+            bed.now = Instant::from_millis(arrival * gap_ms);
             bed.put(1, 1, Ecn::Ect0);
             bed.take(1);
         }
@@ -516,7 +526,7 @@ mod tests {
             ..Params::default()
         });
         bed.set(1, u16::MAX);
-        bed.now = 600 * MS;
+        bed.now = Instant::from_millis(600);
         bed.put(1, 24, Ecn::Ect0);
         assert!(bed.q.double_buffering);
         let counted = |q: &Sfb<TestPacket>, set: usize| -> u32 {
@@ -524,7 +534,7 @@ mod tests {
             bins.map(|bin| u32::from(bin.packets)).sum()
         };
         assert_eq!((counted(&bed.q, 0), counted(&bed.q, 1)), (24 * 8, 24 * 8));
-        bed.now = 1001 * MS;
+        bed.now = Instant::from_millis(1001);
         bed.put(2, 1, Ecn::Ect0);
         assert_eq!((bed.q.slot, bed.q.double_buffering), (1, false));
         bed.take(25);
@@ -538,7 +548,7 @@ mod tests {
             rehash: 0,
             ..Params::default()
         });
-        bed.now = 5000 * SEC;
+        bed.now = Instant::from_secs(5000);
         bed.put(1, 1, Ecn::Ect0);
         assert_eq!(bed.q.slot, 0);
     }

@@ -14,7 +14,8 @@ use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
 use crate::parts::hash::rehash;
 use crate::parts::red::{Action, Law, Vars, weight};
-use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, NEVER, Nanos, Packet, Rng, SEC};
+use crate::time::{Duration, Instant, NEVER};
+use crate::{Dequeued, Discipline, DropCause, Drops, Gauges, MTU, Packet, Rng};
 
 /// Maximum number of packets of a flow, whatever the options.
 pub const MAX_DEPTH: u32 = 127;
@@ -49,7 +50,7 @@ pub struct Params {
     /// Packets in the whole queue, at least 2 (default 127), at most `flows` times `depth`.
     pub limit: Option<u32>,
     /// Time after which the hash of flows changes; 0 for never (default).
-    pub perturb: Nanos,
+    pub perturb: Duration,
     /// Bytes per flow and round, up to 2^20; less than 256 counts as 256 (default 1514, one
     /// full-size packet).
     pub quantum: u32,
@@ -69,7 +70,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             limit: None,
-            perturb: 0,
+            perturb: Duration::ZERO,
             quantum: MTU,
             divisor: 1024,
             flows: 128,
@@ -156,7 +157,7 @@ pub struct Sfq<P> {
     changes: u64,
     /// Key of the hash.
     key: u32,
-    next_perturb: Nanos,
+    next_perturb: Instant,
     /// Packets during a change of the hash.
     moving: Vec<P>,
     marks: u64,
@@ -183,13 +184,13 @@ impl<P: Packet> Sfq<P> {
             changes: 0,
             key: 0,
             next_perturb: match params.perturb {
-                0 => NEVER,
-                period => period,
+                Duration::ZERO => NEVER,
+                period => Instant::ZERO + period,
             },
             // Reserved, so that perturbations do not allocate, except the first of a clone and
             // those of longer queues.
             moving: Vec::with_capacity(match params.perturb {
-                0 => 0,
+                Duration::ZERO => 0,
                 _ => limit.min(MAX_RESERVED) as usize,
             }),
             marks: 0,
@@ -241,7 +242,7 @@ impl<P: Packet> Sfq<P> {
 
     /// Drops from the longest flow; if all have one packet, from the flow whose turn it is.
     #[cold]
-    fn drop_one<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn drop_one<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let flows = self.flows.iter().zip(&self.states).enumerate();
         let longest = flows.max_by_key(|(_, (flow, state))| (flow.packets(), state.changed));
         let flow = match longest {
@@ -256,14 +257,14 @@ impl<P: Packet> Sfq<P> {
 
     /// Changes the hash of all flows when due; packets that then find no room are dropped.
     #[inline]
-    fn perturb<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
+    fn perturb<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) {
         if now >= self.next_perturb {
             self.rehash(now, rng, drops);
         }
     }
 
     #[cold]
-    fn rehash<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) {
+    fn rehash<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) {
         let periods = (now - self.next_perturb) / self.params.perturb + 1;
         self.next_perturb += periods * self.params.perturb;
         let mut moving = std::mem::take(&mut self.moving);
@@ -321,7 +322,7 @@ impl<P: Packet> Sfq<P> {
 
 impl<P: Packet> Discipline<P> for Sfq<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, rng: &mut Rng, drops: &mut D) {
         self.perturb(now, rng, drops);
         let flow = self.flows.flow_of(self.bucket(&packet));
         let packets = self.flows.get(flow).packets();
@@ -351,7 +352,7 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         self.perturb(now, rng, drops);
         let Some(flow) = self.flows.next_turn(self.quantum) else {
             return Dequeued::Empty;
@@ -377,7 +378,7 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
         self.marks
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks;
@@ -394,18 +395,19 @@ impl<P: Packet> Discipline<P> for Sfq<P> {
 }
 
 /// The longest period of `perturb`: what the kernel's timer takes at 1000 ticks a second.
-pub const LONGEST_PERTURB: Nanos = (i32::MAX as u64 / 1000) * SEC;
+pub const LONGEST_PERTURB: Duration = Duration::from_secs(i32::MAX as u64 / 1000);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Ecn;
     use crate::packet::TestPacket;
+    use crate::time::SEC;
 
     struct Bed {
         q: Sfq<TestPacket>,
         rng: Rng,
-        now: Nanos,
+        now: Instant,
         next: u64,
         dropped: Vec<(TestPacket, DropCause)>,
     }
@@ -416,7 +418,7 @@ mod tests {
             Self {
                 q: Sfq::new(params),
                 rng: Rng::new(1, "sfq"),
-                now: 0,
+                now: Instant::ZERO,
                 next: 0,
                 dropped: Vec::new(),
             }
@@ -595,17 +597,17 @@ mod tests {
             assert!(bed.q.len() == 4 * (round + 1));
         }
         let key = bed.q.key;
-        bed.now = 10 * SEC - 1;
+        bed.now = Instant::from_nanos((10 * SEC - Duration::from_nanos(1)).as_nanos());
         bed.take();
         assert_eq!(bed.q.key, key);
-        bed.now = 35 * SEC;
+        bed.now = Instant::from_secs(35);
         let mut last = [0; 4];
         while let Some(packet) = bed.take() {
             assert!(packet.id >= last[packet.hash as usize]);
             last[packet.hash as usize] = packet.id;
         }
         assert_ne!(bed.q.key, key);
-        assert_eq!(bed.q.next_perturb, 40 * SEC);
+        assert_eq!(bed.q.next_perturb, Instant::from_secs(40));
         assert!(bed.dropped.is_empty());
     }
 
@@ -625,7 +627,7 @@ mod tests {
             bed.put(flow, 2);
         }
         let (held, lost) = (bed.q.len(), bed.dropped.len());
-        bed.now = SEC;
+        bed.now = Instant::from_secs(1);
         assert!(bed.take().is_some());
         assert!(bed.dropped.len() > lost);
         assert_eq!(bed.q.len() + 1 + bed.dropped.len() - lost, held);

@@ -11,7 +11,8 @@
 //! vector, indexed by the flow, whose index never changes: see [`of_flow`].
 
 use crate::num;
-use crate::{Admission, Nanos, Packet, SubGauges};
+use crate::time::{Duration, Instant};
+use crate::{Admission, Packet, SubGauges};
 
 /// Index of a flow in [`Flows`]; flows are numbered in the order of their first packets.
 pub type FlowId = u32;
@@ -189,13 +190,15 @@ impl<P: Packet> Flows<P> {
     }
 
     /// Readings of a flow that do not depend on the discipline.
-    pub fn gauges(&self, now: Nanos, flow: usize) -> Option<SubGauges> {
+    pub fn gauges(&self, now: Instant, flow: usize) -> Option<SubGauges> {
         let f = self.flows.get(flow)?;
         let head = self.front(num::count(flow));
         Some(SubGauges {
             backlog_packets: f.packets,
             backlog_bytes: self.backlogs[flow].into(),
-            head_age: head.map_or(0, |p| now.saturating_sub(p.enqueued())),
+            head_age: head.map_or(Duration::ZERO, |p| {
+                Duration::from_nanos(now.saturating_since(p.enqueued()).as_nanos())
+            }),
             ..SubGauges::default()
         })
     }
@@ -375,13 +378,13 @@ impl<P: Packet> Flows<P> {
     }
 
     /// The longest waiting time among the heads of all flows; 0 if nothing is queued.
-    pub fn head_age(&self, now: Nanos) -> Nanos {
+    pub fn head_age(&self, now: Instant) -> Duration {
         self.flows
             .iter()
             .filter(|f| f.packets > 0)
-            .map(|f| now.saturating_sub(self.slab[f.head as usize].packet.enqueued()))
+            .map(|f| now.saturating_since(self.slab[f.head as usize].packet.enqueued()))
             .max()
-            .unwrap_or(0)
+            .unwrap_or_default()
     }
 
     /// The first flow of a list.

@@ -5,8 +5,9 @@
 //! Linux `include/net/red.h`; iproute2 `tc/tc_red.c`. The discipline chooses whether to count bytes
 //! or packets.
 
+use crate::Rng;
 use crate::num;
-use crate::{Nanos, Rng};
+use crate::time::{Instant, US};
 
 /// `tc`'s clock ticks per microsecond.
 const TICKS_PER_US: f64 = 15.625;
@@ -183,8 +184,8 @@ impl Idling {
 
     /// The average after an idle time: it falls as if the packets that could have been sent in that
     /// time had been sent.
-    pub fn after(&self, qavg: u64, since: Nanos, now: Nanos) -> u64 {
-        let us = ((now - since) / 1_000).min(255 << self.log);
+    pub fn after(&self, qavg: u64, since: Instant, now: Instant) -> u64 {
+        let us = ((now - since) / US).min(255 << self.log);
         let cell = us >> self.log;
         let shift = if cell == 255 {
             31

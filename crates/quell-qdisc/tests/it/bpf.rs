@@ -15,13 +15,14 @@ use quell_qdisc::fq_codel::{self, FqCodel};
 use quell_qdisc::hush::{self, Hush, Model, fixed, model::FEATURES, model::Row};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, MS, Nanos, Rng, US};
+use quell_qdisc::time::{Duration, Instant, MS, US};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Rng};
 
 /// A call of a queue: an arrival (time, bytes, flow hash, ECN field) or a dequeue (time).
 #[derive(Clone, Copy)]
 enum Event {
-    Arrival(Nanos, u32, u32, Ecn),
-    Dequeue(Nanos),
+    Arrival(Instant, u32, u32, Ecn),
+    Dequeue(Instant),
 }
 
 /// Arguments of the program in C: limit (packets), flags, target (ns), interval (ns).
@@ -82,9 +83,9 @@ fn fates_in_c(program: &Path, knobs: Knobs, events: &[Event]) -> String {
     for event in events {
         match *event {
             Event::Arrival(now, bytes, hash, ecn) => {
-                writeln!(input, "a {now} {bytes} {hash} {}", ecn.bits()).unwrap();
+                writeln!(input, "a {now:?} {bytes} {hash} {}", ecn.bits()).unwrap();
             }
-            Event::Dequeue(now) => writeln!(input, "d {now}").unwrap(),
+            Event::Dequeue(now) => writeln!(input, "d {now:?}").unwrap(),
         }
     }
     output(program, &knobs, input)
@@ -161,11 +162,11 @@ fn assert_same(ours: &str, theirs: &str, what: &str) {
 fn events(seed: u64, ecn: bool) -> Vec<Event> {
     let mut rng = Rng::new(seed, "arrivals");
     let mut events = Vec::new();
-    let grid = if seed % 2 == 1 { MS } else { 1 };
+    let grid = if seed % 2 == 1 { MS.as_nanos() } else { 1 };
     // Time per packet: 100 to 1.2 Mbit/s in packets of 1500 bytes, and 20 kbit/s, at which hush's
     // guard suspends its policy.
     let gap = [120 * US, 500 * US, 2 * MS, 10 * MS, 600 * MS][(seed / 2 % 5) as usize];
-    let slower = gap.div_ceil(30 * MS);
+    let slower = gap.as_nanos().div_ceil(30 * MS.as_nanos());
     let hashes: Vec<u32> = (0..2000).map(|_| rng.u32()).collect();
     let mut now = MS * 1000;
     for _ in 0..60 {
@@ -178,7 +179,7 @@ fn events(seed: u64, ecn: bool) -> Vec<Event> {
         let (mut arrival, mut departure) = (now, now);
         while now < end {
             now = arrival.min(if pause { end } else { departure });
-            let at = now.next_multiple_of(grid);
+            let at = Instant::from_nanos(now.as_nanos().next_multiple_of(grid));
             if now == arrival {
                 let kind = rng.below(12);
                 let bytes = match kind {
@@ -192,10 +193,10 @@ fn events(seed: u64, ecn: bool) -> Vec<Event> {
                 let hash = hashes[rng.below(flows) as usize];
                 events.push(Event::Arrival(at, bytes as u32, hash, field));
                 let mean = 10 * gap / load * if kind == 1 { 20 } else { 1 };
-                arrival += 1 + rng.below(2 * mean);
+                arrival += Duration::from_nanos(1 + rng.below((2 * mean).as_nanos()));
             } else {
                 events.push(Event::Dequeue(at));
-                departure += gap / 2 + rng.below(gap);
+                departure += gap / 2 + Duration::from_nanos(rng.below(gap.as_nanos()));
             }
         }
     }
@@ -245,8 +246,8 @@ fn assert_exercised(settings: &[Knobs], all: &[Acts], [drops, marks, overflows]:
 
 fn codel_params([limit, flags, target, interval]: Knobs) -> codel::Params {
     codel::Params {
-        target,
-        interval,
+        target: Duration::from_nanos(target),
+        interval: Duration::from_nanos(interval),
         limit: limit as u32,
         ecn: flags & ECN != 0,
         ..codel::Params::default()
@@ -255,10 +256,10 @@ fn codel_params([limit, flags, target, interval]: Knobs) -> codel::Params {
 
 /// Without and with ECN: CoDel's defaults, then a low limit, target and interval.
 const SETTINGS: [Knobs; 4] = [
-    [1000, 0, 5 * MS, 100 * MS],
-    [300, 0, MS, 10 * MS],
-    [1000, ECN, 5 * MS, 100 * MS],
-    [300, ECN, MS, 10 * MS],
+    [1000, 0, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+    [300, 0, MS.as_nanos(), 10 * MS.as_nanos()],
+    [1000, ECN, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+    [300, ECN, MS.as_nanos(), 10 * MS.as_nanos()],
 ];
 
 #[test]
@@ -378,22 +379,22 @@ fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
             q.marks(),
             link.flows().into(),
             link.rate(),
-            link.round_trip(),
-            s.target,
-            s.wait,
-            s.hold,
-            s.cap,
+            link.round_trip().as_nanos(),
+            s.target.as_nanos(),
+            s.wait.as_nanos(),
+            s.hold.as_nanos(),
+            s.cap.as_nanos(),
             link.idle() as u64,
             trusted.into(),
         ]
     };
     let settings = [
-        [10_240, 0, 5 * MS, 100 * MS],
-        [300, 0, 5 * MS, 100 * MS],
-        [10_240, ECN, 5 * MS, 100 * MS],
-        [300, ECN, 5 * MS, 100 * MS],
-        [10_240, MARK_NEXT, 5 * MS, 100 * MS],
-        [300, MARK_NEXT, 5 * MS, 100 * MS],
+        [10_240, 0, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+        [300, 0, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+        [10_240, ECN, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+        [300, ECN, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+        [10_240, MARK_NEXT, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
+        [300, MARK_NEXT, 5 * MS.as_nanos(), 100 * MS.as_nanos()],
     ];
     let all = compare("hush", &settings, make, gauges);
     assert_exercised(&settings, &all, [5000, 50, 10_000]);
@@ -485,7 +486,7 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
         departed += rate / 50 - rng.below(rate / 100);
         let now = turn * 20 * MS;
         let gauges = quell_qdisc::Gauges {
-            now,
+            now: Instant::ZERO + now,
             backlog_bytes,
             departed_bytes: departed,
             rate_bps: 8 * rate,
@@ -493,7 +494,7 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
         };
         controller.step(&gauges, &mut rng);
         ours.push(format!("{:.0}", controller.drop() * 100.0));
-        writeln!(input, "g {now} {backlog_bytes} {departed} {rate}").unwrap();
+        writeln!(input, "g {now:?} {backlog_bytes} {departed} {rate}").unwrap();
     }
     let program = build_network("rlaqm_turns");
     let theirs = output(&program, &[], input);
@@ -511,8 +512,8 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
     let mut controller = RlAqm::new(rlaqm::Params::default(), policy).unwrap();
     let (mut input, mut ours, mut levels) = (String::new(), Vec::new(), [0; 51]);
     let (rate, packet) = (1_000_000, 1500);
-    let (mut backlog_bytes, mut departed_bytes, mut turn) = (0, 0, 20 * MS);
-    let mut event = |now: Nanos, backlog: &mut u64, departed: &mut u64, arrives: bool| {
+    let (mut backlog_bytes, mut departed_bytes, mut turn) = (0, 0, Instant::from_millis(20));
+    let mut event = |now: Instant, backlog: &mut u64, departed: &mut u64, arrives: bool| {
         while turn <= now {
             let gauges = quell_qdisc::Gauges {
                 now: turn,
@@ -527,7 +528,7 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
         let hundredths = libm::round(controller.drop() * 100.0) as usize;
         levels[hundredths] += 1;
         ours.push(hundredths.to_string());
-        writeln!(input, "g {now} {backlog} {departed} {rate}").unwrap();
+        writeln!(input, "g {now:?} {backlog} {departed} {rate}").unwrap();
         if arrives {
             *backlog += packet;
         } else {
@@ -540,11 +541,21 @@ fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
         // queued when the next one arrives.
         let start = 7 * MS + burst * 20_300 * US;
         for _ in 0..4 + burst / 7 % 14 {
-            event(start, &mut backlog_bytes, &mut departed_bytes, true);
+            event(
+                Instant::ZERO + start,
+                &mut backlog_bytes,
+                &mut departed_bytes,
+                true,
+            );
         }
         let mut at = start;
         while backlog_bytes > 0 && at < start + 20_300 * US {
-            event(at, &mut backlog_bytes, &mut departed_bytes, false);
+            event(
+                Instant::ZERO + at,
+                &mut backlog_bytes,
+                &mut departed_bytes,
+                false,
+            );
             at += 1500 * US;
         }
     }

@@ -3,6 +3,7 @@
 use crate::every;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Discipline, Ecn, KnobSet, Knobs, Qdisc, Rng};
 
 const LEN: u32 = 1514;
@@ -30,7 +31,7 @@ fn fill(queue: &mut Qdisc<TestPacket>) {
     let (mut rng, mut drops) = (Rng::new(1, "knobs"), Vec::new());
     for i in 0..20 {
         let packet = TestPacket::new(i, LEN, (i as u32 % FLOWS) << 28, Ecn::NotEct);
-        queue.enqueue(0, packet, &mut rng, &mut drops);
+        queue.enqueue(Instant::ZERO, packet, &mut rng, &mut drops);
     }
 }
 

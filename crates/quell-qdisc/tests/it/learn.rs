@@ -6,12 +6,13 @@ use quell_qdisc::control::rlaqm::dqn::PeriodReward;
 use quell_qdisc::control::rlaqm::learn::{Learner, Learning};
 use quell_qdisc::control::rlaqm::{Params, RlAqm};
 use quell_qdisc::policy::{Activation, Affine, Head, Policy};
-use quell_qdisc::{Gauges, Knobs, MS, Nanos, Rng};
+use quell_qdisc::time::Duration;
+use quell_qdisc::{Gauges, Knobs, Rng};
 
 use crate::recorded_control::{input, linear};
 
 const PAPER: PeriodReward = PeriodReward::PAPER;
-const PERIOD: Nanos = 200 * MS;
+const PERIOD: Duration = Duration::from_millis(200);
 
 /// A network that always takes the first of two probabilities.
 fn first() -> Policy {
@@ -45,7 +46,7 @@ impl Toy {
         let first = first();
         let params = Params {
             period: PERIOD,
-            ceiling: 0,
+            ceiling: Duration::ZERO,
             ..Params::default()
         };
         let acting = RlAqm::new(params, first.clone()).unwrap();

@@ -10,9 +10,9 @@ use quell_qdisc::control::{
 use quell_qdisc::disciplines::{bands, cake, choke, drr, fifo, fq_fifo, htb, pie_ns3};
 use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::time::{Duration, MS, SEC, US};
 use quell_qdisc::{
-    MS, SEC, US, cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red,
-    sfb, sfq,
+    cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red, sfb, sfq,
 };
 
 /// The defaults with one field changed: accepted with each value of the first list, refused with
@@ -52,34 +52,34 @@ fn single_queues() {
         drop: [0.0, 1.0] not [-0.1, above(1.0)];
     }
     limits! { codel::Params::default(),
-        interval: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
-        target: [0, 10 * SEC] not [10 * SEC + 1];
+        interval: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
+        target: [Duration::ZERO, 10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
         limit: [1] not [0];
     }
     limits! { cobalt::Params::default(),
-        interval: [US, 4 * SEC] not [US - 1, 4 * SEC + 1];
-        target: [4 * SEC] not [4 * SEC + 1];
+        interval: [US, 4 * SEC] not [US - Duration::from_nanos(1), 4 * SEC + Duration::from_nanos(1)];
+        target: [4 * SEC] not [4 * SEC + Duration::from_nanos(1)];
         limit: [1] not [0];
     }
     limits! { pie::Params::default(),
-        target: [10 * SEC] not [10 * SEC + 1];
-        tupdate: [MS, 10 * SEC] not [MS - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        tupdate: [MS, 10 * SEC] not [MS - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
         limit: [1] not [0];
         alpha: [32] not [33];
         beta: [32] not [33];
         ecn_prob: [100] not [101];
     }
     limits! { pie_ns3::Params::default(),
-        target: [10 * SEC] not [10 * SEC + 1];
-        tupdate: [MS, 10 * SEC] not [MS - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        tupdate: [MS, 10 * SEC] not [MS - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
         limit: [1] not [0];
         alpha: [32] not [33];
         beta: [32] not [33];
     }
     limits! { dualpi2::Params::default(),
         limit: [1] not [0];
-        target: [10 * SEC] not [10 * SEC + 1];
-        tupdate: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        tupdate: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
         alpha: [0.0, 4e6] not [-0.1, above(4e6)];
         beta: [0.0, 4e6] not [-0.1, above(4e6)];
         coupling_factor: [1, 255] not [0, 256];
@@ -270,9 +270,9 @@ fn queues_with_flows() {
         pairs: [1, 1024] not [0, 1025];
         limit: [1] not [0];
         quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
-        target: [10 * SEC] not [10 * SEC + 1];
-        max_burst: [10 * SEC] not [10 * SEC + 1];
-        tupdate: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        max_burst: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        tupdate: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
         alpha: [0.0, 7.0] not [-0.1, above(7.0)];
         beta: [0.0, 7.0] not [-0.1, above(7.0)];
         coupling_factor: [1, 255] not [0, 256];
@@ -283,17 +283,17 @@ fn queues_with_flows() {
         limit: [2] not [1];
         rate_bps: [1] not [0];
         p: [1] not [0];
-        dt: [cebinae::Params::LONGEST] not [cebinae::Params::LONGEST + 1, cebinae::Params::SHORTEST - 1];
-        l: [usual.dt - usual.vdt - 1] not [usual.dt - usual.vdt];
-        vdt: [1] not [0];
+        dt: [cebinae::Params::LONGEST] not [cebinae::Params::LONGEST + Duration::from_nanos(1), cebinae::Params::SHORTEST - Duration::from_nanos(1)];
+        l: [usual.dt - usual.vdt - Duration::from_nanos(1)] not [usual.dt - usual.vdt];
+        vdt: [Duration::from_nanos(1)] not [Duration::ZERO];
         tau: [0.0, 1.0] not [-0.1, above(1.0)];
         delta_port: [0.0, 1.0] not [-0.1, above(1.0)];
         delta_flow: [0.0, 1.0] not [-0.1, above(1.0)];
     }
     limits! { cake::Params::default(),
         bandwidth: [cake::Bandwidth::Shaped(512)] not [cake::Bandwidth::Shaped(511)];
-        rtt: [US] not [US - 1, 4296 * SEC];
-        target: [Some(0)] not [Some(4296 * SEC)];
+        rtt: [US] not [US - Duration::from_nanos(1), 4296 * SEC];
+        target: [Some(Duration::ZERO)] not [Some(4296 * SEC)];
         memory_limit: [u64::from(u32::MAX)] not [1 << 32];
         framing: [framing(256)] not [framing(257)];
     }
@@ -302,10 +302,10 @@ fn queues_with_flows() {
 #[test]
 fn controllers() {
     limits! { a3c::Params::default(),
-        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        period: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
     }
     limits! { rlaqm::Params::default(),
-        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        period: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
         limit: [1] not [0];
         epsilon: [0.0, 1.0] not [-0.1, above(1.0)];
     }
@@ -318,7 +318,7 @@ fn controllers() {
     }
     limits! { pace::Params::default(),
         start: [Some(100_000), None] not [Some(99_999), Some(0)];
-        drain: [Some(MS)] not [Some(MS - 1)];
+        drain: [Some(MS)] not [Some(MS - Duration::from_nanos(1))];
     }
     limits! { sqm_autorate::Params::default(),
         base: [10_000] not [9_999];
@@ -328,15 +328,15 @@ fn controllers() {
     limits! { cake_autorate::Params::default(),
         min: [usual.base] not [usual.base + 1];
         max: [usual.base] not [usual.base - 1];
-        up: [usual.delay] not [usual.delay + 1];
-        down: [usual.delay] not [usual.delay - 1];
+        up: [usual.delay] not [usual.delay + Duration::from_nanos(1)];
+        down: [usual.delay] not [usual.delay - Duration::from_nanos(1)];
     }
     let usual = wqm::Params::default();
     limits! { wqm::Params::default(),
-        interval: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
-        target: [10 * SEC] not [10 * SEC + 1];
-        arrt: [10 * SEC] not [10 * SEC + 1];
-        low: [Some(usual.target)] not [Some(usual.target + 1)];
+        interval: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        arrt: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
+        low: [Some(usual.target)] not [Some(usual.target + Duration::from_nanos(1))];
         packet_bytes: [1, 65_535] not [0, 65_536];
         ampdu: [] not [0];
         alarms: [1] not [0];
@@ -350,8 +350,8 @@ fn controllers() {
     }
     let usual = learnqueue::Params::default();
     limits! { learnqueue::Params::default(),
-        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
-        target: [10 * SEC] not [10 * SEC + 1];
+        period: [US, 10 * SEC] not [US - Duration::from_nanos(1), 10 * SEC + Duration::from_nanos(1)];
+        target: [10 * SEC] not [10 * SEC + Duration::from_nanos(1)];
         max_size: [2, 65_536] not [1, 65_537];
         initial: [1, usual.max_size] not [0, usual.max_size + 1];
         delta: [0.0, 1000.0] not [-0.1, above(1000.0)];

@@ -9,19 +9,20 @@
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 use quell_qdisc::{
-    Dequeued, Discipline, DropCause, Ecn, MS, NEVER, Nanos, Qdisc, Rng, SEC, cake, codel, dualpi2,
-    fifo, fq, fq_codel, fq_pie, pie,
+    Dequeued, Discipline, DropCause, Ecn, Qdisc, Rng, cake, codel, dualpi2, fifo, fq, fq_codel,
+    fq_pie, pie,
 };
 
 const RATE_BPS: u64 = 10_000_000;
-const START: Nanos = 200 * MS;
-const WARM: Nanos = START + 5 * SEC;
-const END: Nanos = START + 20 * SEC;
+const START: Instant = Instant::from_millis(200);
+const WARM: Instant = Instant::from_millis(5_200);
+const END: Instant = Instant::from_millis(20_200);
 
 struct Source {
-    next: Nanos,
-    gap: Nanos,
+    next: Instant,
+    gap: Duration,
     len: u32,
     hash: u32,
 }
@@ -29,7 +30,7 @@ struct Source {
 fn sources() -> [Source; 5] {
     let udp = |mbit: u64, hash| Source {
         next: START,
-        gap: 1472 * 8 * 1000 / mbit,
+        gap: Duration::from_nanos(1472 * 8 * 1000 / mbit),
         len: 1514,
         hash,
     };
@@ -64,7 +65,7 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
     let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
     let mut sources = sources();
     let flood = sources[0].hash;
-    let (mut free, mut sample) = (0, WARM);
+    let (mut free, mut sample) = (Instant::ZERO, WARM);
     let mut samples = Vec::new();
     let mut seen = Seen::default();
     loop {

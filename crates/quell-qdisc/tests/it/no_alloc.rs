@@ -3,7 +3,8 @@
 
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, MS, Nanos, Qdisc, Rng};
+use quell_qdisc::time::{Instant, MS};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, Qdisc, Rng};
 
 use crate::every::every;
 
@@ -11,14 +12,14 @@ use crate::every::every;
 struct Count(u64);
 
 impl Drops<TestPacket> for Count {
-    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {
+    fn drop(&mut self, _now: Instant, _packet: TestPacket, _cause: DropCause) {
         self.0 += 1;
     }
 }
 
 /// Two seconds of 40 flows on a link that takes a packet per `gap`: bursts overflow the queue,
 /// lulls empty it.
-fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Nanos, rng: &mut Rng, drops: &mut Count) -> u64 {
+fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Instant, rng: &mut Rng, drops: &mut Count) -> u64 {
     let gap = MS / 4;
     let mut out = 0;
     for step in 0..8000u64 {
@@ -46,7 +47,7 @@ fn traffic(q: &mut Qdisc<TestPacket>, now: &mut Nanos, rng: &mut Rng, drops: &mu
 #[test]
 fn steady_state_allocates_nothing() {
     for (name, mut q, _) in every() {
-        let (mut now, mut rng, mut drops) = (0, Rng::new(1, name), Count(0));
+        let (mut now, mut rng, mut drops) = (Instant::ZERO, Rng::new(1, name), Count(0));
         traffic(&mut q, &mut now, &mut rng, &mut drops);
         let mut out = 0;
         let made = allocation_counter::measure(|| {

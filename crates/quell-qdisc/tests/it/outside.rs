@@ -10,9 +10,10 @@ use proptest::prelude::*;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, AnyDiscipline, Handle};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 use quell_qdisc::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MS, NEVER,
-    Nanos, Packet, Qdisc, Rng, SEC, SubGauges,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, Packet, Qdisc,
+    Rng, SubGauges,
 };
 
 type Dropped = Vec<(TestPacket, DropCause)>;
@@ -21,7 +22,7 @@ type Dropped = Vec<(TestPacket, DropCause)>;
 enum Op {
     Enqueue { flow: u32, len: u32, ecn: u8 },
     Dequeue,
-    Wait(Nanos),
+    Wait(Duration),
     Limit(u32),
     Probability(f64),
 }
@@ -30,7 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (0u32..6, 40u32..=1514, 0u8..4).prop_map(|(flow, len, ecn)| Op::Enqueue { flow, len, ecn }),
         9 => Just(Op::Dequeue),
-        6 => (0..4 * MS).prop_map(Op::Wait),
+        6 => (0..(4 * MS).as_nanos()).prop_map(|ns| Op::Wait(Duration::from_nanos(ns))),
         1 => (1u32..80).prop_map(Op::Limit),
         1 => (0.0..=1.0).prop_map(Op::Probability),
     ]
@@ -41,7 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
 struct Driven {
     q: Qdisc<TestPacket>,
     rng: Rng,
-    now: Nanos,
+    now: Instant,
     next: u64,
 }
 
@@ -60,7 +61,7 @@ impl Driven {
         Self {
             q: Qdisc::new(params),
             rng: Rng::new(1, "outside"),
-            now: 0,
+            now: Instant::ZERO,
             next: 0,
         }
     }
@@ -91,7 +92,7 @@ impl Driven {
         let q = &self.q;
         // The enqueue time of a packet that is dropped on arrival has no meaning.
         for (packet, _) in &mut drops {
-            packet.set_enqueued(0);
+            packet.set_enqueued(Instant::ZERO);
         }
         (got, drops, q.len(), q.bytes(), q.marks(), gauges)
     }
@@ -156,7 +157,7 @@ struct Rogue {
 impl Discipline<Handle> for Rogue {
     fn enqueue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: Handle,
         _: &mut Rng,
         drops: &mut D,
@@ -183,7 +184,7 @@ impl Discipline<Handle> for Rogue {
 
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         _: &mut Rng,
         _: &mut D,
     ) -> Dequeued<Handle> {
@@ -191,7 +192,9 @@ impl Discipline<Handle> for Rogue {
         match (self.misdeed, self.arrivals >= 4) {
             (Misdeed::NeverReturns, true) => return Dequeued::Empty,
             (Misdeed::WaitsForThePast, true) => return Dequeued::NotBefore(now),
-            (Misdeed::WaitsForTheNextNanosecond, true) => return Dequeued::NotBefore(now + 1),
+            (Misdeed::WaitsForTheNextNanosecond, true) => {
+                return Dequeued::NotBefore(now + Duration::from_nanos(1));
+            }
             (Misdeed::Invents, true) => return Dequeued::Packet(self.foreign.lock().unwrap()[0]),
             (Misdeed::ReturnsTwice, true) => {
                 if let Some(packet) = self.last {
@@ -219,21 +222,21 @@ impl Discipline<Handle> for Rogue {
         self.bytes + u64::from(self.misdeed == Misdeed::CountsWrongBytes && self.arrivals >= 4)
     }
 
-    fn next_timer(&self) -> Nanos {
+    fn next_timer(&self) -> Instant {
         match self.misdeed {
-            Misdeed::TimerNeverMovesOn if self.arrivals >= 4 => MS,
+            Misdeed::TimerNeverMovesOn if self.arrivals >= 4 => Instant::from_millis(1),
             _ => NEVER,
         }
     }
 
     // The tests check that these are not called after a failure.
-    fn on_timer(&mut self, _: Nanos) {
+    fn on_timer(&mut self, _: Instant) {
         assert_eq!(self.misdeed, Misdeed::TimerNeverMovesOn);
     }
     fn marks(&self) -> u64 {
         3
     }
-    fn gauges(&self, _: Nanos, _: &mut Gauges) {
+    fn gauges(&self, _: Instant, _: &mut Gauges) {
         unreachable!("no test asks a working one");
     }
     fn knobs(&self) -> KnobSet {
@@ -251,13 +254,13 @@ impl Discipline<Handle> for Rogue {
     fn sub_queue_of(&self, _: &Handle) -> Option<usize> {
         unreachable!("no test asks a working one");
     }
-    fn admit(&mut self, _: Nanos, _: &Handle) -> Option<Admission> {
+    fn admit(&mut self, _: Instant, _: &Handle) -> Option<Admission> {
         unreachable!("no test asks a working one");
     }
     fn sub_len(&self, _: usize) -> u32 {
         unreachable!("no test asks a working one");
     }
-    fn sub_gauges(&self, _: Nanos, _: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, _: Instant, _: usize) -> Option<SubGauges> {
         unreachable!("no test asks a working one");
     }
     fn set_sub_knobs(&mut self, _: usize, _: &Knobs) {
@@ -296,20 +299,20 @@ fn run(q: &mut Qdisc<TestPacket>) -> (Vec<u64>, Dropped, Option<String>) {
     let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
     for id in 0..6 {
         let packet = TestPacket::new(id, 100 + id as u32, id as u32, Ecn::NotEct);
-        q.offer(id, packet, &mut rng, &mut drops);
+        q.offer(Instant::from_nanos(id), packet, &mut rng, &mut drops);
         if id == 1 {
-            take(q, 2, &mut rng, &mut drops, &mut out);
+            take(q, Instant::from_nanos(2), &mut rng, &mut drops, &mut out);
         }
     }
     for k in 1..6 {
-        take(q, 2 * k * SEC, &mut rng, &mut drops, &mut out);
+        take(q, Instant::from_secs(2 * k), &mut rng, &mut drops, &mut out);
     }
     (out, drops, q.failure().map(str::to_owned))
 }
 
 fn take(
     q: &mut Qdisc<TestPacket>,
-    now: Nanos,
+    now: Instant,
     rng: &mut Rng,
     drops: &mut Dropped,
     out: &mut Vec<u64>,
@@ -368,7 +371,12 @@ fn what_misbehaves_fails_at_once_and_stays_empty() {
             // Another queue's first packet is a longer one.
             let mut other = rogue(Nothing, &foreign);
             let packet = TestPacket::new(0, 1500, 9, Ecn::NotEct);
-            other.offer(0, packet, &mut Rng::new(1, "x"), &mut Vec::new());
+            other.offer(
+                Instant::ZERO,
+                packet,
+                &mut Rng::new(1, "x"),
+                &mut Vec::new(),
+            );
         }
         let mut q = rogue(misdeed, &foreign);
         let (out, drops, failure) = run(&mut q);
@@ -382,14 +390,24 @@ fn what_misbehaves_fails_at_once_and_stays_empty() {
             "{misdeed:?}"
         );
         // None of its methods is called any more.
-        q.on_timer(9);
+        q.on_timer(Instant::from_nanos(9));
         q.set_knobs(&Knobs::KEEP);
         q.set_sub_knobs(0, &Knobs::KEEP);
-        q.gauges(9, &mut Gauges::default());
+        q.gauges(Instant::from_nanos(9), &mut Gauges::default());
         let packet = TestPacket::new(7, 100, 7, Ecn::NotEct);
-        assert_eq!((q.admit(9, &packet), q.sub_queue_of(&packet)), (None, None));
         assert_eq!(
-            (q.sub_queues(), q.sub_len(0), q.sub_gauges(9, 0)),
+            (
+                q.admit(Instant::from_nanos(9), &packet),
+                q.sub_queue_of(&packet)
+            ),
+            (None, None)
+        );
+        assert_eq!(
+            (
+                q.sub_queues(),
+                q.sub_len(0),
+                q.sub_gauges(Instant::from_nanos(9), 0)
+            ),
             (0, 0, None)
         );
         assert_eq!((q.knobs(), q.sub_knobs()), (KnobSet::NONE, KnobSet::NONE));
@@ -444,18 +462,36 @@ fn what_waits_again_and_again_fails_but_not_what_is_asked_too_early() {
     let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
     for id in 0..4 {
         let packet = TestPacket::new(id, 100, 0, Ecn::NotEct);
-        q.offer(0, packet, &mut rng, &mut drops);
+        q.offer(Instant::ZERO, packet, &mut rng, &mut drops);
     }
     // Calls before the time that it named do not count.
     for _ in 0..200_001 {
-        take(&mut q, 1, &mut rng, &mut drops, &mut out);
+        take(
+            &mut q,
+            Instant::from_nanos(1),
+            &mut rng,
+            &mut drops,
+            &mut out,
+        );
     }
     assert_eq!(q.failure(), None);
     for now in 2..100_001 {
-        take(&mut q, now, &mut rng, &mut drops, &mut out);
+        take(
+            &mut q,
+            Instant::from_nanos(now),
+            &mut rng,
+            &mut drops,
+            &mut out,
+        );
     }
     assert_eq!((q.failure(), out.len(), drops.len()), (None, 0, 0));
-    take(&mut q, 100_001, &mut rng, &mut drops, &mut out);
+    take(
+        &mut q,
+        Instant::from_nanos(100_001),
+        &mut rng,
+        &mut drops,
+        &mut out,
+    );
     let failure = q.failure().expect("a failure");
     assert!(
         failure.starts_with("Rogue let its packets wait 100000 times in a row, and none left; "),

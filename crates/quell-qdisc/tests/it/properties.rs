@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::flows::PACKET_MEMORY;
+use quell_qdisc::time::{Duration, Instant, MS, US};
 use quell_qdisc::{
-    Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, MS, Nanos, Packet, Qdisc, Rng, SubGauges,
-    US,
+    Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, Packet, Qdisc, Rng, SubGauges,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ enum Op {
     Burst { flow: u32, packets: u8, ecn: u8 },
     Dequeue,
     Drain { packets: u8 },
-    Wait(Nanos),
+    Wait(Duration),
     Limit(u32),
     Drop(f64),
     BaseProbability(f64),
@@ -37,9 +37,9 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(flow, packets, ecn)| Op::Burst { flow, packets, ecn }),
         10 => Just(Op::Dequeue),
         2 => (1u8..40).prop_map(|packets| Op::Drain { packets }),
-        8 => (0..5 * MS).prop_map(Op::Wait),
-        2 => (0..300 * MS).prop_map(Op::Wait),
-        2 => (0..2 * US).prop_map(Op::Wait),
+        8 => (0..(5 * MS).as_nanos()).prop_map(|ns| Op::Wait(Duration::from_nanos(ns))),
+        2 => (0..(300 * MS).as_nanos()).prop_map(|ns| Op::Wait(Duration::from_nanos(ns))),
+        2 => (0..(2 * US).as_nanos()).prop_map(|ns| Op::Wait(Duration::from_nanos(ns))),
         1 => (0u32..80).prop_map(Op::Limit),
         1 => (0.0..=1.0).prop_map(Op::Drop),
         1 => (0.0..=1.0).prop_map(Op::BaseProbability),
@@ -61,7 +61,7 @@ struct World {
     q: Qdisc<TestPacket>,
     bound: Bound,
     rng: Rng,
-    now: Nanos,
+    now: Instant,
     /// The packets that were offered, by id.
     offered: Vec<TestPacket>,
     /// Whether each has left, by dequeue or as a drop.
@@ -83,7 +83,7 @@ impl World {
             q,
             bound,
             rng: Rng::new(1, "properties"),
-            now: 0,
+            now: Instant::ZERO,
             offered: Vec::new(),
             gone: Vec::new(),
             packets: 0,
@@ -137,7 +137,10 @@ impl World {
         for (sub, g) in shown.iter().enumerate() {
             assert_eq!(self.q.sub_len(sub), g.backlog_packets);
             assert!((0.0..=1.0).contains(&g.probability) && g.law.accumulated.is_finite());
-            assert!(g.head_age <= self.now && (g.head_age == 0 || g.backlog_packets > 0));
+            assert!(
+                g.head_age <= self.now - Instant::ZERO
+                    && (g.head_age == Duration::ZERO || g.backlog_packets > 0)
+            );
         }
         if let Qdisc::L4s(_) = self.q {
             let lost = self.log.iter().filter(|(_, cause)| cause.is_some());
@@ -150,8 +153,8 @@ impl World {
         let mut gauges = Gauges::default();
         self.q.gauges(self.now, &mut gauges);
         assert!((0.0..=1.0).contains(&gauges.probability), "{gauges:?}");
-        assert!(gauges.head_age <= self.now);
-        assert!(!self.q.is_empty() || gauges.head_age == 0);
+        assert!(gauges.head_age <= self.now - Instant::ZERO);
+        assert!(!self.q.is_empty() || gauges.head_age == Duration::ZERO);
         u64::from(gauges.limit_packets)
     }
 

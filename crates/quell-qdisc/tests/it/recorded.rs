@@ -13,17 +13,18 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
 use quell_qdisc::parts::filter::{Filter, Host};
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::time::{Duration, Instant, MS};
 use quell_qdisc::{
-    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Knobs, Labels, MS, Nanos,
-    Packet, Qdisc, Rng, bands, cake, cebinae, choke, codel, dualpi2, fifo, fq_pie, hhf, htb, hush,
-    l4s, pie, red, sfb, sfq,
+    Acknowledgment, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, Knobs, Labels, Packet,
+    Qdisc, Rng, bands, cake, cebinae, choke, codel, dualpi2, fifo, fq_pie, hhf, htb, hush, l4s,
+    pie, red, sfb, sfq,
 };
 
 /// A kind of traffic. In each of its ticks packets arrive and leave.
 struct Traffic {
     name: &'static str,
     ticks: u32,
-    tick: Nanos,
+    tick: Duration,
     /// Numbers of packets that arrive and that may leave in a tick, drawn from these.
     come: &'static [u32],
     go: &'static [u32],
@@ -32,7 +33,7 @@ struct Traffic {
     ecn: &'static [Ecn],
     /// If not 0, flows keep a window of packets in flight and halve it for a loss or a mark, and
     /// `come` is not used.
-    rtt: Nanos,
+    rtt: Duration,
     /// Whether knobs are changed.
     knobs: bool,
 }
@@ -46,7 +47,7 @@ const PLAIN: Traffic = Traffic {
     flows: 6,
     lens: &[100, 500, 1000, 1514],
     ecn: &[Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce],
-    rtt: 0,
+    rtt: Duration::ZERO,
     knobs: false,
 };
 
@@ -73,7 +74,7 @@ const TRAFFIC: &[Traffic] = &[
     Traffic {
         name: "bursts",
         ticks: 400,
-        tick: 5 * MS,
+        tick: Duration::from_millis(5),
         come: &[0, 0, 0, 0, 30],
         go: &[5, 6],
         ..PLAIN
@@ -100,13 +101,13 @@ const TRAFFIC: &[Traffic] = &[
         flows: 4,
         lens: &[1514],
         ecn: &[Ecn::NotEct, Ecn::Ect0],
-        rtt: 20 * MS,
+        rtt: Duration::from_millis(20),
         ..PLAIN
     },
     Traffic {
         name: "rests",
         ticks: 60,
-        tick: 700 * MS,
+        tick: Duration::from_millis(700),
         come: &[0, 1, 8],
         go: &[9],
         ..PLAIN
@@ -117,7 +118,7 @@ const TRAFFIC: &[Traffic] = &[
         flows: 2,
         lens: &[1514],
         ecn: &[Ecn::Ect0, Ecn::Ect1],
-        rtt: 100 * MS,
+        rtt: Duration::from_millis(100),
         ..PLAIN
     },
     Traffic {
@@ -146,11 +147,11 @@ const TRAFFIC: &[Traffic] = &[
 /// The owner of the packets, whose headers follow from flow, length and number.
 #[derive(Default)]
 struct Owner {
-    dropped: Vec<(Nanos, TestPacket, DropCause)>,
+    dropped: Vec<(Instant, TestPacket, DropCause)>,
 }
 
 impl Drops<TestPacket> for Owner {
-    fn drop(&mut self, now: Nanos, packet: TestPacket, cause: DropCause) {
+    fn drop(&mut self, now: Instant, packet: TestPacket, cause: DropCause) {
         self.dropped.push((now, packet, cause));
     }
     fn labels(&self, packet: &TestPacket) -> Labels {
@@ -187,13 +188,13 @@ struct Sender {
     under_way: u32,
     /// For packets in flight: when the sender learns of their fate, and whether they were dropped
     /// or marked.
-    news: VecDeque<(Nanos, bool)>,
-    halved: Nanos,
+    news: VecDeque<(Instant, bool)>,
+    halved: Instant,
 }
 
 impl Sender {
     /// Number of packets to send now.
-    fn send(&mut self, now: Nanos, rtt: Nanos) -> u32 {
+    fn send(&mut self, now: Instant, rtt: Duration) -> u32 {
         while let Some(&(at, bad)) = self.news.front()
             && at <= now
         {
@@ -220,7 +221,7 @@ struct Bed {
     q: Qdisc<TestPacket>,
     rng: Rng,
     draw: Rng,
-    now: Nanos,
+    now: Instant,
     next: u64,
     owner: Owner,
     senders: Vec<Sender>,
@@ -248,7 +249,7 @@ impl Bed {
             q,
             rng: Rng::new(1, "queue"),
             draw: Rng::new(1, "traffic"),
-            now: 0,
+            now: Instant::ZERO,
             next: 0,
             owner: Owner::default(),
             senders: Vec::new(),
@@ -274,7 +275,7 @@ impl Bed {
             self.counts[1 + cause as usize] += 1;
             self.tell(traffic, &packet, true);
             // The enqueue time of a packet that is dropped on arrival has no meaning.
-            packet.set_enqueued(0);
+            packet.set_enqueued(Instant::ZERO);
             self.packets.note(&(at, packet, cause));
         }
     }
@@ -282,7 +283,7 @@ impl Bed {
     fn offer(&mut self, traffic: &Traffic, flow: u32) {
         let len = of(&mut self.draw, traffic.lens);
         let ecn = match traffic.rtt {
-            0 => traffic.ecn[self.draw.below(traffic.ecn.len() as u64) as usize],
+            Duration::ZERO => traffic.ecn[self.draw.below(traffic.ecn.len() as u64) as usize],
             // All packets of a flow have the same ECN field.
             _ => traffic.ecn[flow as usize % traffic.ecn.len()],
         };
@@ -307,7 +308,7 @@ impl Bed {
     }
 
     /// Asks for a packet; returns the time of the next call, if there is one.
-    fn take(&mut self, traffic: &Traffic) -> Option<Nanos> {
+    fn take(&mut self, traffic: &Traffic) -> Option<Instant> {
         let (got, backlog) = match self.next % 2 {
             0 => self.q.take(self.now, &mut self.rng, &mut self.owner),
             _ => {
@@ -378,17 +379,21 @@ impl Bed {
     }
 
     fn run(&mut self, traffic: &Traffic) {
-        let senders = if traffic.rtt > 0 { traffic.flows } else { 0 };
+        let senders = if traffic.rtt > Duration::ZERO {
+            traffic.flows
+        } else {
+            0
+        };
         let sender = Sender {
             window: 1000,
             under_way: 0,
             news: VecDeque::new(),
-            halved: 0,
+            halved: Instant::ZERO,
         };
         self.senders = vec![sender; senders as usize];
         let begin = self.now;
         for tick in 0..traffic.ticks {
-            let end = begin + Nanos::from(tick + 2) * traffic.tick;
+            let end = begin + u64::from(tick + 2) * traffic.tick;
             self.now = end - traffic.tick;
             if traffic.knobs && tick % 20 == 0 {
                 self.turn_knobs();
@@ -409,7 +414,7 @@ impl Bed {
                 match self.take(traffic) {
                     // Calls just before the time that it named, and at that time.
                     Some(time) if self.now < time && time < end => {
-                        self.now = time - 1;
+                        self.now = time - Duration::from_nanos(1);
                         self.take(traffic);
                         self.now = time;
                         self.take(traffic);

@@ -16,9 +16,10 @@ use quell_qdisc::control::{
     wqm,
 };
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
-use quell_qdisc::{Gauges, KnobSet, Knobs, LawGauges, MS, NEVER, Nanos, Rng, SEC, SubGauges};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
+use quell_qdisc::{Gauges, KnobSet, Knobs, LawGauges, Rng, SubGauges};
 
-const STEP: Nanos = 5 * MS;
+const STEP: Duration = Duration::from_millis(5);
 const PARTS: u32 = 4;
 const STEPS: u32 = 3000;
 const SUBS: usize = 4;
@@ -31,11 +32,11 @@ fn of<T: Copy>(draw: &mut Rng, from: &[T]) -> T {
 /// A line with a modem. The controlled queue with its shaper is in front of the modem.
 struct Line {
     draw: Rng,
-    now: Nanos,
+    now: Instant,
     /// Rate of the line and load, bit/s; additional delay of the path, ns.
     rate: u64,
     load: u64,
-    extra: Nanos,
+    extra: Duration,
     /// Whether there are outages and long delays.
     rough: bool,
     probes: bool,
@@ -52,10 +53,10 @@ impl Line {
     fn new() -> Self {
         Self {
             draw: Rng::new(1, "line"),
-            now: 0,
+            now: Instant::ZERO,
             rate: 10_000_000,
             load: 0,
-            extra: 0,
+            extra: Duration::ZERO,
             rough: false,
             probes: true,
             segments: false,
@@ -84,7 +85,7 @@ impl Line {
     /// Draws other conditions.
     fn change(&mut self) {
         let draw = &mut self.draw;
-        let (rates, extras): (&[u64], &[Nanos]) = match self.rough {
+        let (rates, extras): (&[u64], &[u64]) = match self.rough {
             true => (&[0, 1, 4, 10, 20, 50], &[0, 0, 0, 5, 15, 30, 60, 300]),
             false => (&[8, 10, 20, 50], &[0, 0, 0, 0, 5, 15]),
         };
@@ -124,7 +125,7 @@ impl Line {
         g.limit_packets = limit as u32;
         g.probability = self.knobs.drop.unwrap_or(0.0);
         g.head_age = match (left, g.rate_bps) {
-            (0, _) => 0,
+            (0, _) => Duration::ZERO,
             (_, 0) => g.head_age + STEP,
             (_, rate) => (left * PACKET * 8 * 1000 / rate) * MS,
         };
@@ -140,21 +141,25 @@ impl Line {
             sub.arrivals += of_sub;
             sub.arrived_bytes += PACKET * of_sub;
             sub.drops += overflow.min(of_sub);
-            sub.head_age = g.head_age >> i;
+            sub.head_age = g.head_age / (1 << i);
             sub.probability = 0.1 * i as f64;
             sub.low_latency = i % 2 == 1;
             sub.law = LawGauges {
-                burst_allowance: if g.head_age == 0 { 150 * MS } else { 0 },
+                burst_allowance: if g.head_age == Duration::ZERO {
+                    150 * MS
+                } else {
+                    Duration::ZERO
+                },
                 delay: g.head_age,
                 delay_old: sub.law.delay,
                 accumulated: 0.25 * i as f64,
-                since: SEC,
+                since: Instant::from_secs(1),
             };
         }
     }
 
     /// Round trip of an answer that arrives now, in steps of half a millisecond.
-    fn round_trip(&self) -> Nanos {
+    fn round_trip(&self) -> Duration {
         let queue = self.modem * 8 * SEC / self.rate.max(100_000);
         20 * MS + self.extra + queue.min(2 * SEC) / (MS / 2) * (MS / 2)
     }
@@ -186,9 +191,9 @@ impl Bed {
             1 => gauges.share = 1.5,
             2 => gauges.backlog_bytes = (u64::from(last.backlog_packets) << 16) + 1,
             3 => gauges.backlog_bytes = u64::from(last.backlog_packets) << 16,
-            4 => gauges.sojourn = 600 * SEC + 1,
+            4 => gauges.sojourn = 600 * SEC + Duration::from_nanos(1),
             5 => gauges.sojourn = 600 * SEC,
-            6 => gauges.head_age = 600 * SEC + 1,
+            6 => gauges.head_age = 600 * SEC + Duration::from_nanos(1),
             7 => gauges.now -= 25 * MS,
             8 => gauges.arrivals = last.departures.saturating_sub(1),
             9 => gauges.marks += 1,
@@ -287,7 +292,11 @@ impl Bed {
                 source: u64::from(step / 6 % 2),
                 up: over,
                 down: over / 2,
-                fell: if step.is_multiple_of(60) { 2 * MS } else { 0 },
+                fell: if step.is_multiple_of(60) {
+                    2 * MS
+                } else {
+                    Duration::ZERO
+                },
                 apart: true,
             };
             let knobs = self.control.on_delay(&delay, &gauges);
@@ -329,7 +338,7 @@ impl Bed {
             self.control.adopt(&other);
         }
         let period = match self.control.period() {
-            NEVER => 15 * MS,
+            Duration::MAX => 15 * MS,
             period => period,
         };
         for step in 0..STEPS {
@@ -337,14 +346,25 @@ impl Bed {
             if let Some(clock) = &self.clock {
                 let late = of(
                     &mut self.line.draw,
-                    &[0, 0, 0, 0, 20 * MS, 20 * MS + 1, 50 * MS],
+                    &[
+                        0,
+                        0,
+                        0,
+                        0,
+                        (20 * MS).as_nanos(),
+                        (20 * MS + Duration::from_nanos(1)).as_nanos(),
+                        (50 * MS).as_nanos(),
+                    ],
                 );
-                clock.store(self.line.now + late, Ordering::Relaxed);
+                clock.store(
+                    (self.line.now + Duration::from_nanos(late)).as_nanos(),
+                    Ordering::Relaxed,
+                );
             }
             self.packet();
             self.packet();
             self.answers(step);
-            if self.line.now.is_multiple_of(period) {
+            if (self.line.now - Instant::ZERO) % period == Duration::ZERO {
                 self.decide();
                 self.look();
             }
@@ -445,14 +465,14 @@ fn lfq(params: lfq::Params) -> lfq::Lfq {
 /// Sets random knobs, sometimes NaN or infinity; counts departures and drops.
 #[derive(Clone, Debug)]
 struct Erratic {
-    period: Nanos,
+    period: Duration,
     draw: Rng,
     told: [f32; 3],
     broken: bool,
 }
 
 impl Erratic {
-    fn new(period: Nanos) -> Self {
+    fn new(period: Duration) -> Self {
         Self {
             period,
             draw: Rng::new(1, "erratic"),
@@ -485,7 +505,7 @@ impl Erratic {
 }
 
 impl Control for Erratic {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.period
     }
     fn initial(&mut self) -> Knobs {
@@ -498,10 +518,10 @@ impl Control for Erratic {
         self.any()
     }
     fn reads_sub_queues(&self) -> bool {
-        self.period != NEVER
+        self.period != Duration::MAX
     }
     fn watches_packets(&self) -> bool {
-        self.period == NEVER
+        self.period == Duration::MAX
     }
     fn on_arrival(&mut self, _: &Arrival) -> Decision {
         match self.draw.below(3) {
@@ -569,7 +589,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         ..usual()
     };
     let strict = guard::Params {
-        deadline: Some(0),
+        deadline: Some(Duration::ZERO),
         stale: Some(20 * MS),
         quiet: 40 * MS,
         delay: 30 * MS,
@@ -618,7 +638,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
     };
     let mut asked = lfq(lfq::Params::default());
     asked.ask_outside();
-    let mut asked_guard = guarded(usual(), Erratic::new(NEVER), law::Law);
+    let mut asked_guard = guarded(usual(), Erratic::new(Duration::MAX), law::Law);
     assert!(asked_guard.ask_outside());
     vec![
         ("a3c", Box::new(a3c())),
@@ -716,7 +736,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         ("guard dry_run", guarded(dry, Erratic::new(20 * MS), pie())),
         (
             "guard packets",
-            guarded(usual(), Erratic::new(NEVER), pie()),
+            guarded(usual(), Erratic::new(Duration::MAX), pie()),
         ),
         ("guard asked", asked_guard),
     ]
@@ -730,7 +750,9 @@ fn every_controller_decides_as_it_did() {
         let clock = name.ends_with("clock").then(Arc::<AtomicU64>::default);
         if let Some(clock) = &clock {
             let clock = Arc::clone(clock);
-            control.time_decisions(Arc::new(move || clock.load(Ordering::Relaxed)));
+            control.time_decisions(Arc::new(move || {
+                Instant::from_nanos(clock.load(Ordering::Relaxed))
+            }));
         }
         let mut bed = Bed {
             control,

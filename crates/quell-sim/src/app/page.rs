@@ -173,7 +173,7 @@ impl Reader {
             self.loads.record(now - self.began);
         }
         self.began = NEVER;
-        self.wake_at = now + num::whole_u64(self.rng.exp(self.page.think as f64));
+        self.wake_at = now + num::whole_u64(self.rng.exp(self.page.think.as_nanos() as f64));
         todo.push(Action::Close);
     }
 

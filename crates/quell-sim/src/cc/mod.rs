@@ -588,6 +588,7 @@ pub(crate) fn after(a: u32, b: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::time::Duration;
 
     #[test]
     fn a_senders_congestion_control_is_two_cache_lines_at_most() {
@@ -623,10 +624,10 @@ mod tests {
             ect1: false,
             mss: 1448,
             iw: 10,
-            min_rto: 200_000_000,
+            min_rto: Duration::from_nanos(200_000_000),
             rto_ns3: false,
             delack: 2,
-            delack_timeout: 40_000_000,
+            delack_timeout: Duration::from_nanos(40_000_000),
             sack: true,
             limited_transmit: true,
             pacing: false,

@@ -11,7 +11,7 @@ mod traffic;
 mod wifi;
 
 use quell_link::Error;
-use quell_qdisc::Nanos;
+use quell_qdisc::time::Duration;
 
 use super::key::{Keys, Names, Row};
 use super::traffic::FlowKind;
@@ -26,7 +26,7 @@ pub(super) use traffic::{KINDS, Kind, walk};
 pub(super) use wifi::{AIR, MAX_NODES, MEMBERS, Members, NOISE, ROUTES};
 
 /// Longest simulated time: 2^47 ns, 39 hours.
-pub(super) const LONGEST: Nanos = 1 << 47;
+pub(super) const LONGEST: Duration = Duration::from_nanos(1 << 47);
 
 /// Maximum length of the name of a scenario, flow, host or node, characters. A file's name, which
 /// is the scenario's default name, is not longer.

@@ -4,7 +4,7 @@ use quell_link::Error;
 use quell_link::bottleneck::Shaper;
 use quell_link::server::Rate;
 use quell_qdisc::parts::framing::{Cells, Framing};
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::time::{Duration, MS, SEC};
 
 use super::traffic::FlowKind;
 use super::wifi;
@@ -15,9 +15,9 @@ pub struct Scenario {
     /// Name (default: the file's stem).
     pub name: String,
     /// Simulated time, ns.
-    pub duration: Nanos,
+    pub duration: Duration,
     /// Time at the start that is left out of all statistics, ns.
-    pub warmup: Nanos,
+    pub warmup: Duration,
     /// Runs per queue.
     pub seeds: u32,
     /// Seed from which the seed of run k is derived.
@@ -94,7 +94,7 @@ pub struct Link {
     /// Rate.
     pub rate: Rate,
     /// One-way delay, ns.
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Shaper of the link.
     pub shaper: Shaper,
     /// Link-layer overhead that counts at the rate, bytes per packet.
@@ -135,13 +135,13 @@ pub struct Flow {
     /// Number of flows.
     pub count: u32,
     /// Base RTT, without queuing, ns.
-    pub rtt: Nanos,
+    pub rtt: Duration,
     /// Earliest start of the flows, ns.
-    pub start: Nanos,
+    pub start: Duration,
     /// Time at which the flows stop, ns; `None`: never.
-    pub stop: Option<Nanos>,
+    pub stop: Option<Duration>,
     /// Each flow starts at a random time within this long after `start`, ns.
-    pub stagger: Nanos,
+    pub stagger: Duration,
     /// Direction of the data.
     pub direction: Direction,
     /// First and last queue of the path that it passes (0 is `[link]`).
@@ -181,7 +181,7 @@ impl Default for Link {
     fn default() -> Self {
         Self {
             rate: Rate::Constant(1),
-            delay: 0,
+            delay: Duration::ZERO,
             shaper: Shaper::Line,
             overhead: 14,
             framing: None,
@@ -202,9 +202,9 @@ impl Default for Flow {
             kind: FlowKind::default(),
             count: 4,
             rtt: 20 * MS,
-            start: 0,
+            start: Duration::ZERO,
             stop: None,
-            stagger: 0,
+            stagger: Duration::ZERO,
             direction: Direction::Down,
             hops: (0, 0),
             ends: None,

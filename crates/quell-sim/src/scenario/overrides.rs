@@ -3,7 +3,7 @@
 use quell_link::field;
 use quell_link::units::{self, format_time};
 use quell_link::{Error, Queue};
-use quell_qdisc::SEC;
+use quell_qdisc::time::{Duration, SEC, US};
 
 use super::built_in;
 use super::keys::{self, KINDS, LONGEST, TableKeys};
@@ -56,14 +56,15 @@ pub(super) fn apply(o: &Overrides, file: &mut Table) -> Result<(), Error> {
 
 /// Checks rates, times and queue words, so that errors in them precede those of the file.
 fn check(o: &Overrides) -> Result<(), Error> {
-    let checked = |key: &str, text: &Option<String>, check: &dyn Fn(&str) -> Result<u64, Error>| {
-        text.as_deref()
-            .map_or(Ok(()), |t| check(t).map(drop).map_err(|e| e.key(key)))
-    };
+    let checked =
+        |key: &str, text: &Option<String>, check: &dyn Fn(&str) -> Result<Duration, Error>| {
+            text.as_deref()
+                .map_or(Ok(()), |t| check(t).map(drop).map_err(|e| e.key(key)))
+        };
     for rate in o.rate.iter().flat_map(|text| text.splitn(2, '/')) {
         units::parse_rate(rate).map_err(|e| e.key("rate"))?;
     }
-    checked("rtt", &o.rtt, &|t| field::time(t, 1000, LONGEST))?;
+    checked("rtt", &o.rtt, &|t| field::time(t, US, LONGEST))?;
     checked("duration", &o.duration, &units::parse_time)?;
     checked("warmup", &o.warmup, &units::parse_time)?;
     if let Some(words) = &o.queue {

@@ -5,7 +5,8 @@ use std::path::Path;
 use quell_link::units::format_time;
 use quell_link::words::class::{self, Class};
 use quell_link::{Error, Queue};
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, MS};
 
 use super::cell;
 use super::key::{Keys, Reader};
@@ -137,7 +138,7 @@ fn add_classes(
     Ok(())
 }
 
-fn link(table: &Table, name: &str, duration: Nanos) -> Result<Link, Error> {
+fn link(table: &Table, name: &str, duration: Duration) -> Result<Link, Error> {
     keys::known_only(table, name)?;
     let link = LINK.read_new(table)?;
     keys::check_queue(&link, duration, table)?;
@@ -208,10 +209,14 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
 }
 
 /// The base RTT: at least the delays of the queues passed, in both directions.
-fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Nanos, Error> {
+fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Duration, Error> {
     let least = delays(scenario, flow.hops);
     if !table.has("rtt") {
-        return Ok(if least == 0 { 20 * MS } else { least });
+        return Ok(if least == Duration::ZERO {
+            20 * MS
+        } else {
+            least
+        });
     }
     if flow.rtt < least {
         let rtt = table.text("rtt").unwrap_or_default();
@@ -222,7 +227,7 @@ fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Nanos, Error> 
     Ok(flow.rtt)
 }
 
-fn delays(scenario: &Scenario, (first, last): (u32, u32)) -> Nanos {
+fn delays(scenario: &Scenario, (first, last): (u32, u32)) -> Duration {
     let links = std::iter::once(&scenario.link).chain(&scenario.hops);
     let passed = links
         .enumerate()

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use quell_qdisc::{MS, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 fn parse(text: &str) -> Result<Scenario, String> {
     Scenario::parse(text, "home.toml", &Overrides::default()).map_err(|e| e.to_string())
@@ -29,7 +29,7 @@ fn a_rate_is_enough_and_the_rest_has_the_defaults_of_the_contract() {
     assert_eq!(link.rate, Rate::Constant(15_000_000));
     assert_eq!(
         (link.delay, link.overhead, link.nic, link.loss),
-        (0, 14, 0, 0.0)
+        (Duration::ZERO, 14, 0, 0.0)
     );
     assert_eq!(
         (link.shaper, link.queue.as_str()),
@@ -39,7 +39,13 @@ fn a_rate_is_enough_and_the_rest_has_the_defaults_of_the_contract() {
     let f = &s.flows[0];
     assert_eq!(
         (f.count, f.rtt, f.start, f.stop, f.stagger),
-        (4, 20 * MS, 0, None, SEC)
+        (
+            4,
+            Duration::from_millis(20),
+            Duration::ZERO,
+            None,
+            Duration::from_secs(1)
+        )
     );
     assert_eq!((f.direction, f.hops), (Direction::Down, (0, 0)));
     let FlowKind::Tcp(t) = &f.kind else { panic!() };
@@ -61,13 +67,19 @@ fn flows_that_no_file_has_start_at_different_times() {
     };
     let flows = ["cubic:4", "udp@5s-20s", "bbr@stagger=0s", "bbr@-2s"];
     assert_eq!(staggers(RATE, &[]), [SEC]);
-    assert_eq!(staggers(RATE, &flows), [SEC, 0, 0, 200 * MS]);
+    assert_eq!(
+        staggers(RATE, &flows),
+        [1_000, 0, 0, 200].map(Duration::from_millis)
+    );
     // In a short run flows start within a tenth of the duration.
     let short = format!("duration = \"1s\"\n{RATE}");
     assert_eq!(staggers(&short, &[]), [100 * MS]);
     assert_eq!(staggers(&short, &["cubic:4"]), [100 * MS]);
     // The `stagger` of a file's flows is 0 by default.
-    assert_eq!(staggers(&format!("{RATE}[[flow]]\ncount = 2\n"), &[]), [0]);
+    assert_eq!(
+        staggers(&format!("{RATE}[[flow]]\ncount = 2\n"), &[]),
+        [Duration::ZERO]
+    );
 }
 
 #[test]
@@ -607,16 +619,26 @@ fn built_in_scenarios_read_and_read_back() {
 fn rl_aqms_sections_have_the_papers_flows() {
     let s = Scenario::load(Some("rl-aqm"), &Overrides::default()).unwrap();
     let at = |t: u64| -> u32 {
-        let on = |f: &&Flow| f.start <= t && f.stop.is_some_and(|stop| t < stop);
+        let on = |f: &&Flow| {
+            f.start <= Duration::from_nanos(t) && f.stop.is_some_and(|stop| t < stop.as_nanos())
+        };
         s.flows.iter().filter(on).map(|f| f.count).sum()
     };
-    let sections: Vec<u32> = (0..9).map(|i| at((2 * i + 1) * 120 * SEC / 18)).collect();
+    let sections: Vec<u32> = (0..9)
+        .map(|i| at(((2 * i + 1) * 120 * SEC / 18).as_nanos()))
+        .collect();
     assert_eq!(sections, [1, 2, 5, 10, 50, 10, 5, 2, 1]); // the paper's Fig. 2
 }
 
 #[test]
 fn a_schedules_mean_weighs_by_time() {
-    let rate = Rate::Schedule([(0, 1_000_000), (SEC, 3_000_000)].into());
+    let rate = Rate::Schedule(
+        [
+            (Instant::ZERO, 1_000_000),
+            (Instant::from_secs(1), 3_000_000),
+        ]
+        .into(),
+    );
     assert_eq!(rate.mean_bps(4 * SEC), 2_500_000);
     assert_eq!(rate.mean_bps(SEC / 2), 1_000_000);
 }

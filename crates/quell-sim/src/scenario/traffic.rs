@@ -1,6 +1,6 @@
 //! Kinds of flows and their options.
 
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::time::{Duration, MS, SEC};
 
 use crate::cc::outside;
 
@@ -137,11 +137,11 @@ impl Default for Cbr {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ping {
     /// Time between requests to a reflector, ns.
-    pub interval: Nanos,
+    pub interval: Duration,
     /// Size of an IP packet, bytes.
     pub size: u32,
     /// Mean of the exponentially distributed time before a reflector answers, ns.
-    pub jitter: Nanos,
+    pub jitter: Duration,
     /// Probability that a reflector does not answer.
     pub loss: f64,
     /// Answers contain the request's arrival time, from a synchronised clock.
@@ -188,13 +188,13 @@ impl Default for Poisson {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnOff {
     /// Length of an on phase, ns.
-    pub on: Nanos,
+    pub on: Duration,
     /// Length of an off phase, ns.
-    pub off: Nanos,
+    pub off: Duration,
     /// Mean gap in an on phase, ns.
-    pub gap_on: Nanos,
+    pub gap_on: Duration,
     /// Mean gap in an off phase, ns.
-    pub gap_off: Nanos,
+    pub gap_off: Duration,
     /// Size of an IP packet, bytes.
     pub size: u32,
     /// Whether packets have ECT(0).
@@ -323,7 +323,7 @@ pub struct Page {
     /// HTTP/2 on one connection; false: HTTP/1.1 on six.
     pub http2: bool,
     /// Mean time to read a page, ns.
-    pub think: Nanos,
+    pub think: Duration,
 }
 
 impl Default for Page {
@@ -380,14 +380,14 @@ pub struct Tcp {
     /// Initial window, packets (10).
     pub iw: u32,
     /// Minimum RTO, ns (200 ms).
-    pub min_rto: Nanos,
+    pub min_rto: Duration,
     /// RTO = max(srtt + 4·rttvar, min_rto) as in ns-3, instead of Linux's srtt + max(4·rttvar,
     /// min_rto).
     pub rto_ns3: bool,
     /// Segments per ACK (2).
     pub delack: u32,
     /// Maximum delay of an ACK, ns (40 ms).
-    pub delack_timeout: Nanos,
+    pub delack_timeout: Duration,
     /// SACK with RACK-TLP; false: NewReno (RFC 6582).
     pub sack: bool,
     /// Use limited transmit (RFC 3042).

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use quell_link::Error;
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS};
 
 use crate::wifi::phy::{LARGEST_AMPDU, Phy};
 
@@ -50,7 +51,7 @@ pub enum Rate {
     /// One MCS, 0 to 31.
     Fixed(u8),
     /// Steps (start in ns, MCS), ascending, the first at 0.
-    Schedule(Arc<[(Nanos, u8)]>),
+    Schedule(Arc<[(Instant, u8)]>),
     /// As mac80211's Minstrel, among the MCSs of this many streams.
     Minstrel {
         /// Number of spatial streams, 1 to 4.
@@ -74,9 +75,9 @@ pub struct Noise {
     /// Probability that noise destroys an MPDU or an acknowledgement during a noisy period.
     pub loss: f64,
     /// Mean length of quiet periods, ns.
-    pub quiet: Nanos,
+    pub quiet: Duration,
     /// Mean length of noisy periods, ns.
-    pub noisy: Nanos,
+    pub noisy: Duration,
 }
 
 /// Aggregation: limits of a PPDU.

@@ -112,7 +112,9 @@ impl Bursts {
     /// A channel that starts quiet.
     pub fn new(noise: Option<Noise>, seed: u64) -> Self {
         let mut rng = Rng::new(seed, "wifi noise");
-        let until = noise.map_or(Nanos::MAX, |n| num::whole_u64(rng.exp(n.quiet as f64)));
+        let until = noise.map_or(Nanos::MAX, |n| {
+            num::whole_u64(rng.exp(n.quiet.as_nanos() as f64))
+        });
         Self {
             noise,
             noisy: false,
@@ -140,13 +142,14 @@ impl Bursts {
     fn turn(&mut self, noise: &Noise) {
         self.noisy = !self.noisy;
         let mean = if self.noisy { noise.noisy } else { noise.quiet };
-        self.until += num::whole_u64(self.rng.exp(mean as f64)).max(1);
+        self.until += num::whole_u64(self.rng.exp(mean.as_nanos() as f64)).max(1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::time::Duration;
     use quell_qdisc::{MS, SEC};
 
     #[test]
@@ -169,8 +172,8 @@ mod tests {
     fn bursts_take_their_share_of_the_time() {
         let noise = Noise {
             loss: 1.0,
-            quiet: 90 * MS,
-            noisy: 10 * MS,
+            quiet: Duration::from_millis(90),
+            noisy: Duration::from_millis(10),
         };
         let mut bursts = Bursts::new(Some(noise), 1);
         let n = 400_000;

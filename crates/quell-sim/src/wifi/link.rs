@@ -12,6 +12,7 @@ use super::rate::Control;
 use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Aggregation, Category};
+use quell_qdisc::time::Instant;
 
 /// Sequence numbers that a block ACK covers.
 const WINDOW: usize = 64;
@@ -221,8 +222,9 @@ impl AirLink {
                 break;
             }
             let mut line = None;
-            if let Dequeued::NotBefore(t) = port.queue.take_to(now, &mut line) {
-                self.not_before = t.max(now + 1);
+            if let Dequeued::NotBefore(t) = port.queue.take_to(Instant::from_nanos(now), &mut line)
+            {
+                self.not_before = t.max(Instant::from_nanos(now + 1)).as_nanos();
             }
             let Some(p) = line else { break };
             self.packets.push_back(p);
@@ -390,10 +392,10 @@ impl AirLink {
                 if m.received {
                     self.counts.packets += 1;
                     self.counts.bytes += u64::from(p.len());
-                    self.counts.delay += u128::from(now - p.enqueued());
+                    self.counts.delay += u128::from(now - p.enqueued().as_nanos());
                     up(p);
                 } else {
-                    port.lose(now, p);
+                    port.lose(Instant::from_nanos(now), p);
                 }
             }
             self.delivered += 1;

@@ -1,5 +1,6 @@
 //! The rate of a link: fixed, by schedule, or chosen like mac80211's Minstrel.
 
+use quell_qdisc::time::Instant;
 use std::sync::Arc;
 
 use quell_qdisc::{MS, Nanos, Rng, num};
@@ -22,7 +23,7 @@ pub enum Control {
     /// A constant MCS.
     Fixed(u8),
     /// Steps (start in ns, MCS), ascending, the first at 0.
-    Schedule(Arc<[(Nanos, u8)]>),
+    Schedule(Arc<[(Instant, u8)]>),
     /// Chosen by statistics.
     Minstrel(Box<Minstrel>),
 }
@@ -45,7 +46,7 @@ impl Control {
         match self {
             Control::Fixed(mcs) => *mcs,
             Control::Schedule(steps) => {
-                let at = steps.partition_point(|s| s.0 <= now);
+                let at = steps.partition_point(|s| s.0.as_nanos() <= now);
                 steps[at.saturating_sub(1)].1
             }
             Control::Minstrel(m) => m.best,
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_schedule_is_followed() {
-        let steps: Arc<[(Nanos, u8)]> = Arc::new([(0, 0), (25 * MS, 7)]);
+        let steps: Arc<[(Instant, u8)]> =
+            Arc::new([(Instant::ZERO, 0), (Instant::from_millis(25), 7)]);
         let control = Control::Schedule(steps);
         assert_eq!([0, 24, 25, 90].map(|t| control.best(t * MS)), [0, 0, 7, 7]);
     }

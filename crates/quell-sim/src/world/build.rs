@@ -22,6 +22,7 @@ use crate::scenario::wifi::{Ends, Wifi};
 use crate::scenario::{Direction, Flow, FlowKind, Page, Scenario, Tcp, Video};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
+use quell_qdisc::time::Duration;
 
 /// Maximum number of flow slots, and so of live flows.
 const MAX_SLOTS: usize = u16::MAX as usize;
@@ -48,13 +49,18 @@ impl World {
             };
             let mut rng = Rng::new(self.seed, &format!("flow {table}"));
             for k in 0..flow.count {
-                let start =
-                    flow.start + path.offset + num::whole_u64(rng.f64() * flow.stagger as f64);
-                let stop = flow.stop.map_or(NEVER, |s| s + path.offset);
+                let start = flow.start
+                    + Duration::from_nanos(path.offset)
+                    + Duration::from_nanos(num::whole_u64(
+                        rng.f64() * flow.stagger.as_nanos() as f64,
+                    ));
+                let stop = flow.stop.map_or(NEVER, |s| {
+                    (s + Duration::from_nanos(path.offset)).as_nanos()
+                });
                 self.add(
                     flow,
                     (path, back),
-                    (start, stop),
+                    (start.as_nanos(), stop),
                     Rng::new(rng.u64(), &format!("source {k}")),
                 )?;
             }
@@ -75,7 +81,7 @@ impl World {
     /// The path of a table's packets, and the wires that make up its round trip.
     fn path(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
         if let (Some(wifi), Some(ends)) = (&scenario.wifi, &flow.ends) {
-            return self.path_in_cell(wifi, ends, flow.rtt);
+            return self.path_in_cell(wifi, ends, flow.rtt.as_nanos());
         }
         let hops = (
             num::low_u8(flow.hops.0.into()),
@@ -107,35 +113,37 @@ impl World {
         let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
         let behind = last(data);
         let inner = delay(data) - behind;
-        let rest = flow.rtt.saturating_sub(inner);
+        let rest = flow.rtt.saturating_sub(Duration::from_nanos(inner));
         // On the way back each hop has the same delay as on the way there, and [link.up] its own.
         let hops_back = match flow.direction {
             Direction::Down if hops.1 > 0 => delay((hops.0.max(1), hops.1)),
             _ => 0,
         };
         let back = acks.map_or(delay(data), |a| delay(a) + hops_back);
-        let extra = flow.rtt.saturating_sub(delay(data) + back);
+        let extra = flow
+            .rtt
+            .saturating_sub(Duration::from_nanos(delay(data) + back));
         let (turn, home) = match acks {
             None => (None, rest),
             Some(a) => {
                 let inner = delay(a) - last(a);
-                let rest = rest.saturating_sub(inner);
-                let turn = (last(data) + hops_back + extra / 2).min(rest);
+                let rest = rest.saturating_sub(Duration::from_nanos(inner));
+                let turn = (Duration::from_nanos(last(data) + hops_back) + extra / 2).min(rest);
                 (Some((turn, a.0)), rest - turn)
             }
         };
         let turn = match turn {
-            Some((delay, port)) => self.class(|net| net.wires.class(delay, port))?,
+            Some((delay, port)) => self.class(|net| net.wires.class(delay.as_nanos(), port))?,
             None => 0,
         };
-        let home = self.class(|net| net.acks.class(home, 0))?;
+        let home = self.class(|net| net.acks.class(home.as_nanos(), 0))?;
         Ok(Path {
             data,
             acks,
             turn,
             home,
-            offset: extra / 2,
-            outside_us: in_us(extra / 2 + behind),
+            offset: (extra / 2).as_nanos(),
+            outside_us: in_us((extra / 2 + Duration::from_nanos(behind)).as_nanos()),
         })
     }
 
@@ -173,7 +181,7 @@ impl World {
         };
         let to_queue = scenario.up.is_some() || scenario.wifi.is_some();
         if direction == Direction::Up && !to_queue {
-            let home = self.class(|net| net.acks.class(flow.rtt / 2, 0))?;
+            let home = self.class(|net| net.acks.class((flow.rtt / 2).as_nanos(), 0))?;
             return Ok(Path {
                 data: (NO_PORT, NO_PORT),
                 acks: None,
@@ -430,18 +438,18 @@ impl World {
             limited_transmit: tcp.limited_transmit,
             pacing: tcp.pacing || cc.needs_pacing(),
         };
-        let rtt = Rtt::new(tcp.min_rto, tcp.rto_ns3);
+        let rtt = Rtt::new(tcp.min_rto.as_nanos(), tcp.rto_ns3);
         let base = self.measures.reports[usize::from(report)].rtt_ns;
         let mut receiver = Receiver::new(
             id,
             receiver::Config {
                 first: 0,
                 delack: tcp.delack,
-                delack_timeout: tcp.delack_timeout,
+                delack_timeout: tcp.delack_timeout.as_nanos(),
                 sack: tcp.sack,
                 ecn: mode,
                 rtt: base,
-                quiet: base + tcp.min_rto,
+                quiet: base + tcp.min_rto.as_nanos(),
             },
         );
         let sender = Sender::new(config, rtt, &cc);

@@ -48,7 +48,8 @@ impl World {
         }
         let named = |name: &String| format!("host {name}");
         let here = flow.host.as_ref().map(named);
-        let here = here.unwrap_or_else(|| format!("client {} {}", flow.rtt, capable(flow)));
+        let here =
+            here.unwrap_or_else(|| format!("client {} {}", flow.rtt.as_nanos(), capable(flow)));
         let there = flow.to_host.as_ref().map(named);
         let there = there.unwrap_or_else(|| "server".to_owned());
         match flow.direction {

@@ -23,6 +23,7 @@ use crate::pipe::{Chain, Pipes, Requeued};
 use crate::port::Port;
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
+use quell_qdisc::time::{Duration, Instant};
 
 /// Full-size packets per flow that the link must be able to carry in the longest stretch; with
 /// fewer, a pass has too little work.
@@ -87,7 +88,7 @@ struct Arrived {
 impl Arrived {
     #[inline(always)]
     fn push(&mut self, at: Nanos, mut packet: Pkt) {
-        packet.set_enqueued(at);
+        packet.set_enqueued(Instant::from_nanos(at));
         self.packets.push(packet);
     }
 }
@@ -124,7 +125,7 @@ struct Note<'a> {
 impl Note<'_> {
     #[inline(always)]
     fn note(&mut self, now: Nanos, count: u32, mut first: Pkt) {
-        first.set_enqueued(now);
+        first.set_enqueued(Instant::from_nanos(now));
         let place = Place {
             key: (now - self.start) << TIME_SHIFT | self.cause,
             index: num::count(self.sent.len()),
@@ -234,7 +235,7 @@ impl World {
         if deep {
             let arrived = &mut look.arrived;
             look.foresight = self.net.ports[0].take_ahead(|at, p| {
-                arrived[p.flow.index()].push(at, *p);
+                arrived[p.flow.index()].push(at.as_nanos(), *p);
             });
         }
         // All receivers have been run until this time.
@@ -257,7 +258,7 @@ impl World {
             self.run_senders(&mut look, start, end);
             look.sort(end - start);
             self.run_queue(&mut look, end);
-            let through = look.foresight.as_ref().map_or(0, |f| f.through);
+            let through = look.foresight.as_ref().map_or(0, |f| f.through.as_nanos());
             known = stop.min(through.clamp(end, end + LONGEST - wire));
             self.run_receivers(&mut look, end, known);
             start = end;
@@ -338,7 +339,7 @@ impl World {
             }
             loop {
                 // At the same instant a packet's arrival precedes all that a sender does.
-                let before = wanted.map_or(end, |p| p.enqueued());
+                let before = wanted.map_or(end, |p| p.enqueued().as_nanos());
                 loop {
                     let due = acks.due(chain);
                     if due.min(timer) >= before {
@@ -386,22 +387,22 @@ impl World {
                 let Sent { first, count } = &look.sent[place.index as usize];
                 let now = first.enqueued();
                 // At the same instant departures precede arrivals.
-                self.events += foresight.depart(now + 1, probe);
+                self.events += foresight.depart(now + Duration::from_nanos(1), probe);
                 let make = |k| nth(first, *count, k);
                 let flow = &mut arrived[first.flow.index()];
                 foresight.arrive(now, (first.len(), *count), probe, make, |at, p| {
-                    flow.push(at, *p)
+                    flow.push(at.as_nanos(), *p)
                 });
             }
-            self.events += foresight.depart(end, probe);
+            self.events += foresight.depart(Instant::from_nanos(end), probe);
             return look.sent.clear();
         }
         let port = &mut self.net.ports[0];
         let mut depart = |port: &mut Port, before: Nanos| {
-            while port.next < before {
-                self.now = port.next;
+            while port.next < Instant::from_nanos(before) {
+                self.now = port.next.as_nanos();
                 self.events += 1;
-                if let Some(packet) = port.event(self.now) {
+                if let Some(packet) = port.event(Instant::from_nanos(self.now)) {
                     look.arrived[packet.flow.index()].push(self.now, packet);
                 }
             }
@@ -409,7 +410,7 @@ impl World {
         for place in look.sorted.drain(..) {
             let Sent { first, count } = &look.sent[place.index as usize];
             let now = first.enqueued();
-            depart(port, now + 1);
+            depart(port, (now + Duration::from_nanos(1)).as_nanos());
             if *count == 1 {
                 port.enqueue(now, first.len(), || *first);
                 continue;
@@ -443,17 +444,17 @@ impl World {
             let (acks, home) = (&mut self.net.acks, c.path.home);
             let mut chain = look.acks[slot];
             let before = |time: Nanos| match packets.last() {
-                Some(last) if last.enqueued() >= time => {
-                    packets.partition_point(|p| p.enqueued() < time)
+                Some(last) if last.enqueued() >= Instant::from_nanos(time) => {
+                    packets.partition_point(|p| p.enqueued() < Instant::from_nanos(time))
                 }
                 _ => packets.len(),
             };
             let (with_sender, all) = (before(end), before(known));
             for (k, p) in packets[..all].iter().enumerate() {
                 let (now, rank) = (p.enqueued(), 0);
-                self.events += run_timer(c, acks, &mut chain, now);
+                self.events += run_timer(c, acks, &mut chain, now.as_nanos());
                 if p.kind() != Kind::Data {
-                    *acks.append(now, home, &mut chain, rank) = Ack {
+                    *acks.append(now.as_nanos(), home, &mut chain, rank) = Ack {
                         flow: p.flow,
                         tsecr: p.tsval,
                         syn: true,
@@ -464,15 +465,15 @@ impl World {
                 if k < with_sender {
                     c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                     if c.receiver.until_sample == 0 {
-                        let sent = look.sent_once(now, num::index_u16(slot), c, p.seq);
-                        self.measures.sample(now, c, sent);
+                        let sent = look.sent_once(now.as_nanos(), num::index_u16(slot), c, p.seq);
+                        self.measures.sample(now.as_nanos(), c, sent);
                     }
                 }
-                if let Some(ack) = c.receiver.on_data(now, p) {
-                    *acks.append(now, home, &mut chain, rank) = ack;
+                if let Some(ack) = c.receiver.on_data(now.as_nanos(), p) {
+                    *acks.append(now.as_nanos(), home, &mut chain, rank) = ack;
                 }
-                if c.receiver.ack_due(now) {
-                    let ack = acks.append(now, home, &mut chain, rank);
+                if c.receiver.ack_due(now.as_nanos()) {
+                    let ack = acks.append(now.as_nanos(), home, &mut chain, rank);
                     c.receiver.write_ack(ack);
                 } else {
                     let at = c.deadline(End::Receiver);
@@ -565,7 +566,7 @@ mod tests {
     fn after(text: &str, queue: &str, slice: Nanos) -> World {
         let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
         let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
-        while w.now() < w.scenario.duration {
+        while w.now() < w.scenario.duration.as_nanos() {
             w.run_until(w.now() + slice);
         }
         w

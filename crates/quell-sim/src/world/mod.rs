@@ -6,6 +6,7 @@
 //! warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow
 //! (its sender first).
 
+use quell_qdisc::time::{Duration, Instant};
 mod build;
 mod clients;
 mod labels;
@@ -121,7 +122,7 @@ impl World {
         let mut ports = vec![Port::new(
             &scenario.link,
             queue,
-            scenario.duration,
+            scenario.duration.as_nanos(),
             seed,
             "link",
         )];
@@ -130,14 +131,20 @@ impl World {
             ports.push(Port::new(
                 hop,
                 &words,
-                scenario.duration,
+                scenario.duration.as_nanos(),
                 seed,
                 &format!("hop{i}"),
             ));
         }
         if let Some(up) = &scenario.up {
             let words = words_of(up, &scenario, "link.up")?;
-            ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
+            ports.push(Port::new(
+                up,
+                &words,
+                scenario.duration.as_nanos(),
+                seed,
+                "up",
+            ));
         }
         let mut net = Net {
             ports,
@@ -171,7 +178,7 @@ impl World {
             measures: Measures::new(&scenario, bin),
             labels: Vec::new(),
             far_hosts: Vec::new(),
-            warm_at: scenario.warmup,
+            warm_at: scenario.warmup.as_nanos(),
             scenario,
             seed,
             queue: queue.canonical(),
@@ -235,7 +242,7 @@ impl World {
             return Err(Error::new(what).remedy(format!("it has {count}, the first is 0")));
         }
         let waited = port.question().is_some_and(|q| q.sub_queue == sub_queue);
-        port.set_knobs(now, sub_queue, knobs);
+        port.set_knobs(Instant::from_nanos(now), sub_queue, knobs);
         if waited {
             self.answers += 1;
             self.net.tell_cell(now, queue);
@@ -333,7 +340,7 @@ impl World {
     pub fn sub_gauges(&self, queue: usize) -> impl Iterator<Item = SubGauges> {
         let (now, discipline) = (self.now, self.net.ports[queue].queue.discipline());
         let all = 0..discipline.sub_queues();
-        all.filter_map(move |sub| discipline.sub_gauges(now, sub))
+        all.filter_map(move |sub| discipline.sub_gauges(Instant::from_nanos(now), sub))
     }
 
     /// Link-layer overhead at a queue, bytes per packet.
@@ -366,7 +373,7 @@ impl World {
         controller: Box<dyn Control>,
     ) -> Result<(), Error> {
         let now = self.now;
-        if controller.period() == 0 {
+        if controller.period() == Duration::ZERO {
             let what = format!("the controller {} has a period of 0", controller.name());
             return Err(Error::new(what).remedy("let it decide every nanosecond at most"));
         }
@@ -380,7 +387,9 @@ impl World {
         if queue == 0 {
             self.controlled_by = Some(controller.name());
         }
-        self.port_mut(queue)?.queue.set_controller(now, controller);
+        self.port_mut(queue)?
+            .queue
+            .set_controller(Instant::from_nanos(now), controller);
         self.net.control_at = 0;
         Ok(())
     }
@@ -425,7 +434,9 @@ impl World {
     /// If there is no such queue.
     pub fn set_outside(&mut self, queue: usize, period: Nanos) -> Result<(), Error> {
         let now = self.now;
-        self.port_mut(queue)?.queue.set_outside(now, period);
+        self.port_mut(queue)?
+            .queue
+            .set_outside(Instant::from_nanos(now), Duration::from_nanos(period));
         self.not_controlled(queue);
         self.net.control_at = 0;
         Ok(())
@@ -442,7 +453,7 @@ impl World {
 
     /// Runs until `limit` or the scenario's end.
     pub fn run_until(&mut self, limit: Nanos) -> Status {
-        let limit = limit.min(self.scenario.duration);
+        let limit = limit.min(self.scenario.duration.as_nanos());
         self.net.control_at = 0;
         let mut again = self.now;
         loop {
@@ -518,7 +529,11 @@ impl World {
             self.end_warmup();
         } else if self.measures.bin_at <= due {
             self.close_bin();
-        } else if let Some(queue) = self.net.ports.iter().position(|p| p.queue.decide_at <= due)
+        } else if let Some(queue) = self
+            .net
+            .ports
+            .iter()
+            .position(|p| p.queue.decide_at <= Instant::from_nanos(due))
             && due < limit
         {
             if self.net.decide(due, queue) {
@@ -552,7 +567,7 @@ impl World {
         limit
             .min(self.warm_at)
             .min(self.measures.bin_at)
-            .min(decide.unwrap_or(NEVER))
+            .min(decide.unwrap_or(Instant::from_nanos(NEVER)).as_nanos())
     }
 
     #[inline]
@@ -560,7 +575,7 @@ impl World {
         if self.net.cell.is_some() {
             return self.on_air();
         }
-        let through = self.net.ports[port].event(self.now);
+        let through = self.net.ports[port].event(Instant::from_nanos(self.now));
         self.net.forget_acks(port);
         if let Some(p) = through {
             self.through(port, p);
@@ -865,8 +880,13 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
         };
         let place = num::low_u8(net.ports.len() as u64);
         let name = ["modem", "modem up"][way];
-        net.ports
-            .push(Port::new(&modem, &fifo, scenario.duration, seed, name));
+        net.ports.push(Port::new(
+            &modem,
+            &fifo,
+            scenario.duration.as_nanos(),
+            seed,
+            name,
+        ));
         net.follows.push(0);
         if way == 1 {
             let up = net.up_port();

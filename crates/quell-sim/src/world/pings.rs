@@ -8,6 +8,7 @@ use crate::app::ping::{Answer, Pinger};
 use crate::packet::{Pkt, micros};
 use crate::scenario::{Flow, Ping};
 use crate::slot::{End, Path, Slot, source};
+use quell_qdisc::time::{Duration, Instant};
 
 impl World {
     /// Adds the probes of one reflector of a table; `ways` are the paths up and down.
@@ -32,10 +33,13 @@ impl World {
             hash: self.hash(0),
             ways,
             number,
-            at: start + share * Nanos::from(number),
+            at: start + share.as_nanos() * Nanos::from(number),
             stop,
-            rest: flow.rtt.saturating_sub(within[0] + within[1]),
-            there: (flow.rtt / 2).saturating_sub(within[0]),
+            rest: flow
+                .rtt
+                .saturating_sub(Duration::from_nanos(within[0] + within[1]))
+                .as_nanos(),
+            there: ((flow.rtt / 2).saturating_sub(Duration::from_nanos(within[0]))).as_nanos(),
             ping: ping.clone(),
             answers: Vec::new(),
             rng,
@@ -63,7 +67,7 @@ impl World {
                     return;
                 }
                 p.tsval = micros(now);
-                pinger.at += pinger.ping.interval;
+                pinger.at += pinger.ping.interval.as_nanos();
                 self.net.timers.set(pinger.at, source(slot, end));
             }
             End::Receiver => {
@@ -93,13 +97,13 @@ impl World {
             if pinger.rng.f64() < pinger.ping.loss {
                 return;
             }
-            let late = pinger.rng.exp(1.0) * pinger.ping.jitter as f64;
+            let late = pinger.rng.exp(1.0) * pinger.ping.jitter.as_nanos() as f64;
             let lie = self
                 .net
                 .lie
                 .as_ref()
                 .filter(|lie| pinger.number < lie.reflectors);
-            let hold = lie.map_or(0, |lie| lie.holds(now, pinger.ping.interval));
+            let hold = lie.map_or(0, |lie| lie.holds(now, pinger.ping.interval.as_nanos()));
             pinger.answers.push(Answer {
                 at: now + pinger.rest + num::whole_u64(late) + hold,
                 sent: p.tsval,
@@ -112,12 +116,12 @@ impl World {
         let (number, dated) = (pinger.number, pinger.ping.timestamps);
         for (port, one_way) in [(0, since.wrapping_sub(p.seq)), (self.net.up_port(), p.seq)] {
             let probe = Echo {
-                now,
+                now: Instant::from_nanos(now),
                 reflector: number,
-                round_trip: Nanos::from(since) * US,
-                one_way: dated.then_some(Nanos::from(one_way) * US),
+                round_trip: Duration::from_micros(since.into()),
+                one_way: dated.then_some(Duration::from_micros(one_way.into())),
             };
-            self.net.ports[port].on_probe(now, &probe);
+            self.net.ports[port].on_probe(Instant::from_nanos(now), &probe);
         }
     }
 }

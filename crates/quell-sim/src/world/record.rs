@@ -5,6 +5,7 @@ use quell_qdisc::MS;
 use super::World;
 use crate::measure::Totals;
 use crate::slot::Slot;
+use quell_qdisc::time::{Duration, Instant};
 
 impl World {
     /// Totals of each report's flows so far.
@@ -71,7 +72,7 @@ impl World {
             }
         }
         for port in &mut self.net.ports {
-            port.restart(now);
+            port.restart(Instant::from_nanos(now));
         }
         if let Some(cell) = &mut self.net.cell {
             cell.restart(now);
@@ -88,7 +89,7 @@ impl World {
         let senders = self.senders();
         let m = &mut self.measures;
         let Some(s) = &mut m.series else { return };
-        self.net.ports[0].close_bin(now, m.bin, s);
+        self.net.ports[0].close_bin(Instant::from_nanos(now), Duration::from_nanos(m.bin), s);
         let mbps = |bytes: f64| bytes * 8e3 / m.bin as f64;
         s.goodput_mbps.resize(m.reports.len(), Vec::new());
         s.delivered_in_order_mbps

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quell_link::words::every;
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
@@ -158,7 +159,7 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         let mut world = World::new(scenario.clone(), queue, 1, Some(100 * MS)).expect("a world");
         // An arbitrary time within the run.
         assert_eq!(
-            world.run_until(scenario.duration / 2 + 141_592_653),
+            world.run_until((scenario.duration / 2 + Duration::from_nanos(141_592_653)).as_nanos()),
             Status::Done
         );
         let (fork, other_queue) = (world.clone(), {
@@ -174,11 +175,15 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
             );
             fork
         });
-        let original = finish(world, scenario.duration);
-        assert_eq!(original, finish(fork, scenario.duration), "{queue}");
+        let original = finish(world, scenario.duration.as_nanos());
+        assert_eq!(
+            original,
+            finish(fork, scenario.duration.as_nanos()),
+            "{queue}"
+        );
         // The comparison notices a change: a fork whose limit was set, if the queue has that knob.
         if queue.split(' ').next() == Some("pfifo") {
-            assert_ne!(original, finish(other_queue, scenario.duration));
+            assert_ne!(original, finish(other_queue, scenario.duration.as_nanos()));
         }
     }
 }

@@ -53,14 +53,19 @@ fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
 struct Leaky(VecDeque<Handle>, u64, u32);
 
 impl Discipline<Handle> for Leaky {
-    fn enqueue<D: Drops<Handle>>(&mut self, _: Nanos, p: Handle, _: &mut Rng, _: &mut D) {
+    fn enqueue<D: Drops<Handle>>(&mut self, _: time::Instant, p: Handle, _: &mut Rng, _: &mut D) {
         self.2 += 1;
         if self.2 != 3 {
             self.1 += u64::from(p.len());
             self.0.push_back(p);
         }
     }
-    fn dequeue<D: Drops<Handle>>(&mut self, _: Nanos, _: &mut Rng, _: &mut D) -> Dequeued<Handle> {
+    fn dequeue<D: Drops<Handle>>(
+        &mut self,
+        _: time::Instant,
+        _: &mut Rng,
+        _: &mut D,
+    ) -> Dequeued<Handle> {
         let Some(packet) = self.0.pop_front() else {
             return Dequeued::Empty;
         };
@@ -144,7 +149,7 @@ fn controllers_decide_on_their_cadence_also_when_nothing_moves() {
 fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
     let decide = |late: u64| {
         let mut link = LiveLink::new(params("rlaqm guard", 12_000_000));
-        link.time_decisions(std::sync::Arc::new(move || late));
+        link.time_decisions(std::sync::Arc::new(move || time::Instant::from_nanos(late)));
         link.advance(100 * MS, |_, _| ());
         *link.guard().unwrap()
     };

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::*;
 use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
-use crate::{MS, Rng, pie as law};
+use crate::time::MS;
+use crate::{Rng, pie as law};
 use proptest::prelude::*;
 
 const RATE: u64 = 10_000_000;
-const PERIOD: Nanos = 20 * MS;
+const PERIOD: Duration = Duration::from_millis(20);
 
 /// One linear layer that prefers action 1, a step of 0.01 up.
 fn network(weight: f32, bias: f32) -> Policy {
@@ -62,7 +63,7 @@ fn guard(params: Params) -> Guard {
 /// Readings at decision n, from 1: 25 ms queued on a busy link.
 fn busy(n: u64) -> Gauges {
     Gauges {
-        now: n * PERIOD,
+        now: Instant::ZERO + n * PERIOD,
         backlog_packets: 21,
         backlog_bytes: 31_250,
         rate_bps: RATE,
@@ -122,7 +123,7 @@ fn an_impossible_reading_brings_the_classic_controller_in_at_once_and_quiet_the_
 }
 
 /// A clock that gives these times in turn, and the last one from then on.
-fn clock(times: &'static [Nanos]) -> Clock {
+fn clock<const N: usize>(times: [Instant; N]) -> Clock {
     let next = std::sync::atomic::AtomicUsize::new(0);
     Arc::new(move || {
         let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -134,7 +135,10 @@ fn clock(times: &'static [Nanos]) -> Clock {
 fn a_late_decision_is_not_taken() {
     let mut g = guard(Params::default());
     run(&mut g, 1, 3);
-    g.time_decisions(clock(&[4 * PERIOD, 5 * PERIOD + 1]));
+    g.time_decisions(clock([
+        Instant::ZERO + 4 * PERIOD,
+        Instant::ZERO + 5 * PERIOD + Duration::from_nanos(1),
+    ]));
     let knobs = g.decide(&busy(4), &mut [], &mut Rng::new(1, "guard"));
     // PIE continues from 0.03.
     assert_eq!((g.stats().late, knobs.limit_packets), (1, None));
@@ -146,7 +150,9 @@ fn a_reading_that_is_old_or_stands_still_is_stale() {
     let mut rng = Rng::new(1, "guard");
     let mut g = guard(Params::default());
     run(&mut g, 1, 3);
-    g.time_decisions(clock(&[5 * PERIOD + 1]));
+    g.time_decisions(clock([Instant::ZERO
+        + 5 * PERIOD
+        + Duration::from_nanos(1)]));
     g.decide(&busy(4), &mut [], &mut rng);
     assert_eq!(g.stats().stale, 1);
     let mut g = guard(Params::default());
@@ -201,7 +207,7 @@ fn flows(output: f32) -> Guard {
 
 fn arrive(g: &mut Guard, n: u64) -> Option<u32> {
     let arrival = Arrival {
-        now: n * MS,
+        now: Instant::from_millis(n),
         sub_queue: Some(0),
         fresh: n == 0,
         held: 3,
@@ -220,12 +226,12 @@ fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
     assert_eq!(set, [7, 7, 7]);
     assert_eq!((g.stats().decisions, g.stats().learned), (3, 3));
     // Its clock says that the next decision took a second.
-    g.time_decisions(clock(&[0, SEC]));
+    g.time_decisions(clock([Instant::ZERO, Instant::from_secs(1)]));
     assert_eq!(arrive(&mut g, 30), Some(50));
     assert!(!g.trusts() && g.stats().late == 1);
     let mut rng = Rng::new(1, "guard");
     let reading = |n: u64| Gauges {
-        now: n * LOOK,
+        now: Instant::ZERO + n * LOOK,
         ..busy(n)
     };
     g.clock = None;
@@ -308,7 +314,7 @@ fn flow_limits_that_never_change_while_the_delay_grows_are_not_followed() {
             arrive(&mut g, 15 * n + k);
         }
         let gauges = Gauges {
-            now: n * LOOK,
+            now: Instant::ZERO + n * LOOK,
             ..growing(n)
         };
         g.decide(&gauges, &mut [], &mut rng);
@@ -360,11 +366,11 @@ fn hostile() -> impl Strategy<Value = Gauges> {
     let counters = (count(), count(), count(), count(), count());
     (counters, count(), any::<u32>(), real.clone(), real, count()).prop_map(
         |((a, b, c, d, e), bytes, packets, share, probability, now)| Gauges {
-            now,
+            now: Instant::from_nanos(now),
             backlog_packets: packets,
             backlog_bytes: bytes,
-            sojourn: a,
-            head_age: b,
+            sojourn: Duration::from_nanos(a),
+            head_age: Duration::from_nanos(b),
             rate_bps: c,
             share,
             arrivals: d,
@@ -412,11 +418,11 @@ proptest! {
         prop_assert_eq!(s.decisions, readings.len() as u64);
         prop_assert!(s.learned + s.late + s.stale + s.out_of_range + s.not_a_number <= s.decisions);
         // Once there is no fault any more, the learned controller returns, if its network is sound.
-        let start = 1 + readings.iter().map(|r| r.1.now / PERIOD).max().unwrap_or(0);
+        let start = 1 + readings.iter().map(|r| (r.1.now - Instant::ZERO) / PERIOD).max().unwrap_or(0);
         let sound = limit || (f64::from(weight) * 1e9).abs() < f64::from(f32::MAX);
         if sound && start < 1 << 30 {
             for n in 0..100 {
-                let gauges = Gauges { now: (start + n) * PERIOD, ..busy(1) };
+                let gauges = Gauges { now: Instant::ZERO + (start + n) * PERIOD, ..busy(1) };
                 let gauges = Gauges { arrivals: u64::MAX, departures: u64::MAX, departed_bytes: u64::MAX, ..gauges };
                 g.decide(&gauges, &mut [], &mut rng);
             }

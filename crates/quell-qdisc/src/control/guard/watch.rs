@@ -2,14 +2,16 @@
 //! does not fall. A network with saturated weights behaves like this, and each of its decisions is
 //! a valid number.
 
-use crate::{Gauges, Knobs, Nanos};
+use crate::time::{Duration, Instant};
+
+use crate::{Gauges, Knobs};
 
 /// The beginning of a time in which the delay is too long, did not fall, and no decision became
 /// tighter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Start {
-    now: Nanos,
-    delay: Nanos,
+    now: Instant,
+    delay: Duration,
     tightness: f64,
 }
 
@@ -28,7 +30,7 @@ impl Watch {
         gauges: &Gauges,
         proposed: f64,
         in_force: Option<f64>,
-        (bound, patience): (Nanos, Nanos),
+        (bound, patience): (Duration, Duration),
     ) -> bool {
         let delay = gauges.head_age;
         // While the link has no rate, no knob changes the delay.
@@ -48,7 +50,7 @@ impl Watch {
             self.since = Some(here);
             return false;
         }
-        gauges.now.saturating_sub(start.now) >= patience
+        gauges.now.saturating_since(start.now) >= patience
     }
 }
 
@@ -61,15 +63,15 @@ pub(super) fn tightness(knobs: &Knobs) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MS, SEC};
+    use crate::time::{MS, SEC};
 
     /// Results for each second's delay (ms) and decision.
     fn looks(each: &[(u64, f64)]) -> Vec<bool> {
         let mut watch = Watch::default();
         let look = |(n, (delay, answer)): (usize, &(u64, f64))| {
             let gauges = Gauges {
-                now: n as u64 * SEC,
-                head_age: delay * MS,
+                now: Instant::from_secs(n as u64),
+                head_age: *delay * MS,
                 rate_bps: 1,
                 ..Gauges::default()
             };

@@ -243,7 +243,8 @@ mod tests {
     use super::super::LearnQueue;
     use super::*;
     use crate::control::Control;
-    use crate::{Gauges, MS, Rng};
+    use crate::time::{Duration, MS};
+    use crate::{Gauges, Rng};
     use proptest::prelude::*;
 
     fn learned(params: Params, seed: u64, decisions: u64) -> LearnQueue {
@@ -253,7 +254,7 @@ mod tests {
             g.departures += 1;
             g.arrivals += 3;
             g.drops_overflow += i % 2;
-            g.sojourn = u64::from(lq.limit()) * MS + i * 7919 % 60;
+            g.sojourn = u64::from(lq.limit()) * MS + Duration::from_nanos(i * 7919 % 60);
             lq.decide(&g, &mut [], &mut rng);
         }
         lq

@@ -2,7 +2,7 @@ use super::*;
 use crate::discipline::Discipline;
 use crate::fq_fifo::{self, FqFifo};
 use crate::packet::{Dequeued, DropCause, Ecn, TestPacket};
-use crate::{MS, US};
+use crate::time::{MS, SEC, US};
 
 /// A network 60-8-8-8-1 of random weights whose output is about `bias`.
 pub(crate) fn network(seed: u64, bias: f32) -> Policy {
@@ -57,7 +57,7 @@ fn controller(policy: Policy) -> Lfq {
 }
 
 /// Offers a packet of the only flow while `held` are queued: true if it may join them.
-fn arrive(c: &mut Lfq, now: Nanos, held: u32) -> bool {
+fn arrive(c: &mut Lfq, now: Instant, held: u32) -> bool {
     let arrival = Arrival {
         now,
         sub_queue: Some(0),
@@ -76,13 +76,13 @@ fn arrive(c: &mut Lfq, now: Nanos, held: u32) -> bool {
     joins
 }
 
-fn depart(c: &mut Lfq, now: Nanos, held: u32) {
+fn depart(c: &mut Lfq, now: Instant, held: u32) {
     c.on_departure(&Departure {
         now,
         sub_queue: Some(0),
         held,
         len: 1500,
-        sojourn: 0,
+        sojourn: Duration::ZERO,
     });
 }
 
@@ -150,17 +150,17 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
         };
         let mut c = Lfq::new(params, network(3, 8.0)).unwrap();
         // The flow exists from time 0 on, as in the definitions.
-        c.flows.push(Flow::new(0));
+        c.flows.push(Flow::new(Instant::ZERO));
         let (mut naive, mut rng) = (Naive::default(), Rng::new(5, "t"));
         let (mut now, mut held, mut last_loss) = (0, 0u32, 0.0);
         let (mut limits, mut asked) = (Vec::new(), 0);
         for step in 0..600u64 {
-            now += rng.below(3 * MS);
-            let t = seconds(now);
+            now += rng.below((3 * MS).as_nanos());
+            let t = seconds(Duration::from_nanos(now));
             if rng.below(100) < 55 {
                 naive.arrivals.push((t, f64::from(held)));
                 let nth = naive.arrivals.len() - 1;
-                let joins = arrive(&mut c, now, held);
+                let joins = arrive(&mut c, Instant::from_nanos(now), held);
                 if nth.is_multiple_of(10) {
                     // The network reads the state just before its answer; at the first packet it is
                     // evaluated twice.
@@ -203,7 +203,7 @@ fn features_are_those_of_a_slow_reading_of_the_definitions() {
                 naive.since_loss.push(t - last_loss);
             } else if held > 0 {
                 naive.departures.push(t);
-                depart(&mut c, now, held);
+                depart(&mut c, Instant::from_nanos(now), held);
                 held -= 1;
             }
         }
@@ -236,7 +236,7 @@ fn outputs_are_rounded_to_packets_within_the_range() {
         (f32::MAX, 1000),
     ] {
         let mut c = controller(constant(output));
-        arrive(&mut c, 0, 0);
+        arrive(&mut c, Instant::ZERO, 0);
         assert_eq!(c.limit, limit, "{output}");
     }
 }
@@ -244,7 +244,7 @@ fn outputs_are_rounded_to_packets_within_the_range() {
 #[test]
 fn a_packet_joins_if_those_before_it_are_fewer_than_the_limit() {
     let mut c = controller(constant(3.0));
-    let joined = [0, 1, 2, 3, 4].map(|held| arrive(&mut c, 0, held));
+    let joined = [0, 1, 2, 3, 4].map(|held| arrive(&mut c, Instant::ZERO, held));
     assert_eq!(joined, [true, true, true, false, false]);
 }
 
@@ -254,7 +254,7 @@ fn the_network_is_asked_at_the_first_and_each_tenth_packet() {
     let asked: Vec<usize> = (0..25)
         .filter(|_| {
             let before = c.flows.first().map(|f| f.limits);
-            arrive(&mut c, 0, 0);
+            arrive(&mut c, Instant::ZERO, 0);
             before != Some(c.flows[0].limits)
         })
         .collect();
@@ -265,19 +265,19 @@ fn the_network_is_asked_at_the_first_and_each_tenth_packet() {
 fn a_ceiling_bounds_the_limit_by_what_is_sent_while_packets_wait() {
     for (ceiling, held, limit) in [
         (0, 5, 50),
-        (10 * MS, 5, 10),
-        (500 * US, 5, 2),
+        ((10 * MS).as_nanos(), 5, 10),
+        ((500 * US).as_nanos(), 5, 2),
         // Nothing was queued: the rate at which the flow could be served is unknown.
-        (10 * MS, 1, 50),
+        ((10 * MS).as_nanos(), 1, 50),
     ] {
         let params = Params {
-            ceiling,
+            ceiling: Duration::from_nanos(ceiling),
             ..Params::default()
         };
         let mut c = Lfq::new(params, constant(50.0)).unwrap();
         for k in 1..=100 {
-            arrive(&mut c, k * MS, held - 1);
-            depart(&mut c, k * MS, held);
+            arrive(&mut c, Instant::from_millis(k), held - 1);
+            depart(&mut c, Instant::from_millis(k), held);
         }
         assert_eq!(c.limit, limit, "{ceiling} ns, {held} held");
     }
@@ -332,7 +332,7 @@ impl Bed {
     }
 
     /// Offers n packets of a flow; returns the number of drops.
-    fn put(&mut self, now: Nanos, hash: u32, n: u64) -> usize {
+    fn put(&mut self, now: Instant, hash: u32, n: u64) -> usize {
         let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
         for id in 0..n {
             let packet = TestPacket::new(id, 1514, hash, Ecn::NotEct);
@@ -359,7 +359,7 @@ impl Bed {
         drops.len()
     }
 
-    fn take(&mut self, now: Nanos) {
+    fn take(&mut self, now: Instant) {
         let got = self.q.dequeue(now, &mut Rng::new(1, "t"), &mut Vec::new());
         if let Dequeued::Packet(packet) = got {
             let sub_queue = self.q.sub_queue_of(&packet);
@@ -368,13 +368,13 @@ impl Bed {
                 sub_queue,
                 held: self.q.sub_len(sub_queue.unwrap()) + 1,
                 len: 1514,
-                sojourn: 0,
+                sojourn: Duration::ZERO,
             });
         }
     }
 
     fn limit(&self, sub_queue: usize) -> u32 {
-        let gauges = self.q.sub_gauges(0, sub_queue).unwrap();
+        let gauges = self.q.sub_gauges(Instant::ZERO, sub_queue).unwrap();
         assert_eq!(gauges.limit_packets, self.c.flows[sub_queue].limit);
         gauges.limit_packets
     }
@@ -388,8 +388,8 @@ fn hash(flow: u32) -> u32 {
 #[test]
 fn each_flow_is_held_to_the_limit_that_it_was_given() {
     let mut bed = Bed::new(1024, constant(4.0));
-    assert_eq!(bed.put(0, hash(1), 10), 6);
-    assert_eq!(bed.put(0, hash(2), 3), 0);
+    assert_eq!(bed.put(Instant::ZERO, hash(1), 10), 6);
+    assert_eq!(bed.put(Instant::ZERO, hash(2), 3), 0);
     assert_eq!((bed.limit(0), bed.limit(1)), (4, 4));
 }
 
@@ -397,11 +397,11 @@ fn each_flow_is_held_to_the_limit_that_it_was_given() {
 fn flows_that_meet_in_a_bucket_share_its_limit_and_its_features() {
     let (mut both, mut alone) = (Bed::new(1, network(1, 9.0)), Bed::new(1, network(1, 9.0)));
     for k in 0..200 {
-        both.put(k * MS, hash(k as u32 % 2), 1);
-        alone.put(k * MS, hash(0), 1);
+        both.put(Instant::from_millis(k), hash(k as u32 % 2), 1);
+        alone.put(Instant::from_millis(k), hash(0), 1);
         if k % 3 > 0 {
-            both.take(k * MS);
-            alone.take(k * MS);
+            both.take(Instant::from_millis(k));
+            alone.take(Instant::from_millis(k));
         }
     }
     assert_eq!(both.c.flows, alone.c.flows);
@@ -412,15 +412,15 @@ fn flows_that_meet_in_a_bucket_share_its_limit_and_its_features() {
 fn a_bucket_that_is_given_to_another_flow_starts_afresh() {
     let mut bed = Bed::new(1, network(2, 9.0));
     for k in 0..100 {
-        bed.put(k * 10 * MS, hash(1), 1);
-        bed.take(k * 10 * MS);
+        bed.put(Instant::from_millis(k * 10), hash(1), 1);
+        bed.take(Instant::from_millis(k * 10));
     }
     for (flow, now, afresh) in [(1, 10 * SEC, false), (2, 20 * SEC, true)] {
-        bed.put(now, hash(flow), 1);
-        bed.take(now);
+        bed.put(Instant::ZERO + now, hash(flow), 1);
+        bed.take(Instant::ZERO + now);
         let mut fresh = Bed::new(1, network(2, 9.0));
-        fresh.put(now, hash(flow), 1);
-        fresh.take(now);
+        fresh.put(Instant::ZERO + now, hash(flow), 1);
+        fresh.take(Instant::ZERO + now);
         assert_eq!(bed.c.flows == fresh.c.flows, afresh, "flow {flow}");
     }
 }
@@ -430,12 +430,12 @@ fn one_network_sets_different_limits_for_different_flows() {
     let mut bed = Bed::new(1024, network(4, 12.0));
     let mut apart = 0;
     for k in 0..3000u64 {
-        bed.put(k * MS, hash(1), 1);
+        bed.put(Instant::from_millis(k), hash(1), 1);
         if k % 10 == 0 {
-            bed.put(k * MS, hash(2), 20);
+            bed.put(Instant::from_millis(k), hash(2), 20);
         }
-        bed.take(k * MS);
-        bed.take(k * MS);
+        bed.take(Instant::from_millis(k));
+        bed.take(Instant::from_millis(k));
         apart += u32::from(bed.limit(0) != bed.limit(1));
     }
     assert!(apart > 300, "{apart}");
@@ -446,7 +446,7 @@ fn answers_from_outside_stand_in_the_networks_place() {
     let mut c = controller(constant(4.0));
     assert!(c.ask_outside() && c.question().is_empty());
     let arrival = |n: u64| Arrival {
-        now: n * MS,
+        now: Instant::from_millis(n),
         sub_queue: Some(0),
         fresh: n == 0,
         held: 0,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::time::Instant;
 
 /// A line with a queue before it, loaded as much as the loop allows; an answer arrives every 50 ms.
 struct Line {
@@ -62,7 +63,7 @@ impl Line {
                 offered
             };
             let gauges = Gauges {
-                now: self.now,
+                now: Instant::from_nanos(self.now),
                 departed_bytes: self.sent as u64,
                 backlog_bytes: if self.pace.rate < self.demand * 1e6 {
                     10_000
@@ -84,10 +85,10 @@ impl Line {
                 let longer = self.longer / if lies { 2 } else { 1 };
                 let late = delay as Nanos + late as Nanos + longer;
                 let echo = Echo {
-                    now: self.now,
+                    now: Instant::from_nanos(self.now),
                     reflector,
-                    round_trip: 30 * MS + late,
-                    one_way: Some(15 * MS + late + drift),
+                    round_trip: Duration::from_nanos(30 * MS + late),
+                    one_way: Some(Duration::from_nanos(15 * MS + late + drift)),
                 };
                 self.pace.on_probe(&echo, &gauges);
             }
@@ -100,10 +101,10 @@ impl Line {
         for _ in 0..20 {
             self.now += TICK;
             let echo = Echo {
-                now: self.now,
+                now: Instant::from_nanos(self.now),
                 reflector: 0,
-                round_trip: 30 * MS,
-                one_way: Some(15 * MS),
+                round_trip: Duration::from_nanos(30 * MS),
+                one_way: Some(Duration::from_nanos(15 * MS)),
             };
             self.pace.on_probe(&echo, &Gauges::default());
         }
@@ -244,7 +245,7 @@ fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
         for tick in 1..(silence.end + 60 * SEC) / TICK {
             let now = tick * TICK;
             let gauges = Gauges {
-                now,
+                now: Instant::from_nanos(now),
                 departed_bytes: tick * 125_000,
                 backlog_bytes: 10_000,
                 ..Gauges::default()
@@ -253,9 +254,9 @@ fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
             if !silence.contains(&now) {
                 let late = (now % SEC).min(SEC - now % SEC) / 2;
                 let echo = Echo {
-                    now,
+                    now: Instant::from_nanos(now),
                     reflector: 0,
-                    round_trip: 30 * MS + late,
+                    round_trip: Duration::from_nanos(30 * MS + late),
                     one_way: None,
                 };
                 pace.on_probe(&echo, &gauges);
@@ -292,14 +293,14 @@ fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target(
         let now = k * TICK;
         let mut answer = |sent: Nanos, late: Nanos| {
             let gauges = Gauges {
-                now,
+                now: Instant::from_nanos(now),
                 ..Gauges::default()
             };
             let echo = Echo {
-                now,
+                now: Instant::from_nanos(now),
                 reflector: (k % 3) as u32,
-                round_trip: now - sent + 20 * MS,
-                one_way: Some(20 * MS + late),
+                round_trip: Duration::from_nanos(now - sent + 20 * MS),
+                one_way: Some(Duration::from_nanos(20 * MS + late)),
             };
             pace.on_probe(&echo, &gauges);
         };
@@ -326,7 +327,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
     let mut stalled = false;
     for tick in 1..60 * 20 {
         let gauges = Gauges {
-            now: tick * TICK,
+            now: Instant::from_nanos(tick * TICK),
             departed_bytes: tick * 60_000,
             ..Gauges::default()
         };
@@ -336,7 +337,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
             let echo = Echo {
                 now: gauges.now,
                 reflector: 0,
-                round_trip: 30 * MS,
+                round_trip: Duration::from_nanos(30 * MS),
                 one_way: None,
             };
             pace.on_probe(&echo, &gauges);
@@ -354,9 +355,9 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
 fn one_late_answer_is_no_evidence() {
     let mut pace = Pace::new(&Params::default());
     let echo = |now: Nanos, late: Nanos| Echo {
-        now,
+        now: Instant::from_nanos(now),
         reflector: 0,
-        round_trip: 30 * MS + late,
+        round_trip: Duration::from_nanos(30 * MS + late),
         one_way: None,
     };
     for i in 1..10 {
@@ -376,7 +377,7 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
         for i in 1..30 {
             let now = i * TICK;
             let gauges = Gauges {
-                now,
+                now: Instant::from_nanos(now),
                 departed_bytes: i * 6250,
                 ..Gauges::default()
             };
@@ -387,9 +388,9 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
                 _ => 0,
             };
             let echo = Echo {
-                now,
+                now: Instant::from_nanos(now),
                 reflector: 0,
-                round_trip: 30 * MS + late,
+                round_trip: Duration::from_nanos(30 * MS + late),
                 one_way: None,
             };
             pace.on_probe(&echo, &gauges);
@@ -411,9 +412,13 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
         let (now, reflector) = (Nanos::from(i) * TICK, i % reflectors);
         let lies = reflector == reflectors - 1 && i > 100;
         let echo = |now: Nanos| Echo {
-            now,
+            now: Instant::from_nanos(now),
             reflector,
-            round_trip: if lies { 330 * MS } else { 30 * MS },
+            round_trip: if lies {
+                Duration::from_nanos(330 * MS)
+            } else {
+                Duration::from_nanos(30 * MS)
+            },
             one_way: None,
         };
         match lies {
@@ -422,7 +427,13 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
         }
         if kept.len() == 2 {
             for echo in kept.drain(..) {
-                pace.on_probe(&Echo { now, ..echo }, &Gauges::default());
+                pace.on_probe(
+                    &Echo {
+                        now: Instant::from_nanos(now),
+                        ..echo
+                    },
+                    &Gauges::default(),
+                );
             }
         }
     }
@@ -443,9 +454,9 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
         let reflector = i % 3;
         let late = if reflector == 0 { 2000 - 20 * i } else { 30 };
         let echo = Echo {
-            now: Nanos::from(i) * TICK,
+            now: Instant::from_nanos(Nanos::from(i) * TICK),
             reflector,
-            round_trip: Nanos::from(late) * MS,
+            round_trip: Duration::from_nanos(Nanos::from(late) * MS),
             one_way: None,
         };
         pace.on_probe(&echo, &Gauges::default());
@@ -466,12 +477,12 @@ fn lied_to(params: &Params, lie: Nanos) -> (Line, f64) {
         let shown = queue + if lies { 500 * MS } else { 0 };
         let delay = Delay {
             source: 7,
-            up: shown,
-            down: shown,
+            up: Duration::from_nanos(shown),
+            down: Duration::from_nanos(shown),
             ..Delay::default()
         };
         let gauges = Gauges {
-            now: line.now,
+            now: Instant::from_nanos(line.now),
             departed_bytes: line.sent as u64,
             backlog_bytes: 10_000,
             ..Gauges::default()
@@ -521,7 +532,7 @@ fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
     for step in 1..2000_u64 {
         let now = step * 25 * MS;
         let gauges = Gauges {
-            now,
+            now: Instant::from_nanos(now),
             departed_bytes: step * 30_000,
             backlog_bytes: 10_000,
             ..Gauges::default()
@@ -536,7 +547,7 @@ fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
         };
         let delay = Delay {
             source,
-            up,
+            up: Duration::from_nanos(up),
             ..Delay::default()
         };
         pace.on_delay(&delay, &gauges);
@@ -680,12 +691,12 @@ fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
             let late = if tick / 20 % 10 == 9 { 20 * MS } else { 0 };
             let delay = Delay {
                 source: tick % 2,
-                up: late,
-                down: late,
+                up: Duration::from_nanos(late),
+                down: Duration::from_nanos(late),
                 ..Delay::default()
             };
             let gauges = Gauges {
-                now: line.now,
+                now: Instant::from_nanos(line.now),
                 departed_bytes: line.sent as u64,
                 ..Gauges::default()
             };
@@ -720,7 +731,7 @@ fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
             let demand = if chat { 0.02e6 } else { 12e6 };
             sent += pace.rate.min(demand) / 8.0 / 20.0;
             let gauges = Gauges {
-                now,
+                now: Instant::from_nanos(now),
                 departed_bytes: sent as u64,
                 backlog_bytes: if pace.rate < demand { 10_000 } else { 0 },
                 ..Gauges::default()
@@ -730,8 +741,8 @@ fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
                 let delay = if tick % 8 < 4 { 12 * MS } else { 0 };
                 let delay = Delay {
                     source: tick % 2,
-                    down: delay,
-                    up: delay,
+                    down: Duration::from_nanos(delay),
+                    up: Duration::from_nanos(delay),
                     ..Delay::default()
                 };
                 pace.on_delay(&delay, &gauges);

@@ -13,16 +13,17 @@ use super::{Adjacent, RlAqm};
 use crate::control::learn::{Blocks, Outbox, Trial, Verdict};
 use crate::control::{Control, Explanation, SubQueue};
 use crate::policy::{Error, Policy};
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, num};
+use crate::time::Duration;
+use crate::{Gauges, KnobSet, Knobs, Rng, num};
 
 /// Probability of exploring an adjacent action.
 const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
-const MAX_DELAY: Nanos = 50 * MS;
+const MAX_DELAY: Duration = Duration::from_millis(50);
 /// Length of a block of a trial.
-const BLOCK: Nanos = 10 * SEC;
+const BLOCK: Duration = Duration::from_secs(10);
 /// Time at the start of a block that does not count.
-const SKIPPED: Nanos = 2 * SEC;
+const SKIPPED: Duration = Duration::from_secs(2);
 /// Pairs of blocks after which a trial ends.
 const PAIRS: u32 = 30;
 /// First pause in decisions after a network that was worse. Each pause is twice the one before.
@@ -179,7 +180,7 @@ impl Learning {
     }
 
     fn blocks(&self) -> Blocks {
-        let decisions = |time: Nanos| num::count(num::index(time / self.acting.params.period));
+        let decisions = |time: Duration| num::count(num::index(time / self.acting.params.period));
         // The first reward of a block is always the other network's.
         let skipped = decisions(SKIPPED).max(1);
         Blocks {
@@ -204,7 +205,7 @@ impl Learning {
 }
 
 impl Control for Learning {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.acting.period()
     }
 

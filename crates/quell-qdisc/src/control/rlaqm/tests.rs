@@ -65,7 +65,7 @@ fn controller(params: Params, policy: Policy) -> RlAqm {
 /// Readings at decision `n` (from 1) with this backlog, on a link that was busy since the start.
 fn busy(n: u64, backlog_ms: u64) -> Gauges {
     Gauges {
-        now: n * 20 * MS,
+        now: Instant::from_millis(n * 20),
         backlog_bytes: RATE / 8 * backlog_ms / 1000,
         rate_bps: RATE,
         departed_bytes: RATE / 8 * 20 * n / 1000,
@@ -250,8 +250,12 @@ fn without_a_ceiling_the_network_decides_at_every_delay() {
         ceiling,
         ..Params::default()
     };
-    for (ceiling, p) in [(0, 0.0), (30 * MS, 0.0), (29 * MS, 0.5)] {
-        let mut c = controller(with(ceiling), policy.clone());
+    for (ceiling, p) in [
+        (0, 0.0),
+        ((30 * MS).as_nanos(), 0.0),
+        ((29 * MS).as_nanos(), 0.5),
+    ] {
+        let mut c = controller(with(Duration::from_nanos(ceiling)), policy.clone());
         assert_eq!(drops(&mut c, &[busy(1, 30)]), [p]);
     }
 }
@@ -274,7 +278,7 @@ fn load_is_arrivals_over_what_the_link_sends() {
 fn exploring_takes_every_probability_alike_and_does_not_leave_the_range() {
     let random = Params {
         epsilon: 1.0,
-        ceiling: 0,
+        ceiling: Duration::ZERO,
         ..Params::default()
     };
     let outputs = ["drop = 0", "drop = 0.25", "drop = 0.5"];

@@ -114,7 +114,8 @@ pub(super) fn superfluous<P: Packet, D: Drops<P>>(
 mod tests {
     use super::*;
     use crate::packet::TestPacket;
-    use crate::{DropCause, Ecn, Nanos};
+    use crate::time::Instant;
+    use crate::{DropCause, Ecn};
 
     fn ack(number: u32) -> Acknowledgment {
         Acknowledgment {
@@ -135,7 +136,7 @@ mod tests {
     struct Owner(Vec<Acknowledgment>);
 
     impl Drops<TestPacket> for Owner {
-        fn drop(&mut self, _: Nanos, _: TestPacket, _: DropCause) {}
+        fn drop(&mut self, _: Instant, _: TestPacket, _: DropCause) {}
         fn acknowledgment(&self, packet: &TestPacket) -> Option<Acknowledgment> {
             Some(self.0[packet.id as usize])
         }

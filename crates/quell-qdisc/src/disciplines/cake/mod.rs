@@ -18,13 +18,14 @@ mod tin;
 use crate::discipline::Wants;
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, PACKET_MEMORY};
+use crate::time::{Duration, Instant, SEC};
 use crate::{
-    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
-    SEC, SubGauges, TinGauges,
+    Dequeued, Discipline, DropCause, Drops, Gauges, KnobSet, Knobs, MTU, Packet, Rng, SubGauges,
+    TinGauges,
 };
 
 pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
-use tin::{ByteTime, Config, Set, Tin, ewma};
+use tin::{ByteTime, Config, Set, Tin, average, ewma};
 
 /// Smallest default of the memory, bytes; the largest is that of `MAX_PACKETS` full-size packets.
 const MIN_MEMORY: u64 = 4 << 20;
@@ -32,16 +33,16 @@ const MAX_PACKETS: u64 = 10_240;
 /// Time of the clock before which an estimate of the arrival rate does not set the shaper. From
 /// then on each estimate does: Linux (`cake_enqueue`) compares the time with `last_reconfig_time`
 /// plus this, and nothing sets that field.
-const RECONFIGURE: Nanos = 250 * MS;
+const RECONFIGURE: Duration = Duration::from_millis(250);
 
 /// Estimate of the arrival rate, for `autorate-ingress`.
 #[derive(Clone, Debug, Default)]
 struct Arrivals {
-    last: Nanos,
-    window_begin: Nanos,
+    last: Instant,
+    window_begin: Instant,
     window_bytes: u64,
     /// Mean time between packets.
-    gap: Nanos,
+    gap: Duration,
     /// Peak rate, bytes per second.
     peak: u64,
 }
@@ -60,9 +61,9 @@ pub struct Cake<P> {
     packets: usize,
     bytes: u64,
     /// Time at which the shaper releases the next packet.
-    next: Nanos,
+    next: Instant,
     /// Latest such time, whatever was dropped.
-    failsafe: Nanos,
+    failsafe: Instant,
     /// The tin whose turn it is while nothing shapes.
     current: usize,
     arrivals: Arrivals,
@@ -83,8 +84,8 @@ impl<P: Packet> Cake<P> {
             memory: 0,
             packets: 0,
             bytes: 0,
-            next: 0,
-            failsafe: 0,
+            next: Instant::ZERO,
+            failsafe: Instant::ZERO,
             current: 0,
             arrivals: Arrivals {
                 peak: rate,
@@ -114,7 +115,8 @@ impl<P: Packet> Cake<P> {
             (0, 0) => most,
             (0, rate) => {
                 // Four times the bandwidth-delay product.
-                let four = u128::from(rate) * u128::from(self.params.rtt) * 4 / u128::from(SEC);
+                let four = u128::from(rate) * u128::from(self.params.rtt.as_nanos()) * 4
+                    / u128::from(SEC.as_nanos());
                 u64::from(num::low_u32(num::low_u64(four))).clamp(MIN_MEMORY, most)
             }
             (limit, _) => limit,
@@ -133,7 +135,7 @@ impl<P: Packet> Cake<P> {
 
     /// Charges a packet to its tin and the shaper; returns its bytes on the link.
     #[inline]
-    fn charge(&mut self, now: Nanos, tin: usize, len: u32, dropped: bool) -> i32 {
+    fn charge(&mut self, now: Instant, tin: usize, len: u32, dropped: bool) -> i32 {
         let seen = match self.params.of_ip {
             true => len.saturating_sub(self.params.header),
             false => len,
@@ -165,7 +167,7 @@ impl<P: Packet> Cake<P> {
 
     /// Drops the head of the longest flow and informs its COBALT.
     #[cold]
-    fn drop_one<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> bool {
+    fn drop_one<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) -> bool {
         let tins = self.tins.iter().enumerate();
         let longest = tins
             .filter_map(|(i, tin)| Some((i, tin.flows.fattest()?)))
@@ -194,7 +196,7 @@ impl<P: Packet> Cake<P> {
     #[inline]
     fn filter_acks<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         at: usize,
         flow: FlowId,
         last: &P,
@@ -215,22 +217,22 @@ impl<P: Packet> Cake<P> {
     }
 
     /// Estimates the capacity of the link before this queue and sets the shaper a little below it.
-    fn estimate(&mut self, now: Nanos, len: u32) {
+    fn estimate(&mut self, now: Instant, len: u32) {
         let a = &mut self.arrivals;
         a.window_bytes += u64::from(len);
         let gap = (now - a.last).min(SEC);
         // Short bursts, such as those of a wireless link, count little.
-        a.gap = ewma(a.gap, gap, if gap > a.gap { 2 } else { 8 });
+        a.gap = average(a.gap, gap, if gap > a.gap { 2 } else { 8 });
         a.last = now;
         if gap <= a.gap {
             return;
         }
-        let window = u128::from(now - a.window_begin).max(1);
-        let rate = num::low_u64(u128::from(a.window_bytes) * u128::from(SEC) / window);
+        let window = u128::from((now - a.window_begin).as_nanos()).max(1);
+        let rate = num::low_u64(u128::from(a.window_bytes) * u128::from(SEC.as_nanos()) / window);
         a.peak = ewma(a.peak, rate, if rate > a.peak { 2 } else { 8 });
         (a.window_bytes, a.window_begin) = (0, now);
         let peak = a.peak;
-        if now > RECONFIGURE {
+        if now > Instant::ZERO + RECONFIGURE {
             self.configure((peak * 15) >> 4);
         }
     }
@@ -256,16 +258,16 @@ impl<P: Packet> Cake<P> {
     /// due first. Without a rate: the next in a deficit round robin. `None` if no tin has active
     /// flows.
     #[inline]
-    fn next_tin(&mut self, now: Nanos) -> Option<usize> {
+    fn next_tin(&mut self, now: Instant) -> Option<usize> {
         if self.tins.len() == 1 && self.byte_time.limits() {
             return self.tins[0].busy().then_some(0);
         }
         if !self.byte_time.limits() {
             return self.next_by_deficit();
         }
-        let mut best: Option<(usize, Nanos)> = None;
+        let mut best: Option<(usize, Duration)> = None;
         for (i, tin) in self.tins.iter().enumerate() {
-            let due = tin.next.saturating_sub(now);
+            let due = tin.next.saturating_since(now);
             if tin.busy() && best.is_none_or(|(_, first)| due <= first) {
                 best = Some((i, due));
             }
@@ -300,7 +302,7 @@ impl<P: Packet> Cake<P> {
     #[inline]
     fn serve<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         at: usize,
         first: &mut bool,
         rng: &mut Rng,
@@ -356,7 +358,7 @@ impl<P: Packet> Cake<P> {
 
     /// Charges a packet to its flow, its tin and the shaper.
     #[inline]
-    fn debit(&mut self, now: Nanos, at: usize, flow: FlowId, len: u32, dropped: bool) {
+    fn debit(&mut self, now: Instant, at: usize, flow: FlowId, len: u32, dropped: bool) {
         let bytes = self.charge(now, at, len, dropped);
         let tin = &mut self.tins[at];
         tin.flows.get_mut(flow).deficit -= bytes;
@@ -373,7 +375,7 @@ fn config(params: &Params, tin: usize, rate: u64) -> Config {
 
 impl<P: Packet> Discipline<P> for Cake<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, packet: P, rng: &mut Rng, drops: &mut D) {
         let labels = drops.labels(&packet);
         let at = diffserv::tin_of(&self.params, &self.map, &labels);
         let tin = &mut self.tins[at];
@@ -407,7 +409,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         let mut first = true;
         loop {
             if self.packets == 0 {
@@ -450,7 +452,7 @@ impl<P: Packet> Discipline<P> for Cake<P> {
         })
     }
 
-    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+    fn sub_gauges(&self, now: Instant, sub_queue: usize) -> Option<SubGauges> {
         let &(tin, flow) = self.subs.get(sub_queue)?;
         self.tins[usize::from(tin)].flows.gauges(now, flow as usize)
     }
@@ -484,11 +486,11 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     }
 
     /// `limit_packets` is the number of full-size packets that the memory holds.
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         let packets = self.memory / (u64::from(MTU) + PACKET_MEMORY);
         gauges.limit_packets = num::low_u32(packets.min(u64::from(u32::MAX)));
         let heads = self.tins.iter().map(|tin| tin.flows.head_age(now));
-        gauges.head_age = heads.max().unwrap_or(0);
+        gauges.head_age = heads.max().unwrap_or_default();
         gauges.marks = self.marks;
     }
 }

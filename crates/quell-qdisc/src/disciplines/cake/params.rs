@@ -1,10 +1,10 @@
 //! Options of CAKE, with the names and defaults of `tc-cake(8)`.
 
 use crate::parts::framing::Framing;
-use crate::{Nanos, US};
+use crate::time::{Duration, US};
 
 /// The largest `rtt`: 32 bits of microseconds.
-pub const LONGEST: Nanos = u32::MAX as Nanos * US;
+pub const LONGEST: Duration = Duration::from_micros(u32::MAX as u64);
 
 /// What limits the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +98,9 @@ pub struct Params {
     /// The shaper's rate follows the arrivals: 15/16 of their estimated peak rate (default off).
     pub autorate_ingress: bool,
     /// Round-trip time of the paths: COBALT's interval, 1 us to 4294 s (default 100 ms).
-    pub rtt: Nanos,
+    pub rtt: Duration,
     /// COBALT's target (default a twentieth of `rtt`: 5 ms).
-    pub target: Option<Nanos>,
+    pub target: Option<Duration>,
     /// How packets are classified into tins (default [`Tins::Diffserv3`]).
     pub tins: Tins,
     /// Bits of the firewall's mark that name a tin, 1 being the first in `tc`'s order (default

@@ -3,6 +3,7 @@
 use super::*;
 use crate::packet::{Ecn, TestPacket};
 use crate::parts::framing::Framing;
+use crate::time::MS;
 use crate::{Acknowledgment, Labels};
 
 type Dropped = Vec<(TestPacket, DropCause)>;
@@ -19,7 +20,14 @@ fn cake(bandwidth: Option<u64>) -> Cake<TestPacket> {
     })
 }
 
-fn put_ecn(q: &mut Cake<TestPacket>, now: Nanos, hash: u32, n: u64, len: u32, ecn: Ecn) -> Dropped {
+fn put_ecn(
+    q: &mut Cake<TestPacket>,
+    now: Instant,
+    hash: u32,
+    n: u64,
+    len: u32,
+    ecn: Ecn,
+) -> Dropped {
     let mut drops = Vec::new();
     for id in 0..n {
         let packet = TestPacket::new(id, len, hash, ecn);
@@ -28,11 +36,11 @@ fn put_ecn(q: &mut Cake<TestPacket>, now: Nanos, hash: u32, n: u64, len: u32, ec
     drops
 }
 
-fn put(q: &mut Cake<TestPacket>, now: Nanos, hash: u32, n: u64, len: u32) -> Dropped {
+fn put(q: &mut Cake<TestPacket>, now: Instant, hash: u32, n: u64, len: u32) -> Dropped {
     put_ecn(q, now, hash, n, len, Ecn::NotEct)
 }
 
-fn take(q: &mut Cake<TestPacket>, now: Nanos, drops: &mut Dropped) -> TestPacket {
+fn take(q: &mut Cake<TestPacket>, now: Instant, drops: &mut Dropped) -> TestPacket {
     match q.dequeue(now, &mut rng(), drops) {
         Dequeued::Packet(p) => p,
         other => panic!("{other:?}"),
@@ -44,7 +52,7 @@ fn config_at(bps: u64) -> Config {
 }
 
 fn order(q: &mut Cake<TestPacket>, n: usize) -> Vec<u32> {
-    let hash = |_| take(q, 0, &mut Vec::new()).hash;
+    let hash = |_| take(q, Instant::ZERO, &mut Vec::new()).hash;
     (0..n).map(hash).collect()
 }
 
@@ -52,19 +60,19 @@ fn order(q: &mut Cake<TestPacket>, n: usize) -> Vec<u32> {
 fn a_slow_rate_stretches_target_and_interval_and_shrinks_the_quantum() {
     // 1 Mbit/s: a full-size packet takes 12.112 ms, the target is 1.5 of that.
     let c = config_at(1_000_000);
-    assert_eq!(c.cobalt.target, 18_168_000);
-    assert_eq!(c.cobalt.interval, 113_168_000);
+    assert_eq!(c.cobalt.target, Duration::from_nanos(18_168_000));
+    assert_eq!(c.cobalt.interval, Duration::from_nanos(113_168_000));
     assert_eq!(c.quantum, 300);
     // 10 Mbit/s: as by default; 1.25 MB/s >> 12 = 305.
     let c = config_at(10_000_000);
     assert_eq!((c.cobalt.target, c.cobalt.interval), (5 * MS, 100 * MS));
     assert_eq!(c.quantum, 305);
     let c = config_at(0);
-    assert_eq!((c.quantum, c.cobalt.mtu_time), (1514, 0));
+    assert_eq!((c.quantum, c.cobalt.mtu_time), (1514, Duration::ZERO));
     // 100 kbit/s: twice the target is longer than what the rtt gives.
     let c = config_at(100_000);
-    assert_eq!(c.cobalt.target, 181_680_000);
-    assert_eq!(c.cobalt.interval, 363_360_000);
+    assert_eq!(c.cobalt.target, Duration::from_nanos(181_680_000));
+    assert_eq!(c.cobalt.interval, Duration::from_nanos(363_360_000));
 }
 
 #[test]
@@ -85,8 +93,8 @@ fn memory_is_four_bandwidth_delay_products_between_4_mib_and_10240_packets() {
 fn the_shaper_spaces_packets_exactly_and_without_a_burst() {
     // 12.112 Mbit/s: a packet of 1514 bytes each millisecond.
     let mut q = cake(Some(12_112_000));
-    put(&mut q, 0, 1, 4, 1514);
-    let mut now = 0;
+    put(&mut q, Instant::ZERO, 1, 4, 1514);
+    let mut now = Instant::ZERO;
     let mut times = Vec::new();
     while times.len() < 4 {
         match q.dequeue(now, &mut rng(), &mut Vec::new()) {
@@ -97,27 +105,30 @@ fn the_shaper_spaces_packets_exactly_and_without_a_burst() {
     }
     for (i, time) in times.iter().enumerate() {
         // Fixed point loses less than a nanosecond per packet.
-        assert!(time.abs_diff(i as u64 * MS) <= 4, "{times:?}");
+        assert!(
+            time.abs_diff(Instant::from_millis(i as u64)) <= Duration::from_nanos(4),
+            "{times:?}"
+        );
     }
 }
 
 #[test]
 fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
     let mut q = cake(Some(12_112_000));
-    put(&mut q, 0, 1, 1, 1514);
-    take(&mut q, 0, &mut Vec::new());
+    put(&mut q, Instant::ZERO, 1, 1, 1514);
+    take(&mut q, Instant::ZERO, &mut Vec::new());
     // The debt of the first packet runs until 1 ms though the queue was empty in between ...
-    put(&mut q, MS / 2, 1, 1, 1514);
-    let got = q.dequeue(MS / 2, &mut rng(), &mut Vec::new());
+    put(&mut q, Instant::ZERO + MS / 2, 1, 1, 1514);
+    let got = q.dequeue(Instant::ZERO + MS / 2, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(MS) <= 1),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(Instant::from_millis(1)) <= Duration::from_nanos(1)),
         "{got:?}"
     );
-    take(&mut q, MS, &mut Vec::new());
+    take(&mut q, Instant::from_millis(1), &mut Vec::new());
     // ... and ten idle milliseconds give no credit.
-    put(&mut q, 12 * MS, 1, 2, 1514);
-    take(&mut q, 12 * MS, &mut Vec::new());
-    let got = q.dequeue(12 * MS, &mut rng(), &mut Vec::new());
+    put(&mut q, Instant::from_millis(12), 1, 2, 1514);
+    take(&mut q, Instant::from_millis(12), &mut Vec::new());
+    let got = q.dequeue(Instant::from_millis(12), &mut rng(), &mut Vec::new());
     assert!(matches!(got, Dequeued::NotBefore(_)), "{got:?}");
 }
 
@@ -125,10 +136,11 @@ fn an_idle_shaper_saves_no_credit_and_keeps_its_debt() {
 fn a_late_caller_gets_what_the_schedule_owes() {
     // Deficit mode: if the driver calls 3 ms late, three more packets are due, not one.
     let mut q = cake(Some(12_112_000));
-    put(&mut q, 0, 1, 9, 1514);
-    take(&mut q, 0, &mut Vec::new());
+    put(&mut q, Instant::ZERO, 1, 9, 1514);
+    take(&mut q, Instant::ZERO, &mut Vec::new());
     let mut out = 0;
-    while let Dequeued::Packet(_) = q.dequeue(4 * MS, &mut rng(), &mut Vec::new()) {
+    while let Dequeued::Packet(_) = q.dequeue(Instant::from_millis(4), &mut rng(), &mut Vec::new())
+    {
         out += 1;
     }
     assert_eq!(out, 4);
@@ -140,9 +152,12 @@ fn a_link_that_shapes_leaves_cake_only_to_tune() {
         bandwidth: Bandwidth::Link(1_000_000),
         ..Params::default()
     });
-    put(&mut q, 0, 1, 5, 1514);
+    put(&mut q, Instant::ZERO, 1, 5, 1514);
     assert_eq!(order(&mut q, 5).len(), 5);
-    assert_eq!(q.tins[0].config.cobalt.target, 18_168_000);
+    assert_eq!(
+        q.tins[0].config.cobalt.target,
+        Duration::from_nanos(18_168_000)
+    );
 }
 
 #[test]
@@ -157,12 +172,12 @@ fn overhead_is_of_the_ip_packet_and_after_raw_of_its_length_as_it_is() {
             of_ip,
             ..Params::default()
         });
-        [1514, 54].map(|len| q.charge(0, 0, len, false))
+        [1514, 54].map(|len| q.charge(Instant::ZERO, 0, len, false))
     };
     assert_eq!(counted(true), [1544, 96]);
     assert_eq!(counted(false), [1558, 98]);
     let mut plain = cake(None);
-    assert_eq!(plain.charge(0, 0, 54, false), 54);
+    assert_eq!(plain.charge(Instant::ZERO, 0, 54, false), 54);
 }
 
 #[test]
@@ -170,7 +185,7 @@ fn eight_flows_of_one_set_do_not_collide_and_a_ninth_does() {
     let mut q = cake(None);
     // All hash to the same queue: hash % 1024 = 5.
     for i in 0..9 {
-        put(&mut q, 0, 5 + 1024 * i, 1, 100);
+        put(&mut q, Instant::ZERO, 5 + 1024 * i, 1, 100);
     }
     assert_eq!(q.tins[0].flows.iter().count(), 8);
     assert!(q.tins[0].flows.iter().all(|f| f.packets() >= 1));
@@ -181,9 +196,9 @@ fn eight_flows_of_one_set_do_not_collide_and_a_ninth_does() {
 #[test]
 fn a_flow_finds_its_queue_again() {
     let mut q = cake(None);
-    put(&mut q, 0, 5, 1, 100);
-    put(&mut q, 0, 5 + 1024, 2, 100);
-    put(&mut q, 0, 5, 1, 100);
+    put(&mut q, Instant::ZERO, 5, 1, 100);
+    put(&mut q, Instant::ZERO, 5 + 1024, 2, 100);
+    put(&mut q, Instant::ZERO, 5, 1, 100);
     let packets: Vec<u32> = q.tins[0].flows.iter().map(|f| f.packets()).collect();
     assert_eq!(packets, [2, 2]);
 }
@@ -191,10 +206,10 @@ fn a_flow_finds_its_queue_again() {
 #[test]
 fn sparse_flows_go_before_bulk_ones() {
     let mut q = cake(None);
-    put(&mut q, 0, 1, 10, 1514);
-    put(&mut q, 0, 2, 10, 1514);
+    put(&mut q, Instant::ZERO, 1, 10, 1514);
+    put(&mut q, Instant::ZERO, 2, 10, 1514);
     assert_eq!(order(&mut q, 4), [1, 2, 1, 2]);
-    put(&mut q, 0, 3, 1, 100);
+    put(&mut q, Instant::ZERO, 3, 1, 100);
     assert_eq!(order(&mut q, 2), [3, 1]);
 }
 
@@ -205,11 +220,11 @@ fn a_quantum_of_less_than_a_packet_gives_equal_shares() {
         bandwidth: Bandwidth::Link(10_000_000),
         ..Params::default()
     });
-    put(&mut q, 0, 1, 200, 1514);
-    put(&mut q, 0, 2, 600, 500);
+    put(&mut q, Instant::ZERO, 1, 200, 1514);
+    put(&mut q, Instant::ZERO, 2, 600, 500);
     let mut sent = [0i64; 3];
     for _ in 0..400 {
-        let p = take(&mut q, 0, &mut Vec::new());
+        let p = take(&mut q, Instant::ZERO, &mut Vec::new());
         sent[p.hash as usize] += i64::from(p.len);
         assert!((sent[1] - sent[2]).abs() <= 1514 + 500 + 305, "{sent:?}");
     }
@@ -222,9 +237,9 @@ fn overflow_drops_at_the_head_of_the_longest_flow_one_by_one() {
         memory_limit: 23_040,
         ..Params::default()
     });
-    assert!(put(&mut q, 0, 1, 8, 1514).is_empty());
-    assert!(put(&mut q, 0, 2, 2, 1514).is_empty());
-    let drops = put(&mut q, 0, 3, 1, 1514);
+    assert!(put(&mut q, Instant::ZERO, 1, 8, 1514).is_empty());
+    assert!(put(&mut q, Instant::ZERO, 2, 2, 1514).is_empty());
+    let drops = put(&mut q, Instant::ZERO, 3, 1, 1514);
     assert_eq!(drops.len(), 1);
     let (packet, cause) = drops[0];
     assert_eq!((packet.hash, packet.id), (1, 0));
@@ -237,8 +252,8 @@ fn overflow_wakes_blue_of_the_longest_flow_only() {
         memory_limit: 23_040,
         ..Params::default()
     });
-    put(&mut q, 10 * MS, 1, 12, 1514);
-    put(&mut q, 10 * MS, 2, 1, 100);
+    put(&mut q, Instant::from_millis(10), 1, 12, 1514);
+    put(&mut q, Instant::from_millis(10), 2, 1, 100);
     let states = q.tins[0].states.iter();
     let p_drop: Vec<u32> = states.map(|s| s.law.p_drop).filter(|p| *p > 0).collect();
     // One step of 1/256 however many drops: the next comes a target later.
@@ -250,9 +265,9 @@ fn cobalt_acts_per_flow() {
     // A overloads the link and is dropped from; B's packets go through at once.
     let mut q = cake(None);
     let mut drops = Vec::new();
-    put(&mut q, 0, 1, 1500, 1514);
+    put(&mut q, Instant::ZERO, 1, 1500, 1514);
     for i in 0..600 {
-        let now = i * 5 * MS;
+        let now = Instant::from_millis(i * 5);
         put(&mut q, now, 2, 1, 200);
         while take(&mut q, now, &mut drops).hash != 2 {}
     }
@@ -263,10 +278,10 @@ fn cobalt_acts_per_flow() {
 fn ecn_capable_packets_are_marked_and_others_dropped() {
     for (ecn, marked) in [(Ecn::Ect0, true), (Ecn::NotEct, false)] {
         let mut q = cake(None);
-        put_ecn(&mut q, 0, 1, 500, 1514, ecn);
+        put_ecn(&mut q, Instant::ZERO, 1, 500, 1514, ecn);
         let (mut drops, mut marks) = (Vec::new(), 0);
         for i in 0..200 {
-            let p = take(&mut q, 10 * MS + i * 5 * MS, &mut drops);
+            let p = take(&mut q, Instant::ZERO + 10 * MS + i * 5 * MS, &mut drops);
             marks += u64::from(p.ecn == Ecn::Ce);
         }
         assert_eq!(q.marks(), marks);
@@ -277,20 +292,23 @@ fn ecn_capable_packets_are_marked_and_others_dropped() {
 #[test]
 fn the_last_packet_of_a_flow_is_never_dropped() {
     let mut q = cake(None);
-    put(&mut q, 0, 1, 1, 1514);
+    put(&mut q, Instant::ZERO, 1, 1, 1514);
     q.tins[0].states[0].law.p_drop = u32::MAX;
-    assert_eq!(take(&mut q, MS, &mut Vec::new()).hash, 1);
+    assert_eq!(
+        take(&mut q, Instant::from_millis(1), &mut Vec::new()).hash,
+        1
+    );
 }
 
 #[test]
 fn an_emptied_flow_decays_before_it_is_forgotten() {
     let mut q = cake(None);
-    put(&mut q, 0, 2, 100, 100);
-    put(&mut q, 0, 1, 1, 100);
+    put(&mut q, Instant::ZERO, 2, 100, 100);
+    put(&mut q, Instant::ZERO, 1, 1, 100);
     q.tins[0].states[1].law.count = 3;
     // Served as new flows: 2 up to its quantum, then 1, which the next call finds empty with a
     // count still up.
-    let mut now = 0;
+    let mut now = Instant::ZERO;
     while take(&mut q, now, &mut Vec::new()).hash != 1 {}
     take(&mut q, now, &mut Vec::new());
     assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::Decaying);
@@ -309,14 +327,14 @@ fn an_emptied_flow_decays_before_it_is_forgotten() {
 #[test]
 fn a_decaying_flow_that_gets_a_packet_is_sparse_again() {
     let mut q = cake(None);
-    put(&mut q, 0, 2, 100, 100);
-    put(&mut q, 0, 1, 1, 100);
+    put(&mut q, Instant::ZERO, 2, 100, 100);
+    put(&mut q, Instant::ZERO, 1, 1, 100);
     q.tins[0].states[1].law.count = 3;
-    while take(&mut q, 0, &mut Vec::new()).hash != 1 {}
-    take(&mut q, 0, &mut Vec::new());
-    put(&mut q, 0, 1, 1, 100);
+    while take(&mut q, Instant::ZERO, &mut Vec::new()).hash != 1 {}
+    take(&mut q, Instant::ZERO, &mut Vec::new());
+    put(&mut q, Instant::ZERO, 1, 1, 100);
     assert_eq!(q.tins[0].flows.get(1).turn(), FlowList::New);
-    assert_eq!(take(&mut q, 0, &mut Vec::new()).hash, 1);
+    assert_eq!(take(&mut q, Instant::ZERO, &mut Vec::new()).hash, 1);
 }
 
 /// Maps packets' hashes to labels.
@@ -327,7 +345,7 @@ struct Owner {
 }
 
 impl Drops<TestPacket> for Owner {
-    fn drop(&mut self, _: Nanos, packet: TestPacket, cause: DropCause) {
+    fn drop(&mut self, _: Instant, packet: TestPacket, cause: DropCause) {
         self.dropped.push((packet, cause));
     }
     fn labels(&self, packet: &TestPacket) -> Labels {
@@ -355,7 +373,7 @@ fn owner(labels: fn(u32) -> Labels) -> Owner {
 fn shares(params: Params, owner: &mut Owner, hashes: &[u32], packets: usize) -> [u64; 16] {
     let mut q = Cake::new(params);
     let mut rng = rng();
-    let (mut sent, mut now) = ([0; 16], 0);
+    let (mut sent, mut now) = ([0; 16], Instant::ZERO);
     for id in 0..64 {
         for &hash in hashes {
             let packet = TestPacket::new(id, 1514, hash, Ecn::Ect0);
@@ -437,7 +455,7 @@ fn modes_by_host_have_a_queue_for_each_host_or_one_for_all() {
                 destination: 200 + hash % 2 * 8,
                 ..Labels::default()
             };
-            q.enqueue(0, packet, &mut rng(), &mut owner(labels));
+            q.enqueue(Instant::ZERO, packet, &mut rng(), &mut owner(labels));
         }
         q.sub_queues()
     };
@@ -496,10 +514,13 @@ fn a_voice_packet_below_its_threshold_goes_first() {
             q.enqueue(now, packet, &mut rng(), &mut owner);
         }
     };
-    put(&mut q, 0, 0, 20);
-    take(&mut q, 0, &mut Vec::new());
-    put(&mut q, MS, 46, 1);
-    assert_eq!(take(&mut q, MS, &mut Vec::new()).hash, 46);
+    put(&mut q, Instant::ZERO, 0, 20);
+    take(&mut q, Instant::ZERO, &mut Vec::new());
+    put(&mut q, Instant::from_millis(1), 46, 1);
+    assert_eq!(
+        take(&mut q, Instant::from_millis(1), &mut Vec::new()).hash,
+        46
+    );
     let tins: Vec<_> = q.tins().iter().map(|t| (t.name, t.sent_packets)).collect();
     assert_eq!(tins, [("Bulk", 0), ("Best Effort", 1), ("Voice", 1)]);
 }
@@ -515,7 +536,7 @@ fn a_tin_has_target_and_interval_of_its_threshold() {
     });
     let tins = q.tins();
     assert_eq!(tins[0].threshold_bps, 625_000);
-    assert_eq!(tins[0].target / 100_000, 290);
+    assert_eq!(tins[0].target / 100_000, Duration::from_nanos(290));
     assert_eq!(tins[0].interval / MS, 124);
     assert_eq!((tins[3].name, tins[3].threshold_bps), ("Voice", 2_500_000));
 }
@@ -530,13 +551,19 @@ fn an_ingress_shaper_counts_what_it_drops() {
             ingress,
             ..Params::default()
         });
-        assert_eq!(put(&mut q, 0, 1, 15, 1514).len(), 5);
-        take(&mut q, 0, &mut Vec::new());
+        assert_eq!(put(&mut q, Instant::ZERO, 1, 15, 1514).len(), 5);
+        take(&mut q, Instant::ZERO, &mut Vec::new());
         q.next
     };
     let took = [next(false), next(true)];
-    assert!(took[0].abs_diff(MS) <= 9, "{took:?}");
-    assert!(took[1].abs_diff(6 * MS) <= 9, "{took:?}");
+    assert!(
+        took[0].abs_diff(Instant::from_millis(1)) <= Duration::from_nanos(9),
+        "{took:?}"
+    );
+    assert!(
+        took[1].abs_diff(Instant::from_millis(6)) <= Duration::from_nanos(9),
+        "{took:?}"
+    );
 }
 
 #[test]
@@ -547,12 +574,12 @@ fn an_ingress_shaper_is_held_up_by_drops_for_no_more_than_half_a_packet() {
         ingress: true,
         ..Params::default()
     });
-    put(&mut q, 0, 1, 15, 1514);
+    put(&mut q, Instant::ZERO, 1, 15, 1514);
     // Five drops have used up 5 ms, but nothing was sent.
-    take(&mut q, 0, &mut Vec::new());
-    let got = q.dequeue(0, &mut rng(), &mut Vec::new());
+    take(&mut q, Instant::ZERO, &mut Vec::new());
+    let got = q.dequeue(Instant::ZERO, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(3 * MS / 2) <= 9),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(Instant::ZERO + 3 * MS / 2) <= Duration::from_nanos(9)),
         "{got:?}"
     );
 }
@@ -572,11 +599,11 @@ fn the_knob_rate_sets_the_bandwidth_where_one_was_given() {
         ..Knobs::KEEP
     };
     q.set_knobs(&half);
-    put(&mut q, 0, 1, 2, 1514);
-    take(&mut q, 0, &mut Vec::new());
-    let got = q.dequeue(0, &mut rng(), &mut Vec::new());
+    put(&mut q, Instant::ZERO, 1, 2, 1514);
+    take(&mut q, Instant::ZERO, &mut Vec::new());
+    let got = q.dequeue(Instant::ZERO, &mut rng(), &mut Vec::new());
     assert!(
-        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(2 * MS) <= 9),
+        matches!(got, Dequeued::NotBefore(t) if t.abs_diff(Instant::from_millis(2)) <= Duration::from_nanos(9)),
         "1514 bytes at half the rate: {got:?}"
     );
     assert_eq!(
@@ -593,9 +620,13 @@ fn autorate_follows_what_arrives() {
         ..Params::default()
     });
     // 12.112 Mbit/s arrive, with gaps that end windows.
-    let mut now = 0;
+    let mut now = Instant::ZERO;
     for id in 0..6000u64 {
-        now += if id % 50 == 0 { 6 * MS } else { 900 * 1000 };
+        now += if id % 50 == 0 {
+            6 * MS
+        } else {
+            Duration::from_micros(900)
+        };
         put(&mut q, now, 1, 1, 1514);
         let _ = q.dequeue(now, &mut rng(), &mut Vec::new());
     }
@@ -615,7 +646,7 @@ fn the_ack_filter_drops_superfluous_acks_of_a_connection() {
     for id in 0..10 {
         for hash in [1, 2] {
             let packet = TestPacket::new(id, 66, hash, Ecn::NotEct);
-            q.enqueue(0, packet, &mut rng(), &mut owner);
+            q.enqueue(Instant::ZERO, packet, &mut rng(), &mut owner);
         }
     }
     // The last two of each flow are left.
@@ -623,7 +654,7 @@ fn the_ack_filter_drops_superfluous_acks_of_a_connection() {
     assert_eq!(owner.dropped.len(), 16);
     assert_eq!(q.tins()[1].ack_drops, 16);
     let ids: Vec<u64> = (0..4)
-        .map(|_| take(&mut q, 0, &mut Vec::new()).id)
+        .map(|_| take(&mut q, Instant::ZERO, &mut Vec::new()).id)
         .collect();
     assert_eq!(ids, [8, 9, 8, 9]);
 }
@@ -642,13 +673,13 @@ fn more_hosts_than_places_share_them_and_nothing_is_lost_count_of() {
     for round in 0..200u64 {
         for hash in 0..40 {
             let packet = TestPacket::new(round, 1514, hash * 3, Ecn::NotEct);
-            q.enqueue(round * MS, packet, &mut rng, &mut owner);
+            q.enqueue(Instant::from_millis(round), packet, &mut rng, &mut owner);
         }
         for _ in 0..30 {
-            let _ = q.dequeue(round * MS, &mut rng, &mut owner);
+            let _ = q.dequeue(Instant::from_millis(round), &mut rng, &mut owner);
         }
     }
-    let mut now = 200 * MS;
+    let mut now = Instant::from_millis(200);
     while !q.is_empty() {
         now += MS;
         let _ = q.dequeue(now, &mut rng, &mut owner);
@@ -678,13 +709,13 @@ fn flows_of_one_hash_have_eight_queues_and_then_share() {
     };
     // 1024 queues in sets of eight: these hashes all name the sixth of the first set.
     let hash = |flow: u32| 1024 * flow + 5;
-    put(&mut q, 0, hash(0), 2, 1514);
+    put(&mut q, Instant::ZERO, hash(0), 2, 1514);
     assert_eq!(counts(&q), (0, 1, 0));
     for flow in 1..8 {
-        put(&mut q, 0, hash(flow), 2, 1514);
+        put(&mut q, Instant::ZERO, hash(flow), 2, 1514);
         assert_eq!(counts(&q), (flow.into(), u64::from(flow) + 1, 0));
     }
-    put(&mut q, 0, hash(8), 1, 1514);
+    put(&mut q, Instant::ZERO, hash(8), 1, 1514);
     assert_eq!(counts(&q), (7, 8, 1));
     // One turn each; the ninth has joined the first one's queue.
     let mut turns = order(&mut q, 8);

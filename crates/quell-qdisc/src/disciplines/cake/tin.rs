@@ -4,7 +4,8 @@ use super::diffserv::Part;
 use super::params::Isolation;
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
-use crate::{Labels, MTU, Nanos, Packet, Rng, SEC, TinGauges, cobalt};
+use crate::time::{Duration, Instant, SEC};
+use crate::{Labels, MTU, Packet, Rng, TinGauges, cobalt};
 
 /// Queues of a tin, and hosts that it can distinguish (`CAKE_QUEUES`).
 const QUEUES: u32 = 1024;
@@ -66,7 +67,7 @@ impl ByteTime {
             return Self::default();
         }
         let mut shift = 34;
-        let mut time = (SEC << shift) / rate.max(MIN_RATE);
+        let mut time = (SEC.as_nanos() << shift) / rate.max(MIN_RATE);
         while time >> 34 != 0 {
             time >>= 1;
             shift -= 1;
@@ -81,8 +82,8 @@ impl ByteTime {
     }
 
     #[inline]
-    pub fn of(&self, bytes: u32) -> Nanos {
-        (u64::from(bytes) * self.time) >> self.shift
+    pub fn of(&self, bytes: u32) -> Duration {
+        Duration::from_nanos((u64::from(bytes) * self.time) >> self.shift)
     }
 }
 
@@ -97,7 +98,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub fn new(part: Part, target: Nanos, interval: Nanos) -> Self {
+    pub fn new(part: Part, target: Duration, interval: Duration) -> Self {
         let byte_time = ByteTime::new(part.rate);
         let mtu_time = byte_time.of(MTU);
         let lowest = (mtu_time * 3 / 2).max(target);
@@ -128,7 +129,7 @@ pub(super) struct Tin<P> {
     tags: Vec<u32>,
     hosts: Vec<Host>,
     /// Time up to which its share of the rate is used.
-    pub next: Nanos,
+    pub next: Instant,
     /// Bytes that it may still send in this round while nothing shapes.
     pub deficit: i32,
     pub stats: TinGauges,
@@ -143,7 +144,7 @@ impl<P: Packet> Tin<P> {
             states: Vec::new(),
             tags: Vec::new(),
             hosts: Vec::new(),
-            next: 0,
+            next: Instant::ZERO,
             deficit: 0,
             stats: TinGauges::default(),
             decaying: 0,
@@ -325,7 +326,7 @@ impl<P: Packet> Tin<P> {
     }
 
     /// Handles an empty flow, which stays known until its COBALT is at rest.
-    pub fn found_empty(&mut self, now: Nanos, flow: FlowId, isolation: Isolation) {
+    pub fn found_empty(&mut self, now: Instant, flow: FlowId, isolation: Isolation) {
         let law = &mut self.states[flow as usize].law;
         let asleep = law.queue_empty(&self.config.cobalt, now);
         let rests = law.p_drop == 0 && law.count == 0 && law.drop_next <= now;
@@ -340,14 +341,14 @@ impl<P: Packet> Tin<P> {
 
     /// Counts a departing packet and its delay.
     #[inline]
-    pub fn note_departure(&mut self, len: u32, delay: Nanos) {
+    pub fn note_departure(&mut self, len: u32, delay: Duration) {
         let s = &mut self.stats;
         s.sent_packets += 1;
         s.sent_bytes += u64::from(len);
         let slow = |up: bool| if up { 2 } else { 8 };
-        s.average_delay = ewma(s.average_delay, delay, 8);
-        s.peak_delay = ewma(s.peak_delay, delay, slow(delay > s.peak_delay));
-        s.base_delay = ewma(s.base_delay, delay, slow(delay < s.base_delay));
+        s.average_delay = average(s.average_delay, delay, 8);
+        s.peak_delay = average(s.peak_delay, delay, slow(delay > s.peak_delay));
+        s.base_delay = average(s.base_delay, delay, slow(delay < s.base_delay));
     }
 
     /// Its readings.
@@ -368,6 +369,12 @@ impl<P: Packet> Tin<P> {
 fn ways(direct: u32) -> impl Iterator<Item = u32> + Clone {
     let set = direct - direct % WAYS;
     (0..WAYS).map(move |i| set + (direct + i) % WAYS)
+}
+
+/// A moving average: `sample` counts 2^-shift.
+#[inline]
+pub(super) fn average(average: Duration, sample: Duration, shift: u32) -> Duration {
+    Duration::from_nanos(ewma(average.as_nanos(), sample.as_nanos(), shift))
 }
 
 /// A moving average: `sample` counts 2^-shift.

@@ -22,14 +22,14 @@ impl Bed {
             next_id: 0,
         }
     }
-    fn add(&mut self, now: Nanos, n: usize, ecn: Ecn) {
+    fn add(&mut self, now: Instant, n: usize, ecn: Ecn) {
         for _ in 0..n {
             let p = TestPacket::new(self.next_id, FULL, 0, ecn);
             self.next_id += 1;
             self.q.enqueue(now, p, &mut self.rng, &mut self.dropped);
         }
     }
-    fn take(&mut self, now: Nanos) -> Option<TestPacket> {
+    fn take(&mut self, now: Instant) -> Option<TestPacket> {
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
             Dequeued::Packet(p) => Some(p),
             _ => None,
@@ -37,24 +37,26 @@ impl Bed {
     }
     /// A packet a millisecond leaves a queue of ten that all have waited `age`; returns the times
     /// of drops.
-    fn drops_while_late(&mut self, from: Nanos, until: Nanos, age: Nanos) -> Vec<Nanos> {
+    fn drops_while_late(&mut self, from: Instant, until: Instant, age: Duration) -> Vec<Instant> {
         let mut times = Vec::new();
-        for now in (from..until).step_by(MS as usize) {
+        let mut now = from;
+        while now < until {
             self.refill(now - age, 10);
             let before = self.dropped.len();
             self.take(now);
             times.extend(vec![now; self.dropped.len() - before]);
+            now += MS;
         }
         times
     }
     /// Replaces the queued packets by `n` that entered at `at`.
-    fn refill(&mut self, at: Nanos, n: usize) {
+    fn refill(&mut self, at: Instant, n: usize) {
         while self.q.queue.pop().is_some() {}
         self.add(at, n, Ecn::NotEct);
     }
 }
 
-const T: Nanos = 10 * SEC;
+const T: Instant = Instant::from_secs(10);
 
 #[test]
 fn defaults_are_those_of_linux() {
@@ -90,7 +92,7 @@ fn a_drop_comes_strictly_after_the_interval_as_in_linux() {
     bed.take(T + 10 * MS);
     bed.take(T + 110 * MS);
     assert_eq!(bed.dropped.len(), 0);
-    bed.take(T + 110 * MS + 1);
+    bed.take(T + 110 * MS + Duration::from_nanos(1));
     assert_eq!(bed.dropped.len(), 1);
 }
 
@@ -130,14 +132,14 @@ fn next_drop_counts_from_the_previous_one() {
     bed.drops_while_late(T, T + 102 * MS, 20 * MS);
     let first = bed.q.state().drop_next;
     // count = 1: 65535/65536 of an interval after the first drop, at T + 101 ms.
-    assert_eq!(first, T + 101 * MS + ((100 * MS * 65535) >> 16));
+    assert_eq!(first, T + 101 * MS + 100 * MS * 65535 / 65536);
     // The link pauses for 30 ms past that; the next drop is still due 100 ms / sqrt(2) after
     // `first`, not after now.
     bed.refill(T, 10);
     bed.take(first + 30 * MS);
     let gap = bed.q.state().drop_next - first;
     // One Newton step from 1 towards 1/sqrt(2) = 0.7071 gives 1 * (3 - 2) / 2 = 0.5.
-    assert!((49 * MS..=51 * MS).contains(&gap), "{gap}");
+    assert!((49 * MS..=51 * MS).contains(&gap), "{gap:?}");
 }
 
 #[test]
@@ -178,7 +180,7 @@ fn a_restart_within_16_intervals_resumes_the_pace() {
     assert!(count > 10 && last == 1);
     // Below target for a moment ends the episode; late again for an interval, it resumes with count
     // - lastcount.
-    bed.drops_while_late(T + 2000 * MS, T + 2020 * MS, 0);
+    bed.drops_while_late(T + 2000 * MS, T + 2020 * MS, Duration::ZERO);
     assert!(!bed.q.state().dropping);
     bed.drops_while_late(T + 2020 * MS, T + 2126 * MS, 20 * MS);
     assert!(bed.q.state().dropping);
@@ -189,7 +191,7 @@ fn a_restart_within_16_intervals_resumes_the_pace() {
 fn a_restart_after_16_intervals_starts_at_one() {
     let mut bed = Bed::new(Params::default());
     bed.drops_while_late(T, T + 2000 * MS, 20 * MS);
-    bed.drops_while_late(T + 2000 * MS, T + 3800 * MS, 0);
+    bed.drops_while_late(T + 2000 * MS, T + 3800 * MS, Duration::ZERO);
     bed.drops_while_late(T + 3800 * MS, T + 3906 * MS, 20 * MS);
     assert!(bed.q.state().dropping);
     assert_eq!(bed.q.state().count, 1);
@@ -203,7 +205,7 @@ fn a_count_raised_from_outside_before_any_episode_does_not_stop_the_square_root(
         count: 64,
         ..State::default()
     };
-    s.begin(&Params::default(), 200 * MS);
+    s.begin(&Params::default(), Instant::from_millis(200));
     assert_eq!((s.count, s.rec_inv_sqrt), (1, u16::MAX));
 }
 
@@ -270,7 +272,10 @@ fn ce_threshold_marks_every_ect_packet_above_it() {
     let mut bed = Bed::new(params);
     bed.add(T, 3, Ecn::Ect1);
     assert_eq!(bed.take(T + MS).unwrap().ecn, Ecn::Ect1);
-    assert_eq!(bed.take(T + MS + 1).unwrap().ecn, Ecn::Ce);
+    assert_eq!(
+        bed.take(T + MS + Duration::from_nanos(1)).unwrap().ecn,
+        Ecn::Ce
+    );
     bed.add(T, 1, Ecn::NotEct);
     bed.take(T + 2 * MS);
     assert_eq!(bed.take(T + 2 * MS).unwrap().ecn, Ecn::NotEct);
@@ -304,7 +309,7 @@ fn the_limit_drops_arrivals() {
 #[test]
 fn parameters_out_of_range_are_told() {
     let p = Params {
-        interval: 0,
+        interval: Duration::ZERO,
         ..Params::default()
     };
     assert_eq!(p.check(), Err("interval must be between 1us and 10s"));
@@ -314,14 +319,14 @@ proptest! {
     /// Overflow checks are on: no step of the integers overflows in any state.
     #[test]
     fn the_pace_is_at_most_an_interval_apart_and_nothing_overflows(
-        count in any::<u32>(), rec_inv_sqrt in any::<u16>(), t in 0..u64::MAX / 4, interval in 0..=100 * SEC,
+        count in any::<u32>(), rec_inv_sqrt in any::<u16>(), t in 0..u64::MAX / 4, interval in 0..=(100 * SEC).as_nanos(),
     ) {
         let mut s = State { count, rec_inv_sqrt, ..State::default() };
-        let next = s.control_law(t, interval);
-        prop_assert!(t <= next && next <= t + interval);
+        let next = s.control_law(Instant::from_nanos(t), Duration::from_nanos(interval));
+        prop_assert!(t <= next.as_nanos() && next <= Instant::from_nanos(t + interval));
         s.newton_step();
-        let next = s.control_law(t, interval);
-        prop_assert!(t <= next && next <= t + interval);
+        let next = s.control_law(Instant::from_nanos(t), Duration::from_nanos(interval));
+        prop_assert!(t <= next.as_nanos() && next <= Instant::from_nanos(t + interval));
     }
 
     /// The k-th drop of an episode is an interval over the square root of k after the one before.

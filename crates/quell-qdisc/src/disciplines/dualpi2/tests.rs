@@ -20,14 +20,14 @@ impl Bed {
             next_id: 0,
         }
     }
-    fn add(&mut self, now: Nanos, n: usize, ecn: Ecn) {
+    fn add(&mut self, now: Instant, n: usize, ecn: Ecn) {
         for _ in 0..n {
             let p = TestPacket::new(self.next_id, FULL, 0, ecn);
             self.next_id += 1;
             self.q.enqueue(now, p, &mut self.rng, &mut self.dropped);
         }
     }
-    fn take(&mut self, now: Nanos) -> TestPacket {
+    fn take(&mut self, now: Instant) -> TestPacket {
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
             Dequeued::Packet(p) => p,
             other => panic!("{other:?}"),
@@ -44,14 +44,14 @@ impl Bed {
     fn shares(params: Params, p: f64, ecn: Ecn, n: usize) -> (f64, f64) {
         let mut bed = Self::new(params);
         bed.set_prob(p);
-        bed.add(0, 10, ecn);
+        bed.add(Instant::ZERO, 10, ecn);
         let (mut marked, mut offered) = (0, 10);
         while offered < n {
             while bed.q.len() < 10 {
-                bed.add(0, 1, ecn);
+                bed.add(Instant::ZERO, 1, ecn);
                 offered += 1;
             }
-            let p = bed.take(0);
+            let p = bed.take(Instant::ZERO);
             marked += usize::from(p.ecn == Ecn::Ce && ecn != Ecn::Ce);
         }
         (
@@ -71,7 +71,7 @@ fn defaults_are_those_of_linux() {
     // dualpi2_scale_alpha_beta(41) and (819).
     assert_eq!((q.alpha, q.beta), (44, 879));
     assert_eq!(q.memory_limit, 30_280_000);
-    assert_eq!(q.next_timer(), 16 * MS);
+    assert_eq!(q.next_timer(), Instant::from_millis(16));
     assert_eq!(q.credit, -80 * 1514);
 }
 
@@ -86,7 +86,7 @@ fn the_rtt_options_give_the_gains_of_the_rfc() {
 fn ect1_and_ce_go_to_the_low_latency_queue() {
     let mut bed = Bed::new(Params::default());
     for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-        bed.add(0, 1, ecn);
+        bed.add(Instant::ZERO, 1, ecn);
     }
     assert_eq!((bed.q.classic_len(), bed.q.low_len()), (2, 2));
     let mut bed = Bed::new(Params {
@@ -94,14 +94,14 @@ fn ect1_and_ce_go_to_the_low_latency_queue() {
         ..Params::default()
     });
     for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-        bed.add(0, 1, ecn);
+        bed.add(Instant::ZERO, 1, ecn);
     }
     assert_eq!((bed.q.classic_len(), bed.q.low_len()), (1, 3));
     let mut bed = Bed::new(Params {
         classifier: Classifier::Classic,
         ..Params::default()
     });
-    bed.add(0, 1, Ecn::Ect1);
+    bed.add(Instant::ZERO, 1, Ecn::Ect1);
     assert_eq!((bed.q.classic_len(), bed.q.low_len()), (1, 0));
 }
 
@@ -154,9 +154,9 @@ fn with_overflow_chosen_the_probability_stops_at_one_over_k() {
         drop_on_overload: false,
         ..Params::default()
     });
-    bed.add(0, 100, Ecn::Ect0);
+    bed.add(Instant::ZERO, 100, Ecn::Ect0);
     for i in 1..2000 {
-        bed.q.on_timer(i * 16 * MS);
+        bed.q.on_timer(Instant::from_millis(i * 16));
     }
     assert!(near(bed.q.base_probability(), 0.5));
 }
@@ -167,25 +167,32 @@ fn below_two_mtu_in_both_queues_the_law_rests_but_the_step_acts() {
     bed.set_prob(0.49);
     for i in 0..1000 {
         // Two packets: one is behind the packet judged, 1514 bytes < 3028.
-        bed.add(i * MS, 1, Ecn::Ect1);
-        bed.add(i * MS, 1, Ecn::Ect0);
-        assert_ne!(bed.take(i * MS).ecn, Ecn::Ce);
-        assert_ne!(bed.take(i * MS).ecn, Ecn::Ce);
+        bed.add(Instant::from_millis(i), 1, Ecn::Ect1);
+        bed.add(Instant::from_millis(i), 1, Ecn::Ect0);
+        assert_ne!(bed.take(Instant::from_millis(i)).ecn, Ecn::Ce);
+        assert_ne!(bed.take(Instant::from_millis(i)).ecn, Ecn::Ce);
     }
     assert!(bed.dropped.is_empty());
-    bed.add(SEC, 1, Ecn::Ect1);
-    assert_eq!(bed.take(SEC + MS + 1).ecn, Ecn::Ce);
+    bed.add(Instant::from_secs(1), 1, Ecn::Ect1);
+    assert_eq!(
+        bed.take(Instant::ZERO + SEC + MS + Duration::from_nanos(1))
+            .ecn,
+        Ecn::Ce
+    );
     assert_eq!(bed.q.stats().step_marks, 1);
 }
 
 #[test]
 fn the_step_marks_above_a_millisecond_and_only_in_the_low_latency_queue() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 2, Ecn::Ect1);
-    assert_eq!(bed.take(MS).ecn, Ecn::Ect1);
-    assert_eq!(bed.take(MS + 1).ecn, Ecn::Ce);
-    bed.add(0, 1, Ecn::Ect0);
-    assert_eq!(bed.take(2 * MS).ecn, Ecn::Ect0);
+    bed.add(Instant::ZERO, 2, Ecn::Ect1);
+    assert_eq!(bed.take(Instant::from_millis(1)).ecn, Ecn::Ect1);
+    assert_eq!(
+        bed.take(Instant::ZERO + MS + Duration::from_nanos(1)).ecn,
+        Ecn::Ce
+    );
+    bed.add(Instant::ZERO, 1, Ecn::Ect0);
+    assert_eq!(bed.take(Instant::from_millis(2)).ecn, Ecn::Ect0);
 }
 
 #[test]
@@ -194,8 +201,10 @@ fn the_step_may_count_packets() {
         step_thresh: Step::Packets(2),
         ..Params::default()
     });
-    bed.add(0, 4, Ecn::Ect1);
-    let marks: Vec<bool> = (0..4).map(|_| bed.take(SEC).ecn == Ecn::Ce).collect();
+    bed.add(Instant::ZERO, 4, Ecn::Ect1);
+    let marks: Vec<bool> = (0..4)
+        .map(|_| bed.take(Instant::from_secs(1)).ecn == Ecn::Ce)
+        .collect();
     assert_eq!(marks, [true, false, false, false]);
 }
 
@@ -205,18 +214,22 @@ fn min_qlen_step_spares_packets_that_found_a_short_queue() {
         min_qlen_step: 2,
         ..Params::default()
     });
-    bed.add(0, 4, Ecn::Ect1);
-    let marks: Vec<bool> = (0..4).map(|_| bed.take(SEC).ecn == Ecn::Ce).collect();
+    bed.add(Instant::ZERO, 4, Ecn::Ect1);
+    let marks: Vec<bool> = (0..4)
+        .map(|_| bed.take(Instant::from_secs(1)).ecn == Ecn::Ce)
+        .collect();
     assert_eq!(marks, [false, false, true, true]);
 }
 
 #[test]
 fn the_classic_queue_keeps_a_tenth_of_the_link() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 2000, Ecn::Ect0);
-    bed.add(0, 2000, Ecn::Ect1);
+    bed.add(Instant::ZERO, 2000, Ecn::Ect0);
+    bed.add(Instant::ZERO, 2000, Ecn::Ect1);
     bed.q.prob = 0;
-    let classic = (0..1000).filter(|_| bed.take(0).ecn == Ecn::Ect0).count();
+    let classic = (0..1000)
+        .filter(|_| bed.take(Instant::ZERO).ecn == Ecn::Ect0)
+        .count();
     assert!((95..=100).contains(&classic), "{classic}");
 }
 
@@ -224,27 +237,30 @@ fn the_classic_queue_keeps_a_tenth_of_the_link() {
 fn the_credit_rests_while_a_queue_is_empty_and_is_reset_when_both_are() {
     let mut bed = Bed::new(Params::default());
     let initial = bed.q.credit;
-    bed.add(0, 10, Ecn::Ect1);
-    bed.take(0);
+    bed.add(Instant::ZERO, 10, Ecn::Ect1);
+    bed.take(Instant::ZERO);
     assert_eq!(bed.q.credit, initial);
-    bed.add(0, 1, Ecn::Ect0);
-    bed.take(0);
+    bed.add(Instant::ZERO, 1, Ecn::Ect0);
+    bed.take(Instant::ZERO);
     assert_eq!(bed.q.credit, initial + 10 * 1514);
-    while let Dequeued::Packet(_) = bed.q.dequeue(0, &mut bed.rng, &mut bed.dropped) {}
+    while let Dequeued::Packet(_) = bed.q.dequeue(Instant::ZERO, &mut bed.rng, &mut bed.dropped) {}
     assert_eq!(bed.q.credit, initial);
 }
 
 #[test]
 fn the_delay_is_the_larger_of_both_heads_ages() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 1, Ecn::Ect0);
-    bed.add(10 * MS, 1, Ecn::Ect1);
-    assert_eq!(bed.q.delay(16 * MS), 16 * MS);
+    bed.add(Instant::ZERO, 1, Ecn::Ect0);
+    bed.add(Instant::from_millis(10), 1, Ecn::Ect1);
+    assert_eq!(bed.q.delay(Instant::from_millis(16)), 16 * MS);
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 1, Ecn::Ect1);
-    bed.add(10 * MS, 1, Ecn::Ect0);
-    assert_eq!(bed.q.delay(16 * MS), 16 * MS);
-    assert_eq!(Bed::new(Params::default()).q.delay(SEC), 0);
+    bed.add(Instant::ZERO, 1, Ecn::Ect1);
+    bed.add(Instant::from_millis(10), 1, Ecn::Ect0);
+    assert_eq!(bed.q.delay(Instant::from_millis(16)), 16 * MS);
+    assert_eq!(
+        Bed::new(Params::default()).q.delay(Instant::from_secs(1)),
+        Duration::ZERO
+    );
 }
 
 #[test]
@@ -254,10 +270,10 @@ fn gains_are_per_second_of_delay_and_not_scaled_by_the_update_interval() {
             tupdate,
             ..Params::default()
         });
-        bed.add(0, 1, Ecn::Ect0);
+        bed.add(Instant::ZERO, 1, Ecn::Ect0);
         bed.q.last_qdelay = 25 * MS;
         // 10 ms above target, unchanged: 0.16 Hz * 10 ms.
-        bed.q.on_timer(25 * MS);
+        bed.q.on_timer(Instant::from_millis(25));
         let got = bed.q.base_probability();
         assert!((got / 0.0016 - 1.0).abs() < 0.01, "{got}");
     }
@@ -268,9 +284,9 @@ fn there_is_no_auto_tuning() {
     let step = |p: f64| {
         let mut bed = Bed::new(Params::default());
         bed.q.prob = (p * f64::from(u32::MAX)) as u32;
-        bed.add(0, 1, Ecn::Ect0);
+        bed.add(Instant::ZERO, 1, Ecn::Ect0);
         bed.q.last_qdelay = 15 * MS;
-        bed.q.on_timer(20 * MS);
+        bed.q.on_timer(Instant::from_millis(20));
         bed.q.base_probability() - p
     };
     assert!((step(1e-6) / step(0.3) - 1.0).abs() < 1e-3);
@@ -279,11 +295,11 @@ fn there_is_no_auto_tuning() {
 #[test]
 fn the_probability_stays_between_0_and_1() {
     let mut bed = Bed::new(Params::default());
-    bed.q.on_timer(16 * MS);
+    bed.q.on_timer(Instant::from_millis(16));
     assert_eq!(bed.q.prob, 0);
-    bed.add(0, 1, Ecn::Ect0);
+    bed.add(Instant::ZERO, 1, Ecn::Ect0);
     // A jump of 10 s, with which 32 bits would wrap.
-    bed.q.on_timer(10 * SEC);
+    bed.q.on_timer(Instant::from_secs(10));
     assert_eq!(bed.q.prob, u32::MAX);
 }
 
@@ -291,14 +307,14 @@ fn the_probability_stays_between_0_and_1() {
 fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
     let mut bed = Bed::new(Params::default());
     bed.set_prob(0.25);
-    bed.q.on_timer(16 * MS);
-    bed.q.on_timer(32 * MS);
+    bed.q.on_timer(Instant::from_millis(16));
+    bed.q.on_timer(Instant::from_millis(32));
     assert!(near(bed.q.base_probability(), 0.25));
     bed.q.set_knobs(&Knobs {
         release: true,
         ..Knobs::default()
     });
-    bed.q.on_timer(48 * MS);
+    bed.q.on_timer(Instant::from_millis(48));
     // An empty queue: 0.16 Hz times 15 ms less.
     assert!(near(bed.q.base_probability(), 0.25 - 0.0024));
 }
@@ -306,11 +322,11 @@ fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
 #[test]
 fn it_drops_at_departure_unless_told_to_at_arrival() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 3, Ecn::NotEct);
+    bed.add(Instant::ZERO, 3, Ecn::NotEct);
     bed.set_prob(1.0);
-    bed.add(0, 10, Ecn::NotEct);
+    bed.add(Instant::ZERO, 10, Ecn::NotEct);
     assert!(bed.dropped.is_empty());
-    bed.take(0);
+    bed.take(Instant::ZERO);
     // Down to the floor of two MTU behind the packet judged.
     assert_eq!((bed.dropped.len(), bed.q.len()), (11, 1));
 
@@ -318,11 +334,11 @@ fn it_drops_at_departure_unless_told_to_at_arrival() {
         drop_enqueue: true,
         ..Params::default()
     });
-    bed.add(0, 3, Ecn::NotEct);
+    bed.add(Instant::ZERO, 3, Ecn::NotEct);
     bed.set_prob(1.0);
-    bed.add(0, 10, Ecn::NotEct);
+    bed.add(Instant::ZERO, 10, Ecn::NotEct);
     assert_eq!(bed.dropped.len(), 10);
-    bed.take(0);
+    bed.take(Instant::ZERO);
     assert_eq!(bed.dropped.len(), 10);
 }
 
@@ -333,14 +349,14 @@ fn packets_and_memory_are_limited() {
         memlimit: Some(u64::MAX),
         ..Params::default()
     });
-    bed.add(0, 6, Ecn::Ect1);
-    bed.add(0, 6, Ecn::Ect0);
+    bed.add(Instant::ZERO, 6, Ecn::Ect1);
+    bed.add(Instant::ZERO, 6, Ecn::Ect0);
     assert_eq!((bed.q.len(), bed.dropped.len()), (10, 2));
     let mut bed = Bed::new(Params {
         memlimit: Some(10_000),
         ..Params::default()
     });
-    bed.add(0, 10, Ecn::Ect0);
+    bed.add(Instant::ZERO, 10, Ecn::Ect0);
     // 1514 + 790 bytes each.
     assert_eq!((bed.q.len(), bed.dropped.len()), (4, 6));
     assert!(bed.dropped.iter().all(|d| d.1 == DropCause::Overflow));

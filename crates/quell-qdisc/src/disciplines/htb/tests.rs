@@ -2,14 +2,15 @@ use super::super::class::Owner;
 use super::*;
 use crate::outside::{self, Handle};
 use crate::packet::TestPacket;
-use crate::{DropCause, Ecn, MS, NEVER, cake};
+use crate::time::{MS, NEVER};
+use crate::{DropCause, Ecn, cake};
 
 /// A tree whose leaves are kept filled, and the bytes that each has sent.
 struct Bed {
     q: Htb<TestPacket>,
     rng: Rng,
     owner: Owner,
-    now: Nanos,
+    now: Instant,
     sent: [u64; 8],
     order: Vec<u32>,
     next: u64,
@@ -58,7 +59,7 @@ impl Bed {
             q: Htb::new(params),
             rng: Rng::new(1, "htb"),
             owner: Owner::default(),
-            now: 0,
+            now: Instant::ZERO,
             sent: [0; 8],
             order: Vec::new(),
             next: 0,
@@ -80,7 +81,7 @@ impl Bed {
 
     /// Sends until `end` as fast as the tree allows, with these leaves (of these packet sizes) kept
     /// filled.
-    fn run(&mut self, end: Nanos, leaves: &[(u32, u32)]) {
+    fn run(&mut self, end: Instant, leaves: &[(u32, u32)]) {
         self.sent = [0; 8];
         for (mark, len) in leaves {
             self.put(*mark, 20, *len);
@@ -125,13 +126,13 @@ fn a_class_has_its_rate_and_borrows_up_to_its_ceiling() {
         class(2, 1, 2, 10),
         class(3, 1, 3, 5),
     ])));
-    bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000), (3, 1000)]);
     // 5 Mbit/s are left to borrow: the third stops at its ceiling, the second has the rest.
     near(bed.kbps(2, 10) + bed.kbps(3, 10), 10_000);
     near(bed.kbps(3, 10), 5000);
     // Alone, the second gets everything.
     let mut bed = Bed::new(tree(vec![class(1, 0, 10, 10), class(2, 1, 2, 10)]));
-    bed.run(10 * SEC, &[(2, 1000)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000)]);
     near(bed.kbps(2, 10), 10_000);
 }
 
@@ -140,7 +141,7 @@ fn what_is_left_is_shared_by_quanta() {
     let mut classes = vec![class(1, 0, 12, 12), class(2, 1, 1, 12), class(3, 1, 2, 12)];
     (classes[1].quantum, classes[2].quantum) = (Some(1000), Some(2000));
     let mut bed = Bed::new(tree(classes));
-    bed.run(10 * SEC, &[(2, 1000), (3, 500)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000), (3, 500)]);
     // 9 Mbit/s beyond the rates, 1 : 2.
     near(bed.kbps(2, 10), 4000);
     near(bed.kbps(3, 10), 8000);
@@ -171,7 +172,7 @@ fn the_lower_priority_borrows_only_what_the_higher_leaves() {
     let mut classes = vec![class(1, 0, 10, 10), class(2, 1, 2, 10), class(3, 1, 2, 10)];
     classes[2].prio = 1;
     let mut bed = Bed::new(tree(classes));
-    bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000), (3, 1000)]);
     near(bed.kbps(2, 10), 8000);
     near(bed.kbps(3, 10), 2000);
 }
@@ -189,7 +190,7 @@ fn leaves_borrow_from_their_parent_before_others_may() {
         class(4, 2, 1, 10),
         class(5, 2, 1, 2),
     ])));
-    bed.run(10 * SEC, &[(3, 1000), (4, 1000), (5, 1000)]);
+    bed.run(Instant::from_secs(10), &[(3, 1000), (4, 1000), (5, 1000)]);
     near(bed.kbps(5, 10), 2000);
     let (third, fourth) = (bed.kbps(3, 10), bed.kbps(4, 10));
     near(third + fourth, 8000);
@@ -201,7 +202,7 @@ fn leaves_borrow_from_their_parent_before_others_may() {
 #[test]
 fn a_root_never_sends_more_than_its_rate() {
     let mut bed = Bed::new(tree(vec![class(1, 0, 4, 40), class(2, 1, 1, 40)]));
-    bed.run(10 * SEC, &[(2, 1000)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000)]);
     near(bed.kbps(2, 10), 4000);
 }
 
@@ -223,7 +224,7 @@ fn bursts_pass_at_once_after_a_pause() {
     }
     // The seventh brings the bucket of the ceiling into debt, by 600 bytes.
     assert_eq!(at_once, 7);
-    assert_eq!(bed.take(), Dequeued::NotBefore(MS * 3 / 10));
+    assert_eq!(bed.take(), Dequeued::NotBefore(Instant::ZERO + MS * 3 / 10));
 }
 
 #[test]
@@ -238,7 +239,11 @@ fn a_bucket_out_of_debt_sends_and_goes_into_debt() {
     let Dequeued::NotBefore(t) = bed.take() else {
         panic!("a third")
     };
-    assert_eq!(t, 400_000, "400 bytes at a byte per microsecond");
+    assert_eq!(
+        t,
+        Instant::from_nanos(400_000),
+        "400 bytes at a byte per microsecond"
+    );
     bed.now = t;
     assert!(matches!(bed.take(), Dequeued::Packet(_)));
     assert_eq!((bed.take(), bed.q.len()), (Dequeued::Empty, 0));
@@ -285,7 +290,7 @@ fn shaped_leaf() -> Params {
 #[test]
 fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
     let mut bed = Bed::new(shaped_leaf());
-    bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+    bed.run(Instant::from_secs(10), &[(2, 1000), (3, 1000)]);
     near(bed.kbps(2, 10), 1000);
     near(bed.kbps(3, 10), 7000);
     // The other leaf sends at the same time.
@@ -305,12 +310,12 @@ fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
 struct Sink(Vec<Handle>);
 
 impl Discipline<Handle> for Sink {
-    fn enqueue<D: Drops<Handle>>(&mut self, _: Nanos, packet: Handle, _: &mut Rng, _: &mut D) {
+    fn enqueue<D: Drops<Handle>>(&mut self, _: Instant, packet: Handle, _: &mut Rng, _: &mut D) {
         self.0.push(packet);
     }
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         _: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
@@ -373,7 +378,7 @@ fn leaves_that_come_and_go_leave_the_tree_whole() {
         let n = 1 + (rng.f64() * 4.0) as u64;
         bed.put(leaf, n, 100 + (rng.f64() * 1400.0) as u32);
         put[leaf as usize] += n;
-        bed.now += (rng.f64() * 4e6) as u64;
+        bed.now += Duration::from_nanos((rng.f64() * 4e6) as u64);
         while let Dequeued::Packet(_) = bed.take() {}
     }
     while let Dequeued::NotBefore(t) | Dequeued::Packet(TestPacket { enqueued: t, .. }) = bed.take()

@@ -6,6 +6,7 @@
 //! below 4e-5.
 
 use crate::num;
+use crate::time::Duration;
 
 /// Fractional bits of logarithms, features and weights.
 pub const Q: u32 = 16;
@@ -127,14 +128,21 @@ pub fn scaled(x: u64, y: i64) -> u64 {
     ((u128::from(x) * u128::from(power(y, 32))) >> 32).min(1 << 62) as u64
 }
 
+/// [`scaled`] of a duration.
+#[inline]
+pub fn scaled_time(time: Duration, y: i64) -> Duration {
+    Duration::from_nanos(scaled(time.as_nanos(), y))
+}
+
 /// ln 2 with [`Q`] fractional bits.
 pub const LN2_Q: i64 = 45_426;
 
 /// Weight of a new value that covers `span` in an exponential average: 1 - e^(-span / constant),
 /// with 30 fractional bits.
 #[inline]
-pub fn share(span: u64, constant: u64) -> i64 {
-    let ratio = ((u128::from(span) << Q) / u128::from(constant.max(1))).min(32 << Q) as i64;
+pub fn share(span: Duration, constant: Duration) -> i64 {
+    let (span, constant) = (u128::from(span.as_nanos()), u128::from(constant.as_nanos()));
+    let ratio = ((span << Q) / constant.max(1)).min(32 << Q) as i64;
     (1 << 30) - (power(-ratio, 30).min(1 << 30)).cast_signed()
 }
 
@@ -147,6 +155,7 @@ pub fn approach(mean: &mut i64, x: i64, share: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::US;
 
     #[test]
     fn the_logarithm_is_within_a_20000th() {
@@ -180,11 +189,11 @@ mod tests {
     #[test]
     fn a_mean_covers_63_percent_of_a_step_in_its_time_constant() {
         let mut mean = 0;
-        approach(&mut mean, 1_000_000, share(7, 7));
+        approach(&mut mean, 1_000_000, share(US, US));
         assert!((mean - 632_121).abs() < 50, "{mean}");
         let mut mean = 0;
         for _ in 0..100 {
-            approach(&mut mean, 1_000_000, share(1, 100));
+            approach(&mut mean, 1_000_000, share(US, 100 * US));
         }
         assert!((mean - 632_121).abs() < 1500, "{mean}");
     }

@@ -16,7 +16,7 @@
 
 use super::law::Settings;
 use crate::control::guard::{DOUBLINGS, Fault, LONGEST, Params, Stats};
-use crate::{MS, Nanos};
+use crate::time::{Duration, Instant};
 
 /// The readings that the guard checks.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +24,9 @@ pub struct Reading {
     /// The measured rate, bytes per second.
     pub rate: u64,
     /// Geometric mean of the flows' base round trips, ns.
-    pub round_trip: Nanos,
+    pub round_trip: Duration,
     /// Time that the next packet to leave has waited, ns.
-    pub head_age: Nanos,
+    pub head_age: Duration,
     /// Bytes queued.
     pub queued: u64,
     /// Bytes sent since the queue's creation.
@@ -46,8 +46,8 @@ impl Reading {
 /// start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
-    began: Nanos,
-    last: Nanos,
+    began: Instant,
+    last: Instant,
     sent: u64,
     least: u64,
 }
@@ -58,7 +58,7 @@ pub struct Guard {
     dry_run: bool,
     trusted: bool,
     /// Time from which the policy decides again.
-    until: Nanos,
+    until: Instant,
     doublings: u64,
     stretch: Option<Stretch>,
     stats: Stats,
@@ -70,7 +70,7 @@ impl Guard {
         Self {
             dry_run,
             trusted: !dry_run,
-            until: 0,
+            until: Instant::ZERO,
             doublings: 0,
             stretch: None,
             stats: Stats::default(),
@@ -92,10 +92,10 @@ impl Guard {
     /// force while they are not applied. True if the policy decides again from now on.
     pub fn turn(
         &mut self,
-        now: Nanos,
+        now: Instant,
         reading: &Reading,
         proposed: &Settings,
-        stand_in: Nanos,
+        stand_in: Duration,
     ) -> bool {
         let quiet = Params::default().quiet.max(10 * reading.round_trip);
         let fault = match reading.is_impossible() {
@@ -108,7 +108,7 @@ impl Guard {
             if fault == Fault::Stuck {
                 self.doublings = (self.doublings + 1).min(DOUBLINGS);
             }
-            self.until = now.saturating_add(quiet << self.doublings);
+            self.until = now.saturating_add(quiet.saturating_mul(1 << self.doublings));
         }
         let trusted = !self.dry_run && now >= self.until;
         self.stats.decisions += 1;
@@ -121,7 +121,7 @@ impl Guard {
         }
         self.trusted = trusted;
         if fault.is_none() {
-            let ms = |time: Nanos| time as f64 / MS as f64;
+            let ms = |time: Duration| time.as_millis_f64();
             let set = if trusted { proposed.target } else { stand_in };
             self.stats.proposals += 1;
             self.stats.proposed_sum += ms(proposed.target);
@@ -132,7 +132,7 @@ impl Guard {
 
     /// Returns `Stuck` if the backlog was too long throughout a stretch in which packets left;
     /// while none leave, no law can shorten it.
-    fn without_effect(&mut self, now: Nanos, r: &Reading, quiet: Nanos) -> Option<Fault> {
+    fn without_effect(&mut self, now: Instant, r: &Reading, quiet: Duration) -> Option<Fault> {
         let here = Stretch {
             began: now,
             last: now,
@@ -140,19 +140,20 @@ impl Guard {
             least: r.queued,
         };
         let stretch = self.stretch.get_or_insert(here);
-        if now.saturating_sub(stretch.last) > quiet / 2 {
+        if now.saturating_since(stretch.last) > quiet / 2 {
             *stretch = here;
         }
         stretch.last = now;
         stretch.least = stretch.least.min(r.queued);
-        let span = now.saturating_sub(stretch.began);
+        let span = now.saturating_since(stretch.began);
         if span < quiet {
             return None;
         }
         let (least, left) = (stretch.least, r.sent - stretch.sent);
         *stretch = here;
         let longest = Params::default().delay.max(2 * r.round_trip);
-        let stuck = u128::from(least) * u128::from(span) > u128::from(left) * u128::from(longest);
+        let stuck = u128::from(least) * u128::from(span.as_nanos())
+            > u128::from(left) * u128::from(longest.as_nanos());
         (stuck && left > 0).then_some(Fault::Stuck)
     }
 }
@@ -160,32 +161,32 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NEVER, SEC};
+    use crate::time::MS;
 
     const SETTINGS: Settings = Settings {
-        target: 10 * MS,
+        target: Duration::from_millis(10),
         wait: MS,
         hold: MS,
-        cap: NEVER,
+        cap: Duration::MAX,
         step: MS,
         power: 0,
     };
 
     /// A link of a megabyte per second that is busy since time 0, with this many bytes queued.
-    fn reading(now: Nanos, queued: u64) -> Reading {
+    fn reading(now: Instant, queued: u64) -> Reading {
         Reading {
             rate: 1_000_000,
             round_trip: 20 * MS,
-            head_age: 0,
+            head_age: Duration::ZERO,
             queued,
-            sent: now / 1000,
+            sent: now.as_nanos() / 1000,
         }
     }
 
     /// Turns each 10 ms from `from` to `to`, seconds; whether the policy decides after each.
     fn turns(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
         let turn = |i: u64| {
-            let now = i * 10 * MS;
+            let now = Instant::from_millis(i * 10);
             guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
             guard.trusts()
         };
@@ -221,12 +222,12 @@ mod tests {
     {
         let mut guard = Guard::new(false);
         for i in 0..2000 {
-            let now = i * 10 * MS;
+            let now = Instant::from_millis(i * 10);
             let queued = if i % 90 == 0 { 100_000 } else { 900_000 };
             guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
         }
         for i in 2000..4000 {
-            let now = i * 10 * MS;
+            let now = Instant::from_millis(i * 10);
             let far = Reading {
                 round_trip: 200 * MS,
                 ..reading(now, 350_000)
@@ -236,9 +237,9 @@ mod tests {
         for i in 4000..5000 {
             let stands = Reading {
                 sent: 5000 * 10_000,
-                ..reading(0, 900_000)
+                ..reading(Instant::ZERO, 900_000)
             };
-            guard.turn(i * 10 * MS, &stands, &SETTINGS, 5 * MS);
+            guard.turn(Instant::from_millis(i * 10), &stands, &SETTINGS, 5 * MS);
         }
         assert!(guard.trusts() && guard.stats().fallbacks == 0, "{guard:?}");
     }
@@ -246,12 +247,15 @@ mod tests {
     #[test]
     fn a_stretch_goes_on_over_pauses_of_half_the_quiet_time() {
         // The quiet time is a second.
-        for (pause, trusted) in [(500 * MS, false), (500 * MS + 1, true)] {
+        for (pause, trusted) in [
+            (500 * MS, false),
+            (500 * MS + Duration::from_nanos(1), true),
+        ] {
             let mut guard = Guard::new(false);
-            for now in (0..3).map(|turn| turn * pause) {
+            for now in (0..3).map(|turn| Instant::ZERO + turn * pause) {
                 guard.turn(now, &reading(now, 900_000), &SETTINGS, 5 * MS);
             }
-            assert_eq!(guard.trusts(), trusted, "{pause}");
+            assert_eq!(guard.trusts(), trusted, "{pause:?}");
         }
     }
 
@@ -260,24 +264,34 @@ mod tests {
         for bad in [
             Reading {
                 rate: u64::MAX,
-                ..reading(SEC, 0)
+                ..reading(Instant::from_secs(1), 0)
             },
             Reading {
-                head_age: LONGEST + 1,
-                ..reading(SEC, 0)
+                head_age: LONGEST + Duration::from_nanos(1),
+                ..reading(Instant::from_secs(1), 0)
             },
         ] {
             let mut guard = Guard::new(false);
-            guard.turn(SEC, &bad, &SETTINGS, 5 * MS);
+            guard.turn(Instant::from_secs(1), &bad, &SETTINGS, 5 * MS);
             assert!(!guard.trusts());
-            assert!(!guard.turn(2 * SEC - 1, &reading(2 * SEC, 0), &SETTINGS, 5 * MS));
-            assert!(guard.turn(2 * SEC, &reading(2 * SEC, 0), &SETTINGS, 5 * MS));
+            assert!(!guard.turn(
+                Instant::from_secs(2) - Duration::from_nanos(1),
+                &reading(Instant::from_secs(2), 0),
+                &SETTINGS,
+                5 * MS
+            ));
+            assert!(guard.turn(
+                Instant::from_secs(2),
+                &reading(Instant::from_secs(2), 0),
+                &SETTINGS,
+                5 * MS
+            ));
             let s = guard.stats();
             assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
         }
         let oldest = Reading {
             head_age: LONGEST,
-            ..reading(SEC, 0)
+            ..reading(Instant::from_secs(1), 0)
         };
         assert!(!oldest.is_impossible());
     }

@@ -2,22 +2,23 @@
 //! cap above it.
 
 use super::fixed;
+use crate::MTU;
 use crate::num;
-use crate::{MTU, Nanos};
+use crate::time::{Duration, Instant};
 
 /// Settings that the policy computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Drain time of the backlog above which the law acts, ns.
-    pub target: Nanos,
+    pub target: Duration,
     /// Time that it must stay above the target before the first action, ns.
-    pub wait: Nanos,
+    pub wait: Duration,
     /// Time from the first action to the second, ns; later intervals are shorter.
-    pub hold: Nanos,
-    /// Drain time above which packets are dropped at once, ns; [`crate::NEVER`] without a cap.
-    pub cap: Nanos,
+    pub hold: Duration,
+    /// Drain time above which packets are dropped at once; [`Duration::MAX`] without a cap.
+    pub cap: Duration,
     /// Sojourn time above which ECT(1) packets are marked, ns.
-    pub step: Nanos,
+    pub step: Duration,
     /// The interval between actions falls with this power of their count; [`fixed::Q`] fractional
     /// bits.
     pub power: i64,
@@ -41,11 +42,11 @@ pub struct Law {
     target_bytes: u64,
     cap_bytes: u64,
     /// Time at which the backlog will have been above target for the wait; 0 while it is below.
-    ripe: Nanos,
-    next: Nanos,
+    ripe: Instant,
+    next: Instant,
     acting: bool,
     count: u64,
-    ended: Nanos,
+    ended: Instant,
     /// Actions since the policy's last decision.
     pub actions: u32,
     /// Fewest bytes queued since then.
@@ -63,11 +64,11 @@ impl Default for Law {
         Self {
             target_bytes: u64::MAX,
             cap_bytes: u64::MAX,
-            ripe: 0,
-            next: 0,
+            ripe: Instant::ZERO,
+            next: Instant::ZERO,
             acting: false,
             count: 0,
-            ended: 0,
+            ended: Instant::ZERO,
             actions: 0,
             trough: u64::MAX,
             peak: 0,
@@ -79,21 +80,23 @@ impl Law {
     /// Applies the settings at this link rate, bytes per second. The law never acts on the last
     /// packet, nor the cap on the last two.
     pub fn tune(&mut self, s: &Settings, rate: u64) {
-        let bytes = |time: Nanos| num::low_u64(u128::from(time) * u128::from(rate) / 1_000_000_000);
+        let bytes = |time: Duration| {
+            num::low_u64(u128::from(time.as_nanos()) * u128::from(rate) / 1_000_000_000)
+        };
         self.target_bytes = bytes(s.target).max(u64::from(MTU) + 1);
         self.cap_bytes = match s.cap {
-            crate::NEVER => u64::MAX,
+            Duration::MAX => u64::MAX,
             cap => bytes(cap).max(2 * u64::from(MTU)),
         };
     }
 
     /// Judges the bytes queued before a packet leaves.
     #[inline(always)]
-    pub fn judge(&mut self, now: Nanos, bytes: u64, s: &Settings) -> Verdict {
+    pub fn judge(&mut self, now: Instant, bytes: u64, s: &Settings) -> Verdict {
         self.trough = self.trough.min(bytes);
         self.peak = self.peak.max(bytes);
         if bytes < self.target_bytes {
-            self.ripe = 0;
+            self.ripe = Instant::ZERO;
             if self.acting {
                 self.acting = false;
                 self.ended = now;
@@ -103,11 +106,11 @@ impl Law {
         self.above(now, bytes, s)
     }
 
-    fn above(&mut self, now: Nanos, bytes: u64, s: &Settings) -> Verdict {
+    fn above(&mut self, now: Instant, bytes: u64, s: &Settings) -> Verdict {
         if bytes > self.cap_bytes {
             return Verdict::Drop;
         }
-        if self.ripe == 0 {
+        if self.ripe == Instant::ZERO {
             self.ripe = now.saturating_add(s.wait);
         }
         if now < self.ripe {
@@ -115,7 +118,8 @@ impl Law {
         }
         if !self.acting {
             self.acting = true;
-            let lately = self.ended != 0 && now < self.ended.saturating_add(16 * s.hold);
+            let lately =
+                self.ended != Instant::ZERO && now < self.ended.saturating_add(16 * s.hold);
             self.count = match lately {
                 true => self.count.saturating_sub(1).max(1),
                 false => 1,
@@ -131,7 +135,7 @@ impl Law {
         let slower = (s.power * fixed::ln(self.count)) >> fixed::Q;
         self.next = now
             .max(self.next)
-            .saturating_add(fixed::scaled(s.hold, -slower));
+            .saturating_add(fixed::scaled_time(s.hold, -slower));
         Verdict::Act
     }
 }
@@ -139,13 +143,13 @@ impl Law {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MS, NEVER};
+    use crate::time::MS;
 
     const S: Settings = Settings {
-        target: 10 * MS,
-        wait: 20 * MS,
-        hold: 40 * MS,
-        cap: 100 * MS,
+        target: Duration::from_millis(10),
+        wait: Duration::from_millis(20),
+        hold: Duration::from_millis(40),
+        cap: Duration::from_millis(100),
         step: MS,
         power: fixed::ONE / 2,
     };
@@ -162,7 +166,7 @@ mod tests {
     fn it_acts_after_the_wait_and_then_ever_sooner() {
         let mut law = law();
         let acts: Vec<_> = (0..200)
-            .filter(|ms| law.judge(MS + ms * MS, 20_000, &S) == Verdict::Act)
+            .filter(|ms| law.judge(Instant::from_millis(1 + ms), 20_000, &S) == Verdict::Act)
             .collect();
         assert_eq!(acts[0], 20);
         // After 40 ms, 40 / sqrt 2, 40 / sqrt 3 ..., each in the next whole millisecond.
@@ -179,17 +183,30 @@ mod tests {
         let mut law = law();
         for ms in 0..500 {
             let bytes = if ms % 15 == 0 { 9_999 } else { 20_000 };
-            assert_eq!(law.judge(MS + ms * MS, bytes, &S), Verdict::Pass, "{ms}");
+            assert_eq!(
+                law.judge(Instant::from_millis(1 + ms), bytes, &S),
+                Verdict::Pass,
+                "{ms}"
+            );
         }
     }
 
     #[test]
     fn above_the_cap_it_drops_at_once_and_without_one_never() {
         let mut law = law();
-        assert_eq!(law.judge(MS, 100_001, &S), Verdict::Drop);
-        let none = Settings { cap: NEVER, ..S };
+        assert_eq!(
+            law.judge(Instant::from_millis(1), 100_001, &S),
+            Verdict::Drop
+        );
+        let none = Settings {
+            cap: Duration::MAX,
+            ..S
+        };
         law.tune(&none, RATE);
-        assert_eq!(law.judge(MS, 100_001, &none), Verdict::Pass);
+        assert_eq!(
+            law.judge(Instant::from_millis(1), 100_001, &none),
+            Verdict::Pass
+        );
     }
 
     #[test]
@@ -200,5 +217,5 @@ mod tests {
         assert_eq!(law.judge(SECOND, 2 * u64::from(MTU), &S), Verdict::Pass);
         assert_eq!(law.judge(SECOND, 3 * u64::from(MTU), &S), Verdict::Drop);
     }
-    const SECOND: Nanos = crate::SEC;
+    const SECOND: Instant = Instant::from_secs(1);
 }

@@ -2,16 +2,17 @@
 //! service.
 
 use super::fixed;
+use crate::MTU;
 use crate::num;
 use crate::parts::flows::{FlowId, of_flow};
-use crate::{MS, MTU, NEVER, Nanos, SEC};
+use crate::time::{Duration, Instant, MS, NEVER, SEC};
 
 /// Time between updates of the gauges.
-const PERIOD: Nanos = 50 * MS;
+const PERIOD: Duration = Duration::from_millis(50);
 /// Memory of a flow's recent service: six periods, each of which removes a sixth.
-pub const MEMORY: Nanos = 6 * PERIOD;
+pub const MEMORY: Duration = PERIOD.saturating_mul(6);
 /// The round trip before the first measurement.
-const PRIOR: Nanos = 50 * MS;
+const PRIOR: Duration = Duration::from_millis(50);
 /// Largest packet that may begin a handshake, bytes; larger ones are data.
 const SMALL: u32 = 100;
 /// Lowest rate, bytes per second.
@@ -19,15 +20,15 @@ pub const SLOWEST: u64 = 100;
 /// Highest rate, bytes per second.
 pub const FASTEST: u64 = 1 << 40;
 /// Silence after which a flow may be a new connection.
-const SILENCE: Nanos = SEC;
+const SILENCE: Duration = SEC;
 
 /// Gauges of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     /// Time of its last arrival; 0 before the first.
-    seen: Nanos,
+    seen: Instant,
     /// Time at which its handshake left; [`QUEUED`] while that is queued, 0 without one.
-    handshake: Nanos,
+    handshake: Instant,
     /// ln of its round trip; 0 while unknown.
     round_trip: i32,
     /// Recent service, bytes.
@@ -39,24 +40,24 @@ struct Flow {
     at: u32,
 }
 
-const QUEUED: Nanos = 1;
+const QUEUED: Instant = Instant::from_nanos(1);
 
 /// The gauges.
 #[derive(Clone, Debug)]
 pub struct Link {
     flows: Vec<Flow>,
     /// End of the period.
-    pub due: Nanos,
+    pub due: Instant,
     /// End of the last period, and of the last one that measured the rate.
-    last: Nanos,
-    since: Nanos,
+    last: Instant,
+    since: Instant,
     /// Time from which the link has nothing to send; [`NEVER`] while it has.
-    idle_since: Nanos,
+    idle_since: Instant,
     /// A dequeue has found the queue empty since the last arrival.
     asked: bool,
     /// Idle time in this period, and since the rate was measured, ns.
-    idle_ns: Nanos,
-    idle_ns_of_rate: Nanos,
+    idle_ns: Duration,
+    idle_ns_of_rate: Duration,
     /// Bytes sent in total, and up to the last measurement of the rate.
     sent: u64,
     sent_before: u64,
@@ -69,7 +70,7 @@ pub struct Link {
     active: u32,
     /// ln of the effective number of flows; see [`Link::ln_equals`].
     ln_equals: i64,
-    round_trip: Nanos,
+    round_trip: Duration,
     /// The clock of the decay of steady service: e-folds with [`fixed::Q`] fractional bits. It
     /// wraps after 65,536 e-folds, at least five hours; a flow that returns just then keeps its old
     /// service for one memory.
@@ -89,12 +90,12 @@ impl Default for Link {
         Self {
             flows: Vec::new(),
             due: NEVER,
-            last: 0,
-            since: 0,
-            idle_since: 0,
+            last: Instant::ZERO,
+            since: Instant::ZERO,
+            idle_since: Instant::ZERO,
             asked: true,
-            idle_ns: 0,
-            idle_ns_of_rate: 0,
+            idle_ns: Duration::ZERO,
+            idle_ns_of_rate: Duration::ZERO,
             sent: 0,
             sent_before: 0,
             rate: 0,
@@ -113,13 +114,13 @@ impl Default for Link {
 }
 
 /// Memory of steady service: ten round trips, each counted as at least 30 ms.
-fn memory(round_trip: Nanos) -> Nanos {
+fn memory(round_trip: Duration) -> Duration {
     10 * round_trip.max(30 * MS)
 }
 
 /// Steady service that a byte adds at this round trip.
-fn weight(round_trip: Nanos) -> u32 {
-    num::low_u32((MEMORY << fixed::Q) / memory(round_trip))
+fn weight(round_trip: Duration) -> u32 {
+    num::low_u32((MEMORY.as_nanos() << fixed::Q) / memory(round_trip).as_nanos())
 }
 
 impl Flow {
@@ -139,7 +140,7 @@ impl Link {
         self.rate
     }
     /// The geometric mean of the active flows' base round trips.
-    pub fn round_trip(&self) -> Nanos {
+    pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
     /// Flows with an arrival in the last four round trips (at least 200 ms); at least 1.
@@ -162,8 +163,9 @@ impl Link {
     }
     /// Time that this many bytes take on the link.
     #[inline]
-    pub fn drain(&self, bytes: u64) -> Nanos {
-        ((u128::from(bytes) * u128::from(self.per_byte)) >> 16).min(1 << 40) as Nanos
+    pub fn drain(&self, bytes: u64) -> Duration {
+        let nanos = (u128::from(bytes) * u128::from(self.per_byte)) >> 16;
+        Duration::from_nanos(num::low_u64(nanos.min(1 << 40)))
     }
     /// Recent service of a flow, bytes.
     #[inline]
@@ -197,19 +199,19 @@ impl Link {
 
     pub(super) fn set_rate(&mut self, rate: u64) {
         self.rate = rate.clamp(SLOWEST, FASTEST);
-        self.per_byte = (SEC << 16) / self.rate;
+        self.per_byte = (SEC.as_nanos() << 16) / self.rate;
     }
 
     /// A flow's window in bytes: its queued bytes plus its service per round trip.
     pub fn window(&self, flow: FlowId, queued: u32) -> u64 {
-        let per_trip =
-            u128::from(self.served(flow)) * u128::from(self.round_trip) / u128::from(MEMORY);
+        let per_trip = u128::from(self.served(flow)) * u128::from(self.round_trip.as_nanos())
+            / u128::from(MEMORY.as_nanos());
         u64::from(queued) + num::low_u64(per_trip)
     }
 
     /// A packet of a flow arrived.
     #[inline(always)]
-    pub fn arrived(&mut self, now: Nanos, flow: FlowId, len: u32) {
+    pub fn arrived(&mut self, now: Instant, flow: FlowId, len: u32) {
         if self.idle_since != NEVER {
             self.busy_again(now);
         }
@@ -219,34 +221,34 @@ impl Link {
             f = &mut self.flows[flow as usize];
         }
         if len <= SMALL {
-            if f.seen == 0 || now.saturating_sub(f.seen) > SILENCE {
+            if f.seen == Instant::ZERO || now.saturating_since(f.seen) > SILENCE {
                 f.handshake = QUEUED;
             }
-        } else if f.handshake != 0 {
+        } else if f.handshake != Instant::ZERO {
             if f.handshake > QUEUED {
-                let gap = now.saturating_sub(f.handshake).clamp(MS / 10, 2 * SEC);
-                f.round_trip = num::low_i32(fixed::ln(gap));
+                let gap = now.saturating_since(f.handshake).clamp(MS / 10, 2 * SEC);
+                f.round_trip = num::low_i32(fixed::ln(gap.as_nanos()));
             }
-            f.handshake = 0;
+            f.handshake = Instant::ZERO;
         }
-        f.seen = now.max(1);
+        f.seen = now.max(Instant::from_nanos(1));
     }
 
-    fn busy_again(&mut self, now: Nanos) {
+    fn busy_again(&mut self, now: Instant) {
         if self.due == NEVER {
             // The first packet: the time before it is unknown.
             (self.last, self.since, self.due) = (now, now, now + PERIOD);
         }
-        let idle = now.saturating_sub(self.idle_since.max(self.last));
+        let idle = now.saturating_since(self.idle_since.max(self.last));
         self.idle_ns += idle;
-        self.idle_ns_of_rate += now.saturating_sub(self.idle_since.max(self.since));
+        self.idle_ns_of_rate += now.saturating_since(self.idle_since.max(self.since));
         self.idle_since = NEVER;
         self.asked = false;
     }
 
     /// A packet of a flow left; `last`: the queue is empty now.
     #[inline(always)]
-    pub fn departed(&mut self, now: Nanos, flow: FlowId, len: u32, last: bool) {
+    pub fn departed(&mut self, now: Instant, flow: FlowId, len: u32, last: bool) {
         let mut f = of_flow(&mut self.flows, flow);
         if f.at != self.folds {
             self.fade(flow);
@@ -257,7 +259,7 @@ impl Link {
         f.steady = f.steady.saturating_add(num::low_u32(more));
         self.total += more;
         if len <= SMALL && f.handshake == QUEUED {
-            f.handshake = now.max(QUEUED + 1);
+            f.handshake = now.max(Instant::from_nanos(2));
         }
         self.sent += u64::from(len);
         if last {
@@ -268,7 +270,7 @@ impl Link {
     /// A dequeue found the queue empty. The first such call shows that the last packet has been
     /// transmitted.
     #[inline]
-    pub fn found_empty(&mut self, now: Nanos) {
+    pub fn found_empty(&mut self, now: Instant) {
         if !self.asked {
             self.asked = true;
             self.idle_since = match self.idle_since {
@@ -280,11 +282,13 @@ impl Link {
 
     /// Updates the gauges at the end of a period; called while packets are queued.
     #[cold]
-    pub fn update(&mut self, now: Nanos) {
-        let span = now.saturating_sub(self.last);
-        if span > 0 {
-            let idle = num::low_u64((u128::from(self.idle_ns.min(span)) << 30) / u128::from(span))
-                .cast_signed();
+    pub fn update(&mut self, now: Instant) {
+        let span = now.saturating_since(self.last);
+        if span > Duration::ZERO {
+            let idle = num::low_u64(
+                (u128::from(self.idle_ns.min(span).as_nanos()) << 30) / u128::from(span.as_nanos()),
+            )
+            .cast_signed();
             let memory = (10 * self.round_trip).max(SEC / 2);
             fixed::approach(&mut self.idle, idle, fixed::share(span, memory));
             self.measure_rate(now);
@@ -292,19 +296,21 @@ impl Link {
             self.forget(span);
             self.decay(span);
         }
-        self.idle_ns = 0;
+        self.idle_ns = Duration::ZERO;
         self.last = now;
         self.due = now + PERIOD;
     }
 
     /// The rate is the bytes sent over the time in which the link was busy. A slow link takes more
     /// than a period to send enough bytes.
-    fn measure_rate(&mut self, now: Nanos) {
-        let span = now.saturating_sub(self.since);
+    fn measure_rate(&mut self, now: Instant) {
+        let span = now.saturating_since(self.since);
         let busy = span.saturating_sub(self.idle_ns_of_rate);
         let bytes = self.sent - self.sent_before;
         if bytes > 2 * u64::from(MTU) && 10 * busy > span {
-            let rate = num::low_u64(u128::from(bytes) * u128::from(SEC) / u128::from(busy));
+            let rate = num::low_u64(
+                u128::from(bytes) * u128::from(SEC.as_nanos()) / u128::from(busy.as_nanos()),
+            );
             self.set_rate(match self.rate {
                 0 => rate,
                 before => before - 3 * before / 10 + 3 * rate / 10,
@@ -312,15 +318,15 @@ impl Link {
         } else if span < SEC && bytes > 0 {
             return;
         }
-        (self.sent_before, self.idle_ns_of_rate, self.since) = (self.sent, 0, now);
+        (self.sent_before, self.idle_ns_of_rate, self.since) = (self.sent, Duration::ZERO, now);
     }
 
-    fn count(&mut self, now: Nanos) {
+    fn count(&mut self, now: Instant) {
         let span = (4 * self.round_trip).max(SEC / 5);
         let active = self
             .flows
             .iter()
-            .filter(|f| f.seen != 0 && f.seen + span > now);
+            .filter(|f| f.seen != Instant::ZERO && f.seen + span > now);
         let (mut n, mut known, mut sum) = (0, 0, 0);
         let (mut served, mut squares) = (0u64, 0u64);
         for f in active {
@@ -340,14 +346,15 @@ impl Link {
             _ => (2 * fixed::ln(served) - fixed::ln(squares)).clamp(0, most),
         };
         if known > 0 {
-            self.round_trip = fixed::exp(sum / known);
+            self.round_trip = Duration::from_nanos(fixed::exp(sum / known));
         }
     }
 
     /// Moves the clock by which steady service decays.
-    fn decay(&mut self, span: Nanos) {
+    fn decay(&mut self, span: Duration) {
         let memory = memory(self.round_trip);
-        let past = ((u128::from(span) << fixed::Q) / u128::from(memory)).min(64 << fixed::Q) as u32;
+        let past = ((u128::from(span.as_nanos()) << fixed::Q) / u128::from(memory.as_nanos()))
+            .min(64 << fixed::Q) as u32;
         self.folds = self.folds.wrapping_add(past);
         self.total = fixed::scaled(self.total, -i64::from(past));
         self.weight = weight(self.round_trip);
@@ -356,7 +363,7 @@ impl Link {
         self.ln_mean = fixed::ln(mean + self.twentieth + 1);
     }
 
-    fn forget(&mut self, span: Nanos) {
+    fn forget(&mut self, span: Duration) {
         let periods = (span + PERIOD / 2) / PERIOD;
         for _ in 0..periods.min(64) {
             (self.flows.iter_mut()).for_each(|f| f.served -= f.served / 6);
@@ -373,7 +380,7 @@ mod tests {
 
     /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each sent at
     /// once.
-    fn steady(link: &mut Link, from: Nanos, ms: u64, queued: bool) -> Nanos {
+    fn steady(link: &mut Link, from: Instant, ms: u64, queued: bool) -> Instant {
         for i in 0..ms {
             let now = from + i * MS;
             link.arrived(now, 0, 1500);
@@ -388,20 +395,20 @@ mod tests {
     #[test]
     fn a_busy_link_shows_its_rate_and_no_idle_time() {
         let mut link = Link::default();
-        steady(&mut link, SEC, 5000, true);
+        steady(&mut link, Instant::from_secs(1), 5000, true);
         assert!(
             (1_490_000..1_510_000).contains(&link.rate()),
             "{}",
             link.rate()
         );
         assert!(link.idle() < (1 << 30) / 1000, "{}", link.idle());
-        assert!((1_009_000..1_010_000).contains(&link.drain(1514)));
+        assert!((1_009_000..1_010_000).contains(&link.drain(1514).as_nanos()));
     }
 
     #[test]
     fn the_time_that_the_last_packet_takes_is_not_idle() {
         let mut link = Link::default();
-        let now = steady(&mut link, SEC, 1000, true);
+        let now = steady(&mut link, Instant::from_secs(1), 1000, true);
         // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not a
         // dequeue finds the queue empty.
         for asks in [false, true] {
@@ -414,7 +421,7 @@ mod tests {
                 }
                 link.departed(now, 0, 1000, true);
                 if asks {
-                    link.found_empty(now + 666_667);
+                    link.found_empty(now + Duration::from_nanos(666_667));
                 }
             }
             let idle = link.idle() as f64 / (1 << 30) as f64;
@@ -425,7 +432,7 @@ mod tests {
     #[test]
     fn the_handshake_shows_the_round_trip() {
         let mut link = Link::default();
-        let mut now = SEC;
+        let mut now = Instant::from_secs(1);
         link.arrived(now, 0, 66);
         link.departed(now + MS, 0, 66, true);
         link.arrived(now + 81 * MS, 0, 1514);
@@ -437,7 +444,7 @@ mod tests {
         link.update(now + 2 * MS);
         assert!(
             (79 * MS..81 * MS).contains(&link.round_trip()),
-            "{}",
+            "{:?}",
             link.round_trip()
         );
         assert_eq!(link.flows(), 1);
@@ -447,24 +454,24 @@ mod tests {
     fn flows_that_fell_silent_are_not_active_and_their_service_is_forgotten() {
         let mut link = Link::default();
         for flow in 0..20 {
-            link.arrived(SEC, flow, 1514);
-            link.departed(SEC, flow, 1514, true);
+            link.arrived(Instant::from_secs(1), flow, 1514);
+            link.departed(Instant::from_secs(1), flow, 1514, true);
         }
-        link.update(SEC + MS);
+        link.update(Instant::ZERO + SEC + MS);
         assert_eq!((link.flows(), link.served(3)), (20, 1514));
-        link.arrived(SEC + 500 * MS, 3, 1514);
-        link.update(SEC + 501 * MS);
+        link.arrived(Instant::ZERO + SEC + 500 * MS, 3, 1514);
+        link.update(Instant::ZERO + SEC + 501 * MS);
         assert_eq!(link.flows(), 1);
         // Ten periods: 1514 times (5/6)^10 is 244.
         assert!((240..250).contains(&link.served(3)));
-        link.update(100 * SEC);
+        link.update(Instant::from_secs(100));
         assert_eq!(link.served(3), 0);
     }
 
     #[test]
     fn a_window_is_what_is_queued_and_what_a_round_trip_is_served() {
         let mut link = Link::default();
-        link.departed(SEC, 0, 60_000, true);
+        link.departed(Instant::from_secs(1), 0, 60_000, true);
         // 60000 bytes in 300 ms, a round trip of 50 ms.
         assert_eq!(link.window(0, 3000), 13_000);
         assert_eq!(link.window(7, 3000), 3000);

@@ -46,9 +46,10 @@ use stand_in::StandIn;
 use crate::control::guard::Stats;
 use crate::num;
 use crate::parts::flows::{FlowId, FlowList, Flows, of_flow};
+use crate::time::{Duration, Instant};
 use crate::{
-    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MTU, NEVER,
-    Nanos, Packet, PolicyGauges, Rng,
+    Admission, Dequeued, Discipline, DropCause, Drops, Ecn, Gauges, KnobSet, Knobs, MTU, Packet,
+    PolicyGauges, Rng,
 };
 
 /// The order in which packets leave.
@@ -144,7 +145,7 @@ pub struct Hush<P> {
     scores: Box<Scores>,
     shares: Shares,
     /// Time at which the gauges or the policy are due next, whichever is earlier.
-    due: Nanos,
+    due: Instant,
     link: Link,
     law: Law,
     policy: Box<Policy>,
@@ -169,16 +170,16 @@ impl<P: Packet> Hush<P> {
             deadlines: Deadlines::default(),
             scores: Box::default(),
             shares: Shares::default(),
-            due: 0,
+            due: Instant::ZERO,
             link: Link::default(),
             law: Law::default(),
             policy: Box::default(),
             settings: Settings {
-                target: NEVER,
-                wait: NEVER,
-                hold: NEVER,
-                cap: NEVER,
-                step: NEVER,
+                target: Duration::MAX,
+                wait: Duration::MAX,
+                hold: Duration::MAX,
+                cap: Duration::MAX,
+                step: Duration::MAX,
                 power: 0,
             },
             guard: Box::new(Guard::new(params.dry_run)),
@@ -237,7 +238,7 @@ impl<P: Packet> Hush<P> {
     /// Drops the packet at the head of a flow; returns its bytes, 0 if there is none.
     fn drop_from<D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         flow: FlowId,
         cause: DropCause,
         drops: &mut D,
@@ -252,7 +253,7 @@ impl<P: Packet> Hush<P> {
     /// Drops until the limits hold again. From each victim it drops just over half of its bytes, or
     /// [`BATCH`] packets if that is less, so that there is one search for many drops.
     #[cold]
-    fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn drop_batch<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         while self.full() {
             let Some(flow) = self.victim() else {
                 return;
@@ -272,7 +273,7 @@ impl<P: Packet> Hush<P> {
     /// Updates the gauges if they are due; then, once the rate is known, lets the policy set the
     /// law if it is due.
     #[cold]
-    fn learn(&mut self, now: Nanos) {
+    fn learn(&mut self, now: Instant) {
         if now >= self.link.due {
             self.link.update(now);
         }
@@ -308,13 +309,13 @@ impl<P: Packet> Hush<P> {
     }
 
     /// Reports the policy's turn to the guard and follows its verdict.
-    fn supervise(&mut self, now: Nanos) {
+    fn supervise(&mut self, now: Instant) {
         let reading = Reading {
             rate: self.link.rate(),
             round_trip: self.link.round_trip(),
             head_age: self
                 .next_head()
-                .map_or(0, |head| now.saturating_sub(head.enqueued())),
+                .map_or(Duration::ZERO, |head| now.saturating_since(head.enqueued())),
             queued: self.flows.bytes(),
             sent: self.link.sent(),
         };
@@ -351,7 +352,7 @@ impl<P: Packet> Hush<P> {
 
     /// Applies the law before a packet leaves.
     #[inline(always)]
-    fn obey<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+    fn obey<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) {
         let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
         if verdict != Verdict::Pass {
             self.carry_out(now, verdict, drops);
@@ -359,7 +360,7 @@ impl<P: Packet> Hush<P> {
     }
 
     #[cold]
-    fn carry_out<D: Drops<P>>(&mut self, now: Nanos, mut verdict: Verdict, drops: &mut D) {
+    fn carry_out<D: Drops<P>>(&mut self, now: Instant, mut verdict: Verdict, drops: &mut D) {
         // The last packet is neither marked nor dropped, whatever its size.
         while verdict != Verdict::Pass && self.flows.len() > 1 {
             self.law.actions += 1;
@@ -376,7 +377,7 @@ impl<P: Packet> Hush<P> {
     }
 
     /// Drops a flow's head by the law's decision.
-    fn give_up<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
+    fn give_up<D: Drops<P>>(&mut self, now: Instant, flow: FlowId, drops: &mut D) {
         self.drop_from(now, flow, DropCause::Early, drops);
         if self.params.order != Order::Single {
             self.place(flow);
@@ -385,7 +386,7 @@ impl<P: Packet> Hush<P> {
 
     /// Marks a flow's head if it is ECN-capable and the flow's window is at least the model's
     /// `window` (which [`Order::Single`] does not check); otherwise drops it.
-    fn act<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
+    fn act<D: Drops<P>>(&mut self, now: Instant, flow: FlowId, drops: &mut D) {
         let large = || {
             let window = self.link.window(flow, self.flows.backlog(flow));
             let least = i128::from(self.params.model.window) * i128::from(MTU);
@@ -430,7 +431,7 @@ impl<P: Packet> Hush<P> {
 
     /// Enqueues a packet while flows are not served by deadline.
     #[cold]
-    fn push_otherwise(&mut self, now: Nanos, flow: FlowId, packet: P) {
+    fn push_otherwise(&mut self, now: Instant, flow: FlowId, packet: P) {
         let single = self.params.order == Order::Single;
         let queue = if single { 0 } else { flow };
         self.flows.push(queue, packet).set_enqueued(now);
@@ -442,7 +443,7 @@ impl<P: Packet> Hush<P> {
 
     /// Dequeues while flows are not served by deadline, or when nothing is queued.
     #[cold]
-    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Dequeued<P> {
+    fn dequeue_otherwise<D: Drops<P>>(&mut self, now: Instant, drops: &mut D) -> Dequeued<P> {
         let next = match self.trusted {
             _ if self.flows.count() == 0 => None,
             true if self.flows.is_empty() => None,
@@ -477,7 +478,7 @@ impl<P: Packet> Hush<P> {
     /// backlog accounts for that ([`Self::owns`], not in [`Order::Single`]), and more than [`MTU`]
     /// bytes are queued besides it.
     #[inline(always)]
-    fn step(&mut self, now: Nanos, queue: FlowId) {
+    fn step(&mut self, now: Instant, queue: FlowId) {
         if self
             .flows
             .front(queue)
@@ -488,11 +489,11 @@ impl<P: Packet> Hush<P> {
     }
 
     #[inline(never)]
-    fn step_of_scalable(&mut self, now: Nanos, queue: FlowId) {
+    fn step_of_scalable(&mut self, now: Instant, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());
         if let Some(head) = self.flows.front(queue)
             && self.params.ecn
-            && now.saturating_sub(head.enqueued()) > step
+            && now.saturating_since(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
             && (self.params.order == Order::Single || self.owns(queue, step))
             && self.mark_head(queue)
@@ -503,17 +504,18 @@ impl<P: Packet> Hush<P> {
 
     /// Whether the backlog would take more than `own` (a constant of the model) times `step` to
     /// drain if each active flow had as much queued as this one.
-    fn owns(&self, flow: FlowId, step: Nanos) -> bool {
+    fn owns(&self, flow: FlowId, step: Duration) -> bool {
         let all = u64::from(self.flows.backlog(flow)) * u64::from(self.link.flows());
-        let least =
-            (u128::from(step) * u128::from(self.params.model.own.unsigned_abs())) >> fixed::Q;
-        u128::from(self.link.drain(all)) > least
+        let least = (u128::from(step.as_nanos())
+            * u128::from(self.params.model.own.unsigned_abs()))
+            >> fixed::Q;
+        u128::from(self.link.drain(all).as_nanos()) > least
     }
 }
 
 impl<P: Packet> Discipline<P> for Hush<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Instant, mut packet: P, _rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
         if self.params.mark_next {
@@ -535,7 +537,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
+    fn dequeue<D: Drops<P>>(&mut self, now: Instant, _rng: &mut Rng, drops: &mut D) -> Dequeued<P> {
         if !self.flows.is_empty() && now >= self.due {
             self.learn(now);
         }
@@ -569,7 +571,7 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         self.marks + self.stand_in.marks()
     }
 
-    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+    fn gauges(&self, now: Instant, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
         gauges.marks = self.marks();
@@ -579,14 +581,14 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         (self.params.order != Order::Single).then_some(&self.flows)
     }
 
-    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+    fn admit(&mut self, _now: Instant, packet: &P) -> Option<Admission> {
         let bucket = self.flows.scale(packet.flow_hash());
         (self.params.order != Order::Single).then(|| self.flows.admit(bucket))
     }
 
     fn policy(&self) -> Option<PolicyGauges> {
         let s = &self.settings;
-        (s.target != NEVER).then(|| PolicyGauges {
+        (s.target != Duration::MAX).then(|| PolicyGauges {
             target: s.target,
             wait: s.wait,
             hold: s.hold,

@@ -14,7 +14,7 @@ use super::fixed::Q;
 use super::link::Link;
 use crate::parts::flows::FlowId;
 use crate::parts::tournament::{MAX_VALUE, Tournament};
-use crate::{NEVER, Nanos, SEC};
+use crate::time::{Duration, Instant, NEVER, SEC};
 
 /// The deadlines of the flows' heads, in units of 2^10 ns.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Deadlines {
     lead: i64,
     /// Time of the first arrival, rounded down to a unit; [`NEVER`] before it. Deadlines count from
     /// here, because the caller chooses the epoch of times; they saturate after nine years.
-    origin: Nanos,
+    origin: Instant,
 }
 
 impl Default for Deadlines {
@@ -51,24 +51,25 @@ const UNIT_BITS: u32 = 10;
 impl Deadlines {
     /// Sets the scales from `kappa` and `lead`, with [`Q`] fractional bits, and the target, of
     /// which at most 1 s counts. Deadlines already set do not change.
-    pub fn scale(&mut self, kappa: i32, lead: i32, target: Nanos) {
-        let targets = |factor: i32| (i64::from(factor) * target.min(SEC).cast_signed()) >> Q;
+    pub fn scale(&mut self, kappa: i32, lead: i32, target: Duration) {
+        let targets =
+            |factor: i32| (i64::from(factor) * target.min(SEC).as_nanos().cast_signed()) >> Q;
         (self.scale, self.lead) = (targets(kappa), targets(lead));
     }
 
     /// Sets the deadline of a flow's head, which arrived at `arrival`; `alone`: nothing of the flow
     /// was queued then.
     #[inline(always)]
-    pub fn place(&mut self, flow: FlowId, arrival: Nanos, link: &Link, alone: bool) {
+    pub fn place(&mut self, flow: FlowId, arrival: Instant, link: &Link, alone: bool) {
         if self.origin == NEVER {
-            self.origin = arrival >> UNIT_BITS << UNIT_BITS;
+            self.origin = Instant::from_nanos(arrival.as_nanos() >> UNIT_BITS << UNIT_BITS);
         }
         let excess = link.excess(flow);
         let mut handicap = (self.scale * excess) >> Q;
         if alone {
             handicap += (self.lead * (excess + HALF).min(0)) >> Q;
         }
-        let since = arrival.saturating_sub(self.origin);
+        let since = arrival.saturating_since(self.origin).as_nanos();
         let due = since.saturating_add_signed(BEFORE.cast_signed() + handicap);
         self.heads.set(flow, (due >> UNIT_BITS).min(MAX_VALUE));
     }

@@ -19,16 +19,17 @@
 //! value that the model's row `idle` gives for the link, with the features 1, 2, 4 and 9, the
 //! factor falls; above it, the factor rises, within bounds. This is integral control.
 
-use super::fixed::{self, ONE, Q, approach, ln};
+use super::fixed::{self, ONE, Q, approach, ln, scaled_time as scaled, share};
 use super::law::{Law, Settings};
 use super::link::Link;
 use super::model::{FEATURES, Model, Row};
+use crate::MTU;
 use crate::num;
-use crate::{MS, MTU, NEVER, Nanos, SEC};
+use crate::time::{Duration, Instant, MS, SEC};
 
-const LN_30_MS: i64 = ln(30 * MS);
-const LN_1_MS: i64 = ln(MS);
-const LN_SEC: i64 = ln(SEC);
+const LN_30_MS: i64 = ln(30 * MS.as_nanos());
+const LN_1_MS: i64 = ln(MS.as_nanos());
+const LN_SEC: i64 = ln(SEC.as_nanos());
 const LN_20: i64 = ln(20);
 /// Fractional bits of ratios to the round trip.
 const FINE: u32 = 24;
@@ -37,8 +38,8 @@ const FINE: u32 = 24;
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Time of the next decision, ns.
-    pub due: Nanos,
-    last: Nanos,
+    pub due: Instant,
+    last: Instant,
     /// Running means: the law's actions per round trip ([`FINE`] fractional bits), trough and peak
     /// (nanoseconds).
     actions: i64,
@@ -55,8 +56,8 @@ impl Default for Policy {
     /// A policy before its first decision.
     fn default() -> Self {
         Self {
-            due: 0,
-            last: 0,
+            due: Instant::ZERO,
+            last: Instant::ZERO,
             actions: 0,
             trough: 0,
             peak: 0,
@@ -69,12 +70,12 @@ impl Policy {
     /// Computes the settings from the law's actions and the link's gauges, and sets the time of the
     /// next decision.
     #[cold]
-    pub fn decide(&mut self, now: Nanos, model: &Model, link: &Link, law: &mut Law) -> Settings {
+    pub fn decide(&mut self, now: Instant, model: &Model, link: &Link, law: &mut Law) -> Settings {
         let round_trip = link.round_trip();
         let before = std::mem::replace(&mut self.last, now);
         let span = match before {
-            0 => 0,
-            before => now.saturating_sub(before),
+            Instant::ZERO => Duration::ZERO,
+            before => now.saturating_since(before),
         };
         self.remember(span, round_trip, link, law);
         self.due = now + (round_trip / 4).clamp(2 * MS, 100 * MS);
@@ -85,13 +86,14 @@ impl Policy {
 
     /// Lets the target's factor follow the idle share: per round trip (at least 20 ms), its ln
     /// falls by at most `gain` and rises by at most twice that.
-    fn follow(&mut self, span: Nanos, model: &Model, link: &Link, x: &[i64; FEATURES]) {
+    fn follow(&mut self, span: Duration, model: &Model, link: &Link, x: &[i64; FEATURES]) {
         let weighed = (model.idle.iter().zip([x[0], x[1], x[3], x[8]]))
             .map(|(w, x)| i64::from(*w) * x)
             .sum::<i64>();
         let set = fixed::power(weighed >> Q, 30).max(1);
         let ratio = num::low_i64(((i128::from(link.idle()) << Q) / i128::from(set)).min(3 << Q));
-        let trips = (u128::from(span) << Q) / u128::from(link.round_trip().max(20 * MS));
+        let trips = (u128::from(span.as_nanos()) << Q)
+            / u128::from(link.round_trip().max(20 * MS).as_nanos());
         let trips = trips.min(1 << Q) as i64;
         let step = (i64::from(model.gain) * trips) >> Q;
         let bias = self.bias + step * (ratio - ONE);
@@ -100,37 +102,43 @@ impl Policy {
     }
 
     /// Updates the running means; `span` is the time since the last decision, 0 at the first.
-    fn remember(&mut self, span: Nanos, round_trip: Nanos, link: &Link, law: &mut Law) {
-        if span != 0 {
-            let per_trip = (u128::from(law.actions) * u128::from(round_trip)) << FINE;
+    fn remember(&mut self, span: Duration, round_trip: Duration, link: &Link, law: &mut Law) {
+        if !span.is_zero() {
+            let per_trip = (u128::from(law.actions) * u128::from(round_trip.as_nanos())) << FINE;
             // A span counts as at least a thousandth of a round trip.
             let per_trip =
-                num::low_u64(per_trip / u128::from(span.max(round_trip / 1000))).cast_signed();
-            approach(
-                &mut self.actions,
-                per_trip,
-                fixed::share(span, 10 * round_trip),
-            );
+                num::low_u64(per_trip / u128::from(span.max(round_trip / 1000).as_nanos()))
+                    .cast_signed();
+            approach(&mut self.actions, per_trip, share(span, 10 * round_trip));
             if law.peak > 0 {
-                let a = fixed::share(span, 4 * round_trip);
-                approach(&mut self.trough, link.drain(law.trough).cast_signed(), a);
-                approach(&mut self.peak, link.drain(law.peak).cast_signed(), a);
+                let a = share(span, 4 * round_trip);
+                approach(
+                    &mut self.trough,
+                    link.drain(law.trough).as_nanos().cast_signed(),
+                    a,
+                );
+                approach(
+                    &mut self.peak,
+                    link.drain(law.peak).as_nanos().cast_signed(),
+                    a,
+                );
             }
         }
         (law.actions, law.trough, law.peak) = (0, u64::MAX, 0);
     }
 
     fn features(&self, link: &Link) -> [i64; FEATURES] {
-        let round_trip = ln(link.round_trip());
-        let packet = ln(link.drain(u64::from(MTU)));
+        let round_trip = ln(link.round_trip().as_nanos());
+        let packet = ln(link.drain(u64::from(MTU)).as_nanos());
         let flows = link.ln_equals();
         // ln of `x`, which has `bits` fractional bits, plus `plus`.
         let fraction = |x: i64, bits: u32, plus: f64| {
             let plus = num::whole_i64(plus * (1u64 << bits) as f64);
             ln(((x + plus).max(1)).cast_unsigned()) - i64::from(bits) * fixed::LN2_Q
         };
-        let trips =
-            |ns: i64| num::low_i64((i128::from(ns) << FINE) / i128::from(link.round_trip()));
+        let trips = |ns: i64| {
+            num::low_i64((i128::from(ns) << FINE) / i128::from(link.round_trip().as_nanos()))
+        };
         [
             ONE,
             round_trip - LN_30_MS,
@@ -150,14 +158,14 @@ fn settings(model: &Model, x: &[i64; FEATURES], link: &Link, bias: i64) -> Setti
         let products = row.iter().zip(x).map(|(w, x)| i64::from(*w) * x);
         products.sum::<i64>() >> Q
     };
-    let time = |ns: u64| ns.clamp(SEC / 100_000, 5 * SEC);
+    let time = |time: Duration| time.clamp(SEC / 100_000, 5 * SEC);
     let (trip, packet) = (link.round_trip(), link.drain(u64::from(MTU)));
-    let trips =
-        |row: &Row, least: i64| time(fixed::scaled(trip, of(row).clamp(least * ONE, 3 * ONE)));
-    let longest =
-        num::low_u64(((i128::from(model.longest) * i128::from(SEC)) >> Q).cast_unsigned());
+    let trips = |row: &Row, least: i64| time(scaled(trip, of(row).clamp(least * ONE, 3 * ONE)));
+    let longest = (i128::from(model.longest) * i128::from(SEC.as_nanos())) >> Q;
+    let longest = Duration::from_nanos(num::low_u64(longest.cast_unsigned()));
+    let exp = |x: i64| Duration::from_nanos(fixed::exp(x));
     let target = time(
-        fixed::exp(of(&model.target) + LN_SEC + bias)
+        exp(of(&model.target) + LN_SEC + bias)
             .min(longest)
             .max(packet / 2),
     );
@@ -168,10 +176,10 @@ fn settings(model: &Model, x: &[i64; FEATURES], link: &Link, bias: i64) -> Setti
         wait: trips(&model.wait, -6),
         hold: trips(&model.hold, -4),
         cap: match above > 4 * ONE {
-            true => NEVER,
-            false => time(base + fixed::scaled(base, above.max(-3 * ONE))),
+            true => Duration::MAX,
+            false => time(base + scaled(base, above.max(-3 * ONE))),
         },
-        step: time(fixed::exp(of(&model.step) + LN_SEC).max(packet)),
+        step: time(exp(of(&model.step) + LN_SEC).max(packet)),
         power: model.power.into(),
     }
 }
@@ -186,7 +194,8 @@ mod tests {
         let mut link = Link::default();
         link.set_rate(1_250_000);
         let model = Model::shipped();
-        let s = Policy::default().decide(MS, &model, &link, &mut Law::default());
+        let s =
+            Policy::default().decide(Instant::from_millis(1), &model, &link, &mut Law::default());
         let w = |row: &Row, i: usize| f64::from(row[i]) / ONE as f64;
         let (trip, packet) = (0.05f64, 1514.0 / 1.25e6);
         let x = [
@@ -210,9 +219,9 @@ mod tests {
             .exp()
             .min(f64::from(model.longest) / ONE as f64);
         let cap = (target + 2.0 * packet) * (1.0 + of(&model.cap).clamp(-3.0, 4.0).exp());
-        let near = |ns: Nanos, s: f64, what| {
-            let ratio = ns as f64 / (s * 1e9);
-            assert!((ratio - 1.0).abs() < 2e-3, "{what}: {ns} ns, {s} s");
+        let near = |ns: Duration, s: f64, what| {
+            let ratio = ns.as_nanos() as f64 / (s * 1e9);
+            assert!((ratio - 1.0).abs() < 2e-3, "{what}: {ns:?} ns, {s} s");
         };
         near(s.target, target.max(packet / 2.0), "target");
         near(

@@ -15,9 +15,10 @@
 use super::fixed::{self, Q};
 use super::link::{Link, MEMORY};
 use super::model::Model;
+use crate::Packet;
 use crate::parts::flows::{FlowId, Flows, of_flow};
 use crate::parts::tournament::Tournament;
-use crate::{Nanos, Packet};
+use crate::time::Duration;
 
 /// Shares of a flow's service that count as if they were queued, with [`Q`] fractional bits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,10 +36,11 @@ const STEP: i64 = fixed::ONE / 4;
 
 impl Shares {
     /// Sets the shares for a target; true if one grew.
-    pub fn follow(&mut self, model: &Model, target: Nanos) -> bool {
-        let target = fixed::exp(fixed::ln(target.max(1)) / STEP * STEP);
-        let of =
-            |w: i32| (u64::from(w.max(0).unsigned_abs()) * target / MEMORY).min(LARGEST) as u32;
+    pub fn follow(&mut self, model: &Model, target: Duration) -> bool {
+        let target = fixed::exp(fixed::ln(target.as_nanos().max(1)) / STEP * STEP);
+        let of = |w: i32| {
+            (u64::from(w.max(0).unsigned_abs()) * target / MEMORY.as_nanos()).min(LARGEST) as u32
+        };
         let before = *self;
         *self = Self {
             service: of(model.service),

@@ -3,7 +3,8 @@
 
 use crate::disciplines::fq_codel::Source;
 use crate::parts::flows::{FlowId, Flows, of_flow};
-use crate::{Dequeued, Drops, Nanos, Packet, codel};
+use crate::time::{Duration, Instant};
+use crate::{Dequeued, Drops, Packet, codel};
 
 /// A CoDel for each queue.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ impl StandIn {
     }
 
     /// CoDel's target, ns.
-    pub fn target(&self) -> Nanos {
+    pub fn target(&self) -> Duration {
         self.codel.target
     }
 
@@ -44,7 +45,7 @@ impl StandIn {
     /// The next packet, and its queue.
     pub fn next<P: Packet, D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         flows: &mut Flows<P>,
         quantum: u32,
         drops: &mut D,
@@ -62,7 +63,7 @@ impl StandIn {
     /// The next packet of one queue.
     pub fn next_of<P: Packet, D: Drops<P>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         flows: &mut Flows<P>,
         flow: FlowId,
         drops: &mut D,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Packet;
 use crate::packet::TestPacket;
-use crate::{MS, SEC, US};
+use crate::time::{MS, SEC, US};
 
 /// Hash of a flow, in a bucket of its own.
 fn hash(flow: u32) -> u32 {
@@ -39,7 +39,7 @@ fn params() -> Params {
 
 struct Bed {
     q: Hush<TestPacket>,
-    now: Nanos,
+    now: Instant,
     rng: Rng,
     drops: Vec<(TestPacket, DropCause)>,
     id: u64,
@@ -49,7 +49,7 @@ impl Bed {
     fn new(params: Params) -> Self {
         Self {
             q: Hush::new(params),
-            now: SEC,
+            now: Instant::from_secs(1),
             rng: Rng::new(1, "hush"),
             drops: Vec::new(),
             id: 0,
@@ -122,7 +122,7 @@ fn an_overload_that_does_not_yield_is_held_below_the_cap() {
         let drain = bed.q.link().drain(bed.q.bytes());
         assert!(
             drain <= settings.cap + 2 * MS,
-            "{order:?}: {drain} above {settings:?}"
+            "{order:?}: {drain:?} above {settings:?}"
         );
         assert!(settings.cap < 100 * MS, "{settings:?}");
         assert!(
@@ -227,7 +227,7 @@ fn scalable_flows_are_marked_from_their_own_step_on() {
     bed.run(100, Ecn::Ect1, |_| vec![1]);
     let before = bed.q.marks();
     let step = bed.q.settings().step;
-    assert!((MS..20 * MS).contains(&step), "{step}");
+    assert!((MS..20 * MS).contains(&step), "{step:?}");
     (0..20).for_each(|_| bed.put(1, Ecn::Ect1));
     let out = bed.run(20, Ecn::Ect1, |_| vec![]);
     let marked = out.iter().filter(|p| p.ecn == Ecn::Ce).count() as u64;
@@ -248,7 +248,7 @@ fn arrival_order_holds_with_drops_from_the_middle() {
 
 /// Mean sojourn of the packets of flow 9, which arrive every 20 ms beside a flow that sends more
 /// than the link carries.
-fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> u64 {
+fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> Duration {
     let text = MODEL
         .replace("kappa 0.53314", &format!("kappa {kappa}"))
         .replace("lead 0", &format!("lead {lead}"));
@@ -270,16 +270,16 @@ fn sojourn_of_a_thin_flow(kappa: f64, lead: f64) -> u64 {
         );
     }
     assert!(waited.len() > 900);
-    waited.iter().sum::<u64>() / waited.len() as u64
+    waited.iter().copied().sum::<Duration>() / waited.len() as u64
 }
 
 #[test]
 fn a_flow_that_takes_little_goes_first_the_more_so_the_larger_kappa_is() {
     let [arrival, between, fair] = [0.0, 0.25, 4.0].map(|kappa| sojourn_of_a_thin_flow(kappa, 0.0));
-    assert!(fair < MS && fair < between, "{fair}, {between}");
+    assert!(fair < MS && fair < between, "{fair:?}, {between:?}");
     assert!(
         between < arrival && arrival > 2 * MS,
-        "{between}, {arrival}"
+        "{between:?}, {arrival:?}"
     );
 }
 
@@ -288,7 +288,7 @@ fn lone_packets_of_a_flow_that_takes_little_get_a_lead() {
     let [none, little, much] = [0.0, 0.5, 4.0].map(|lead| sojourn_of_a_thin_flow(0.0, lead));
     assert!(
         much < MS && much < little && little < none,
-        "{none}, {little}, {much}"
+        "{none:?}, {little:?}, {much:?}"
     );
 }
 
@@ -336,15 +336,15 @@ fn a_link_that_is_never_idle_gets_an_ever_shorter_target_down_to_its_bound() {
         bed.q.settings().target
     };
     let (fixed, followed) = (target("gain 0"), target("gain 0.1"));
-    let e = fixed as f64 / followed as f64;
+    let e = fixed.as_nanos() as f64 / followed.as_nanos() as f64;
     // The other gauges change a little, too.
-    assert!((2.0..3.5).contains(&e), "{fixed} {followed}");
+    assert!((2.0..3.5).contains(&e), "{fixed:?} {followed:?}");
 }
 
 #[test]
 fn times_may_count_from_any_epoch() {
     let mut bed = Bed::new(params());
-    bed.now = 1_760_000_000 * SEC;
+    bed.now = Instant::from_secs(1_760_000_000);
     let out = bed.run(2000, Ecn::NotEct, |i| {
         vec![(i % 2) as u32, 1 - (i % 2) as u32]
     });
@@ -414,7 +414,7 @@ fn decisions_are_the_same_bits_on_every_machine() {
     let settings = bed.q.settings();
     let digest = (bed.drops.iter()).fold(0u64, |d, (p, _)| d.wrapping_mul(1_000_003) ^ p.id);
     assert_eq!(
-        (settings.target, settings.hold, digest),
+        (settings.target.as_nanos(), settings.hold.as_nanos(), digest),
         (2_973_646, 888_530_076, 2_873_639_616_042_221_732)
     );
 }
@@ -493,10 +493,10 @@ fn a_dry_run_is_fq_codel_packet_for_packet() {
             now += MS;
             for flow in load(i) {
                 let packet = TestPacket::new(id, 1500, hash(flow), ecn);
-                q.enqueue(now, packet, &mut rng, &mut drops);
+                q.enqueue(Instant::ZERO + now, packet, &mut rng, &mut drops);
                 id += 1;
             }
-            if let Dequeued::Packet(packet) = q.dequeue(now, &mut rng, &mut drops) {
+            if let Dequeued::Packet(packet) = q.dequeue(Instant::ZERO + now, &mut rng, &mut drops) {
                 theirs.push(packet);
             }
         }

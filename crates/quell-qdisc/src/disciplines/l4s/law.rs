@@ -4,8 +4,9 @@
 //! returns to the rotation.
 
 use super::Params;
+use crate::Rng;
 use crate::num;
-use crate::{NEVER, Nanos, Rng, US};
+use crate::time::{Duration, Instant, NEVER, US};
 
 /// Probability 1 (`PIE_MAX_PROB`).
 pub(super) const MAX_PROB: u32 = (1 << 31) - 1;
@@ -50,14 +51,14 @@ pub(super) struct Law {
     /// Delays, microseconds.
     pub(super) qdelay: i64,
     pub(super) qdelay_old: i64,
-    pub(super) burst: Nanos,
+    pub(super) burst: Duration,
     pub(super) accu: u64,
     /// In the rotation, its timer running.
     pub(super) active: bool,
     /// p' is set from outside.
     pub(super) held: bool,
-    pub(super) woke: Nanos,
-    pub(super) next_update: Nanos,
+    pub(super) woke: Instant,
+    pub(super) next_update: Instant,
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) drops: u64,
@@ -65,7 +66,7 @@ pub(super) struct Law {
 
 impl Law {
     /// `fq_activate_pie`.
-    pub(super) fn wake(&mut self, now: Nanos, params: &Params) {
+    pub(super) fn wake(&mut self, now: Instant, params: &Params) {
         if !self.held {
             self.prob = 0;
         }
@@ -86,7 +87,7 @@ impl Law {
     /// `fq_calculate_drop_prob`.
     pub(super) fn update(
         &mut self,
-        now: Nanos,
+        now: Instant,
         params: &Params,
         units: &Units,
         most: u32,
@@ -147,7 +148,7 @@ impl Law {
 
     /// Whether PIE's early exits pass every packet at this drop probability.
     pub(super) fn spares(&self, prob: u32, units: &Units) -> bool {
-        self.burst > 0 || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
+        self.burst > Duration::ZERO || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
     }
 
     /// The de-randomised draw (`drop_early`; RFC 8033, section 5.4).
@@ -248,8 +249,8 @@ mod tests {
             law.burst
         };
         assert_eq!(burst(0, half - 1, half - 1), params.max_burst);
-        assert_eq!(burst(0, half, half - 1), 0);
-        assert_eq!(burst(0, half - 1, half), 0);
-        assert_eq!(burst(1, 0, 0), 0);
+        assert_eq!(burst(0, half, half - 1), Duration::ZERO);
+        assert_eq!(burst(0, half - 1, half), Duration::ZERO);
+        assert_eq!(burst(1, 0, 0), Duration::ZERO);
     }
 }

@@ -22,7 +22,7 @@ impl Bed {
     }
 
     /// Packets of a flow in this pair of three.
-    fn add(&mut self, now: Nanos, n: u32, pair: u32, ecn: Ecn) {
+    fn add(&mut self, now: Instant, n: u32, pair: u32, ecn: Ecn) {
         self.q.run_timers(now);
         for _ in 0..n {
             let hash = pair * (u32::MAX / 3) + 1000;
@@ -33,7 +33,7 @@ impl Bed {
         }
     }
 
-    fn take(&mut self, now: Nanos) -> Option<TestPacket> {
+    fn take(&mut self, now: Instant) -> Option<TestPacket> {
         self.q.run_timers(now);
         match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
             Dequeued::Packet(p) => Some(p),
@@ -52,12 +52,12 @@ impl Bed {
     /// Shares of marked and of dropped among `n` arrivals at a sub-queue that already holds some
     /// packets.
     fn shares(&mut self, n: u32, ecn: Ecn) -> (f64, f64) {
-        self.add(0, 3, 0, ecn);
+        self.add(Instant::ZERO, 3, 0, ecn);
         let (marks, drops) = (self.q.marks(), self.dropped.len());
         for _ in 0..n {
-            self.add(0, 1, 0, ecn);
+            self.add(Instant::ZERO, 1, 0, ecn);
             if self.q.len() > 3 {
-                self.take(0);
+                self.take(Instant::ZERO);
             }
         }
         (
@@ -176,15 +176,15 @@ fn as_published_the_partner_only_decides_between_mark_and_drop() {
         bed.hold(0, partner);
         bed.hold(3, 0.09);
         // Past PIE's exits: 150 ms of a queue older than half the target.
-        bed.add(0, 40, 0, Ecn::Ect1);
-        bed.take(20 * MS);
-        bed.take(400 * MS);
+        bed.add(Instant::ZERO, 40, 0, Ecn::Ect1);
+        bed.take(Instant::from_millis(20));
+        bed.take(Instant::from_millis(400));
         let (marks, drops) = (bed.q.marks(), bed.dropped.len());
         let n = 20_000;
         for _ in 0..n {
-            bed.add(400 * MS, 1, 0, Ecn::Ect1);
+            bed.add(Instant::from_millis(400), 1, 0, Ecn::Ect1);
             if bed.q.len() > 30 {
-                bed.take(400 * MS);
+                bed.take(Instant::from_millis(400));
             }
         }
         // De-randomised: nine packets pass, then one in 1 / 0.09 is picked.
@@ -217,11 +217,11 @@ fn as_published_the_square_is_a_32_bit_product() {
 #[test]
 fn a_sub_queue_in_debt_waits_and_a_new_one_passes_through_the_old() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 6, 0, Ecn::NotEct);
-    bed.add(0, 6, 1, Ecn::Ect1);
+    bed.add(Instant::ZERO, 6, 0, Ecn::NotEct);
+    bed.add(Instant::ZERO, 6, 1, Ecn::Ect1);
     // A credit of 0 still sends (FreeBSD): two packets first, one a round after.
     let order: Vec<_> = (0..8)
-        .filter_map(|_| bed.take(0))
+        .filter_map(|_| bed.take(Instant::ZERO))
         .map(|p| p.id / 6)
         .collect();
     assert_eq!(order, [0, 0, 1, 1, 0, 1, 0, 1]);
@@ -233,16 +233,18 @@ fn one_packet_too_many_costs_the_longest_sub_queue_its_head() {
         limit: 10,
         ..Params::default()
     });
-    bed.add(0, 3, 0, Ecn::NotEct);
-    bed.add(0, 7, 1, Ecn::NotEct);
-    bed.add(0, 1, 2, Ecn::NotEct);
+    bed.add(Instant::ZERO, 3, 0, Ecn::NotEct);
+    bed.add(Instant::ZERO, 7, 1, Ecn::NotEct);
+    bed.add(Instant::ZERO, 1, 2, Ecn::NotEct);
     assert_eq!(bed.dropped.len(), 1);
     assert_eq!(
         (bed.dropped[0].0.id, bed.dropped[0].1),
         (3, DropCause::Overflow)
     );
     assert_eq!(
-        bed.q.sub_gauges(0, 1).map(|g| (g.drops, g.backlog_packets)),
+        bed.q
+            .sub_gauges(Instant::ZERO, 1)
+            .map(|g| (g.drops, g.backlog_packets)),
         Some((1, 6))
     );
 }
@@ -250,27 +252,27 @@ fn one_packet_too_many_costs_the_longest_sub_queue_its_head() {
 #[test]
 fn a_sub_queue_that_left_the_rotation_wakes_with_a_fresh_law() {
     let mut bed = Bed::new(Params::default());
-    bed.add(0, 100, 0, Ecn::NotEct);
+    bed.add(Instant::ZERO, 100, 0, Ecn::NotEct);
     for ms in (10..900).step_by(10) {
-        bed.take(ms * MS);
+        bed.take(Instant::from_millis(ms));
     }
-    let g = bed.q.sub_gauges(0, 0).unwrap();
+    let g = bed.q.sub_gauges(Instant::ZERO, 0).unwrap();
     assert!(
-        g.probability > 0.0 && g.law.burst_allowance == 0 && g.law.delay > 800 * MS,
+        g.probability > 0.0 && g.law.burst_allowance == Duration::ZERO && g.law.delay > 800 * MS,
         "{g:?}"
     );
     for _ in 0..20 {
-        bed.take(SEC);
+        bed.take(Instant::from_secs(1));
     }
-    bed.q.run_timers(2 * SEC);
+    bed.q.run_timers(Instant::from_secs(2));
     assert_eq!(bed.q.next_timer(), NEVER);
-    bed.add(2 * SEC, 1, 0, Ecn::NotEct);
-    let g = bed.q.sub_gauges(0, 0).unwrap();
+    bed.add(Instant::from_secs(2), 1, 0, Ecn::NotEct);
+    let g = bed.q.sub_gauges(Instant::ZERO, 0).unwrap();
     assert_eq!(
         (g.probability, g.law.burst_allowance, g.law.since),
-        (0.0, 150 * MS, 2 * SEC)
+        (0.0, 150 * MS, Instant::from_secs(2))
     );
-    assert_eq!(bed.q.next_timer(), 2 * SEC + 15 * MS);
+    assert_eq!(bed.q.next_timer(), Instant::ZERO + 2 * SEC + 15 * MS);
 }
 
 #[test]
@@ -304,9 +306,9 @@ fn the_probability_moves_as_the_kernel_file_has_it() {
 #[test]
 fn a_flood_of_unresponsive_l4s_packets_is_held_near_the_target() {
     let mut bed = Bed::new(Params::default());
-    let mut late: Vec<Nanos> = Vec::new();
+    let mut late: Vec<Duration> = Vec::new();
     for i in 0..120_000u64 {
-        let now = i * MS / 4;
+        let now = Instant::ZERO + i * MS / 4;
         bed.add(now, 1 + (i % 2) as u32, 0, Ecn::Ect1);
         if let Some(p) = bed.take(now)
             && i > 60_000
@@ -317,7 +319,7 @@ fn a_flood_of_unresponsive_l4s_packets_is_held_near_the_target() {
     late.sort_unstable();
     assert!(
         late[late.len() / 100 * 95] < 40 * MS,
-        "{}",
+        "{:?}",
         late[late.len() / 100 * 95]
     );
 }
@@ -333,10 +335,10 @@ fn a_probability_from_outside_stays_until_it_is_released() {
             ..Knobs::default()
         },
     );
-    bed.add(0, 50, 0, Ecn::NotEct);
-    bed.take(300 * MS);
+    bed.add(Instant::ZERO, 50, 0, Ecn::NotEct);
+    bed.take(Instant::from_millis(300));
     let mut g = Gauges::default();
-    bed.q.gauges(300 * MS, &mut g);
+    bed.q.gauges(Instant::from_millis(300), &mut g);
     assert!(near(g.probability, 0.25));
     assert_eq!(
         bed.q.base_probability(3),
@@ -350,6 +352,6 @@ fn a_probability_from_outside_stays_until_it_is_released() {
             ..Knobs::default()
         },
     );
-    bed.take(400 * MS);
+    bed.take(Instant::from_millis(400));
     assert!(bed.q.base_probability(0) > 0.26);
 }

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 const FULL: u32 = 1514;
 
 /// A law past its burst allowance, with this probability and delay.
-fn law(prob: f64, qdelay: Nanos) -> Vars {
+fn law(prob: f64, qdelay: Duration) -> Vars {
     Vars {
-        burst_time: 0,
+        burst_time: Duration::ZERO,
         prob: (prob * MAX_PROB as f64) as u64,
         qdelay,
         qdelay_old: qdelay,
@@ -30,7 +30,7 @@ fn queue(params: Params, vars: Vars, n: u64) -> Pie<TestPacket> {
     let mut q = Pie::new(params);
     let mut none = Vec::new();
     for i in 0..n {
-        q.enqueue(0, packet(i, Ecn::NotEct), &mut rng(), &mut none);
+        q.enqueue(Instant::ZERO, packet(i, Ecn::NotEct), &mut rng(), &mut none);
     }
     assert!(none.is_empty());
     q.vars = vars;
@@ -38,7 +38,7 @@ fn queue(params: Params, vars: Vars, n: u64) -> Pie<TestPacket> {
 }
 
 /// Relative change of the probability in one update at `delay`, which had been target.
-fn step(prob: f64, delay: Nanos) -> f64 {
+fn step(prob: f64, delay: Duration) -> f64 {
     let params = Params::default();
     let mut v = law(prob, delay);
     v.qdelay_old = params.target;
@@ -85,26 +85,36 @@ fn increments_are_capped_at_two_percent_above_ten_percent() {
 #[test]
 fn above_250_ms_another_two_percent_is_added() {
     assert!((step(0.2, 250 * MS) - 0.02).abs() < 1e-6);
-    assert!((step(0.2, 250 * MS + 1) - 0.04).abs() < 1e-6);
+    assert!((step(0.2, 250 * MS + Duration::from_nanos(1)) - 0.04).abs() < 1e-6);
 }
 
 #[test]
 fn bursts_pass_again_when_both_delays_are_below_half_the_target_and_the_probability_is_0() {
     let half = 15 * MS / 2;
     for (old, delay, prob, again) in [
-        (half - 1, half - 1, 0.0, true),
-        (half, half - 1, 0.0, false),
-        (half - 1, half, 0.0, false),
+        (
+            half - Duration::from_nanos(1),
+            half - Duration::from_nanos(1),
+            0.0,
+            true,
+        ),
+        (half, half - Duration::from_nanos(1), 0.0, false),
+        (half - Duration::from_nanos(1), half, 0.0, false),
         // A probability that does not fall to 0 at once.
-        (half - 1, half - 1, 0.5, false),
+        (
+            half - Duration::from_nanos(1),
+            half - Duration::from_nanos(1),
+            0.5,
+            false,
+        ),
     ] {
         let mut v = law(prob, delay);
         v.qdelay_old = old;
         v.calculate_probability(&Params::default(), 100_000);
         assert_eq!(
             v.burst_time,
-            if again { MAX_BURST } else { 0 },
-            "{old}, {delay}, {prob}"
+            if again { MAX_BURST } else { Duration::ZERO },
+            "{old:?}, {delay:?}, {prob}"
         );
     }
     // With the estimator only once a rate is known; the rate is then measured again.
@@ -113,10 +123,10 @@ fn bursts_pass_again_when_both_delays_are_below_half_the_target_and_the_probabil
         ..Params::default()
     };
     for rate in [0, 1000] {
-        let mut v = law(0.0, 0);
+        let mut v = law(0.0, Duration::ZERO);
         v.avg_dq_rate = rate;
         v.calculate_probability(&params, 0);
-        let burst = if rate > 0 { MAX_BURST } else { 0 };
+        let burst = if rate > 0 { MAX_BURST } else { Duration::ZERO };
         assert_eq!((v.burst_time, v.avg_dq_rate), (burst, 0));
     }
 }
@@ -129,11 +139,11 @@ fn the_rate_is_measured_over_16_kb_and_64_ns_at_least() {
     };
     for (now, len, measured) in [(64, 1024, true), (64, 1023, false), (63, 1024, false)] {
         let mut v = Vars {
-            dq_tstamp: Some(0),
+            dq_tstamp: Some(Instant::ZERO),
             dq_count: Some(QUEUE_THRESHOLD - 1024),
             ..Vars::default()
         };
-        v.process_dequeue(&params, now, 0, len, 0);
+        v.process_dequeue(&params, Instant::from_nanos(now), Instant::ZERO, len, 0);
         assert_eq!(v.avg_dq_rate > 0, measured, "{now}, {len}");
         assert_eq!(v.dq_count.is_none(), measured);
     }
@@ -146,22 +156,25 @@ fn nothing_is_judged_in_a_burst_with_a_short_delay_or_below_two_packets() {
     for (burst, delay, prob, backlog, judged) in [
         (0, half, 0.0001, two, true),
         (1, half, 0.0001, two, false),
-        (0, half - 1, 0.0001, two, false),
-        (0, half - 1, 0.2001, two, true),
+        (0, half - Duration::from_nanos(1), 0.0001, two, false),
+        (0, half - Duration::from_nanos(1), 0.2001, two, true),
         (0, half, 0.0001, two - 1, false),
     ] {
         let mut v = law(prob, delay);
-        v.burst_time = burst;
+        v.burst_time = Duration::from_nanos(burst);
         assert!(!v.drop_early(&params, backlog, 100, &mut rng()));
         let counted = if judged { v.prob } else { 0 };
-        assert_eq!(v.accu_prob, counted, "{burst}, {delay}, {prob}, {backlog}");
+        assert_eq!(
+            v.accu_prob, counted,
+            "{burst}, {delay:?}, {prob}, {backlog}"
+        );
     }
 }
 
 #[test]
 fn an_idle_queue_loses_a_64th_of_its_probability() {
     let params = Params::default();
-    let mut v = law(0.5, 0);
+    let mut v = law(0.5, Duration::ZERO);
     v.calculate_probability(&params, 0);
     // First the ordinary step, 0.125 * -15 ms, then the decay.
     let want = (0.5 - 0.125 * 0.015) * (63.0 / 64.0);
@@ -171,7 +184,7 @@ fn an_idle_queue_loses_a_64th_of_its_probability() {
 #[test]
 fn no_decay_unless_both_delays_are_zero() {
     let params = Params::default();
-    let mut v = law(0.5, 0);
+    let mut v = law(0.5, Duration::ZERO);
     v.qdelay_old = MS;
     v.calculate_probability(&params, 0);
     let want = 0.5 - 0.125 * 0.015 - 1.25 * 0.001;
@@ -181,7 +194,7 @@ fn no_decay_unless_both_delays_are_zero() {
 #[test]
 fn no_decay_while_something_is_queued() {
     let params = Params::default();
-    let mut v = law(0.5, 0);
+    let mut v = law(0.5, Duration::ZERO);
     v.calculate_probability(&params, 1514);
     assert!((v.probability() - (0.5 - 0.125 * 0.015)).abs() < 1e-6);
 }
@@ -189,7 +202,7 @@ fn no_decay_while_something_is_queued() {
 #[test]
 fn the_probability_stops_at_zero_but_not_at_one() {
     let params = Params::default();
-    let mut v = law(1e-3, 0);
+    let mut v = law(1e-3, Duration::ZERO);
     v.qdelay_old = 20 * MS;
     v.calculate_probability(&params, 0);
     assert_eq!(v.prob, 0);
@@ -205,9 +218,9 @@ fn the_probability_stops_at_zero_but_not_at_one() {
 #[test]
 fn nothing_is_dropped_while_burst_allowance_is_left() {
     let mut v = law(1.0, 100 * MS);
-    v.burst_time = 1;
+    v.burst_time = Duration::from_nanos(1);
     assert!(!(0..100).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut rng())));
-    v.burst_time = 0;
+    v.burst_time = Duration::ZERO;
     assert!((0..100).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut rng())));
 }
 
@@ -220,8 +233,8 @@ fn the_present_delay_below_half_the_target_and_a_low_probability_drop_nothing() 
         (0..200).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut r))
     };
     assert!(!dropped(0.19, 7 * MS, 100 * MS));
-    assert!(dropped(0.19, 8 * MS, 0));
-    assert!(dropped(0.21, 7 * MS, 0));
+    assert!(dropped(0.19, 8 * MS, Duration::ZERO));
+    assert!(dropped(0.21, 7 * MS, Duration::ZERO));
 }
 
 #[test]
@@ -282,12 +295,22 @@ fn every_drop_at_the_queue_clears_the_accumulator() {
     let mut q = queue(params, law(1e-6, 100 * MS), 5);
     q.vars.accu_prob = MAX_PROB;
     let mut drops = Vec::new();
-    q.enqueue(MS, packet(5, Ecn::NotEct), &mut rng(), &mut drops);
+    q.enqueue(
+        Instant::from_millis(1),
+        packet(5, Ecn::NotEct),
+        &mut rng(),
+        &mut drops,
+    );
     assert_eq!(drops[0].1, DropCause::Overflow);
     assert_eq!(q.vars.accu_prob, 0);
     q.params.limit = 6;
     q.vars.accu_prob = MAX_PROB / 2 * 17;
-    q.enqueue(MS, packet(6, Ecn::NotEct), &mut rng(), &mut drops);
+    q.enqueue(
+        Instant::from_millis(1),
+        packet(6, Ecn::NotEct),
+        &mut rng(),
+        &mut drops,
+    );
     assert_eq!(drops[1].1, DropCause::Early);
     assert_eq!(q.vars.accu_prob, 0);
 }
@@ -301,7 +324,12 @@ fn an_ecn_mark_at_eight_and_a_half_does_not_clear_the_accumulator() {
     let mut q = queue(params, law(1e-6, 100 * MS), 5);
     q.vars.accu_prob = MAX_PROB / 2 * 17;
     let mut drops = Vec::new();
-    q.enqueue(MS, packet(5, Ecn::Ect0), &mut rng(), &mut drops);
+    q.enqueue(
+        Instant::from_millis(1),
+        packet(5, Ecn::Ect0),
+        &mut rng(),
+        &mut drops,
+    );
     assert!(drops.is_empty());
     assert_eq!((q.marks(), q.len()), (1, 6));
     assert!(q.vars.accu_prob > MAX_PROB / 2 * 17);
@@ -326,7 +354,12 @@ fn marks_only_up_to_ten_percent() {
         let mut drops = Vec::new();
         let mut r = rng();
         for i in 0..200 {
-            q.enqueue(MS, packet(i, Ecn::Ect0), &mut r, &mut drops);
+            q.enqueue(
+                Instant::from_millis(1),
+                packet(i, Ecn::Ect0),
+                &mut r,
+                &mut drops,
+            );
         }
         (q.marks(), drops)
     };
@@ -343,11 +376,16 @@ fn packets_are_dropped_at_enqueue() {
     let mut drops = Vec::new();
     let mut r = rng();
     for i in 10..20 {
-        q.enqueue(MS, packet(i, Ecn::NotEct), &mut r, &mut drops);
+        q.enqueue(
+            Instant::from_millis(1),
+            packet(i, Ecn::NotEct),
+            &mut r,
+            &mut drops,
+        );
     }
     assert!(drops.len() >= 7 && drops.iter().all(|d| d.0.id >= 10));
     let n = drops.len();
-    while let Dequeued::Packet(_) = q.dequeue(2 * MS, &mut r, &mut drops) {}
+    while let Dequeued::Packet(_) = q.dequeue(Instant::from_millis(2), &mut r, &mut drops) {}
     assert_eq!(drops.len(), n);
 }
 
@@ -358,7 +396,12 @@ fn it_acts_long_before_a_third_of_the_queue_is_full() {
     let mut drops = Vec::new();
     let mut r = rng();
     for i in 0..50 {
-        q.enqueue(MS, packet(i, Ecn::NotEct), &mut r, &mut drops);
+        q.enqueue(
+            Instant::from_millis(1),
+            packet(i, Ecn::NotEct),
+            &mut r,
+            &mut drops,
+        );
     }
     assert!(!drops.is_empty() && q.len() < 333);
 }
@@ -385,27 +428,27 @@ fn byte_mode_scales_with_the_packet() {
 fn the_delay_is_the_sojourn_of_the_last_packet_out_and_zero_if_none_is_left() {
     let mut q = queue(Params::default(), Vars::default(), 3);
     let (mut r, mut d) = (rng(), Vec::new());
-    q.dequeue(4 * MS, &mut r, &mut d);
+    q.dequeue(Instant::from_millis(4), &mut r, &mut d);
     assert_eq!(q.vars.qdelay, 4 * MS);
-    q.dequeue(5 * MS, &mut r, &mut d);
+    q.dequeue(Instant::from_millis(5), &mut r, &mut d);
     assert_eq!(q.vars.qdelay, 5 * MS);
-    q.dequeue(6 * MS, &mut r, &mut d);
-    assert_eq!(q.vars.qdelay, 0);
+    q.dequeue(Instant::from_millis(6), &mut r, &mut d);
+    assert_eq!(q.vars.qdelay, Duration::ZERO);
 }
 
 #[test]
 fn burst_allowance_runs_down_with_the_time_between_departures() {
     let mut q = queue(Params::default(), Vars::default(), 10);
     let (mut r, mut d) = (rng(), Vec::new());
-    q.dequeue(100 * MS, &mut r, &mut d);
+    q.dequeue(Instant::from_millis(100), &mut r, &mut d);
     assert_eq!(q.vars.burst_time, 150 * MS);
-    q.dequeue(140 * MS, &mut r, &mut d);
+    q.dequeue(Instant::from_millis(140), &mut r, &mut d);
     assert_eq!(q.vars.burst_time, 110 * MS);
     // Updates alone do not reduce it.
-    q.on_timer(500 * MS);
+    q.on_timer(Instant::from_millis(500));
     assert_eq!(q.vars.burst_time, 110 * MS);
-    q.dequeue(900 * MS, &mut r, &mut d);
-    assert_eq!(q.vars.burst_time, 0);
+    q.dequeue(Instant::from_millis(900), &mut r, &mut d);
+    assert_eq!(q.vars.burst_time, Duration::ZERO);
 }
 
 #[test]
@@ -418,17 +461,17 @@ fn burst_allowance_comes_back_only_at_zero_probability_and_two_low_delays() {
         v.burst_time
     };
     assert_eq!(after(0.0, 7 * MS, 7 * MS), MAX_BURST);
-    assert_eq!(after(0.0, 8 * MS, 7 * MS), 0);
-    assert_eq!(after(0.0, 7 * MS, 8 * MS), 0);
-    assert_eq!(after(0.5, 7 * MS, 7 * MS), 0);
+    assert_eq!(after(0.0, 8 * MS, 7 * MS), Duration::ZERO);
+    assert_eq!(after(0.0, 7 * MS, 8 * MS), Duration::ZERO);
+    assert_eq!(after(0.5, 7 * MS, 7 * MS), Duration::ZERO);
 }
 
 #[test]
 fn the_first_update_comes_after_500_ms_and_then_each_15_ms() {
-    let mut q = Pie::<TestPacket>::starting_at(Params::default(), SEC);
-    assert_eq!(q.next_timer(), SEC + 500 * MS);
+    let mut q = Pie::<TestPacket>::starting_at(Params::default(), Instant::from_secs(1));
+    assert_eq!(q.next_timer(), Instant::ZERO + SEC + 500 * MS);
     q.on_timer(q.next_timer());
-    assert_eq!(q.next_timer(), SEC + 515 * MS);
+    assert_eq!(q.next_timer(), Instant::ZERO + SEC + 515 * MS);
 }
 
 #[test]
@@ -440,20 +483,25 @@ fn the_rate_estimator_divides_the_backlog_by_the_drain_rate() {
     let mut v = Vars::default();
     // 1514 bytes each 121.12 us: 100 Mbit/s, with 100 packets always queued: 12.1 ms.
     for i in 0..1000 {
-        v.process_dequeue(&params, i * 121_120, 0, FULL, 151_400);
+        let now = Instant::from_nanos(i * 121_120);
+        v.process_dequeue(&params, now, Instant::ZERO, FULL, 151_400);
     }
     v.calculate_probability(&params, 151_400);
     let want = 12_112_000.0;
-    assert!((v.qdelay as f64 / want - 1.0).abs() < 0.02, "{}", v.qdelay);
+    assert!(
+        (v.qdelay.as_nanos() as f64 / want - 1.0).abs() < 0.02,
+        "{:?}",
+        v.qdelay
+    );
 }
 
 /// Any state that the law may have after a run.
 fn vars() -> impl Strategy<Value = Vars> {
-    let delay = prop_oneof![Just(0), 0..SEC, 0..u64::MAX / 4];
+    let delay = prop_oneof![Just(0), 0..SEC.as_nanos(), 0..u64::MAX / 4];
     (
         (delay.clone(), delay.clone(), delay),
         (any::<u64>(), any::<u64>(), any::<u32>()),
-        prop::option::of(0..SEC),
+        prop::option::of(0..SEC.as_nanos()),
         prop::option::of(0..1_u64 << 40),
     )
         .prop_map(
@@ -463,10 +511,10 @@ fn vars() -> impl Strategy<Value = Vars> {
                 dq_tstamp,
                 dq_count,
             )| Vars {
-                qdelay,
-                qdelay_old,
-                burst_time,
-                dq_tstamp,
+                qdelay: Duration::from_nanos(qdelay),
+                qdelay_old: Duration::from_nanos(qdelay_old),
+                burst_time: Duration::from_nanos(burst_time),
+                dq_tstamp: dq_tstamp.map(Instant::from_nanos),
                 prob,
                 accu_prob,
                 dq_count,
@@ -477,7 +525,7 @@ fn vars() -> impl Strategy<Value = Vars> {
 
 fn any_params() -> impl Strategy<Value = Params> {
     (
-        0..=10 * SEC,
+        0..=(10 * SEC).as_nanos(),
         0..=32_u32,
         0..=32_u32,
         any::<bool>(),
@@ -485,7 +533,7 @@ fn any_params() -> impl Strategy<Value = Params> {
     )
         .prop_map(
             |(target, alpha, beta, bytemode, dq_rate_estimator)| Params {
-                target,
+                target: Duration::from_nanos(target),
                 alpha,
                 beta,
                 bytemode,
@@ -500,12 +548,13 @@ proptest! {
     #[test]
     fn nothing_overflows_and_the_probability_is_one(
         mut v in vars(), params in any_params(), backlog in 0..1_u64 << 48, len in 20..65_536_u32,
-        now in SEC..u64::MAX / 2, waited in 0..SEC,
+        now in SEC.as_nanos()..u64::MAX / 2, waited in 0..SEC.as_nanos(),
     ) {
         prop_assert!(params.check().is_ok());
         for _ in 0..3 {
             v.drop_early(&params, backlog, len, &mut rng());
-            v.process_dequeue(&params, now, now - waited, len, backlog);
+            let (now, arrived) = (Instant::from_nanos(now), Instant::from_nanos(now - waited));
+            v.process_dequeue(&params, now, arrived, len, backlog);
             v.calculate_probability(&params, backlog);
             prop_assert!((0.0..=1.0).contains(&v.probability()));
         }
@@ -513,26 +562,26 @@ proptest! {
 
     /// RFC 8033, section 5.5: from 10 % on, no more than 2 % are added, and 2 % more above 250 ms.
     #[test]
-    fn a_high_probability_rises_slowly(delay in 0..10 * SEC, old in 0..10 * SEC, p in 0.1..1.0_f64) {
-        let mut v = law(p, delay);
-        v.qdelay_old = old;
+    fn a_high_probability_rises_slowly(delay in 0..(10 * SEC).as_nanos(), old in 0..(10 * SEC).as_nanos(), p in 0.1..1.0_f64) {
+        let mut v = law(p, Duration::from_nanos(delay));
+        v.qdelay_old = Duration::from_nanos(old);
         let before = v.prob;
         v.calculate_probability(&Params::default(), 100_000);
-        let most = MAX_PROB / 50 * if delay > HIGH_DELAY { 2 } else { 1 };
+        let most = MAX_PROB / 50 * if delay > HIGH_DELAY.as_nanos() { 2 } else { 1 };
         prop_assert!(v.prob.saturating_sub(before) <= most + 2);
     }
 
     /// A longer delay never gives a smaller probability.
     #[test]
     fn the_probability_rises_with_the_delay(
-        one in 0..SEC, other in 0..SEC, old in 0..SEC, p in 0.0..1.0_f64
+        one in 0..SEC.as_nanos(), other in 0..SEC.as_nanos(), old in 0..SEC.as_nanos(), p in 0.0..1.0_f64
     ) {
         let after = |delay| {
             let mut v = law(p, delay);
-            v.qdelay_old = old;
+            v.qdelay_old = Duration::from_nanos(old);
             v.calculate_probability(&Params::default(), 100_000);
             v.prob
         };
-        prop_assert!(after(one.min(other)) <= after(one.max(other)) + 2);
+        prop_assert!(after(Duration::from_nanos(one.min(other))) <= after(Duration::from_nanos(one.max(other))) + 2);
     }
 }

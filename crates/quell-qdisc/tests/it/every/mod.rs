@@ -10,9 +10,10 @@ use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::time::MS;
 use quell_qdisc::{
-    MS, Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel,
-    fq_fifo, fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
+    Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
+    fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
 };
 
 /// The bound of a discipline's backlog.

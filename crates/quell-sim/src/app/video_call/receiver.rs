@@ -8,6 +8,7 @@ use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
 
 use super::sender::Frame;
 use super::{Content, Report};
+use quell_qdisc::time::Duration;
 
 /// Interval between reports, ns (`remote_estimator_proxy.cc`).
 const REPORTS: Nanos = 100 * MS;
@@ -282,7 +283,10 @@ impl Watch {
             frame_delay_ms: (end.delay.count() > 0).then(|| end.delay.summary(1.0 / MS as f64)),
             freezes_per_minute: Some(freezes as f64 * (60 * SEC) as f64 / span as f64),
             below_24fps: (end.seconds > 0).then(|| ratio(end.slow, end.seconds)),
-            rate_mbps: Some(quell_link::record::mbps(end.bytes as f64, span)),
+            rate_mbps: Some(quell_link::record::mbps(
+                end.bytes as f64,
+                Duration::from_nanos(span),
+            )),
             ..Application::default()
         })
     }

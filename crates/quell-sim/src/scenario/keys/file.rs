@@ -3,7 +3,7 @@
 use quell_link::Error;
 use quell_link::field::Field;
 use quell_link::units::format_time;
-use quell_qdisc::SEC;
+use quell_qdisc::time::{Duration, SEC};
 
 use super::{LONGEST, check_length};
 use crate::scenario::key::{Section, key};
@@ -34,12 +34,12 @@ pub(in crate::scenario) static FILE: Section<Scenario> = Section {
         .or("the file's name"),
         key(
             "duration",
-            Field::Time(|s| &mut s.duration, 1, LONGEST),
+            Field::Time(|s| &mut s.duration, Duration::from_nanos(1), LONGEST),
             "simulated time, at most 39 h",
         ),
         key::<Scenario>(
             "warmup",
-            Field::Time(|s| &mut s.warmup, 0, LONGEST),
+            Field::Time(|s| &mut s.warmup, Duration::ZERO, LONGEST),
             "time at the start that is left out of every statistic",
         )
         .or("`\"5s\"`, or a quarter of a shorter run"),

@@ -11,6 +11,7 @@ use crate::scenario::model::{Direction, Flow};
 use crate::scenario::traffic::FlowKind;
 use crate::scenario::tree::{Node, Table};
 use crate::scenario::wifi::Category;
+use quell_qdisc::time::{Duration, US};
 
 /// Maximum number of flows: 16 bits number them.
 pub(in crate::scenario) const MAX_FLOWS: u32 = 65_535;
@@ -55,24 +56,28 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
         .or("4 for `tcp`, 1 for the others"),
         key::<Flow>(
             "rtt",
-            Field::Time(|f| &mut f.rtt, 1000, LONGEST / 16),
+            Field::Time(
+                |f| &mut f.rtt,
+                US,
+                Duration::from_nanos(LONGEST.as_nanos() / 16),
+            ),
             "base round trip without queuing, including the links' delays; at least those delays",
         )
         .or("twice the links' delays, or `\"20ms\"` where they have none"),
         key(
             "start",
-            Field::Time(|f| &mut f.start, 0, LONGEST),
+            Field::Time(|f| &mut f.start, Duration::ZERO, LONGEST),
             "when the flows begin",
         ),
         key::<Flow>(
             "stop",
-            Field::MaybeTime(|f| &mut f.stop, 0, LONGEST),
+            Field::MaybeTime(|f| &mut f.stop, Duration::ZERO, LONGEST),
             "when they stop",
         )
         .or("never"),
         key(
             "stagger",
-            Field::Time(|f| &mut f.stagger, 0, LONGEST),
+            Field::Time(|f| &mut f.stagger, Duration::ZERO, LONGEST),
             "each flow begins within this much of `start`, drawn from the seed",
         ),
         key(

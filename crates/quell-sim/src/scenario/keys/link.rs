@@ -9,7 +9,8 @@ use quell_link::server::Rate;
 use quell_link::trace::{Trace, generated};
 use quell_link::units::{format_rate, format_size};
 use quell_link::{Error, Queue};
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Duration;
 
 use super::LONGEST;
 use super::steps::{self, Steps};
@@ -89,7 +90,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
         .replaces(&["rate", "trace"]),
         key(
             "delay",
-            Field::Time(|l| &mut l.delay, 0, LONGEST / 16),
+            Field::Time(|l| &mut l.delay, Duration::ZERO, Duration::from_nanos(LONGEST.as_nanos() / 16)),
             "one way, in both directions; part of every flow's `rtt`",
         ),
         key::<Link>(
@@ -246,7 +247,7 @@ fn check_bucket(l: &Link, trace: bool, table: &Table) -> Result<(), Error> {
 /// Checks of the queue that need the mean rate in a run.
 pub(in crate::scenario) fn check_queue(
     l: &Link,
-    duration: Nanos,
+    duration: Duration,
     table: &Table,
 ) -> Result<(), Error> {
     let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_bps(duration)));

@@ -3,7 +3,7 @@
 use quell_link::Error;
 use quell_link::field;
 use quell_link::units::format_time;
-use quell_qdisc::Nanos;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::LONGEST;
 use crate::scenario::tree::Node;
@@ -16,7 +16,7 @@ pub(super) struct Steps<V> {
 
 impl<V> Steps<V> {
     /// Reads the list; times must ascend from 0.
-    pub fn read(&self, node: &Node) -> Result<Vec<(Nanos, V)>, Error> {
+    pub fn read(&self, node: &Node) -> Result<Vec<(Instant, V)>, Error> {
         let shape = || {
             Error::new("not a list of times and rates")
                 .remedy(format!("write schedule = {}", self.example))
@@ -25,7 +25,7 @@ impl<V> Steps<V> {
             Node::List(items) if !items.is_empty() => items,
             _ => return Err(shape()),
         };
-        let mut steps: Vec<(Nanos, V)> = Vec::with_capacity(items.len());
+        let mut steps: Vec<(Instant, V)> = Vec::with_capacity(items.len());
         for item in items {
             let (from, value) = match item {
                 Node::List(pair) => match &pair[..] {
@@ -34,14 +34,14 @@ impl<V> Steps<V> {
                 },
                 _ => return Err(shape()),
             };
-            let from = field::time(from, 0, LONGEST)?;
+            let from = Instant::ZERO + field::time(from, Duration::ZERO, LONGEST)?;
             match steps.last() {
-                None if from > 0 => {
+                None if from > Instant::ZERO => {
                     return Err(Error::new("the first step is not at 0s")
                         .remedy("begin with [\"0s\", RATE]"));
                 }
                 Some((last, _)) if from <= *last => {
-                    let what = format!("{} comes after {}", format_time(from), format_time(*last));
+                    let what = format!("{} comes after {}", written(from), written(*last));
                     return Err(Error::new(what).remedy("write the steps in ascending order"));
                 }
                 _ => steps.push((from, (self.value)(value)?)),
@@ -51,9 +51,14 @@ impl<V> Steps<V> {
     }
 }
 
+/// A step's time as text.
+fn written(from: Instant) -> String {
+    format_time(from - Instant::ZERO)
+}
+
 /// Writes the list.
-pub(super) fn write<V>(steps: &[(Nanos, V)], show: impl Fn(&V) -> Node) -> Node {
+pub(super) fn write<V>(steps: &[(Instant, V)], show: impl Fn(&V) -> Node) -> Node {
     let step =
-        |(from, value): &(Nanos, V)| Node::List(vec![Node::Text(format_time(*from)), show(value)]);
+        |(from, value): &(Instant, V)| Node::List(vec![Node::Text(written(*from)), show(value)]);
     Node::List(steps.iter().map(step).collect())
 }

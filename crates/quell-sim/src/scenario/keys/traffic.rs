@@ -3,7 +3,7 @@
 use quell_link::Error;
 use quell_link::field::{self, Field};
 use quell_link::units::{self, format_rate, format_size};
-use quell_qdisc::{MS, SEC};
+use quell_qdisc::time::{Duration, MS, SEC, US};
 
 use super::LONGEST;
 use crate::scenario::key::{Section, Visitor, key};
@@ -252,7 +252,7 @@ static TCP: Section<Tcp> = Section {
         ),
         key(
             "min_rto",
-            Field::Time(|t| &mut t.min_rto, MS, 120 * SEC),
+            Field::Time(|t| &mut t.min_rto, MS, Duration::from_secs(120)),
             "minimum retransmission timeout",
         ),
         key(
@@ -275,7 +275,7 @@ static TCP: Section<Tcp> = Section {
         ),
         key(
             "delack_timeout",
-            Field::Time(|t| &mut t.delack_timeout, 0, 10 * SEC),
+            Field::Time(|t| &mut t.delack_timeout, Duration::ZERO, Duration::from_secs(10)),
             "longest time that an ACK waits for another segment",
         ),
         key(
@@ -365,7 +365,7 @@ static PING: Section<Ping> = Section {
     keys: &[
         key(
             "interval",
-            Field::Time(|p| &mut p.interval, MS, 3600 * SEC),
+            Field::Time(|p| &mut p.interval, MS, Duration::from_secs(3600)),
             "time between requests to a reflector",
         ),
         key(
@@ -375,7 +375,7 @@ static PING: Section<Ping> = Section {
         ),
         key(
             "jitter",
-            Field::Time(|p| &mut p.jitter, 0, SEC),
+            Field::Time(|p| &mut p.jitter, Duration::ZERO, SEC),
             "mean of the exponential time that a reflector takes to answer",
         ),
         key(
@@ -426,22 +426,30 @@ static ONOFF: Section<OnOff> = Section {
     keys: &[
         key(
             "on",
-            Field::Time(|o| &mut o.on, 1000, LONGEST),
+            Field::Time(|o| &mut o.on, US, LONGEST),
             "length of every `on` phase; the first phase is one",
         ),
         key(
             "off",
-            Field::Time(|o| &mut o.off, 1000, LONGEST),
+            Field::Time(|o| &mut o.off, US, LONGEST),
             "length of every `off` phase",
         ),
         key(
             "gap_on",
-            Field::Time(|o| &mut o.gap_on, 1, LONGEST / 64),
+            Field::Time(
+                |o| &mut o.gap_on,
+                Duration::from_nanos(1),
+                Duration::from_nanos(LONGEST.as_nanos() / 64),
+            ),
             "mean of the exponential gaps between packets in an `on` phase",
         ),
         key(
             "gap_off",
-            Field::Time(|o| &mut o.gap_off, 1, LONGEST / 64),
+            Field::Time(
+                |o| &mut o.gap_off,
+                Duration::from_nanos(1),
+                Duration::from_nanos(LONGEST.as_nanos() / 64),
+            ),
             "the same in an `off` phase",
         ),
         key(
@@ -564,7 +572,11 @@ static PAGE: Section<Page> = Section {
         ),
         key(
             "think",
-            Field::Time(|p| &mut p.think, MS, LONGEST / 64),
+            Field::Time(
+                |p| &mut p.think,
+                MS,
+                Duration::from_nanos(LONGEST.as_nanos() / 64),
+            ),
             "mean of the exponential pauses between a page and the next",
         ),
     ],

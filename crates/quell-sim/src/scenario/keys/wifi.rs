@@ -10,6 +10,7 @@ use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::tree::Node as Tree;
 use crate::scenario::wifi::{Countdown, Noise, Serve, Wifi};
 use crate::wifi::phy::LARGEST_AMPDU;
+use quell_qdisc::time::{Duration, US};
 
 /// Maximum number of nodes in a cell.
 pub(in crate::scenario) const MAX_NODES: u32 = 100;
@@ -330,12 +331,20 @@ pub(in crate::scenario) static NOISE: Section<Noise> = Section {
         ),
         key(
             "quiet",
-            Field::Time(|n| &mut n.quiet, 1000, LONGEST / 64),
+            Field::Time(
+                |n| &mut n.quiet,
+                US,
+                Duration::from_nanos(LONGEST.as_nanos() / 64),
+            ),
             "mean length of the quiet times, exponential",
         ),
         key(
             "noisy",
-            Field::Time(|n| &mut n.noisy, 1000, LONGEST / 64),
+            Field::Time(
+                |n| &mut n.noisy,
+                US,
+                Duration::from_nanos(LONGEST.as_nanos() / 64),
+            ),
             "mean length of the noisy times, exponential",
         ),
     ],

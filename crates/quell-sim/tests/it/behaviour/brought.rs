@@ -9,6 +9,7 @@ use quell_link::record::Run;
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
+use quell_qdisc::time::{Duration, Instant};
 use quell_qdisc::{
     Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Qdisc, Rng, SEC,
 };
@@ -116,7 +117,7 @@ struct Leaky {
 impl Discipline<Handle> for Leaky {
     fn enqueue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: Handle,
         rng: &mut Rng,
         drops: &mut D,
@@ -128,7 +129,7 @@ impl Discipline<Handle> for Leaky {
     }
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
@@ -185,8 +186,8 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
 struct Steady;
 
 impl Control for Steady {
-    fn period(&self) -> Nanos {
-        SEC
+    fn period(&self) -> Duration {
+        Duration::from_secs(1)
     }
     fn initial(&mut self) -> Knobs {
         limit(10)

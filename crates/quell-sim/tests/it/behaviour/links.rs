@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quell_link::trace::Trace;
+use quell_qdisc::time::Duration;
 use quell_qdisc::{MS, Nanos, SEC, US};
 use quell_sim::scenario::{Rate, Scenario};
 use quell_sim::{Status, World};
@@ -45,8 +46,8 @@ fn traced(ms: &[Nanos], rest: &str) -> Arc<Scenario> {
     ));
     s.link.rate = Rate::Trace(Arc::new(Trace {
         name: "made up".into(),
-        opportunities: ms.iter().map(|t| t * MS).collect(),
-        period: ms.last().expect("an opportunity") * MS,
+        opportunities: ms.iter().copied().map(Duration::from_millis).collect(),
+        period: Duration::from_millis(*ms.last().expect("an opportunity")),
     }));
     Arc::new(s)
 }
@@ -54,7 +55,7 @@ fn traced(ms: &[Nanos], rest: &str) -> Arc<Scenario> {
 fn run_traced(ms: &[Nanos], rest: &str) -> quell_link::record::Run {
     let s = traced(ms, rest);
     let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
-    while w.run_until(s.duration) != Status::Done {}
+    while w.run_until(s.duration.as_nanos()) != Status::Done {}
     w.record(0.0)
 }
 

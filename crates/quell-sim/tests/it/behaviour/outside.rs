@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_qdisc::control::{Control, SubQueue};
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Session, Status, World};
@@ -22,8 +23,11 @@ fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knob
         gauges,
     } = w.run_until(end)
     {
-        assert_eq!((queue, sub_queue, gauges.now), (0, None, w.now()));
-        asked.push(gauges.now);
+        assert_eq!(
+            (queue, sub_queue, gauges.now.as_nanos()),
+            (0, None, w.now())
+        );
+        asked.push(gauges.now.as_nanos());
         let knobs = decide(&gauges);
         w.set_knobs(queue, None, &knobs).expect("such knobs");
     }
@@ -52,8 +56,8 @@ fn a_controller_may_take_over_in_the_middle() {
     w.set_outside(0, 100 * MS).expect("such a queue");
     let mut last = w.now();
     let asked = controlled(&mut w, 2 * SEC, |g| {
-        assert!(g.now >= last, "time does not run backwards");
-        last = g.now;
+        assert!(g.now.as_nanos() >= last, "time does not run backwards");
+        last = g.now.as_nanos();
         Knobs::default()
     });
     let wanted: Vec<Nanos> = (13..20).map(|k| k * 100 * MS).collect();
@@ -303,7 +307,7 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
         assert!(e.contains(key), "{e}");
         let long = parse(&text("10000s")).expect("a mean rate that fits");
         let short = Scenario {
-            duration: 10 * SEC,
+            duration: Duration::from_secs(10),
             ..long
         };
         let e = World::new(Arc::new(short.clone()), &short.link.queue, 1, None);
@@ -314,10 +318,10 @@ fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
 
 /// A controller that decides every `.0` ns and sets nothing.
 #[derive(Clone, Debug)]
-struct Idle(Nanos);
+struct Idle(Duration);
 
 impl Control for Idle {
-    fn period(&self) -> Nanos {
+    fn period(&self) -> Duration {
         self.0
     }
     fn decide(&mut self, _: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
@@ -330,7 +334,7 @@ impl Control for Idle {
 
 #[test]
 fn a_controller_without_a_period_is_refused() {
-    let e = world(BUSY).set_controller(0, Box::new(Idle(0)));
+    let e = world(BUSY).set_controller(0, Box::new(Idle(Duration::ZERO)));
     assert_eq!(
         e.expect_err("no period").to_string(),
         "the controller Idle has a period of 0; let it decide every nanosecond at most"
@@ -341,7 +345,8 @@ fn a_controller_without_a_period_is_refused() {
 fn records_name_a_controller_only_while_it_has_the_queue() {
     let given = || {
         let mut w = world(BUSY);
-        w.set_controller(0, Box::new(Idle(MS))).expect("no knobs");
+        w.set_controller(0, Box::new(Idle(Duration::from_millis(1))))
+            .expect("no knobs");
         assert_eq!(w.record(0.0).controller.as_deref(), Some("Idle"));
         w
     };

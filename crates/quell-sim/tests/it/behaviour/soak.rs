@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Nanos, Rng, SEC};
 use quell_sim::scenario::{Rate, Scenario, Shaper};
 use quell_sim::{Status, World};
@@ -243,13 +244,18 @@ fn slack(s: &Scenario) -> f64 {
 /// Runs one scenario, checks what holds for all, and returns the number of events.
 fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
     let s = Arc::new(scenario(text));
-    let mut w =
-        World::new(s.clone(), &s.link.queue, seed, Some(s.duration / 7 + 1)).expect("a world");
-    run_to(&mut w, rng.below(s.duration));
+    let mut w = World::new(
+        s.clone(),
+        &s.link.queue,
+        seed,
+        Some((s.duration / 7 + Duration::from_nanos(1)).as_nanos()),
+    )
+    .expect("a world");
+    run_to(&mut w, rng.below(s.duration.as_nanos()));
     let mut twin = w.clone();
-    run_to(&mut w, s.duration);
-    run_to(&mut twin, s.duration);
-    assert_eq!(w.now(), s.duration);
+    run_to(&mut w, s.duration.as_nanos());
+    run_to(&mut twin, s.duration.as_nanos());
+    assert_eq!(w.now(), s.duration.as_nanos());
     let queues = 1 + s.hops.len() + usize::from(s.up.is_some());
     for q in 0..queues {
         let g = w.gauges(q);
@@ -265,7 +271,7 @@ fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
         format!("{:?}", twin.record(0.0)),
         "a clone"
     );
-    let seconds = s.duration as f64 / SEC as f64;
+    let seconds = s.duration.as_nanos() as f64 / SEC as f64;
     let offered = match &s.link.rate {
         // Whole opportunities.
         Rate::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,

@@ -7,6 +7,7 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
+use quell_qdisc::time::{Duration, Instant};
 use quell_qdisc::{Dequeued, Discipline, Drops, NEVER, Nanos, Rng, SEC};
 use quell_sim::{RunOptions, Session, World};
 
@@ -59,7 +60,7 @@ struct Pairs {
 impl Discipline<Handle> for Pairs {
     fn enqueue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: Handle,
         rng: &mut Rng,
         drops: &mut D,
@@ -68,12 +69,12 @@ impl Discipline<Handle> for Pairs {
     }
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
         if self.fifo.len() == 1 && !self.owed {
-            return Dequeued::NotBefore(now.saturating_add(self.patience));
+            return Dequeued::NotBefore(now.saturating_add(Duration::from_nanos(self.patience)));
         }
         self.owed = !self.owed && self.fifo.len() > 0;
         self.fifo.dequeue(now, rng, drops)

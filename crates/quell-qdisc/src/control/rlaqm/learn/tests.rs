@@ -1,6 +1,7 @@
 use super::super::tests::linear;
 use super::*;
 use crate::control::rlaqm::Params;
+use crate::time::{MS, SEC};
 
 const PAPER: PeriodReward = PeriodReward::PAPER;
 
