@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,21 @@ def test_goodputs_that_are_equal_look_equal() -> None:
     records = [make_record(name, seed, goodput=10 + seed / 1000, p95=20.0) for name in ("a", "b") for seed in (1, 2)]
     low, high = plot.front(frame_of(records)).axes[0].get_ylim()
     assert low < 9.6 and high > 10.4
+
+
+@pytest.mark.parametrize("ends", [(10.7, 16.5), (14.0, 14.5), (2.0, 30.0), (0.02, 800.0)])
+def test_times_are_plain_numbers_beside_each_other(ends: tuple[float, float]) -> None:
+    records = [make_record(name, 1, goodput=10, p95=p95) for name, p95 in zip("ab", ends, strict=True)]
+    figure = plot.front(frame_of(records))
+    figure.savefig(io.BytesIO())
+    axis = figure.axes[0].xaxis
+    inside = [axis.get_view_interval()[0] <= tick <= axis.get_view_interval()[1] for tick in axis.get_ticklocs()]
+    labels = [label for label, within in zip(axis.get_ticklabels(), inside, strict=True) if within]
+    assert len(labels) >= 2
+    assert [f"{float(label.get_text()):g}" for label in labels] == [label.get_text() for label in labels]
+    assert not any(label.get_text() for label in axis.get_ticklabels(minor=True))
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_distributions_end_at_100_percent_and_differ_without_color(runs: pl.DataFrame) -> None:
@@ -141,5 +158,5 @@ def test_without_matplotlib_the_error_says_how_to_install_it() -> None:
     code = "import sys; sys.modules['matplotlib'] = None; import quell; import quell.views.plot"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "quell.views.plot needs matplotlib: " in done.stderr.splitlines()[-1]
+    assert "quell.plot needs matplotlib: " in done.stderr.splitlines()[-1]
     assert "plot" in done.stderr.splitlines()[-1].partition("matplotlib: ")[2]

@@ -28,11 +28,13 @@ from quell.views.report import pooled_cdf
 try:
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 except ImportError as error:
-    raise ImportError(f"quell.views.plot needs {error.name}: {install('plot')}") from error
+    raise ImportError(f"quell.plot needs {error.name}: {install('plot')}") from error
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axis import Axis
 
 __all__ = ["flows", "front", "latex", "save", "series", "sojourn"]
 
@@ -46,6 +48,8 @@ MIN_MS = 0.01
 """Shorter times are drawn at this value, because a logarithmic axis has no 0."""
 MIN_SPAN = 0.1
 """Least range of the goodput axis in `front`, as a share of the largest goodput."""
+_FEW_TICKS = 4
+"""Below this ratio of its ends a logarithmic axis has ticks at equal distances, since few of 1, 2 and 5 are within."""
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -87,6 +91,7 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
             }
             look: dict[str, Any] = {
                 "fmt": DOTS[k % len(DOTS)],
+                "fillstyle": "none",  # so that a dot below another can be seen
                 "color": _color(k),
                 "elinewidth": 0.7,
                 "label": row.queue,
@@ -97,6 +102,7 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         axes.set_xscale("log")
         axes.set(xlabel="sojourn time, 95th percentile, ms", ylabel="goodput, Mbit/s")
         axes.margins(0.15)
+        _plain_numbers(axes.xaxis)
         low, high = axes.get_ylim()
         # Differences below 1 % are ties and should look like ties.
         if (least := MIN_SPAN * high) > high - low:
@@ -121,6 +127,7 @@ def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
                 shares = [100 * (share or 0.0) for share in cdf[1]]
                 axes.step(times, shares, where="post", color=_color(k), linestyle=_dash(k), label=queue)
         axes.set_xscale("log")
+        _plain_numbers(axes.xaxis)
         axes.set(xlabel="sojourn time, ms", ylabel="share of packets, %", ylim=(0, 100))
         axes.legend()
 
@@ -184,6 +191,7 @@ def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) ->
         rate.set(ylabel="rate, Mbit/s")
         rate.set_ylim(bottom=0)
         backlog.set_yscale("log")
+        _plain_numbers(backlog.yaxis)
         backlog.set(xlabel="time, s", ylabel="backlog, ms")
         backlog.legend(ncols=2)
 
@@ -275,6 +283,18 @@ def _figure(width: float, height: float, draw: Callable[[Figure], None]) -> Figu
         figure = Figure(figsize=(width, height * width), layout="constrained")
         draw(figure)
     return figure
+
+
+def _plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis, whose data are drawn, with plain numbers at as many places as fit."""
+    low, high = axis.get_view_interval()
+    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    if high < _FEW_TICKS * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+    elif high < 10 * _FEW_TICKS * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def _bytes(figure: Figure, kind: str) -> bytes:
