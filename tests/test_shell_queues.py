@@ -18,6 +18,7 @@ import pytest
 
 from conftest import QUELL, Quell
 from quell._core import InputError
+from quell.cli import shell
 from quell.common.console import Screen
 from quell.common.status import INTERRUPTED
 from quell.results.commands import are_commands, runs
@@ -184,9 +185,32 @@ def test_a_server_that_is_not_there_is_an_error(quell: Quell) -> None:
 def test_a_command_that_reaches_nothing_is_told_why(quell: Quell) -> None:
     done = quell("shell", "--rate", "5mbit", "--", "true")
     assert "no data of TCP or UDP crossed the link" in done.stderr and "127.0.0.1" in done.stderr
+    assert "The Internet needs --nat" in done.stderr
+    done = quell("shell", "--rate", "5mbit", "--server", "sleep 60", "--", "true")
+    assert "--server's must listen on 0.0.0.0" in done.stderr and "--nat" not in done.stderr
     done = quell("shell", "--rate", "5mbit", "--quiet", "--fail-if", "down.p95>1s", "--", "true")
     assert done.returncode == STATUS
     assert done.stderr == "quell: --fail-if down.p95>1s: fq_codel: no data of TCP or UDP crossed the link\n"
+
+
+ASK = "import os, socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'?', (os.environ['QUELL_SERVER'], 53))"
+
+
+def test_advice_is_what_can_help_there() -> None:
+    none = runs([record(way, "hush") | {"packets": 4, "goodput_mbps": 0.0} for way in ("down", "up")])
+    unprivileged = str(shell._unreached(none, "unprivileged", out=False))
+    assert "--server" in unprivileged and "this machine" not in unprivileged and "--nat" not in unprivileged
+    assert "--nat" not in str(shell._unreached(none, "caller", out=True))
+    reached = runs([record("down", "pfifo"), record("up", "pfifo")])
+    assert shell._unreached([*none, *reached], "caller", out=False) is None
+
+
+@in_namespaces
+def test_a_command_that_fails_without_an_answer_is_told_why(quell: Quell) -> None:
+    for status, told in ((1, True), (0, False)):
+        done = quell("shell", "--rate", "5mbit", "--", sys.executable, "-c", f"{ASK}; raise SystemExit({status})")
+        assert done.returncode == status
+        assert ("no data of TCP or UDP came back over the link" in done.stderr) == told
 
 
 @in_namespaces

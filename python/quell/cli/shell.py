@@ -178,13 +178,15 @@ def shell(
         output=(2, 2) if targets.quiet else None,
         forwarding=nat.translated if out else lambda _device, _network: nullcontext(),
     )  # fmt: skip
-    runs, status = _run_all(given, links, _watch if view else _run)
+    runs, status, outside = _run_all(given, links, _watch if view else _run)
     if not runs:
         return status
     if len(runs) < len(links):
         targets.keep_earlier()
     if not quiet:
         _report(runs)
+        if (hint := _unreached(runs, outside, out=out)) is not None:
+            err.print(f"quell: {hint}", style="yellow", soft_wrap=True)
     flents = _flents(flent, given, list(zip(links, runs, strict=False)))
     records = [record for run in runs for record in run.records]
     plain = records if series else experiment.without_series(records)
@@ -237,18 +239,21 @@ class _Signals:
 
 def _run_all(
     given: _Given, links: Sequence[Scenario], run: Callable[..., tuple[Shell, int, float]]
-) -> tuple[list[commands.Run], int]:
-    """Run the command behind each link; return the runs and the first exit status that is not 0.
+) -> tuple[list[commands.Run], int, str]:
+    """Run the command behind each link; return the runs, the first exit status that is not 0, and the other side.
 
     A failure to run the command ends the sequence; earlier runs are kept.
     """
     records: list[dict[str, Any]] = []
     statuses = []
+    outside = ""
     with _command_gets_signals() as signals:
         for done, link in enumerate(links):
             turn = f"{done + 1} of {len(links)}: " if len(links) > 1 else ""
             try:
-                found, status = _records(given, *run(given, link, signals, turn))
+                running, ended, wall_s = run(given, link, signals, turn)
+                outside = running.outside
+                found, status = _records(given, running, ended, wall_s)
             except InputError as error:
                 if not records:
                     raise
@@ -261,7 +266,8 @@ def _run_all(
     whole = len(records) == 2 * len(links)
     if records and not whole:
         _say(f"stopped after {len(records) // 2} of {len(links)} queues")
-    return commands.runs(records), next((status for status in statuses if status), OK if whole else INTERRUPTED)
+    status = next((status for status in statuses if status), OK if whole else INTERRUPTED)
+    return commands.runs(records), status, outside
 
 
 def _records(given: _Given, running: Shell, status: int, wall_s: float) -> tuple[list[dict[str, Any]], int]:
@@ -292,12 +298,21 @@ def _report(runs: Sequence[commands.Run]) -> None:
         screen.print(flows)
     for run in runs:
         _complain(run.records)
+
+
+def _unreached(runs: Sequence[commands.Run], outside: str, *, out: bool) -> str | None:
+    """Return what to do if no run reached anything, else None."""
     if all(run.sent_nothing for run in runs):
-        err.print(
-            "quell: no data of TCP or UDP crossed the link. To reach a server, connect to $QUELL_SERVER; a server on "
-            "this machine must listen on 0.0.0.0 or ::, not only on 127.0.0.1. The Internet needs --nat",
-            style="yellow", soft_wrap=True,
-        )  # fmt: skip
+        what = "no data of TCP or UDP crossed the link"
+    elif all(run.sent_nothing or run.unanswered for run in runs):
+        what = "no data of TCP or UDP came back over the link"
+    else:
+        return None
+    if outside == "unprivileged":
+        return f"{what}. Without root nothing is on the other side; start a server there with --server"
+    server = "--server's" if outside == "server" else "a server on this machine"
+    reach = f"To reach a server, connect to $QUELL_SERVER; {server} must listen on 0.0.0.0 or ::, not only on 127.0.0.1"
+    return f"{what}. {reach}" if out or outside == "server" else f"{what}. {reach}. The Internet needs --nat"
 
 
 def _exceeded(limits: Sequence[Limit], runs: Sequence[commands.Run]) -> int:

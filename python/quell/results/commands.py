@@ -38,6 +38,12 @@ class Run:
         few = sum(record["packets"] for record in self.records) < _FEW
         return few and not any(record["goodput_mbps"] for record in self.records)
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the command failed and received no data of TCP or UDP, as when a name cannot be resolved."""
+        down = self.records[0]
+        return bool(self.command.get("status")) and down["packets"] < _FEW and not down["goodput_mbps"]
+
 
 def are_commands(records: Sequence[Record]) -> bool:
     """Return whether these are records of `quell shell`: of real packets, one down and one up for each run."""
