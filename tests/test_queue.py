@@ -7,6 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -415,8 +416,10 @@ def nothing(self: object, packet: Packet, now: float) -> None: ...
             type("Wrong", (), {"enque": nothing, "deque": nothing})(),
             "neither text nor an object with enqueue\\(\\) and",
         ),
-        (type("Wrong", (), {"enqueue": nothing})(), "neither text nor an object with enqueue\\(\\) and dequeue\\(\\)"),
-        (type("Wrong", (), {"enqueue": nothing}), "Wrong has no methods enqueue\\(\\) and dequeue\\(\\)"),
+        (type("Wrong", (), {"enqueue": nothing})(), "aqm: Wrong has enqueue\\(\\) but no dequeue\\(\\); docs"),
+        (type("Wrong", (), {"enqueue": nothing}), "aqm: Wrong has enqueue\\(\\) but no dequeue\\(\\); docs"),
+        (type("Wrong", (), {"dequeue": nothing})(), "aqm: Wrong has dequeue\\(\\) but no enqueue\\(\\); docs"),
+        (type("Wrong", (), {}), "Wrong has no methods enqueue\\(\\) and dequeue\\(\\)"),
         (lambda: "codel", "str has no methods enqueue\\(\\) and dequeue\\(\\)"),
         (type("codel", (Fifo,), {}), "the queue's name \"codel\" is that of quell's own codel; choose another"),
         (type("Spaces", (Fifo,), {"name": " "}), 'the queue\'s name " " is empty'),
@@ -428,6 +431,27 @@ def test_what_is_no_queue_is_refused_before_the_run(aqm: Any, said: str) -> None
     with pytest.raises(quell.InputError, match=said) as caught:
         quell.compare(aqm=aqm, **LINK)
     assert "\n" not in str(caught.value)
+
+
+def test_an_object_that_cannot_be_copied_is_refused_with_the_remedy() -> None:
+    class Locked(Fifo):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    class Guarded:
+        period = 0.1
+        lock = None
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def decide(self, gauges: Any) -> None: ...
+
+    for aqm, name in ((Locked(), "Locked"), (("fifo limit 100", Guarded()), "Guarded")):
+        with pytest.raises(quell.InputError, match=f"aqm: {name} cannot be copied.*aqm=\\[lambda: {name}\\(\\)\\]"):
+            quell.compare(aqm=[aqm], seeds=1, **LINK)
+    assert quell.compare(aqm=[Locked], seeds=1, **LINK)["queue"].to_list() == ["Locked"]
 
 
 def test_names_distinguish_two_of_a_class() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from quell import _core
 from quell._core import InputError, Packet
@@ -27,6 +27,9 @@ from quell.experiments import control
 from quell.experiments.control import Controller
 
 __all__ = ["CE", "ECT0", "ECT1", "NOT_ECT", "Aqm", "Controlled", "OwnQueue", "Packet", "Queue"]
+
+_METHODS = ("enqueue", "dequeue")
+T = TypeVar("T")
 
 NOT_ECT, ECT1, ECT0, CE = range(4)
 """The ECN field of a packet (RFC 3168, section 5; RFC 9331)."""
@@ -86,6 +89,7 @@ def parse(aqm: object) -> Parsed:
     if isinstance(aqm, tuple):
         return _controlled(aqm)
     if isinstance(aqm, type) or not _is_queue(aqm):
+        _refuse_half(aqm)
         if not callable(aqm):
             what = "neither text nor an object with enqueue() and dequeue()"
             raise InputError(f'aqm: {aqm!r} is {what}; write queue words, as in aqm="codel target 5ms"')
@@ -96,7 +100,27 @@ def parse(aqm: object) -> Parsed:
             )
         return OwnQueue(control.name(made), aqm)
     queue = cast("Queue", aqm)
-    return OwnQueue(control.name(queue), lambda: copy.deepcopy(queue))
+    return OwnQueue(control.name(queue), lambda: _copy(queue))
+
+
+def _refuse_half(given: object) -> None:
+    has = [name for name in _METHODS if callable(getattr(given, name, None))]
+    if len(has) == 1:
+        [lacks] = set(_METHODS) - set(has)
+        name = given.__name__ if isinstance(given, type) else control.name(given)
+        raise InputError(f"aqm: {name} has {has[0]}() but no {lacks}(); docs/how-to/extending.md shows both")
+
+
+def _copy(given: T) -> T:
+    """Copy an object for a run. Raises InputError if it contains what cannot be copied, such as an open file."""
+    try:
+        return copy.deepcopy(given)
+    except TypeError as error:
+        if not str(error).startswith("cannot pickle"):
+            raise
+        name = control.name(given)
+        why = f"aqm: {name} cannot be copied, as it is for each run ({error})"
+        raise InputError(f"{why}; pass its class, or a function that makes one: aqm=[lambda: {name}()]") from error
 
 
 def _controlled(given: tuple[object, ...]) -> Controlled:
@@ -119,7 +143,7 @@ def _controlled(given: tuple[object, ...]) -> Controlled:
         kept = cast("Controller", controller)
 
         def make() -> Controller:
-            return copy.deepcopy(kept)
+            return _copy(kept)
 
     if not hasattr(made := make(), "decide"):
         raise InputError(f"aqm: {type(made).__name__} has no decide(); docs/how-to/extending.md shows a controller")
@@ -140,4 +164,4 @@ def parse_all(aqm: Iterable[object]) -> list[Parsed]:
 
 
 def _is_queue(thing: object) -> bool:
-    return all(callable(getattr(thing, method, None)) for method in ("enqueue", "dequeue"))
+    return all(callable(getattr(thing, method, None)) for method in _METHODS)
