@@ -240,6 +240,18 @@ def test_a_first_answer_comes_before_the_search(quell: Quell) -> None:
     assert "a first answer" not in quell("tune", "--rate", "10mbit/2mbit", *SMALL, "--json", "-").stderr
 
 
+def test_rates_in_bytes_per_second_are_noted(quell: Quell, tmp_path: Path) -> None:
+    done = quell("tune", "--rate", "1mbps/250kbps", "--trials", "1", "--seeds", "2", "--duration", "2s", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    down, up = done.stderr.splitlines()[:2]
+    assert down.startswith('quell: --rate: "1mbps" is read as 8mbit')
+    assert up.startswith('quell: --rate: "250kbps" is read as 2mbit')
+    (tmp_path / "lines.csv").write_text("rate\n1mbps/2mbit\n")
+    done = quell("tune", "--fleet", "lines.csv", "--trials", "1", "--seeds", "2", "--duration", "2s")
+    assert done.returncode == 0, done.stderr
+    assert 'quell: --fleet lines.csv:2: rate: "1mbps" is read as 8mbit' in done.stderr
+
+
 def test_what_runs_now_stays_where_nothing_is_better(quell: Quell, tmp_path: Path) -> None:
     words = ["--rate", "10mbit/2mbit", "--trials", "1", "--seeds", "2", "--duration", "6s", "--queues", "fq_codel"]
     done = quell("tune", *words, "--json", "out.json")

@@ -16,7 +16,7 @@ from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
 from quell.experiments import experiment
 from quell.experiments.executor import Executor, executor
-from quell.inputs import capture, speedtest
+from quell.inputs import capture, notes, speedtest
 from quell.tune import aims, install, judge, line, now, search, show, space, targets, verify
 from quell.tune import ask as questions
 from quell.tune import fleet as fleets
@@ -253,6 +253,7 @@ def tune(
                 targets.kinds(target, queues, on)
             except InputError as error:
                 raise InputError(f"{row.place}: {error}") from None
+            notes.warn_of_values(f"{row.place}: rate", row.rate.split("/"))
             lines.append(on)
         with executor(ray) as cluster:
             return _fleet(columns, rows, lines, target, lambda on: tuned(on, cluster))
@@ -269,6 +270,8 @@ def tune(
         raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, --speedtest FILE, or a scenario")
     else:
         on = line.at_home(rate, rtt, framing, buffer, wanted.weights, duration, seed)
+    if rate is not None:
+        notes.warn_of_values("--rate", rate.split("/"))
     if apply is not None:
         install.fits(apply, on.rates)
     if verify_:

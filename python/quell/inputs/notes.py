@@ -34,6 +34,11 @@ def warn_of_keys(keys: Mapping[str, Any]) -> None:
     _warn(_values("", keys))
 
 
+def warn_of_values(place: str, values: Iterable[str]) -> None:
+    """Warn of such rates among the values of an option or of a cell."""
+    _warn((place, value.strip()) for value in values)
+
+
 def _warn(found: Iterable[tuple[str, str]]) -> None:
     for where, value in found:
         if (note := _core.note_on_rate(value)) is not None:
