@@ -235,6 +235,7 @@ def test_a_first_answer_comes_before_the_search(quell: Quell) -> None:
     first, *lines = done.stderr.splitlines()
     said = r"quell: a first answer: \w+ with its defaults at 90 % of the rates: objective 0\.\d+, now 0\.\d"
     assert re.match(said, first)
+    assert "(one run each)" in first
     assert lines[0] == "tc qdisc del dev eth0 root 2>/dev/null"
     assert sum("bandwidth" in line or "htb rate" in line for line in lines) == 2, "both directions"
     assert "a first answer" not in quell("tune", "--rate", "10mbit/2mbit", *SMALL, "--json", "-").stderr
@@ -250,6 +251,21 @@ def test_rates_in_bytes_per_second_are_noted(quell: Quell, tmp_path: Path) -> No
     done = quell("tune", "--fleet", "lines.csv", "--trials", "1", "--seeds", "2", "--duration", "2s")
     assert done.returncode == 0, done.stderr
     assert 'quell: --fleet lines.csv:2: rate: "1mbps" is read as 8mbit' in done.stderr
+
+
+def test_an_interface_that_is_assumed_is_noted_with_the_lines_and_on_the_page(quell: Quell, tmp_path: Path) -> None:
+    words = ["--rate", "10mbit/2mbit", *SMALL, "--target", "openwrt", "--html", "tune.html"]
+    comment = "eth0 is assumed to be the interface to the modem; --dev names another. `ifstatus wan` on the router"
+    done = quell("tune", *words)
+    assert done.returncode == 0, done.stderr
+    assert f"# {comment}" in done.stdout
+    paragraphs = re.findall(r'<p class="facts">(.*?)</p>', (tmp_path / "tune.html").read_text())
+    assert paragraphs[1] == "The lines are /etc/config/sqm of OpenWrt."
+    assert paragraphs[2].startswith(comment)
+    assert paragraphs[-1] == "LuCI shows it at Network, SQM QoS."
+    done = quell("tune", *words, "--dev", "eth0")
+    assert done.returncode == 0, done.stderr
+    assert "is assumed" not in done.stdout + (tmp_path / "tune.html").read_text()
 
 
 def test_what_runs_now_stays_where_nothing_is_better(quell: Quell, tmp_path: Path) -> None:

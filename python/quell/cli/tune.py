@@ -105,14 +105,14 @@ def tune(
         ),
     ] = "tc",
     dev: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="The interface to the modem.",
+            help="The interface to the modem. Default: eth0.",
             rich_help_panel=_WHAT,
             autocompletion=complete.interfaces,
         ),
-    ] = "eth0",
+    ] = None,
     queues: Annotated[
         str | None,
         typer.Option(
@@ -220,7 +220,7 @@ def tune(
         rate, rtt = rate or measured.rate, rtt or measured.rtt
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
-    targets.interface(dev)
+    to_modem = targets.interface(dev or "eth0")
     today = now.read(now_)
 
     def tuned(on: line.Line, cluster: Executor) -> _Tuned | None:
@@ -235,11 +235,11 @@ def tune(
         if for_ is None and (record := bench.record(first)) is not None:
             bench.aims = wanted.measured(record, on)
         result = _tuned(
-            bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways),
+            bench, plan, today, seeds, lambda ways: chosen.lines(to_modem, on, *ways),
             announce=fleet is None and not output.quiet,
         )  # fmt: skip
         if verify_ and result is not None and result.whole:
-            result.verified = _verified(bench, on, dev, today, result.judged)
+            result.verified = _verified(bench, on, to_modem, today, result.judged)
         return result
 
     if fleet is not None:
@@ -280,7 +280,10 @@ def tune(
         result = tuned(on, cluster)
     if result is None:
         return INTERRUPTED
-    to_undo = chosen.filled(chosen.undo, dev)
+    to_undo = chosen.filled(chosen.undo, to_modem)
+    use = chosen.filled(chosen.use, to_modem)
+    if dev is None:
+        use = [*chosen.filled(chosen.assumed, to_modem), *use]
     if not output.quiet:
         out.print(show.heading(on, result.aims), soft_wrap=True)
         if result.whole:
@@ -288,7 +291,6 @@ def tune(
         if result.verified:
             out.print(show.verified(result.verified))
             out.print(verify.agreement(result.verified), soft_wrap=True)
-        use = chosen.filled(chosen.use, dev)
         for text in (f"{chosen.about}: {show.described(result.judged.setting)}", *use):
             out.print(f"# {text}", style="dim", soft_wrap=True)
         for text in result.lines:
@@ -303,7 +305,7 @@ def tune(
         from quell.tune import page
         from quell.views.figures import Listing
 
-        about = f"The lines are {chosen.about}. {' '.join(chosen.filled(chosen.use, dev))}"
+        about = "\n".join([f"The lines are {chosen.about}.", *use])
         return page.page(
             on, result.bench, result.found, result.judged, result.verified,
             listings=[

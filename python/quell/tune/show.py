@@ -159,5 +159,5 @@ def first(found: Found, now: float, lines: Sequence[str]) -> str | None:
         return None
     return "\n".join([
         f"quell: a first answer: {setting.kind} with its defaults at 90 % of the rates: objective {score:.3f}, "
-        f"now {now:.3f}. Better ones follow; Ctrl-C ends the search with the best so far.", *lines,
+        f"now {now:.3f} (one run each). Better ones follow; Ctrl-C ends the search with the best so far.", *lines,
     ])  # fmt: skip

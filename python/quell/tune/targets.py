@@ -31,11 +31,13 @@ class Target:
     """Where to paste the lines; `{dev}`, `{ifb}` and `{name}`, the interface's name in UCI, are filled in."""
     undo: str
     """The line that removes the setting, with the same placeholders."""
+    assumed: str = "{dev} is assumed to be the interface to the modem; --dev names another."
+    """What to know without `--dev`, with the same placeholders."""
     lacks: frozenset[str] = frozenset()
     """Options of `space` that it does not support."""
 
     def filled(self, text: str, dev: str) -> list[str]:
-        """Return `use` or `undo` for an interface, line by line."""
+        """Return `use`, `undo` or `assumed` for an interface, line by line."""
         return text.format(dev=dev, ifb=ifb(dev), name=sqm.section(dev)).splitlines()
 
 
@@ -151,6 +153,8 @@ TARGETS = {
         "Put this section in place of the one of {dev} in /etc/config/sqm, then: /etc/init.d/sqm restart\n"
         "LuCI shows it at Network, SQM QoS.",
         undo="uci delete sqm.{name} && uci commit sqm && /etc/init.d/sqm restart",
+        assumed="{dev} is assumed to be the interface to the modem; --dev names another. `ifstatus wan` on the router "
+        "shows its name at l3_device.",
     ),
     "sqm": Target(
         "/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain,

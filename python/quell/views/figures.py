@@ -89,7 +89,8 @@ def page(
 ) -> str:
     """Return a page as HTML, listings first; `command` repeats it, `tab` is its name in a browser.
 
-    `header`, `before` and `after` are HTML below the title, above the figures and below them.
+    Each line of `about` is a paragraph. `header`, `before` and `after` are HTML below the title, above the figures and
+    below them.
     """
     parts = {
         "before": before,
@@ -107,7 +108,7 @@ def page(
     }
     return framed(
         title,
-        f'<p class="facts">{escape(source)}</p>\n  <p class="facts">{escape(about)}</p>\n  {header}',
+        "\n  ".join([*(f'<p class="facts">{escape(text)}</p>' for text in (source, *about.splitlines())), header]),
         Template(part(__package__, "figures.html")).substitute(parts),
         data={"figures": [_plain(figure) for figure in figures]},
         css=part(__package__, "figures.css"),
