@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from browser import WIDTHS, Page
-from conftest import QUEUES, Quell
+from conftest import QUEUES, Quell, make_record
 from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
-from quell.experiments.experiment import Outcome, load, plan, run_jobs
+from quell.experiments.experiment import Job, Outcome, load, plan, run_jobs
 from quell.papers import page as papers_page
 from quell.papers.claim import Claim
 from quell.papers.paper import Paper, rows
@@ -56,6 +56,27 @@ def test_every_queue_has_its_mark_in_the_scatter_and_its_own_time_series(report:
     assert report.count("#scatter path.front") == 1
     assert report.count("#small button") == len(QUEUES)
     assert report.count("tbody tr") == len(QUEUES)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_name_in_the_scatter_covers_the_word_in_its_corner(browser: Any, tmp_path: Path, width: int) -> None:
+    figures = {"pfifo": (14.33, 778), "codel": (14.33, 12.8), "fq_codel": (14.33, 14.4), "cobalt": (14.31, 7.9),
+               "rlaqm": (12.05, 2.7)}  # fmt: skip
+    scenario = load('[link]\nrate = "15mbit"\n')
+    jobs = [Job(queue, scenario.run_seed(0)) for queue in figures]
+    records = {k: make_record(queue, 1, *figures[queue]) for k, queue in enumerate(figures)}
+    path = tmp_path / "report.html"
+    path.write_text(page(Outcome(scenario, jobs, records, wall_s=1.0), "x"), encoding="utf-8")
+    report = Page(browser, path)
+    report.open(width)
+    covered = report.js("""
+        const box = e => e.getBoundingClientRect();
+        const word = [...document.querySelectorAll("#scatter text.title")].find(e => e.textContent.includes("better"));
+        const meets = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+        const names = [...document.querySelectorAll("#scatter text.label")];
+        return word ? names.filter(e => meets(box(e), box(word))).map(e => e.textContent) : [];
+    """)
+    assert covered == []
 
 
 def test_legend_shows_and_hides_queues(report: Page) -> None:
@@ -280,6 +301,11 @@ def test_papers_page_draws_without_errors_or_sideways_scrolling(paper_page: Page
     assert "NaN" not in drawn
     assert "undefined" not in drawn
     assert "Infinity" not in drawn
+
+
+def test_findings_take_the_width_of_a_telephone(paper_page: Page) -> None:
+    paper_page.open(390)
+    assert paper_page.js("return document.querySelector('ul.finding').getBoundingClientRect().width") > 300
 
 
 def test_papers_page_shows_printed_beside_measured_and_says_why(paper_page: Page) -> None:

@@ -54,7 +54,6 @@ const scatter = () => {
   const pad = Math.max((y1 - y0) * .12, (m1 * .1 - (y1 - y0)) / 2, 1e-6);
   const x = log(x0 / 1.35, x1 * 1.5, box.l, box.r), y = linear(Math.max(0, y0 - pad), y1 + pad, box.b, box.t);
   frame(svg, box, x, y, "sojourn time, 95th percentile, ms (log)", "goodput, Mbit/s");
-  svg.append(el("text", { x: box.l + 10, y: box.t + 16, class: "title" }, "↖ better"));
 
   const front = Q.map((q, i) => i).filter(i => Q[i].front).sort((a, b) => P[a].x[0] - P[b].x[0]);
   let d = "";
@@ -79,7 +78,8 @@ const scatter = () => {
 
   // Names: each takes the first free place around its dot; a name without one stays out (hover tells it).
   const taken = spots.map(s => [s.px - 8, s.py - 8, s.px + 8, s.py + 8]);
-  const free = b => b[0] >= box.l - 2 && b[2] <= W && b[1] >= box.t - 14 && b[3] <= box.b && taken.every(t => b[2] < t[0] || b[0] > t[2] || b[3] < t[1] || b[1] > t[3]);
+  const clear = b => taken.every(t => b[2] < t[0] || b[0] > t[2] || b[3] < t[1] || b[1] > t[3]);
+  const free = b => b[0] >= box.l - 2 && b[2] <= W && b[1] >= box.t - 14 && b[3] <= box.b && clear(b);
   const order = [...spots].sort((a, b) => (shown.has(b.i) - shown.has(a.i)) || (Q[b.i].front - Q[a.i].front));
   for (const s of order) {
     const name = Q[s.i].name, w = Math.min(name.length, 24) * 7 + 4;
@@ -94,6 +94,8 @@ const scatter = () => {
       break;
     }
   }
+  // Names have precedence: on a narrow screen they may need the corner, and the caption says the same.
+  if (clear([box.l + 10, box.t + 3, box.l + 74, box.t + 20])) svg.append(el("text", { x: box.l + 10, y: box.t + 16, class: "title" }, "↖ better"));
   track(svg, e => {
     const [mx, my] = at(svg, e);
     const near = spots.map(s => [Math.hypot(s.px - mx, s.py - my), s.i]).sort((a, b) => a[0] - b[0])[0];
