@@ -277,7 +277,17 @@ impl Plan {
             let rate = d.rate.as_deref().and_then(note_on_rate);
             [rate, self.note_on_cake(d), d.note_on_model()]
         };
-        self.directions.iter().flat_map(notes).flatten().collect()
+        let notes = self.directions.iter().flat_map(notes).flatten();
+        notes.chain(self.note_on_ingress()).collect()
+    }
+
+    /// A note on a queue of arriving traffic that is not managed.
+    fn note_on_ingress(&self) -> Option<String> {
+        let managed = self.directions.iter().any(|d| d.name == "ingress");
+        let lacks = self.options.ingress_aqm.is_some() && !managed;
+        lacks.then(|| {
+            "--ingress-aqm has no effect without a rate of what arrives; add --ingress".to_owned()
+        })
     }
 
     /// This plan as the successor of `old`; an error if it differs in what cannot change at run
@@ -527,6 +537,23 @@ mod tests {
         let words = words.replace("500", "0");
         assert!(plan(&words).is_err());
         std::fs::remove_file(file).expect("written above");
+    }
+
+    #[test]
+    fn a_queue_of_arriving_traffic_without_its_rate_is_noted() {
+        let notes = |ingress: Option<&str>| {
+            let given = Options {
+                dev: Some("eth0".into()),
+                rate: Some("10mbit".into()),
+                ingress: ingress.map(str::to_owned),
+                ingress_aqm: Some("codel".into()),
+                ..Options::default()
+            };
+            Plan::new(&given).expect("a plan").notes()
+        };
+        let note = "--ingress-aqm has no effect without a rate of what arrives; add --ingress";
+        assert_eq!(notes(None), [note]);
+        assert!(notes(Some("50mbit")).is_empty());
     }
 
     #[test]
