@@ -172,22 +172,29 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
     let failure = snapshot.failure.as_ref();
     let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
     let counts = [
-        (snapshot.passed, "packets passed unmanaged"),
-        (snapshot.stalls, "times the loop hung"),
+        (snapshot.passed, "packet", "passed unmanaged"),
+        (snapshot.stalls, "time", "the loop hung"),
         (
             snapshot.refused,
-            "packets were refused: no memory, or large frames",
+            "packet",
+            "refused: no memory, or large frames",
         ),
-        (snapshot.unsent, "packets were not taken by the device"),
+        (snapshot.unsent, "packet", "not taken by the device"),
     ];
-    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let counts = counts.map(|(count, what, how)| format!("{} {how}", counted(count, what)));
     let (late, packets) = (snapshot.link.missed, snapshot.link.packets);
     let late = (late > 0).then(|| {
         let share = 100.0 * late as f64 / packets.max(late) as f64;
-        format!("{late} packets left more than 1 ms late, {share:.2} % of all")
+        let late = counted(late, "packet");
+        format!("{late} left more than 1 ms late, {share:.2} % of all")
     });
     failure.into_iter().chain(counts).chain(late).collect()
+}
+
+/// A number of things, in the plural unless it is one.
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What is served at a socket.
@@ -539,6 +546,36 @@ pub(crate) mod tests {
         let mut out = Exposition::new(Format::Prometheus);
         state.metrics(&mut out);
         out.finish()
+    }
+
+    #[test]
+    fn faults_are_counted_in_singular_and_plural() {
+        let faults = |number| {
+            let link = View {
+                missed: number,
+                packets: 2000,
+                ..View::default()
+            };
+            faults(&Snapshot {
+                link,
+                passed: number,
+                stalls: number,
+                ..Snapshot::default()
+            })
+        };
+        let one = [
+            "1 packet passed unmanaged",
+            "1 time the loop hung",
+            "1 packet left more than 1 ms late, 0.05 % of all",
+        ];
+        assert_eq!(faults(1), one);
+        let two = [
+            "2 packets passed unmanaged",
+            "2 times the loop hung",
+            "2 packets left more than 1 ms late, 0.10 % of all",
+        ];
+        assert_eq!(faults(2), two);
+        assert!(faults(0).is_empty());
     }
 
     #[test]
