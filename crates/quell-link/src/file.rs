@@ -83,7 +83,11 @@ fn check(about: &Metadata, most: u64) -> Result<()> {
     if is_pipe(about) {
         return Ok(());
     }
-    let kind = if about.is_dir() { "folder" } else { "device" };
+    let kind = match about.is_dir() {
+        true => "folder",
+        false if is_socket(about) => "socket",
+        false => "device",
+    };
     Err(Error::other(format!(
         "it is a {kind}; name a plain file or a pipe"
     )))
@@ -101,6 +105,17 @@ fn is_pipe(about: &Metadata) -> bool {
 
 #[cfg(not(unix))]
 fn is_pipe(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn is_socket(about: &Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    about.file_type().is_socket()
+}
+
+#[cfg(not(unix))]
+fn is_socket(_: &Metadata) -> bool {
     false
 }
 
@@ -174,11 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_folders_are_refused_in_words() {
+    fn devices_sockets_and_folders_are_refused_in_words() {
         let device = "it is a device; name a plain file or a pipe";
         assert_eq!(why(Path::new("/dev/zero"), 1), device);
         let folder = "it is a folder; name a plain file or a pipe";
         assert_eq!(why(Path::new("/"), 1), folder);
+        let name = format!("quell-socket-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let socket = "it is a socket; name a plain file or a pipe";
+        assert_eq!(why(&path, 1), socket);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
