@@ -130,7 +130,7 @@ def _beside(out: Path, what: str) -> Path:
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Return what tells a file from the one that replaces it; None if there is none."""
+    """Return what distinguishes a file from the one that replaces it; None if there is none."""
     try:
         found = file.stat()
     except OSError:  # writing says what is wrong

@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
+use quell_link::units::counted;
 use serde_json::{Map, Value, json};
 
 use crate::exposition::{Exposition, Family, Format, escaped};
@@ -190,11 +191,6 @@ fn faults(snapshot: &Snapshot) -> Vec<String> {
         format!("{late} left more than 1 ms late, {share:.2} % of all")
     });
     failure.into_iter().chain(counts).chain(late).collect()
-}
-
-/// A number of things, in the plural unless it is one.
-fn counted(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What is served at a socket.
