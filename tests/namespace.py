@@ -29,10 +29,20 @@ class Space:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str | Path, stdin: int | None = None) -> subprocess.Popen[str]:
         words = ("ip", "netns", "exec", self.name, *words)
-        return subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._started.append(started)
+        return started
+
+    def end(self) -> None:
+        """End the programs that a failed test has left."""
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.wait()
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         words = ("ip", "netns", "exec", self.name, *words)
@@ -57,4 +67,5 @@ def space_with(prefix: str, queues: str) -> Iterator[Space]:
             pytest.skip(f"this kernel lacks a queue: {done.stderr.strip()}")
         yield made
     finally:
+        made.end()
         subprocess.run(["ip", "netns", "del", made.name], capture_output=True)
