@@ -108,6 +108,11 @@ def test_shapers_without_end_are_refused_in_a_line() -> None:
     lines = [f"tc qdisc add dev eth0 parent {i}: handle {i + 1}: {shaper}" for i in range(1, 5000)]
     with pytest.raises(InputError, match="too many queues, one below the other"):
         tc.read("\n".join([f"tc qdisc add dev eth0 root handle 1: {shaper}", *lines]))
+    root = f"tc qdisc add dev eth0 root handle 1: {shaper}"
+    assert tc.read("\n".join([root, *lines[:7]])).down.queue
+    for beyond in ([root, *lines[:8]], [root, lines[0], f"tc qdisc add dev eth0 parent 2: handle 2: {shaper}"]):
+        with pytest.raises(InputError, match="too many queues, one below the other"):
+            tc.read("\n".join(beyond))
 
 
 def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:

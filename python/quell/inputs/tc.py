@@ -30,6 +30,8 @@ _MAX_LINE = 1 << 14
 """Largest number of characters in a line. The time of shlex grows with the square of a word's length."""
 _MAX_TEXT = 1 << 20
 """Largest number of characters in all lines."""
+_MAX_DEPTH = 8
+"""Most queues one below the other."""
 _OBJECT = re.compile(r"\b(?:qdisc|class|filter)\b")
 _PARTS = re.compile(r"\|\||&&|;")
 _REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
@@ -123,10 +125,9 @@ def read(text: str) -> Pasted:
     if (nameless := devices.get("")) is not None and len(trees) == 1:
         trees[0].classes |= nameless.classes
     left_out: list[str] = []
-    try:
-        sides = {name: _side(name, d, "root", left_out) for name, d in devices.items() if "root" in d.qdiscs}
-    except RecursionError:
-        raise _error("too many queues, one below the other; give those that the kernel takes") from None
+    for device in devices.values():
+        _check_depth(device)
+    sides = {name: _side(name, d, "root", left_out) for name, d in devices.items() if "root" in d.qdiscs}
     if not sides:
         raise _error(f"no line sets up a queue; write for example {EXAMPLE}")
     downloads = [name for name in sides if name.startswith("ifb")]
@@ -276,6 +277,17 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
             options.append("noecn")  # tc prints only what is on
         kind = "cake" if kind == "cake_mq" else kind
         device.qdiscs[parent] = _Qdisc(kind, name.partition(":")[0] or "0", options, framing)
+
+
+def _check_depth(device: _Device) -> None:
+    """Refuse queues that are nested more deeply than in the kernel (`check_loop` of sch_api.c), or in a circle."""
+    above = {qdisc.handle: parent.partition(":")[0] for parent, qdisc in device.qdiscs.items() if qdisc.handle != "0"}
+    for bottom in above:
+        handle = bottom
+        for _ in range(_MAX_DEPTH):
+            handle = above.get(handle, "root")
+        if handle in above:
+            raise _error("too many queues, one below the other; give those that the kernel takes")
 
 
 def _side(name: str, device: _Device, parent: str, left_out: list[str]) -> Side:
