@@ -375,7 +375,6 @@ class RlAqmOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
-@keywords(Network)
 def _rl_aqm(
     scenario: str | Path | Scenario = "rl-aqm",
     reward_u_power: int = 2,
@@ -455,7 +454,6 @@ class LearnQueueOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
-@keywords(Network)
 def _learnqueue(
     scenario: str | Path | Scenario | None = None,
     reward: str = "learnqueue",
@@ -559,7 +557,6 @@ class LfqOptions(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
-@keywords(Network)
 def _lfq(
     scenario: str | Path | Scenario = "lfq",
     alpha: float = 10.0,
@@ -653,7 +650,6 @@ class Options(Network, total=False):
     vary: Mapping[str, Sequence[Any]] | None
 
 
-@keywords(Network)
 def make_task(
     source: str | Path | Scenario | None = None,
     *,
