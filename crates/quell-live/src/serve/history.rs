@@ -81,7 +81,6 @@ mod tests {
     fn rows_are_small() {
         let queue = &queues(1)[0];
         let bytes = size_of_val(queue) + size_of_val(&queue.sojourns[..]) + 100;
-        println!("{bytes} bytes");
         assert!(MAX_ROWS * bytes <= 8_000_000, "{bytes} bytes");
     }
 
