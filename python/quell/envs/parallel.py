@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from quell import envs
 from quell._core import Scenario
 from quell.common.extras import install
 from quell.common.names import keywords
@@ -18,24 +17,30 @@ try:
 except ImportError as error:
     raise ImportError(f"quell's parallel environments need {error.name}: {install('envs')}") from error
 
+from quell.envs.general import Options, make_task
+from quell.envs.task import Observation, Task
+
 __all__ = ["PathEnv", "parallel_env"]
 
 
-class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
+class PathEnv(ParallelEnv[str, Observation, Any]):  # type: ignore[misc]
     """A path in which an agent sets the knob of each queue.
 
-    ## Description Packets pass `link`, then `hop1`, `hop2` and so on, the scenario's `[[hop]]` tables. All queues stop
-    every `period` seconds at the same instant, and each agent sets the knob of its queue.
+    ## Description
+    Packets pass `link`, then `hop1`, `hop2` and so on, the scenario's `[[hop]]` tables. All queues stop every `period`
+    seconds at the same instant, and each agent sets the knob of its queue.
 
-    ## Action Space For each agent as in `QueueEnv`: `Discrete(n)` with `steps`, else `Box(0, 1, (1,))`.
+    ## Action Space
+    For each agent as in `QueueEnv`: `Discrete(n)` with `steps`, else `Box(0, 1, (1,))`.
 
-    ## Observation Space For each agent `Box((len(observe),), float32)`: the readings of its queue that `observe` names.
+    ## Observation Space
+    For each agent `Box((len(observe),), float32)`: the readings of its queue that `observe` names.
 
     ## Rewards
     The value of `reward` for the period, per queue.
 
-    ## Starting State An empty network. The environment's seed determines each episode's seed and its random values from
-    `vary`.
+    ## Starting State
+    An empty network. The environment's seed determines each episode's seed and its random values from `vary`.
 
     ## Episode End
     Truncated for all agents at the scenario's duration; never terminated.
@@ -44,7 +49,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
     metadata: dict[str, Any] = {"render_modes": [], "name": "quell_path"}  # noqa: RUF012 (PettingZoo's)
     render_mode = None
 
-    def __init__(self, task: envs.Task) -> None:
+    def __init__(self, task: Task) -> None:
         self.task = task
         self._core = task.start([0], threads=1)
         observations, acts = task.spaces(self._core)
@@ -74,7 +79,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, envs.Observation], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
         """Begin an episode; `seed` determines it and all following ones."""
         if seed is None and self._seeded:
             self._core.reset(0)
@@ -88,9 +93,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
 
     def step(
         self, actions: Mapping[str, Any]
-    ) -> tuple[
-        dict[str, envs.Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
-    ]:
+    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Set every knob and run to the next decision. Raises KeyError if an agent's action is missing."""
         if not self.agents:
             return {}, {}, {}, {}, {}
@@ -113,14 +116,14 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
             {agent: {} for agent in here},
         )
 
-    def _observations(self) -> dict[str, envs.Observation]:
+    def _observations(self) -> dict[str, Observation]:
         return {agent: self._observation[i].copy() for i, agent in enumerate(self.agents)}
 
 
-@keywords(envs.Options)
-def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[envs.Options]) -> PathEnv:
+@keywords(Options)
+def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[Options]) -> PathEnv:
     """Make every queue of a scenario's path, `[link]` and its `[[hop]]` tables, an agent of a PettingZoo environment.
 
     `options` are those of `quell.env`; every queue of the path has the discipline `queue`. Raises InputError.
     """
-    return PathEnv(envs.make_task(source, path=True, **options))
+    return PathEnv(make_task(source, path=True, **options))

@@ -21,7 +21,8 @@ except ImportError as error:
     raise ImportError(f"quell.envs.sb3 needs {error.name}: {install('sb3')}") from error
 
 from quell._core import InputError
-from quell.envs import Observation, QueueVectorEnv
+from quell.envs.queue import QueueVectorEnv
+from quell.envs.task import Observation
 
 
 class VectorEnv(VecEnv):
