@@ -1,4 +1,4 @@
-"""Ctrl-C: quell answers at once and keeps finished runs."""
+"""Ctrl-C and SIGTERM: quell answers at once and keeps finished runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lateness import Lateness
 
 
 def interrupt(
-    arguments: list[str], folder: Path, after: float | None, simulated: float = 0.4
+    arguments: list[str], folder: Path, after: float | None, simulated: float = 0.4, number: int = signal.SIGINT
 ) -> tuple[float, int, str, str]:
-    """Start quell and interrupt it as Ctrl-C does; return seconds to the end, exit status, output, errors.
+    """Start quell and interrupt it, as Ctrl-C does by default; return seconds to the end, exit status, output, errors.
 
     The signal comes after `after` seconds or, if that is None, `simulated` seconds after the simulation's threads have
     started.
@@ -36,7 +36,7 @@ def interrupt(
         time.sleep(simulated if after is None else after)
         assert process.poll() is None, "it ended before it could be interrupted"
         assert list(folder.glob("*.json")) == [], "nothing is written before the end"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         sent = time.monotonic()
         try:
             out, err = process.communicate(timeout=10)
@@ -54,12 +54,13 @@ COMPARE = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "
 
 
 @pytest.mark.real_time
-def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_finished_runs_are_reported_and_saved(tmp_path: Path, number: int) -> None:
     for seconds in (0.4, 2.0, 10.0):  # on a busy machine no run has finished so soon
         for old in tmp_path.iterdir():
             old.unlink()
         words = [*COMPARE, "--json", "runs.json", "--html", "report.html"]
-        _, status, out, err = interrupt(words, tmp_path, after=None, simulated=seconds)
+        _, status, out, err = interrupt(words, tmp_path, after=None, simulated=seconds, number=number)
         assert status == 130, err
         if "pfifo" in out:
             break

@@ -9,6 +9,7 @@ import errno
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ import typer
 from quell import _core
 from quell._core import InputError
 from quell.cli import completion, usage, written
+from quell.common import files
 from quell.common.console import err, out
 from quell.common.status import BAD_INPUT, FAILED, INTERRUPTED, OK
 from quell.common.text import error_line
@@ -30,6 +32,8 @@ _FEW = (errno.EMFILE, errno.ENFILE)
 _FILES = {"detach": "attach"}
 """Commands in a file of another name."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
+_SIMULATING = {*usage.COMMANDS["Simulate"], "train", "reproduce"}
+"""Commands that keep finished runs when they are interrupted."""
 
 
 class _Commands(typer.core.TyperGroup):
@@ -100,7 +104,8 @@ def call(arguments: Sequence[str]) -> int:
                 others(message, category, *where, **more)
 
         warnings.showwarning = show_warning
-        return _call(arguments)
+        with files.ended_as_by_ctrl_c() if set(arguments[:1]) & _SIMULATING else nullcontext():
+            return _call(arguments)
 
 
 SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}

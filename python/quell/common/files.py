@@ -8,7 +8,7 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -258,14 +258,17 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 def signals_wait() -> AbstractContextManager[object]:
     """Let SIGTERM and SIGHUP wait for the end of a `with` block, which does several things or none."""
-    return _removed_at_signals(lambda: False)
+    return _removed_at_signals(lambda: False, (signal.SIG_DFL, _interrupt))
 
 
 @contextmanager
-def _removed_at_signals(remove: Callable[[], bool]) -> Iterator[Callable[[], None]]:
+def _removed_at_signals(
+    remove: Callable[[], bool], instead_of: Container[Any] = (signal.SIG_DFL,)
+) -> Iterator[Callable[[], None]]:
     """Call `remove` at SIGTERM and SIGHUP before the process ends. It returns False while its file is being made.
 
-    A signal during that time ends the process when the yielded function is called.
+    A signal during that time ends the process when the yielded function is called. Handlers that are not in
+    `instead_of` stay.
     """
     asked: list[int] = []
 
@@ -279,18 +282,39 @@ def _removed_at_signals(remove: Callable[[], bool]) -> Iterator[Callable[[], Non
         if asked:
             end(asked[0])
 
-    # A handler other than the default one belongs to the calling program.
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ours = [number for number in numbers if _is_main() and signal.getsignal(number) == signal.SIG_DFL]
-    for number in ours:
+    before = [(number, handler) for number, handler in _end_signals() if handler in instead_of]
+    for number, _ in before:
         signal.signal(number, end)
     try:
         yield check
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in before:
+            signal.signal(number, handler)
         if asked:
             os.kill(os.getpid(), asked[0])
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP act as Ctrl-C in a `with` block, unless the caller ignores them."""
+    ours = [number for number, handler in _end_signals() if handler == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _end_signals() -> list[tuple[int, Any]]:
+    """List the signals by which systems end a process, with their handlers; none if this thread may not set them."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    return [(number, signal.getsignal(number)) for number in numbers if _is_main()]
 
 
 def _is_main() -> bool:
