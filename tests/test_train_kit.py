@@ -195,6 +195,20 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
         train(out, 6)
 
 
+@pytest.mark.torch
+def test_a_damaged_bit_in_a_checkpoint_is_found(tmp_path: Path) -> None:
+    """Otherwise the training would continue from other weights, without a word."""
+    out, last = tmp_path / "model.safetensors", tmp_path / "model-checkpoints" / "last.pt"
+    with pytest.raises(Stopped):
+        train(out, 6, poison=5)
+    weight = torch.load(last, weights_only=True)["state"]["network"]["weight"]
+    damaged = bytearray(last.read_bytes())
+    damaged[damaged.index(bytes(weight.view(torch.uint8).flatten().tolist()))] ^= 1
+    last.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"last\.pt: not a whole checkpoint"):
+        train(out, 6, resume=True)
+
+
 FOREIGN = {
     "rows": 7, "rows.0": None, "rows.1": {"step": 1, "loss": [1.0]}, "rows.0.loss": "x", "torch": torch.zeros(3),
     "options": [1], "options.seed": torch.zeros(2), "seconds": "x", "state": {}, "state.network": 7,

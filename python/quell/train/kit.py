@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
+from zipfile import ZipFile
 
 import polars as pl
 import torch
@@ -234,6 +235,9 @@ class Session:
         if not self.last.is_file():
             raise InputError(f"{self.last}: is not a plain file; remove it, or give another --out")
         try:
+            with ZipFile(self.last) as parts:  # torch.load compares no checksums
+                if damaged := parts.testzip():
+                    raise ValueError(damaged)
             whole = torch.load(self.last, weights_only=True)
             options, done, total = dict(whole["options"]), int(whole["done"]), int(whole["total"])
             self._before_s, rows, rng, state = float(whole["seconds"]), whole["rows"], whole["torch"], whole["state"]
