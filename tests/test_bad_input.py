@@ -191,3 +191,20 @@ def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, n
     done = subprocess.run(["sh", "-c", limit, "-", *words], cwd=tmp_path, env=bad, capture_output=True, text=True)
     assert done.returncode == 0 and "panic" not in done.stderr, done.stderr
     assert (tmp_path / "x.csv").read_text().startswith("scenario,")
+
+
+@pytest.mark.parametrize("words", [("evaluate", "--jobs"), ("train", "rl-aqm", "--seed")])
+def test_an_integer_beyond_64_bits_is_refused(words: tuple[str, ...]) -> None:
+    done = subprocess.run([QUELL, *words, str(2**64)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"'{words[-1]}': {2**64} is not in the range" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["0", "²", "x", "9" * 5000])
+def test_a_bad_width_in_the_environment_is_ignored(number: str) -> None:
+    """In 0 columns rich prints nothing, not even an error."""
+    bad = os.environ | dict.fromkeys(("COLUMNS", "LINES", "TERMINAL_WIDTH"), number)
+    done = subprocess.run([QUELL, "queues", "--nosuch"], env=bad, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "quell: No such option: --nosuch (see `quell queues --help`)\n")
+    done = subprocess.run([QUELL, "queues", "--help"], env=bad, capture_output=True, text=True)
+    assert done.returncode == 0 and "Examples" in done.stdout, done.stderr

@@ -26,20 +26,22 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
-_THREADS_DIGITS = 3
-"""Digits of the largest number of threads that is accepted from the environment."""
+_DIGITS = {"POLARS_MAX_THREADS": 3, "RAYON_NUM_THREADS": 3, "COLUMNS": 4, "LINES": 4, "TERMINAL_WIDTH": 4}
+"""Digits of the largest number that is accepted from each of these variables of the environment."""
 
 
-def ignore_bad_threads() -> None:
-    """Remove numbers of threads from the environment at which libraries fail.
+def ignore_bad_numbers() -> None:
+    """Remove values from the environment at which libraries fail.
 
-    polars panics at 0 threads; both libraries start any number that is set, whatever the memory.
+    polars panics at 0 threads; polars and Rayon start any number that is set, whatever the memory. Rich prints nothing
+    in 0 columns, and ends at digits that are no decimal number; typer ends at a width that is no number.
     """
-    for name in ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS"):
-        text = os.environ.get(name, "").removeprefix("+")
-        digits = text.lstrip("0")
-        if text.isdecimal() and not 1 <= len(digits) <= _THREADS_DIGITS:
-            del os.environ[name]
+    for name, most in _DIGITS.items():
+        text = os.environ.get(name)
+        if text is not None:
+            number = text.removeprefix("+")
+            if not (number.isdecimal() and 1 <= len(number.lstrip("0")) <= most):
+                del os.environ[name]
 
 
 def main() -> None:
@@ -48,7 +50,7 @@ def main() -> None:
     if hasattr(signal, "SIGCHLD"):
         # If the caller ignores SIGCHLD, which is inherited, commands that fail would count as successful.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    ignore_bad_threads()
+    ignore_bad_numbers()
     words = sys.argv[1:]
     try:
         # For completion a shell passes no arguments; its request is in the environment.

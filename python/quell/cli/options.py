@@ -69,7 +69,7 @@ Seed = Annotated[
     str | None, typer.Option(metavar="N", help="Random seed, from which the runs' seeds derive.", rich_help_panel=LINK)
 ]
 Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own random seed.")]
-Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
+Jobs = Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Runs at a time; 0: one per core.")]
 Ray = Annotated[
     str | None,
     typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray)."),

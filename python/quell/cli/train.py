@@ -48,7 +48,9 @@ def train_rl_aqm(
         int | None,
         typer.Option(metavar="N", min=1, help="Runs to learn from. Default: 200; with --corrected 864."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of weights, exploration and replay.")] = 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Random seed of weights, exploration and replay.")
+    ] = 1,
     hidden: Annotated[
         str | None,
         typer.Option(metavar="N,N,...", help="Widths of the hidden layers. Default: 3,32,32; with --corrected 32,32."),
