@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,23 @@ def test_a_signal_that_acts_as_ctrl_c_waits_for_the_end_of_a_change() -> None:
         made.append("more")
     assert made == ["whole"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_temporary_folder_has_no_blank_in_its_path_and_an_error_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queue words name files in it: a training for hours could not be judged, and its model was not written."""
+    blank = tmp_path / "a b"
+    blank.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(blank))
+    with files.temporary_folder("quell-test-") as folder:
+        assert " " not in str(folder) and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_: (tmp_path / "none" / "folder").mkdir())
+    with (
+        pytest.raises(InputError, match=r"^temporary files: No such file or directory; .* TMPDIR$"),
+        files.temporary_folder("quell-test-"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

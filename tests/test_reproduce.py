@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from conftest import QUELL, ROOT, Quell
-from quell import Scenario, papers
+from quell import InputError, Scenario, papers
 from quell.cli import dispatch as cli
 from quell.common.text import counted
 from quell.papers import curves, lfq, lfq_beyond
@@ -243,6 +243,20 @@ def test_ctrl_c_keeps_the_rows_that_are_complete(
         assert f"{counted(complete, 'row')}. ±" in said.out and first in said.out
         assert [row["id"] for row in json.loads(Path(f"{name}.json").read_text())] == [first, second][:complete]
         assert f"I{told}." in Path(f"{name.replace('rows', 'page')}.html").read_text()
+
+
+def test_an_error_keeps_the_rows_that_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = papers.find("wqm")
+    first = next(claim.id for claim in paper.claims if not claim.detail)
+
+    def measure(bench: Bench) -> None:
+        bench.study.put(first, estimate([1.0, 2.0]))
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr(papers, "find", lambda _: dataclasses.replace(paper, measure=measure))
+    rows = tmp_path / "rows.json"
+    assert cli.call(["reproduce", "wqm", "--json", str(rows)]) == 2
+    assert [row["id"] for row in json.loads(rows.read_text())] == [first]
 
 
 def test_ctrl_c_before_a_row_is_complete_writes_nothing(

@@ -90,20 +90,20 @@ def reproduce(
         return 0
     with executor(ray) as on:
         bench = Bench(quick, seeds or (QUICK_SEEDS if quick else SEEDS), jobs, on)
+        stopped: BaseException | None = None
         try:
             paper.measure(bench)
-            interrupted = False
-        except KeyboardInterrupt:
-            interrupted = True
+        except (KeyboardInterrupt, Exception) as error:
+            stopped = error
     study = bench.study
     measured = rows(paper, study)
     notice = QUICK if quick else ""
-    if interrupted:
+    if stopped is not None:
         measured = [row for row in measured if row["id"] in study.measured]
         told = f"interrupted: {len(measured)} of {len(paper.claims)} rows were complete"
         err.print(f"quell: {told}{' and were kept' if measured else ''}")
         if not measured:
-            return INTERRUPTED
+            return _end(stopped)
         targets.keep_earlier()
         notice = f"{notice} {told.capitalize()}.".strip()
     if not targets.quiet:
@@ -112,7 +112,14 @@ def reproduce(
         err.print(QUICK)
 
     targets.write_with_page(measured, lambda: page.page(paper, study, measured, command=command(), notice=notice))
-    return INTERRUPTED if interrupted else 0
+    return _end(stopped)
+
+
+def _end(stopped: BaseException | None) -> int:
+    """Return the exit status; raise the error that ended the measurements, if one did."""
+    if isinstance(stopped, Exception):
+        raise stopped
+    return INTERRUPTED if stopped else 0
 
 
 def _known() -> list[Paper]:

@@ -239,7 +239,10 @@ def _temporary(path: Path) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Make a folder for temporary files and remove it at the end, also at SIGTERM and SIGHUP."""
+    """Make a folder for temporary files and remove it at the end, also at SIGTERM and SIGHUP.
+
+    Its path has no blanks if possible, since queue words may name files in it. Raises InputError.
+    """
     made: tempfile.TemporaryDirectory[str] | None = None
 
     def remove() -> bool:
@@ -249,11 +252,21 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
     with _removed_at_signals(remove) as check:
         try:
-            made = tempfile.TemporaryDirectory(prefix=prefix)
+            try:
+                made = tempfile.TemporaryDirectory(prefix=prefix, dir=_without_blanks())
+            except OSError as error:
+                raise InputError(f"temporary files: {error.strerror}; name a folder with room in TMPDIR") from None
             check()
             yield Path(made.name)
         finally:
             remove()
+
+
+def _without_blanks() -> str:
+    """Return the first usual folder for temporary files whose path has no blanks; the first one if all have some."""
+    places = [tempfile.gettempdir(), "/tmp", str(Path.cwd())]
+    good = (place for place in places if place.split() == [place] and os.access(place, os.W_OK))
+    return next(good, places[0])
 
 
 def signals_wait() -> AbstractContextManager[object]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.resources import as_file, files
-from pathlib import Path
 
+from quell.common.files import temporary_folder
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.claim import Claim, estimate
 from quell.papers.l4s_a3c_studies import SHARES, shares
@@ -166,10 +165,10 @@ def _constants(
     run: Callable[[Sequence[str], Sequence[Setting]], dict[str, list[list[Outcome]]]],
 ) -> list[list[str]]:
     """Sweep a constant p' in scenarios in which the network misses an aim."""
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder("quell-paper-") as folder:
         words = {}
         for p in CONSTANTS:
-            path = Path(folder) / f"{p:.4f}.safetensors"
+            path = folder / f"{p:.4f}.safetensors"
             path.write_bytes(coupled.constant(p))
             words[p] = f"a3c_l4s model {path}"
         got = run(list(words.values()), settings)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from quell._core import LearnQueueTable, Scenario
+from quell.common import files
 from quell.inputs.keys import Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.claim import Claim, estimate
@@ -47,8 +47,8 @@ def measure(study: Study, bench: Bench) -> Room:
     """Measure Table 2 on this channel; return the data for the figure."""
     seconds, runs = (20, 2) if bench.quick else (100, RUNS)
     scenario = cell([udp(round(OFFERED["18 Mbit/s of UDP payload"], 3))], wifi=WIFI, seconds=seconds)
-    with tempfile.TemporaryDirectory() as folder:
-        learned = {delta: _learned(scenario, delta, runs, Path(folder)) for delta in PRINTED}
+    with files.temporary_folder("quell-paper-") as folder:
+        learned = {delta: _learned(scenario, delta, runs, folder) for delta in PRINTED}
         words = {(q, delta): weights(q, delta) for q in (LQ, PRESENT) for delta in PRINTED}
         words |= {("learned", delta): table for delta, table in learned.items()}
         words |= {("constant", float(n)): f"pfifo limit {n}" for n in LIMITS}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from quell._core import Scenario
+from quell.common import files
 from quell.inputs.keys import Flow
 from quell.papers import curves, rl_aqm_networks
 from quell.papers.bench import Bench, mean
@@ -242,8 +241,8 @@ def _pair(record: Record) -> tuple[float, float]:
 
 def _rule(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
     links = {"F6": (10, 20), "F8": (100, 20), "F11": (10, 100)}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rule.safetensors"
+    with files.temporary_folder("quell-paper-") as folder:
+        path = folder / "rule.safetensors"
         path.write_bytes(always_more())
         settings = {f: (scenario_of(link, MEASURED_NIC, None), f"rlaqm model {path}") for f, link in links.items()}
         got = bench.seeds_of("A rule without a network", settings, _pair)
@@ -280,10 +279,10 @@ def _periods(study: Study, bench: Bench, scenario_of: Scenarios, network: str) -
 
 def _variants(study: Study, bench: Bench, scenario_of: Scenarios) -> None:
     """Measure marking instead of dropping, and PI in place of the network."""
-    with tempfile.TemporaryDirectory() as folder:
+    with files.temporary_folder("quell-paper-") as folder:
         settings: dict[tuple[str, int], tuple[Scenario, str]] = {}
         for nic in (0, MEASURED_NIC):
-            path = Path(folder) / f"pi-{nic}.safetensors"
+            path = folder / f"pi-{nic}.safetensors"
             path.write_bytes(rl_aqm_networks.pi(*rl_aqm_networks.PI[nic]))
             settings["pi", nic] = (scenario_of((10, 20), nic, None), f"rlaqm model {path}")
             settings["ecn", nic] = (scenario_of((10, 20), nic, {"ecn": True}), "rlaqm ecn")
