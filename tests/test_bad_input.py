@@ -193,7 +193,7 @@ def test_a_bad_number_of_threads_in_the_environment_is_ignored(tmp_path: Path, n
     assert (tmp_path / "x.csv").read_text().startswith("scenario,")
 
 
-@pytest.mark.parametrize("words", [("evaluate", "--jobs"), ("train", "rl-aqm", "--seed")])
+@pytest.mark.parametrize("words", [("evaluate", "--jobs"), ("train", "rl-aqm", "--seed"), ("shell", "--mtu")])
 def test_an_integer_beyond_64_bits_is_refused(words: tuple[str, ...]) -> None:
     done = subprocess.run([QUELL, *words, str(2**64)], capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -931,14 +931,17 @@ def test_the_state_file_of_a_deleted_namespace_is_not_taken_for_this_ones(net: N
 
 
 @pytest.mark.real_time
-def test_rules_go_at_the_end_though_the_state_file_was_deleted(
-    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", [None, Path.touch, os.mkfifo, lambda file: file.symlink_to("/etc/passwd")])
+def test_rules_go_at_the_end_though_the_state_file_was_deleted_or_damaged(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None] | None
 ) -> None:
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
     tmp_path.chmod(0o755)
     command = net.live("--rate", "9mbit", "--aqm", "pfifo")
     [file] = tmp_path.glob("live-*-rb.json")
     file.unlink()
+    if damage is not None:
+        damage(file)
     assert net.rules()
     assert stop(command)[0] == 0
-    assert net.rules() == []
+    assert net.rules() == [] and not list(tmp_path.glob("live-*-rb.json"))

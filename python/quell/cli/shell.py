@@ -129,7 +129,7 @@ def shell(
         bool,
         typer.Option("--nat", help="Give the command access to the Internet through NAT (IPv4; root)."),
     ] = False,
-    mtu: Annotated[int, typer.Option(metavar="BYTES", help="Largest packet.")] = 1500,
+    mtu: Annotated[int, typer.Option(metavar="BYTES", min=0, max=65535, help="Largest packet.")] = 1500,
     no_offload: Annotated[
         bool,
         typer.Option("--no-offload", help="Have the kernel deliver single packets only."),

@@ -69,7 +69,8 @@ impl state::State for State {
 pub struct HeldInterface {
     dev: String,
     file: StateFile,
-    /// Firewall that has rules. The state file has it, too, but may have been deleted meanwhile.
+    /// Firewall that has rules. The state file names it, too, but may have been deleted or damaged
+    /// meanwhile.
     inserted: Cell<Option<Firewall>>,
     _exclusive: Exclusive,
 }
@@ -126,12 +127,13 @@ impl HeldInterface {
     /// # Errors
     /// If a change cannot be undone.
     pub fn undo(&self) -> Result<usize, Error> {
-        let removed = undo(&self.file, &self.dev)?;
-        match self.inserted.take() {
-            Some(firewall) if removed == 0 => firewall::undo(&self.dev, firewall)
-                .map_err(|why| Error::new(why).key(format!("--dev {}", self.dev))),
-            _ => Ok(removed),
-        }
+        let Some(firewall) = self.inserted.get() else {
+            return undo(&self.file, &self.dev);
+        };
+        let removed = firewall::undo(&self.dev, firewall).map_err(|why| self.file.kept(why))?;
+        self.inserted.set(None);
+        self.file.remove()?;
+        Ok(removed)
     }
 }
 
