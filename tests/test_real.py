@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import Quell
 from quell import Scenario
+from quell._core import InputError
+from quell.cli import dispatch
 from quell.inputs.keys import Flow, Up
+from quell.linux import real as reality
 from test_shell import missing
 
 CUBIC: Flow = {"cc": "cubic", "count": 2, "rtt": "20ms"}
@@ -49,6 +53,21 @@ def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path
     for file in ("report.html", "runs.csv"):
         assert "fq_codel, real TCP" in (tmp_path / file).read_text()
     assert "real TCP" in done.stdout
+
+
+def test_a_real_run_that_fails_loses_no_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> dict[str, Any]:
+        raise InputError("--real: this machine is too busy")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reality, "check", lambda _: {})
+    monkeypatch.setattr(reality, "_run_one", fails)
+    words = ["compare", scenario(tmp_path), "--real", "--aqm", "pfifo", "--aqm", "codel", "--json", "runs.json"]
+    assert dispatch.call(words) == 2
+    assert [run["queue"] for run in json.loads(Path("runs.json").read_text())] == ["pfifo", "codel"]
+    assert capsys.readouterr().err.endswith("were kept\nquell: --real: this machine is too busy\n")
 
 
 @pytest.mark.real_time

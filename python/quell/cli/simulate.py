@@ -153,8 +153,13 @@ def heading(scenario: Scenario, runs: Collection[int], swept: Collection[str] = 
 
 
 def status(outcome: Outcome) -> int:
-    """Return the exit status; print how much of an interrupted experiment is finished."""
-    return kept(len(outcome.by_job), len(outcome.jobs)) if outcome.interrupted else OK
+    """Return the exit status; print how much of an interrupted experiment is finished; raise the error in it."""
+    if not outcome.interrupted:
+        return OK
+    ended = kept(len(outcome.by_job), len(outcome.jobs))
+    if outcome.failure is not None:
+        raise outcome.failure
+    return ended
 
 
 def kept(finished: int, total: int) -> int:

@@ -122,6 +122,8 @@ class Outcome:
     jobs: list[Job]
     by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: bool = False
+    failure: InputError | None = None
+    """The error that interrupted it, if that was not Ctrl-C."""
     wall_s: float = 0.0
     packets: float = 0.0
     """Bottleneck packets simulated, warm-up included."""

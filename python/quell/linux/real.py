@@ -132,7 +132,7 @@ def beside(
 ) -> Outcome:
     """Run each queue once, in real time; return all runs, the real one after its queue's simulated ones.
 
-    Ctrl-C ends it early with `interrupted` set and the finished runs kept.
+    Ctrl-C or a failed run ends it early with `interrupted` set and the finished runs kept.
     """
     started = time.monotonic()
     scenario_hash = fingerprint(scenario)
@@ -147,8 +147,9 @@ def beside(
         try:
             own = scenario.replace(link={"queue": str(queue)})
             record = _run_one(own, spec) | {"scenario_hash": scenario_hash}
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, InputError) as error:
             outcome.interrupted = True
+            outcome.failure = error if isinstance(error, InputError) else None
             continue
         outcome.by_job[len(outcome.jobs)] = record
         outcome.jobs.append(Job(record["queue"], record["seed"]))
