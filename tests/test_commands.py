@@ -26,6 +26,28 @@ def test_a_bug_gets_one_line_and_status_1(monkeypatch: pytest.MonkeyPatch, capsy
     )
 
 
+class PanicException(BaseException):
+    """Like that of Rust modules, which none of them exports."""
+
+
+@pytest.mark.parametrize(
+    ("panic", "says"),
+    [
+        ("index out of range", "a bug: PanicException: index out of range (QUELL_TRACEBACK=1 shows where)"),
+        ("could not start: ThreadPoolBuildError", "no thread can be started; raise the limit (`ulimit -u` shows it)"),
+    ],
+)
+def test_a_panic_of_rust_code_gets_one_line_and_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], panic: str, says: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PanicException(panic)
+
+    monkeypatch.setattr(experiment, "load", fail)
+    assert dispatch.call(["run"]) == 1
+    assert capsys.readouterr().err == f"quell: {says}\n"
+
+
 def test_the_list_of_commands_is_theirs_and_fits_the_terminal(quell: Quell) -> None:
     listed = {name: about for group in usage.COMMANDS.values() for name, about in group.items()}
     group: Any = get_command(dispatch.app())

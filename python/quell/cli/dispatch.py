@@ -175,10 +175,18 @@ def _call(arguments: Sequence[str]) -> int:
         return BAD_INPUT
     except Exception as error:
         return _bug(error)
+    except BaseException as error:
+        # A panic in Rust code, of quell or polars; no module exports its class.
+        if type(error).__name__ != "PanicException":
+            raise
+        if "ThreadPoolBuildError" in str(error):
+            err.print("quell: no thread can be started; raise the limit (`ulimit -u` shows it)", soft_wrap=True)
+            return FAILED
+        return _bug(error)
     return status if isinstance(status, int) else OK
 
 
-def _bug(error: Exception) -> int:
+def _bug(error: BaseException) -> int:
     if "QUELL_TRACEBACK" in os.environ:
         raise error
     message = error_line(f"{type(error).__name__}: {error}")
