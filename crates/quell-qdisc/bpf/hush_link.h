@@ -12,7 +12,10 @@
 #define SLOWEST 100ULL
 #define FASTEST (1ULL << 40)
 #define QUEUED 1ULL
-enum { SMALL = 100 }; /* largest packet that may begin a handshake, bytes */
+enum {
+    SMALL = 100,   /* largest packet that may begin a handshake, bytes */
+    MOST_BITS = 3, /* the mean of the flows' service is that of at most 2^MOST_BITS times their effective number */
+};
 
 struct peer {
     u64 seen;      /* time of its last arrival; 0 before the first */
@@ -273,7 +276,8 @@ static always_inline void link_decay(struct link *link, u64 span)
     link->folds += past;
     link->total = scaled(link->total, -(s64)past);
     link->weight = (MEMORY << Q) / memory;
-    mean = link->total / link->active;
+    /* At most 2^MOST_BITS times the effective number of flows counts. */
+    mean = link->total / min64(link->active, power(link->ln_equals, MOST_BITS));
     link->twentieth = mean / 20;
     link->ln_mean = ln(mean + link->twentieth + 1);
 }

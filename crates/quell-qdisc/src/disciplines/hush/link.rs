@@ -19,6 +19,9 @@ const SMALL: u32 = 100;
 pub const SLOWEST: u64 = 100;
 /// Highest rate, bytes per second.
 pub const FASTEST: u64 = 1 << 40;
+/// The mean of the flows' service is that of at most 2^`MOST_BITS` times their effective number:
+/// otherwise hundreds of flows with hardly any service would make a call one of the largest.
+const MOST_BITS: i64 = 3;
 /// Silence after which a flow may be a new connection.
 const SILENCE: Duration = SEC;
 
@@ -180,8 +183,9 @@ impl Link {
     }
 
     /// ln (s + m / 20) - ln (m + m / 20), from -3 to 2, s being a flow's steady service and m that
-    /// of all flows divided by the number of active ones, as of the flow's first arrival or
-    /// departure since the clock moved; with [`fixed::Q`] fractional bits.
+    /// of all flows divided by the number of active ones, of which at most eight times the
+    /// effective number count, as of the flow's first arrival or departure since the clock moved;
+    /// with [`fixed::Q`] fractional bits.
     #[inline(always)]
     pub fn excess(&self, flow: FlowId) -> i64 {
         self.flows[flow as usize].excess.into()
@@ -358,7 +362,8 @@ impl Link {
         self.folds = self.folds.wrapping_add(past);
         self.total = fixed::scaled(self.total, -i64::from(past));
         self.weight = weight(self.round_trip);
-        let mean = self.total / u64::from(self.active);
+        let most = fixed::power(self.ln_equals, MOST_BITS);
+        let mean = self.total / most.min(self.active.into());
         self.twentieth = mean / 20;
         self.ln_mean = fixed::ln(mean + self.twentieth + 1);
     }
@@ -466,6 +471,38 @@ mod tests {
         assert!((240..250).contains(&link.served(3)));
         link.update(Instant::from_secs(100));
         assert_eq!(link.served(3), 0);
+    }
+
+    #[test]
+    fn flows_with_hardly_any_service_do_not_make_a_call_a_large_flow() {
+        let excess = |strangers: bool| {
+            let mut link = Link::default();
+            let mut now = Instant::from_secs(1);
+            for ms in 0..5000 {
+                // Two downloads, a call, and a small packet of another flow each millisecond.
+                let mut packets = vec![(0, 1500), (1, 1500)];
+                if ms % 20 == 0 {
+                    packets.push((2, 200));
+                }
+                if strangers {
+                    packets.push((3 + ms % 1000, 60));
+                }
+                for (flow, len) in packets {
+                    link.arrived(now, flow, len);
+                    link.departed(now, flow, len, false);
+                }
+                now += MS;
+                if now >= link.due {
+                    link.update(now);
+                }
+            }
+            link.arrived(now, 2, 200);
+            link.excess(2)
+        };
+        let alone = excess(false);
+        assert!(alone < -2 * fixed::ONE, "{alone}");
+        let beside = excess(true);
+        assert!(beside < -2 * fixed::ONE, "{beside}");
     }
 
     #[test]
