@@ -61,6 +61,8 @@ pub struct Stamps {
     pub echo: u32,
     /// Whether it demands an answer, since it carries data, SYN or FIN.
     pub asks: bool,
+    /// Whether it accepts a connection: SYN and ACK.
+    pub accepts: bool,
 }
 
 /// The timestamps of a segment; `whole` is false if it is truncated. `None` without the option, or
@@ -78,6 +80,7 @@ pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
             word(option, 4)?
         },
         asks: flags & (SYN | FIN) != 0 || segment.len() > header || !whole,
+        accepts: flags & (SYN | ACK) == SYN | ACK,
     })
 }
 

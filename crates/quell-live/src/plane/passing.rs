@@ -31,9 +31,11 @@ impl Passing {
     }
 
     /// The packet's TCP timestamps, with hashes of its far host and its connection; `back`: it
-    /// comes from the line.
+    /// comes from the line. `None` if it accepts a far host's connection: a near host also accepts
+    /// those of a flood with forged addresses, which would replace the hosts whose answers are
+    /// still under way.
     pub fn segment(&self, class: &Class, back: bool) -> Option<Stamped> {
-        let stamps = class.stamps?;
+        let stamps = class.stamps.filter(|stamps| back || !stamps.accepts)?;
         Some(Stamped {
             host: class.tuple.far_host(back, self.key),
             connection: class.tuple.connection(back, self.key),
@@ -63,5 +65,56 @@ impl Passing {
         if let Some(delay) = delay {
             self.loops.iter().for_each(|of| of.hear_delay(delay));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::header::Parser;
+    use crate::plane::shared::lock;
+    use quell_qdisc::discipline::Wants;
+
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+
+    /// A segment from port 443 of one host to another, with timestamps.
+    fn segment(from: u32, to: u32, flags: u8, (value, echo): (u32, u32)) -> Class {
+        let mut p = vec![0; 52];
+        (p[0], p[3], p[9]) = (0x45, 52, 6);
+        p[12..16].copy_from_slice(&from.to_be_bytes());
+        p[16..20].copy_from_slice(&to.to_be_bytes());
+        p[20..24].copy_from_slice(&[1, 187, 1, 187]);
+        p[32..34].copy_from_slice(&[8 << 4, flags]);
+        p[40..44].copy_from_slice(&[1, 1, 8, 10]);
+        p[44..48].copy_from_slice(&value.to_be_bytes());
+        p[48..52].copy_from_slice(&echo.to_be_bytes());
+        let parser = Parser {
+            key: (1, 2),
+            tunnels: false,
+            stamps: true,
+            wants: Wants::NONE,
+        };
+        parser.classify(&p)
+    }
+
+    #[test]
+    fn connections_that_a_flood_of_forged_syns_begins_do_not_replace_a_host_that_is_about_to_answer()
+     {
+        let (near, far) = (0x0a00_0001, 0xc633_6401);
+        let watch = Watch::default();
+        let passing = Passing::new(vec![watch.clone()]);
+        let leaves = |class: &Class| {
+            if let Some(segment) = passing.segment(class, false) {
+                passing.left(0, &segment);
+            }
+        };
+        leaves(&segment(near, far, SYN, (1, 0)));
+        for forged in 0..10_000 {
+            leaves(&segment(near, 0xc612_0000 + forged, SYN | ACK, (1, 7)));
+        }
+        let answer = passing.segment(&segment(far, near, SYN | ACK, (5, 1)), true);
+        passing.came(&answer.expect("it has timestamps"));
+        assert_eq!(lock(&watch.0.heard).len(), 1);
     }
 }
