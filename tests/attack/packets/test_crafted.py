@@ -82,8 +82,46 @@ def large(n):
     about = struct.pack("<BBHHHH", 1, gso, 34 + header, size, 34, offset)
     return about + ends + b"\\x08\\0" + four(protocol, body)
 
+def fragments(n):
+    # Overlapping, tiny first ones, never completed, some with the same number, some atomic, over both versions.
+    number, offset, more = n % 4000, random.choice((0, 0, 1, 2, 3, 185, 8189)), random.randrange(2)
+    rest = datagram(n, os.urandom(random.choice((0, 8, 1200))))[: random.choice((1, 8, 24, 1208))]
+    if n % 2:
+        head = bytes([17, 0]) + struct.pack(">HI", offset << 3 | more, number)
+        packet = struct.pack(">IHBB", 6 << 28, 8 + len(rest), 44, 64) + six + head + rest
+        return ends + b"\\x86\\xdd" + packet
+    packet = four(17, rest)
+    packet = packet[:4] + struct.pack(">HH", number, more << 13 | offset) + packet[8:10] + bytes(2) + packet[12:]
+    total = sum(struct.unpack(">10H", packet[:20]))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ends + b"\\x08\\0" + packet[:10] + struct.pack(">H", ~total & 0xFFFF) + packet[12:]
+
+def options(n):
+    # IP and TCP options of every length, false and true, ECN and DSCP of every value, ICMP errors that quote them.
+    flags, list_ = random.randrange(256), os.urandom(40)
+    if n % 3 == 0:
+        list_ = (bytes([1, 1, 8, 10]) + os.urandom(8)) * random.randrange(1, 4)
+    elif n % 3 == 1:
+        list_ = bytes(random.choice((0, 1, 2, 5, 8, 19, 30, 255)) for _ in range(40))
+    list_ = list_[: 4 * random.randrange(11)]
+    offset = random.choice((5 + len(list_) // 4, random.randrange(16)))
+    tcp = struct.pack(">HHIIBBHHH", n & 0xFFFF, 80, n, n ^ 0xFFFF, offset << 4 | n & 15, flags, 1000, 0, 0) + list_
+    packet = four(6, tcp[: random.choice((0, 4, 13, 19, 20, 60))], n & 0xFF)
+    if n % 4 == 0:
+        packet = four(1, struct.pack(">BBHI", random.choice((3, 5, 11, 12)), n & 15, 0, n) + packet[: n % 60])
+    if n % 5 == 0:  # IP options
+        more = 4 * random.randrange(11)
+        words = (bytes([7, more, 4]) + bytes(37) if n % 2 else os.urandom(40))[:more]
+        begin = struct.pack(">BBH", 0x45 + more // 4, n & 0xFF, len(packet) + more)
+        packet = begin + packet[4:10] + bytes(2) + packet[12:20] + words + packet[20:]
+        total = sum(struct.unpack(f">{10 + more // 2}H", packet[: 20 + more]))
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        packet = packet[:10] + struct.pack(">H", ~total & 0xFFFF) + packet[12:]
+    return ends + b"\\x08\\0" + packet
+
 make = {"plain": plain, "flows": flows, "extensions": extensions, "tunnels": tunnels, "tags": tags, "bytes": bytes_,
-        "large": large}[kind]
+        "large": large, "fragments": fragments, "options": options}[kind]
 if kind == "large":
     s.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
 sent = refused = n = 0
@@ -99,8 +137,12 @@ while time.monotonic() < until:
 print(sent, refused)
 """
 
-KINDS = ("plain", "flows", "extensions", "tunnels", "tags", "bytes", "large")
-SHORT = {"queue": ("plain", "tunnels", "large"), "af_packet": KINDS, "af_xdp": ("plain", "extensions", "tags")}
+KINDS = ("plain", "flows", "extensions", "tunnels", "tags", "bytes", "large", "fragments", "options")
+SHORT = {
+    "queue": ("plain", "tunnels", "large", "fragments"),
+    "af_packet": KINDS,
+    "af_xdp": ("plain", "extensions", "tags"),
+}
 """Cases of the short form."""
 CASES = [
     pytest.param(backend, kind, marks=[] if kind in short else [pytest.mark.long])
