@@ -120,7 +120,7 @@ static FIVE: Kind<quell_qdisc::control::five::Five> = Kind {
 
 CONGESTION = """//! A window that is always ten packets.
 
-use quell_qdisc::Nanos;
+use quell_qdisc::time::Instant;
 
 use super::{Ops, Sock};
 
@@ -129,7 +129,7 @@ use super::{Ops, Sock};
 pub struct Ten;
 
 impl Ops for Ten {
-    fn ssthresh(&mut self, _s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, _s: &mut Sock, _now: Instant) -> u32 {
         10
     }
 }

@@ -14,8 +14,8 @@ use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::disciplines::hush::model::Model;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::time::Instant;
-use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, NEVER, Qdisc, Rng};
+use quell_qdisc::time::{Instant, NEVER};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Ecn, Gauges, Knobs, Qdisc, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 
 /// A fuzz target.
@@ -256,8 +256,7 @@ pub fn discipline(data: &[u8]) {
             "{words}: {gauges:?}"
         );
         assert!(
-            q.next_timer() == Instant::from_nanos(NEVER)
-                || q.next_timer() >= Instant::from_nanos(now),
+            q.next_timer() == NEVER || q.next_timer() >= Instant::from_nanos(now),
             "{words}"
         );
     }

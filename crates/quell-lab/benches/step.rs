@@ -2,11 +2,11 @@
 //! `cargo bench -p quell-lab --bench step -- --only step/rl-aqm --until 2` runs one environment for
 //! 2 simulated seconds and prints the number of steps.
 
+use quell_qdisc::time::MS;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use quell_lab::env::{Actions, Cadence, Env, Knob, Randomization, Reading, Reward, Task};
-use quell_qdisc::MS;
 use quell_sim::scenario::{Overrides, Scenario};
 
 const PERIOD_MS: u64 = 20;

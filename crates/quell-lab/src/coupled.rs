@@ -6,12 +6,12 @@ use std::sync::{Arc, MutexGuard};
 use quell_link::Error;
 use quell_link::record::Run;
 use quell_qdisc::control::a3c::{self, Observation};
-use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges, num};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Gauges, Knobs, SubGauges, num};
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
 
 use crate::team::Team;
-use quell_qdisc::time::Instant;
 
 /// The queue that agents control, their period and their observation.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Task {
     /// The queue whose sub-queues are set, in the order of [`World::queues`]: 0 is the bottleneck.
     pub port: usize,
     /// Time between decisions.
-    pub period: Nanos,
+    pub period: Duration,
     /// Readings of each sub-queue in an actor's observation.
     pub observation: Observation,
 }
@@ -101,7 +101,7 @@ impl Coupled {
     }
 
     /// Simulated time.
-    pub fn now(&self) -> Nanos {
+    pub fn now(&self) -> Instant {
         self.world.now()
     }
 
@@ -144,11 +144,11 @@ impl Coupled {
             .zip(rows)
             .zip(&mut view.sub_queues)
         {
-            observation.observe(Instant::from_nanos(self.world.now()), last, &g, readings);
+            observation.observe(self.world.now(), last, &g, readings);
             let packets = (g.arrivals - last.arrivals).max(1) as f32;
             *shown = Shown {
                 busy: !a3c::is_idle(last, &g),
-                delay_ms: g.law.delay.as_nanos() as f32 / MS as f32,
+                delay_ms: g.law.delay.as_nanos() as f32 / MS.as_nanos() as f32,
                 loss: ((g.drops - last.drops) as f32 / packets).min(1.0),
             };
             *last = g;
@@ -156,7 +156,7 @@ impl Coupled {
         let bytes = gauges.departed_bytes - self.gauges.departed_bytes;
         let rate = gauges.rate_bps.max(1) as f64;
         view.queue = Period {
-            utilisation: num::single(bytes as f64 * 8e9 / (rate * period as f64)),
+            utilisation: num::single(bytes as f64 * 8e9 / (rate * period.as_nanos() as f64)),
             backlog_ms: num::single(gauges.backlog_bytes as f64 * 8e3 / rate),
             over: self.over,
         };
@@ -399,7 +399,10 @@ mod tests {
         let scenario = scenario();
         fleet.replace(2, scenario.clone(), 9).unwrap();
         fleet.step(&[-1.0; 30]).unwrap();
-        let now: Vec<_> = fleet.members().map(|m| m.world.now() / (15 * MS)).collect();
+        let now: Vec<_> = fleet
+            .members()
+            .map(|m| m.world.now().as_millis() / 15)
+            .collect();
         assert_eq!(now, [51, 51, 1, 51, 51]);
         let error = fleet.replace(5, scenario, 9).unwrap_err().to_string();
         assert!(error.contains("no world 5 among 5"));
@@ -420,7 +423,7 @@ mod tests {
             p[29] = bad;
             let error = fleet.step(&p).unwrap_err().to_string();
             assert!(error.contains("a number up to 1"), "{error}");
-            assert!(fleet.members().all(|m| m.world.now() == 0));
+            assert!(fleet.members().all(|m| m.world.now() == Instant::ZERO));
         }
     }
 }

@@ -7,7 +7,6 @@
 //! whatever other environments run. The first observation is that of the empty queue at time 0; a
 //! scenario of 120 s with a period of 20 ms has 6000 steps.
 
-use quell_qdisc::time::Duration;
 mod reward;
 mod vary;
 
@@ -15,7 +14,8 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_qdisc::control::lfq::{FEATURES, INITIAL, LIMITS};
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, num};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Gauges, Knobs, Rng, num};
 
 pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
 pub use vary::Randomization;
@@ -45,7 +45,7 @@ pub enum Knob {
 #[non_exhaustive]
 pub enum Cadence {
     /// Every so many nanoseconds; actions set the queue's knob.
-    Every(Nanos),
+    Every(Duration),
     /// At each packet for which the queue's own controller would evaluate its network. Actions set
     /// the knob of the packet's flow, the packet waits for the action, and an observation is the
     /// network's input.
@@ -58,7 +58,7 @@ impl Knob {
     ///
     /// # Errors
     /// If there is no such knob, or the period does not suit it.
-    pub fn parse(name: &str, period: Nanos) -> Result<(Self, Cadence), Error> {
+    pub fn parse(name: &str, period: Duration) -> Result<(Self, Cadence), Error> {
         let every = Cadence::Every(period);
         match name {
             "limit" => Ok((Knob::Limit, every)),
@@ -186,7 +186,7 @@ impl Task {
             return Err(Error::new(what).key("initial"));
         }
         if let Cadence::Every(period) = self.cadence
-            && (period == 0 || period > self.scenario.duration.as_nanos())
+            && (period == Duration::ZERO || period > self.scenario.duration)
         {
             return Err(Error::new("not between 1 ns and the scenario's duration").key("period"));
         }
@@ -500,7 +500,7 @@ impl Env {
         if let (Cadence::Every(period), Actions::None) = (task.cadence, &task.actions) {
             let until = self.world.now() + period;
             self.world.run_until(until);
-            self.over = until >= task.scenario.duration.as_nanos();
+            self.over = until >= Instant::ZERO + task.scenario.duration;
             for (queue, agent) in self.agents.iter_mut().enumerate() {
                 let gauges = self.world.gauges(queue);
                 agent.knob = task.knob.read(&gauges);

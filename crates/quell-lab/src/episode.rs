@@ -7,10 +7,11 @@ use std::sync::Arc;
 use quell_link::error::Error;
 use quell_link::record::Run;
 use quell_link::words::Queue;
+use quell_qdisc::Rng;
 use quell_qdisc::control::learnqueue::{LearnQueue, Table};
 use quell_qdisc::control::rlaqm::RlAqm;
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{NEVER, Rng, SEC};
+use quell_qdisc::time::{Duration, Instant, SEC};
 use quell_sim::World;
 use quell_sim::scenario::Scenario;
 
@@ -68,14 +69,15 @@ pub fn episode(
     let (mut inputs, mut actions) = (Vec::new(), Vec::new());
     let period = world
         .controller(which)
-        .map_or(NEVER, |c| c.period().as_nanos());
+        .map_or(Duration::MAX, |c| c.period());
     // Without a period the world runs in steps of 1 s.
-    let step = if period == NEVER { SEC } else { period };
-    let (mut due, mut asked) = (step, 0);
-    while due < scenario.duration.as_nanos() {
-        world.run_until(due + 1);
+    let step = if period == Duration::MAX { SEC } else { period };
+    let end = Instant::ZERO + scenario.duration;
+    let (mut due, mut asked) = (Instant::ZERO + step, Instant::ZERO);
+    while due < end {
+        world.run_until(due + Duration::from_nanos(1));
         let made = world.controller(which).and_then(|c| c.explain());
-        if let Some(made) = made.filter(|_| period != NEVER) {
+        if let Some(made) = made.filter(|_| period != Duration::MAX) {
             inputs.extend_from_slice(made.inputs);
             actions.push(made.action);
         }
@@ -85,7 +87,7 @@ pub fn episode(
         }
         due += step;
     }
-    world.run_until(scenario.duration.as_nanos());
+    world.run_until(end);
     let table = learner(&world, which).map(LearnQueue::table);
     Ok(Episode {
         run: world.record(clock.elapsed().as_secs_f64()),

@@ -16,9 +16,9 @@ use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
 use quell_qdisc::policy::Policy;
-use quell_qdisc::{Gauges, Knobs, Nanos, Rng, SEC, num};
+use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::{Gauges, Knobs, Rng, num};
 
-use quell_qdisc::time::{Duration, Instant};
 use quell_sim::scenario::{Cc, FlowKind, Overrides, Rate, Scenario};
 use quell_sim::{Status, World};
 use rayon::prelude::*;
@@ -40,7 +40,7 @@ pub struct Settings {
     /// Whether one random side is run instead of both.
     pub online: bool,
     /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths are within 25 % of it.
-    pub duration: Nanos,
+    pub duration: Duration,
     /// The decision comes within this share of the flow's length (0.5; the authors' online code:
     /// 0.75).
     pub act_within: f64,
@@ -80,11 +80,11 @@ pub struct Draws {
     /// Rate of the link, bit/s: 5 to 25 Mbit/s.
     pub rate_bps: u64,
     /// Round trip without queues: 5 to 25 ms.
-    pub rtt: Nanos,
+    pub rtt: Duration,
     /// Length of the flow.
-    pub duration: Nanos,
+    pub duration: Duration,
     /// Time after which the decision comes, at the next tenth packet.
-    pub act_after: Nanos,
+    pub act_after: Instant,
     /// BIC; false: NewReno.
     pub bic: bool,
 }
@@ -122,7 +122,7 @@ impl Arm {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Time of the decision.
-    pub at: Nanos,
+    pub at: Instant,
     /// The network's input at the decision.
     pub features: [f32; FEATURES],
     /// The limit before the decision, packets.
@@ -210,14 +210,15 @@ impl Lab {
         let rate_bps = num::whole_u64(libm::round(5e6 + 20e6 * rng.f64()));
         // An even number of ns, so that each direction gets half of it.
         let rtt = 2 * num::whole_u64(libm::round(2.5e6 + 10e6 * rng.f64()));
-        let duration = num::whole_u64(self.settings.duration as f64 * (0.75 + 0.5 * rng.f64()));
+        let duration =
+            num::whole_u64(self.settings.duration.as_nanos() as f64 * (0.75 + 0.5 * rng.f64()));
         let bic = rng.u64() >> 63 == 1;
         let act_after = num::whole_u64(self.settings.act_within * duration as f64 * rng.f64());
         Draws {
             rate_bps,
-            rtt,
-            duration,
-            act_after,
+            rtt: Duration::from_nanos(rtt),
+            duration: Duration::from_nanos(duration),
+            act_after: Instant::from_nanos(act_after),
             bic,
         }
     }
@@ -301,18 +302,19 @@ impl Lab {
     pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
         let decision = fork.decision.as_ref()?;
         let overhead = u64::from(fork.world.overhead(0));
-        let ns = (fork.draws.duration - decision.gauges.now.as_nanos()).max(1) as f64;
+        let rest = Instant::ZERO + fork.draws.duration - decision.gauges.now;
+        let ns = rest.max(Duration::from_nanos(1)).as_nanos() as f64;
         let side = |limit, sent: Sent| {
             let bytes = sent.bytes - overhead * sent.packets;
             let queued = sent.packet_ns as f64 / ns;
-            let speed = bytes as f64 * (SEC as f64 / ns);
+            let speed = bytes as f64 * (SEC.as_nanos() as f64 / ns);
             Arm {
                 limit,
                 reward: (speed - self.settings.alpha * queued * PACKET) / REWARD,
                 rate: speed / REWARD,
                 queued,
                 // Little's law.
-                delay: sent.packet_ns as f64 / (sent.packets.max(1) as f64 * SEC as f64),
+                delay: sent.packet_ns as f64 / (sent.packets.max(1) as f64 * SEC.as_nanos() as f64),
             }
         };
         let (low, high) = decision.limits;
@@ -327,7 +329,7 @@ impl Lab {
             [None, None] => return None,
         };
         Some(Outcome {
-            at: decision.gauges.now.as_nanos(),
+            at: decision.gauges.now,
             features: decision.features,
             before: decision.before,
             sides,
@@ -364,7 +366,7 @@ impl Lab {
         // The longest flows come first and are distributed in turn, so that threads finish at about
         // the same time.
         let mut order: Vec<usize> = (0..seeds.len()).collect();
-        let length = |d: &Draws| u128::from(d.act_after) * u128::from(d.rate_bps);
+        let length = |d: &Draws| u128::from(d.act_after.as_nanos()) * u128::from(d.rate_bps);
         order.sort_by_key(|&i| Reverse(length(&draws[i])));
         let threads = rayon::current_num_threads();
         (0..threads)
@@ -420,7 +422,7 @@ impl Fork {
         };
         // The first packet raises two questions, the first of which does not belong to a tenth
         // packet.
-        if self.answered == 0 || gauges.now <= Instant::from_nanos(self.draws.act_after) {
+        if self.answered == 0 || gauges.now <= self.draws.act_after {
             return Ok(true);
         }
         let mut subs = self.world.sub_gauges(0);
@@ -440,7 +442,7 @@ impl Fork {
     }
 
     fn run(&mut self) -> Status {
-        self.world.run_until(self.draws.duration)
+        self.world.run_until(Instant::ZERO + self.draws.duration)
     }
 
     /// Runs both sides, down and up.
@@ -471,7 +473,7 @@ impl Fork {
         let (low, high) = decision.limits;
         let limit = limited(if up { high } else { low });
         world.set_knobs(0, decision.sub_queue, &limit)?;
-        while world.run_until(self.draws.duration) != Status::Done {}
+        while world.run_until(Instant::ZERO + self.draws.duration) != Status::Done {}
         let (before, after) = (&decision.gauges, world.gauges(0));
         Ok(Some(Sent {
             packets: after.departures - before.departures,
@@ -502,11 +504,11 @@ fn base() -> Result<&'static Scenario, Error> {
 
 fn scenario(base: &Scenario, draws: &Draws) -> Scenario {
     let mut scenario = base.clone();
-    scenario.duration = Duration::from_nanos(draws.duration);
+    scenario.duration = draws.duration;
     scenario.link.rate = Rate::Constant(draws.rate_bps);
-    scenario.link.delay = Duration::from_nanos(draws.rtt / 2);
+    scenario.link.delay = draws.rtt / 2;
     for flow in &mut scenario.flows {
-        flow.rtt = Duration::from_nanos(draws.rtt);
+        flow.rtt = draws.rtt;
         if let FlowKind::Tcp(tcp) = &mut flow.kind {
             tcp.cc = if draws.bic {
                 Cc::Bic { beta: BIC_BETA }

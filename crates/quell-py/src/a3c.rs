@@ -7,7 +7,7 @@ use quell_link::Error;
 use quell_qdisc::control::a3c::{self, Observation};
 
 use crate::scenario::Scenario;
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// Results of a period, float32, world by world: an actor's readings of each sub-queue; for each
 /// sub-queue whether it was in use, its delay in ms and its share of losses; for the whole queue
@@ -52,7 +52,7 @@ impl CoupledQueues {
         let task = Task {
             queue,
             port,
-            period: nanos(period_s)?,
+            period: duration(period_s)?,
             observation: self::observation(observation)?,
         };
         if scenarios.len() != seeds.len() {
@@ -79,7 +79,9 @@ impl CoupledQueues {
     #[getter]
     fn now_s(&self) -> Vec<f64> {
         let members = self.0.members();
-        members.map(|m| m.world.now() as f64 / 1e9).collect()
+        members
+            .map(|m| m.world.now().as_nanos() as f64 / 1e9)
+            .collect()
     }
 
     /// See [`Fleet::replace`].

@@ -13,7 +13,7 @@ use quell_lab::team::Team;
 use quell_link::Error;
 
 use crate::scenario::Scenario;
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// Pieces of a vector per thread, so that a thread whose environments need less time takes more
 /// pieces.
@@ -79,7 +79,7 @@ impl Environments {
             let set = ranges.set(key, values);
             set.map_err(|e| input_error(e.under(&format!("vary: {key}"))))?;
         }
-        let (knob, cadence) = Knob::parse(knob, nanos(period_s)?).map_err(input_error)?;
+        let (knob, cadence) = Knob::parse(knob, duration(period_s)?).map_err(input_error)?;
         let task = Task {
             scenario: scenario.0.clone(),
             queue,

@@ -128,11 +128,7 @@ pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
     match parsed.spec::<LearnQueueWords>() {
         Some(words) => {
             let p = &words.params;
-            Ok((
-                p.limits().to_vec(),
-                p.initial,
-                p.period.as_nanos() as f64 / 1e9,
-            ))
+            Ok((p.limits().to_vec(), p.initial, p.period.as_secs_f64()))
         }
         None => Err(input_error(format!("{queue}: no learnqueue"))),
     }

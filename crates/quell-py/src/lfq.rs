@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
 use quell_lab::lfq::{Draws, Lab, Outcome, Settings};
 use quell_link::Error;
-use quell_qdisc::SEC;
 use quell_qdisc::control::lfq::{self as control, FEATURES, Params};
 use quell_qdisc::policy::Affine;
+use quell_qdisc::time::Instant;
 
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under a network given as
 /// the weights and biases of its layers in turn (float32). The result depends only on seeds and
@@ -47,7 +47,7 @@ pub fn lfq_experiments<'py>(
         .collect();
     let settings = Settings {
         online,
-        duration: nanos(duration_s)?,
+        duration: duration(duration_s)?,
         act_within,
         control: Params {
             paper_weights,
@@ -148,15 +148,15 @@ fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>>
 fn draws(d: &Draws) -> [f64; 5] {
     [
         d.rate_bps as f64,
-        seconds(d.rtt),
-        seconds(d.duration),
+        d.rtt.as_secs_f64(),
+        d.duration.as_secs_f64(),
         seconds(d.act_after),
         f64::from(u8::from(d.bic)),
     ]
 }
 
-fn seconds(nanos: u64) -> f64 {
-    nanos as f64 / SEC as f64
+fn seconds(at: Instant) -> f64 {
+    (at - Instant::ZERO).as_secs_f64()
 }
 
 /// The names of the network's inputs, in order.

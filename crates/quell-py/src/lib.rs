@@ -33,6 +33,7 @@ mod state;
 mod world;
 
 use pyo3::prelude::*;
+use quell_qdisc::time::Duration;
 
 pyo3::create_exception!(
     quell._core,
@@ -98,13 +99,15 @@ fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
 }
 
-/// Converts seconds, a float in Python, to nanoseconds.
-fn nanos(seconds: f64) -> PyResult<u64> {
+/// Converts seconds, a float in Python.
+fn duration(seconds: f64) -> PyResult<Duration> {
     let nanos = seconds * 1e9;
     if !(1.0..1e18).contains(&nanos) {
         return Err(input_error(format!(
             "{seconds} s is not a time between 1 ns and 30 years"
         )));
     }
-    Ok(quell_qdisc::num::whole_u64(nanos.round()))
+    Ok(Duration::from_nanos(quell_qdisc::num::whole_u64(
+        nanos.round(),
+    )))
 }

@@ -12,12 +12,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use quell_link::{Error, Queue};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::{
-    Dequeued, Discipline, DropCause, Drops, Ecn, NEVER, Nanos, Packet as _, Rng, SEC, num,
-};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Dequeued, Discipline, DropCause, Drops, Ecn, Packet as _, Rng, num};
 
 use crate::input_error;
-use quell_qdisc::time::Instant;
 
 /// A packet in a queue written in Python.
 #[pyclass(frozen, module = "quell._core")]
@@ -52,7 +50,7 @@ impl Packet {
     /// Time of its arrival at this queue, seconds.
     #[getter]
     fn enqueued(&self) -> f64 {
-        seconds(self.handle.enqueued().as_nanos())
+        seconds(self.handle.enqueued())
     }
 
     /// Marks it CE if it is ECN-capable; False (and untouched) if it is not.
@@ -255,7 +253,7 @@ impl PyQueue {
     }
 
     /// Passes an arrival to Python; returns whether the queue keeps the packet.
-    fn keeps(&self, py: Python<'_>, now: Nanos, handle: Handle) -> Result<bool, Wrong> {
+    fn keeps(&self, py: Python<'_>, now: Instant, handle: Handle) -> Result<bool, Wrong> {
         let Some((enqueue, _)) = &self.methods else {
             return Ok(false);
         };
@@ -282,7 +280,7 @@ impl PyQueue {
         Ok(kept || !packet.get().held.swap(false, Relaxed))
     }
 
-    fn next(&self, py: Python<'_>, now: Nanos) -> Result<Dequeued<Handle>, Wrong> {
+    fn next(&self, py: Python<'_>, now: Instant) -> Result<Dequeued<Handle>, Wrong> {
         let Some((_, dequeue)) = &self.methods else {
             return Ok(Dequeued::Empty);
         };
@@ -301,9 +299,9 @@ impl PyQueue {
             };
         }
         match answer.extract::<f64>() {
-            Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => Ok(
-                Dequeued::NotBefore(Instant::from_nanos(nanos_after(now, later))),
-            ),
+            Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => {
+                Ok(Dequeued::NotBefore(instant_after(now, later)))
+            }
             Ok(_) if !answer.is_instance_of::<PyBool>() => Err(Wrong::Did(format!(
                 "dequeue() returned the time {}, which is not after now, {time}",
                 shown(&answer)
@@ -341,7 +339,7 @@ impl Discipline<Handle> for PyQueue {
     ) {
         self.packets += 1;
         self.bytes += u64::from(handle.len());
-        let kept = Python::attach(|py| self.keeps(py, now.as_nanos(), handle));
+        let kept = Python::attach(|py| self.keeps(py, now, handle));
         let kept = self.after("enqueue", kept);
         self.report(now, drops);
         match kept {
@@ -361,7 +359,7 @@ impl Discipline<Handle> for PyQueue {
         _: &mut Rng,
         drops: &mut D,
     ) -> Dequeued<Handle> {
-        let got = Python::attach(|py| self.next(py, now.as_nanos()));
+        let got = Python::attach(|py| self.next(py, now));
         let got = self.after("dequeue", got);
         self.report(now, drops);
         match got {
@@ -395,15 +393,18 @@ impl Discipline<Handle> for PyQueue {
     }
 }
 
-fn seconds(time: Nanos) -> f64 {
-    time as f64 / SEC as f64
+/// A time for Python.
+fn seconds(at: Instant) -> f64 {
+    (at - Instant::ZERO).as_secs_f64()
 }
 
-/// A time from Python in nanoseconds, later than `now`.
-fn nanos_after(now: Nanos, seconds: f64) -> Nanos {
-    let nanos = seconds * SEC as f64;
-    match nanos < NEVER as f64 {
-        true => num::whole_u64(nanos.round()).max(now + 1),
+/// A time from Python, later than `now`.
+fn instant_after(now: Instant, seconds: f64) -> Instant {
+    let nanos = seconds * 1e9;
+    match nanos < u64::MAX as f64 {
+        true => {
+            Instant::from_nanos(num::whole_u64(nanos.round())).max(now + Duration::from_nanos(1))
+        }
         false => NEVER,
     }
 }

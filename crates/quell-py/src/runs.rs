@@ -13,13 +13,14 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quell_link::Error;
 use quell_link::record::Run;
+use quell_qdisc::time;
 use quell_sim::scenario::Scenario as Checked;
 use quell_sim::{RunOptions, Session, Status, World};
 use serde_json::Value;
 
 use crate::queue::{OwnQueue, Raised};
 use crate::scenario::{Queue, Scenario};
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// Interval at which a waiting caller checks for pending signals.
 const POLL: Duration = Duration::from_millis(20);
@@ -91,7 +92,7 @@ fn run_all(
     let (mut words, mut own) = (Vec::new(), Vec::new());
     for (index, (scenario, queue, seed, bin_s)) in jobs.enumerate() {
         let options = RunOptions {
-            series_bin: bin_s.map(nanos).transpose()?,
+            series_bin: bin_s.map(duration).transpose()?,
             pcap: pcap.clone(),
         };
         let job = Job {
@@ -318,6 +319,10 @@ pub fn grade(increase_ms: f64) -> &'static str {
 /// sent.
 #[pyfunction]
 pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
+    let arrivals: Vec<_> = arrivals
+        .into_iter()
+        .map(|(serial, delay, measuring)| (serial, time::Duration::from_nanos(delay), measuring))
+        .collect();
     let result = quell_sim::heard(&arrivals, sent);
     result
         .map(|call| serde_json::to_string(&call).map_err(input_error))

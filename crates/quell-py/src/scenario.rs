@@ -114,12 +114,12 @@ impl Scenario {
 
     #[getter]
     fn duration_s(&self) -> f64 {
-        self.0.duration.as_nanos() as f64 / 1e9
+        self.0.duration.as_secs_f64()
     }
 
     #[getter]
     fn warmup_s(&self) -> f64 {
-        self.0.warmup.as_nanos() as f64 / 1e9
+        self.0.warmup.as_secs_f64()
     }
 
     /// Seed of run `k`.

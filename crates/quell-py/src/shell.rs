@@ -13,7 +13,7 @@ use quell_qdisc::Nanos;
 use quell_sim::scenario::{Link, Shaper, run_seed};
 
 use crate::scenario::Scenario;
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// A running command. Not thread-safe.
 #[pyclass(module = "quell._core")]
@@ -54,7 +54,7 @@ impl Shell {
             .first()
             .filter(|_| base_rtt)
             .map_or(0, |f| f.rtt.as_nanos());
-        let bin = nanos(bin_s)?;
+        let bin = duration(bin_s)?.as_nanos();
         let params = |link, seed| params(link, rtt / 2, seed, bin).map_err(input_error);
         let config = Config {
             down: params(&s.link, s.seed)?,

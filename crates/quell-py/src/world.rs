@@ -4,12 +4,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quell_link::Error;
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Gauges, Knobs};
 use quell_sim::{RunOptions, Session, Status};
 
 use crate::runs::AnyQueue;
 use crate::scenario::Scenario;
-use crate::{input_error, nanos};
+use crate::{duration, input_error};
 
 /// A pending decision: the queue, the sub-queue (None: the queue as a whole), and the queue's
 /// gauges.
@@ -33,7 +34,7 @@ impl World {
         pcap: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
         let options = RunOptions {
-            series_bin: series_bin_s.map(nanos).transpose()?,
+            series_bin: series_bin_s.map(duration).transpose()?,
             pcap,
         };
         let own = |_| PyTypeError::new_err("a queue that is written in Python has no knobs");
@@ -48,7 +49,7 @@ impl World {
     /// the caller: `run` then stops every `period_s` seconds.
     #[pyo3(signature = (period_s, queue = 0))]
     fn control(&mut self, period_s: f64, queue: usize) -> PyResult<()> {
-        let period = nanos(period_s)?;
+        let period = duration(period_s)?;
         let world = &mut self.session()?.world;
         world.set_outside(queue, period).map_err(input_error)
     }
@@ -124,14 +125,13 @@ fn ended() -> PyErr {
 }
 
 fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py, PyDict>> {
-    let seconds = |nanos: u64| nanos as f64 / 1e9;
     let dict = PyDict::new(py);
-    dict.set_item("now", seconds(gauges.now.as_nanos()))?;
+    dict.set_item("now", (gauges.now - Instant::ZERO).as_secs_f64())?;
     dict.set_item("backlog_packets", gauges.backlog_packets)?;
     dict.set_item("backlog_bytes", gauges.backlog_bytes)?;
     dict.set_item("limit_packets", gauges.limit_packets)?;
-    dict.set_item("sojourn", seconds(gauges.sojourn.as_nanos()))?;
-    dict.set_item("head_age", seconds(gauges.head_age.as_nanos()))?;
+    dict.set_item("sojourn", gauges.sojourn.as_secs_f64())?;
+    dict.set_item("head_age", gauges.head_age.as_secs_f64())?;
     dict.set_item("rate_bps", gauges.rate_bps)?;
     dict.set_item("share", gauges.share)?;
     dict.set_item("achieved_bps", gauges.achieved_bps)?;

@@ -81,6 +81,21 @@ macro_rules! units {
             pub const fn as_nanos(self) -> u64 {
                 self.0
             }
+            /// In microseconds, rounded down.
+            #[inline]
+            pub const fn as_micros(self) -> u64 {
+                self.0 / 1_000
+            }
+            /// In milliseconds, rounded down.
+            #[inline]
+            pub const fn as_millis(self) -> u64 {
+                self.0 / 1_000_000
+            }
+            /// In seconds, rounded down.
+            #[inline]
+            pub const fn as_secs(self) -> u64 {
+                self.0 / 1_000_000_000
+            }
             /// This and a duration, at most the largest value.
             #[inline]
             pub const fn saturating_add(self, more: Duration) -> Self {
@@ -221,6 +236,12 @@ impl Duration {
         self.0 as f64 / 1e6
     }
 
+    /// How many times `other` covers this, rounded up.
+    #[inline]
+    pub const fn div_ceil(self, other: Self) -> u64 {
+        self.0.div_ceil(other.0)
+    }
+
     /// This `factor` times, at most the longest duration.
     #[inline]
     pub const fn saturating_mul(self, factor: u64) -> Self {
@@ -314,6 +335,9 @@ mod tests {
         assert_eq!(Instant::from_micros(3), Instant::from_nanos(3_000));
         assert_eq!(7 * SEC, Duration::from_millis(7_000));
         assert_eq!(MS.as_nanos(), 1_000_000);
+        assert_eq!(Duration::from_micros(2_999).as_millis(), 2);
+        assert_eq!(Instant::from_millis(2_999).as_secs(), 2);
+        assert_eq!(Instant::from_nanos(2_999).as_micros(), 2);
         assert_eq!(US * 1_000, MS);
         assert_eq!(NEVER.as_nanos(), u64::MAX);
         assert_eq!(Duration::from_millis(1_500).as_secs_f64(), 1.5);
@@ -350,6 +374,7 @@ mod tests {
         let mut time = 10 * MS;
         assert_eq!(time / (3 * MS), 3);
         assert_eq!(time % (3 * MS), MS);
+        assert_eq!(time.div_ceil(3 * MS), 4);
         time *= 3;
         time /= 2;
         assert_eq!(time, Duration::from_millis(15));

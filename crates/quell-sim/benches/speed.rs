@@ -11,13 +11,12 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use cpu_time::ProcessTime;
 use quell_link::Queue;
+use quell_qdisc::Qdisc;
 use quell_qdisc::outside::Handle;
-use quell_qdisc::time::Duration;
-use quell_qdisc::{MS, Nanos, Qdisc, SEC, US};
+use quell_qdisc::time::{Duration, Instant, MS, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{
     Cc, Direction, Flow, FlowKind, Link, Overrides, Rate, Scenario, Shaper, Tcp,
@@ -147,7 +146,7 @@ fn scenario(cell: &Cell) -> Scenario {
     let flow = |i: u32| Flow {
         kind: FlowKind::Tcp(tcp.clone()),
         count: 1,
-        rtt: Duration::from_nanos(20 * MS + Nanos::from(i) * 7 * US),
+        rtt: 20 * MS + u64::from(i) * 7 * US,
         start: Duration::ZERO,
         stop: None,
         stagger: Duration::from_millis(100),
@@ -184,7 +183,7 @@ fn queue(cell: &Cell) -> Queue {
 fn world(cell: &Cell, seed: u64) -> World {
     let mut world = World::with_queue(Arc::new(scenario(cell)), &queue(cell), seed, None)
         .expect("a valid scenario");
-    world.run_until(2 * SEC);
+    world.run_until(Instant::from_secs(2));
     world
 }
 
@@ -197,7 +196,7 @@ struct Speed {
     loss: f64,
 }
 
-fn measure(cell: &Cell, from: Nanos) -> Speed {
+fn measure(cell: &Cell, from: Instant) -> Speed {
     let mut world = world(cell, 1);
     world.run_until(from);
     let (start, events) = (world.packets(), world.events());
@@ -232,7 +231,7 @@ fn built_in(name: &str) -> f64 {
         .map(|seed| {
             let mut world = World::new(scenario.clone(), "fq_codel", seed, None).expect("a world");
             let clock = ProcessTime::now();
-            world.run_until(scenario.duration.as_nanos());
+            world.run_until(Instant::ZERO + scenario.duration);
             world.packets() as f64 / clock.elapsed().as_secs_f64() / 1e6
         })
         .collect();
@@ -256,14 +255,14 @@ fn size(flows: u32) -> Size {
     let cell = Cell::new("newreno", flows.into(), flows, "", None);
     let mut given = scenario(&cell);
     for (i, flow) in given.flows.iter_mut().enumerate() {
-        flow.rtt = Duration::from_nanos(20 * MS + (i % 1000) as Nanos * 7 * US);
+        flow.rtt = 20 * MS + (i % 1000) as u64 * 7 * US;
     }
     let queue = Queue::parse(&format!("pfifo limit {flows}")).expect("words");
     let (given, before) = (Arc::new(given), resident());
     let clock = ProcessTime::now();
     let mut world = World::with_queue(given, &queue, 1, None).expect("a valid scenario");
     let build_us = clock.elapsed().as_secs_f64() * 1e6 / f64::from(flows);
-    world.run_until(2 * SEC);
+    world.run_until(Instant::from_secs(2));
     let bytes = (resident() - before).max(0.0) / f64::from(flows);
     let mut speeds: Vec<f64> = (0..REPEATS)
         .map(|_| {
@@ -325,13 +324,13 @@ fn clone_us(flows: u32) -> f64 {
 fn two_threads() -> f64 {
     const WORLDS: u64 = 16;
     let work = |threads: u64| {
-        let clock = Instant::now();
+        let clock = std::time::Instant::now();
         std::thread::scope(|scope| {
             for t in 0..threads {
                 scope.spawn(move || {
                     for seed in (t..WORLDS).step_by(threads as usize) {
                         world(&Cell::new("cubic", 100, 10, "codel", None), seed)
-                            .run_until(30 * SEC);
+                            .run_until(Instant::from_secs(30));
                     }
                 });
             }
@@ -372,12 +371,12 @@ fn main() {
     if let Some(seconds) = after("--until").and_then(|s| s.parse::<f64>().ok()) {
         if let Some(cell) = cells.first() {
             let mut world = world(cell, 1);
-            let end = (seconds * SEC as f64) as Nanos;
+            let end = Instant::from_nanos((seconds * SEC.as_nanos() as f64) as u64);
             let slice = after("--slice").and_then(|s| s.parse::<u64>().ok());
-            let slice = slice.map_or(end, |ms| ms.max(1) * MS);
+            let slice = slice.map_or(Duration::MAX, |ms| ms.max(1) * MS);
             let clock = ProcessTime::now();
             while world.now() < end {
-                world.run_until((world.now() + slice).min(end));
+                world.run_until(world.now().saturating_add(slice).min(end));
             }
             let cpu_s = clock.elapsed().as_secs_f64();
             println!("{} {:x} {cpu_s}", world.packets(), world.trace_hash());
@@ -386,7 +385,7 @@ fn main() {
     }
     if json {
         let one = |cell: &Cell| {
-            let Speed { best, median, .. } = measure(cell, 0);
+            let Speed { best, median, .. } = measure(cell, Instant::ZERO);
             format!(
                 "{{\"cc\":\"{}\",\"rate_mbps\":{},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"outside\":{},\"packets_per_cpu_s\":{:.0},\"best\":{:.0}}}",
                 cell.cc,
@@ -405,7 +404,7 @@ fn main() {
     println!("{:<52} {:>8} {:<8} {:>6}", "what", "median", "", "target");
     let mut logs = 0.0;
     for cell in &cells {
-        let s = measure(cell, 0);
+        let s = measure(cell, Instant::ZERO);
         logs += s.median.ln();
         let more = format!(
             "best {:.1}, {:.2} events a packet, loss {:.2} %",
@@ -422,7 +421,10 @@ fn main() {
             let what = format!("scenario {name}, fq_codel");
             row(&what, built_in(name), "M pkt/s", None, true, "");
         }
-        let late = measure(&Cell::new("newreno", 100, 10, PFIFO, None), 2000 * SEC);
+        let late = measure(
+            &Cell::new("newreno", 100, 10, PFIFO, None),
+            Instant::from_secs(2000),
+        );
         row(
             "100 Mbit/s, 10 newreno flows, after 2000 s",
             late.median,

@@ -14,16 +14,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quell_qdisc::control::pace::Pace;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::stamps::DelayAttack;
 
 /// Start and duration of the lie, and the rest of the run.
-const BEGIN: Nanos = 40 * SEC;
-const LASTS: Nanos = 40 * SEC;
-const AFTER: Nanos = 40 * SEC;
-const BIN: Nanos = 100 * MS;
+const BEGIN: Instant = Instant::from_secs(40);
+const LASTS: Duration = Duration::from_secs(40);
+const AFTER: Duration = Duration::from_secs(40);
+const BIN: Duration = Duration::from_millis(100);
 /// Indices of the last queue down, which is the shaper's, and of the last one up, the modem's.
 const LAST: [usize; 2] = [0, 3];
 /// A rate is at the floor if it is below this share of the line's mean with the lie and not without
@@ -49,18 +49,18 @@ impl Line {
     }
 
     /// A scenario whose only flows are probes. The warm-up ends when the lie or the flood begins.
-    fn text(&self, queue: &str, end: Nanos, reflectors: u32) -> String {
+    fn text(&self, queue: &str, end: Instant, reflectors: u32) -> String {
         self.with(queue, end, &probed(reflectors, reflectors, ""))
     }
 
     /// The same with these probes.
-    fn with(&self, queue: &str, end: Nanos, probes: &str) -> String {
+    fn with(&self, queue: &str, end: Instant, probes: &str) -> String {
         let [down, up] = &self.keys;
         format!(
             "name = \"liars\"\nduration = \"{}s\"\nwarmup = \"{}s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"{queue}\"\n{down}\n\
              [link.up]\nqueue = \"pace\"\n{up}\n{probes}",
-            end / SEC,
-            BEGIN / SEC
+            end.as_secs(),
+            BEGIN.as_secs()
         )
     }
 }
@@ -114,7 +114,7 @@ struct Case {
     /// fill both directions.
     leaves: bool,
     /// Duration of the lie, ns.
-    lasts: Nanos,
+    lasts: Duration,
 }
 
 const fn reflectors(name: &'static str, reflectors: u32, liars: u32) -> Case {
@@ -179,22 +179,22 @@ const CASES: &[Case] = &[
     },
     peers("the only TCP peer, or an attacker on the path", 0, 1, 4),
     Case {
-        lasts: 180 * SEC,
+        lasts: Duration::from_secs(180),
         ..peers("the same, for 180 s", 0, 1, 4)
     },
     Case {
         leaves: true,
-        lasts: 4 * SEC,
+        lasts: Duration::from_secs(4),
         ..peers("the only TCP peer, for 4 s; then it leaves", 0, 1, 2)
     },
 ];
 
 impl Case {
-    fn lie(&self) -> (Nanos, Nanos) {
+    fn lie(&self) -> (Instant, Instant) {
         (BEGIN, BEGIN + self.lasts)
     }
 
-    fn end(&self) -> Nanos {
+    fn end(&self) -> Instant {
         BEGIN + self.lasts + AFTER
     }
 
@@ -226,7 +226,7 @@ impl Case {
             }
         }
         let slow = "rate = \"4kbit\"";
-        let stop = format!("stop = \"{}ms\"", self.lie().1 / MS);
+        let stop = format!("stop = \"{}ms\"", self.lie().1.as_millis());
         let more = match self.leaves {
             true => &stop,
             false if self.connections > 10 => slow,
@@ -237,7 +237,7 @@ impl Case {
             flows(format!("liar {host}"), count, count.min(10), more);
         }
         if self.leaves {
-            let start = self.lie().1 / MS;
+            let start = self.lie().1.as_millis();
             for (direction, rate) in ["down", "up"].iter().zip(line.mean) {
                 text += &format!(
                     "[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\ndirection = \"{direction}\"\nstart = \"{start}ms\"\n"
@@ -260,7 +260,7 @@ impl Case {
             hold: hold * MS,
             growth: growth * MS,
             batch,
-            pulse: (0, 0),
+            pulse: (Duration::ZERO, Duration::ZERO),
         };
         match self.liars {
             0 => vec![of(30, 0, 0), of(260, 25, 0), of(600, 0, 0)],
@@ -291,9 +291,11 @@ fn world(scenario: &Scenario, lie: Option<DelayAttack>) -> World {
     world
 }
 
-fn course(world: &mut World, end: Nanos) -> Course {
+fn course(world: &mut World, end: Instant) -> Course {
     let mut course = [Vec::new(), Vec::new()];
-    for now in (BIN..=end).step_by(BIN as usize) {
+    let mut now = Instant::ZERO;
+    while now + BIN <= end {
+        now += BIN;
         world.run_until(now);
         for (way, course) in course.iter_mut().enumerate() {
             let controller = world.controller(way).map(|c| c as &dyn Any);
@@ -307,8 +309,8 @@ fn course(world: &mut World, end: Nanos) -> Course {
 }
 
 /// Bytes carried between two times.
-fn carried(course: &[(f64, u64)], from: Nanos, to: Nanos) -> f64 {
-    let at = |time: Nanos| course[(time / BIN) as usize - 1].1;
+fn carried(course: &[(f64, u64)], from: Instant, to: Instant) -> f64 {
+    let at = |time: Instant| course[((time - Instant::ZERO) / BIN) as usize - 1].1;
     (at(to) - at(from)) as f64
 }
 
@@ -339,16 +341,19 @@ impl Harm {
             };
             longest = longest.max(now);
         }
-        let seconds = (end / SEC..case.end() / SEC - 2).find(|second| {
+        let seconds = (end.as_secs()..case.end().as_secs() - 2).find(|second| {
             (0..2).all(|k| {
-                let (from, to) = ((second + k) * SEC, (second + k + 1) * SEC);
+                let (from, to) = (
+                    Instant::from_secs(second + k),
+                    Instant::from_secs(second + k + 1),
+                );
                 carried(lied, from, to) >= AGAIN * carried(honest, from, to)
             })
         });
         Self {
             cost: share(begin, end),
-            floor: longest as f64 * BIN as f64 / SEC as f64,
-            after: seconds.unwrap_or(case.end() / SEC) as f64 - (end / SEC) as f64,
+            floor: longest as f64 * BIN.as_nanos() as f64 / SEC.as_nanos() as f64,
+            after: seconds.unwrap_or(case.end().as_secs()) as f64 - end.as_secs() as f64,
             left: share(case.end() - 10 * SEC, case.end()),
         }
     }
@@ -456,7 +461,7 @@ const FLOODS: &[Flood] = &[
 ];
 
 impl Flood {
-    const LASTS: Nanos = 240 * SEC;
+    const LASTS: Duration = Duration::from_secs(240);
 
     /// The share of the streams' bytes that arrives during the flood, beside a download, and the
     /// lowest rate in force, bit/s.
@@ -468,7 +473,7 @@ impl Flood {
             "[[flow]]\nname = \"streams\"\nkind = \"cbr\"\nrate = \"{kbps}kbit\"\nsize = 1200\nrtt = \"30ms\"\ncount = {count}\n\
              [[flow]]\nkind = \"download\"\nrtt = \"30ms\"\n"
         );
-        let starts = (BEGIN / SEC..end / SEC).step_by(self.each as usize);
+        let starts = (BEGIN.as_secs()..end.as_secs()).step_by(self.each as usize);
         for start in starts.filter(|_| self.mbps > 0) {
             text += &format!(
                 "[[flow]]\nkind = \"poisson\"\nrate = \"{}mbit\"\nstart = \"{start}s\"\nstop = \"{}s\"\n",
@@ -478,7 +483,7 @@ impl Flood {
         }
         let mut world = world(&scenario(&text), None);
         let [course, _] = course(&mut world, end);
-        let rates = course.iter().skip((BEGIN / BIN) as usize);
+        let rates = course.iter().skip(((BEGIN - Instant::ZERO) / BIN) as usize);
         let run = world.record(0.0);
         let streams = run.flows.iter().filter(|flow| flow.name == "streams");
         [
@@ -551,7 +556,7 @@ fn print_lies(lines: &[Line]) {
             left = format!(
                 "\n{}: {:.0} s after it the worst line carries {:.0} % down and {:.0} % up of what it would have carried.",
                 case.name,
-                AFTER as f64 / SEC as f64,
+                AFTER.as_nanos() as f64 / SEC.as_nanos() as f64,
                 (1.0 - down.left) * 100.0,
                 (1.0 - up.left) * 100.0
             );

@@ -7,10 +7,11 @@
 //! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every
 //! change replays the same few matches up to the root.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 /// The longest time a key can hold; it means "never".
-pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
+pub const MAX_TIME: Instant = Instant::from_nanos((1 << (64 - SOURCE_BITS)) - 1);
 const SOURCE_BITS: u32 = 17;
 const UNUSED: u64 = u64::MAX;
 
@@ -54,8 +55,8 @@ impl Default for Agenda {
 impl Agenda {
     /// The earliest time; `MAX_TIME` if there is none.
     #[inline]
-    pub fn time(&self) -> Nanos {
-        self.first >> SOURCE_BITS
+    pub fn time(&self) -> Instant {
+        Instant::from_nanos(self.first >> SOURCE_BITS)
     }
 
     /// The source of the earliest time. Call only while there is one.
@@ -66,8 +67,8 @@ impl Agenda {
 
     /// Replaces a source's time; a time of `MAX_TIME` or later never comes.
     #[inline]
-    pub fn set(&mut self, time: Nanos, source: u32) {
-        let key = time.min(MAX_TIME) << SOURCE_BITS | u64::from(source);
+    pub fn set(&mut self, time: Instant, source: u32) {
+        let key = time.min(MAX_TIME).as_nanos() << SOURCE_BITS | u64::from(source);
         if !self.place(key, source) {
             self.grow(source);
             self.place(key, source);
@@ -135,7 +136,7 @@ mod tests {
                 agenda.clear(source as u32);
                 model[source] = MAX_TIME;
             } else {
-                model[source] = rng.below(500);
+                model[source] = Instant::from_nanos(rng.below(500));
                 agenda.set(model[source], source as u32);
             }
             let least = *model.iter().min().unwrap();

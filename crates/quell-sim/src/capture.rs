@@ -6,7 +6,8 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, MS, Nanos, Packet, num};
+use quell_qdisc::time::Instant;
+use quell_qdisc::{Ecn, Packet, num};
 
 use crate::cc::EcnMode;
 use crate::packet::{Kind, Pkt};
@@ -45,7 +46,7 @@ impl Capture {
 
     /// Writes the packets that left the bottleneck or were dropped at this instant. The store keeps
     /// their ACKs at least until then.
-    pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
+    pub fn write(&mut self, now: Instant, world: &mut World) -> Result<(), Error> {
         for k in 0..self.ports.len() {
             let (port, direction) = self.ports[k];
             let capture = &mut world.net.ports[port].trace_mut().capture;
@@ -72,7 +73,7 @@ impl Capture {
 
     fn packet(
         &mut self,
-        now: Nanos,
+        now: Instant,
         fate: Fate,
         direction: Direction,
         p: &Pkt,
@@ -108,7 +109,7 @@ impl Capture {
                 tcp.seq = u32::from(!ack.syn);
                 tcp.ack = byte(ack.cumulative);
                 tcp.sack = &sack[..count];
-                tcp.timestamps = (num::low_u32(now / MS) + 1, ack.tsecr);
+                tcp.timestamps = (num::low_u32(now.as_millis()) + 1, ack.tsecr);
                 tcp.ece = ack.ece;
                 if flow.accurate && !ack.syn {
                     // RFC 9768, section 3.2.1: the counter of CE begins at 5.

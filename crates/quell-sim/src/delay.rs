@@ -2,7 +2,7 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Summary;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::time::{Duration, MS};
 
 /// Approximate number of pairs of segments measured per TCP flow: measuring all would slow the
 /// simulator.
@@ -23,7 +23,7 @@ pub struct Delays {
     /// All measured delays, ns.
     pub hist: Hist,
     /// Delay of the previous packet, ns.
-    last: Option<Nanos>,
+    last: Option<Duration>,
     /// Sum of the absolute differences between successive delays, ns.
     differences: u128,
     pairs: u64,
@@ -31,27 +31,27 @@ pub struct Delays {
 
 impl Delays {
     /// Records the delay of a packet that follows that of the previous call.
-    pub fn record(&mut self, delay: Nanos) {
+    pub fn record(&mut self, delay: Duration) {
         if let Some(last) = self.last.replace(delay) {
             self.differ(last, delay);
         }
-        self.hist.record(delay);
+        self.hist.record(delay.as_nanos());
     }
 
-    fn differ(&mut self, a: Nanos, b: Nanos) {
-        self.differences += u128::from(a.abs_diff(b));
+    fn differ(&mut self, a: Duration, b: Duration) {
+        self.differences += u128::from(a.abs_diff(b).as_nanos());
         self.pairs += 1;
     }
 
     /// Mean, percentiles and maximum, ms; None before the first packet.
     pub fn summary(&self) -> Option<Summary> {
-        (self.hist.count() > 0).then(|| self.hist.summary(1.0 / MS as f64))
+        (self.hist.count() > 0).then(|| self.hist.summary(1.0 / MS.as_nanos() as f64))
     }
 
     /// Mean of |D(i - 1, i)|, ms, of which RFC 3550, section 6.4.1, computes a running estimate;
     /// None before the second packet.
     pub fn jitter_ms(&self) -> Option<f64> {
-        (self.pairs > 0).then(|| self.differences as f64 / (self.pairs * MS) as f64)
+        (self.pairs > 0).then(|| self.differences as f64 / (self.pairs * MS).as_nanos() as f64)
     }
 }
 
@@ -61,7 +61,7 @@ impl Delays {
 pub struct Sampler {
     every: Option<u16>,
     /// Delay of the previous segment, if it was measured, ns.
-    before: Option<Nanos>,
+    before: Option<Duration>,
 }
 
 impl Sampler {
@@ -77,7 +77,7 @@ impl Sampler {
 
     /// Records the delay of the selected segment; `None`: it is unknown. Returns the countdown to
     /// the next selected segment.
-    pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) -> u16 {
+    pub fn sampled(&mut self, delay: Option<Duration>, to: Option<&mut Delays>) -> u16 {
         let Some(every) = self.every else {
             return 0;
         };
@@ -85,7 +85,7 @@ impl Sampler {
             if let Some(before) = self.before {
                 to.differ(before, delay);
             }
-            to.hist.record(delay);
+            to.hist.record(delay.as_nanos());
         }
         match (self.before.take(), delay) {
             (None, Some(_)) => {

@@ -2,7 +2,8 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
-use quell_qdisc::{NEVER, Nanos, SEC, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC, US};
 
 use crate::app::App;
 use crate::delay::{self, Delays, Sampler};
@@ -24,11 +25,11 @@ pub struct Report {
     /// Congestion control; empty if the flow is not TCP.
     pub cc: String,
     /// Base round-trip time, ns.
-    pub rtt_ns: Nanos,
+    pub rtt: Duration,
     /// The data go in the bottleneck's direction.
     pub down: bool,
     /// Time of the first packet, and time at which the application stops, ns.
-    pub span: (Nanos, Nanos),
+    pub span: (Instant, Instant),
     /// The transfer ends by itself.
     pub finite: bool,
     /// Completion times, ns; None unless `finite`.
@@ -107,7 +108,7 @@ impl Report {
     }
 
     /// An empty report.
-    pub fn new(flow: &Flow, span: (Nanos, Nanos)) -> Self {
+    pub fn new(flow: &Flow, span: (Instant, Instant)) -> Self {
         let tcp = flow.kind.tcp();
         let web = matches!(flow.kind, FlowKind::Web(_));
         let finite = web || tcp.is_some_and(|t| t.bytes.is_some());
@@ -115,7 +116,7 @@ impl Report {
             kind: flow.kind.name(),
             name: flow.name.clone(),
             cc: tcp.map_or("", |t| t.cc.name()).to_owned(),
-            rtt_ns: flow.rtt.as_nanos(),
+            rtt: flow.rtt,
             down: flow.direction == Direction::Down,
             span,
             finite,
@@ -159,11 +160,11 @@ pub struct Measures {
     /// Smoothed RTT, ns, of all flows whose `AckStats` has no histogram.
     pub rtt: Hist,
     /// End of the current bin, ns; `NEVER` without series.
-    pub bin_at: Nanos,
+    pub bin_at: Instant,
     /// Time series so far.
     pub series: Option<Box<Series>>,
-    pub warm_now: Nanos,
-    pub bin: Nanos,
+    pub warm_now: Instant,
+    pub bin: Duration,
     pub measuring: bool,
     pub detailed: bool,
     /// See [`delay::spacing`].
@@ -172,27 +173,27 @@ pub struct Measures {
 
 impl Measures {
     /// No measurements yet; `bin` is the width of the series' bins, ns.
-    pub fn new(scenario: &Scenario, bin: Option<Nanos>) -> Self {
+    pub fn new(scenario: &Scenario, bin: Option<Duration>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         let time = scenario.duration.saturating_sub(scenario.warmup);
         let bits = u128::from(scenario.link.rate.mean_bps(scenario.duration))
             * u128::from(time.as_nanos());
-        let each = u128::from(SEC) * 1514 * 8 * u128::from(flows.max(1));
+        let each = u128::from(SEC.as_nanos()) * 1514 * 8 * u128::from(flows.max(1));
         let segments = u64::try_from(bits / each).unwrap_or(u64::MAX);
         Self {
             reports: Vec::new(),
             acks: Vec::new(),
             apps: Vec::new(),
             rtt: Hist::new(),
-            bin_at: bin.unwrap_or(NEVER),
+            bin_at: bin.map_or(NEVER, |bin| Instant::ZERO + bin),
             series: bin.map(|b| {
                 Box::new(Series {
-                    bin_s: b as f64 / SEC as f64,
+                    bin_s: b.as_secs_f64(),
                     ..Series::default()
                 })
             }),
-            warm_now: 0,
-            bin: bin.unwrap_or(NEVER),
+            warm_now: Instant::ZERO,
+            bin: bin.unwrap_or(Duration::MAX),
             measuring: false,
             detailed: flows <= u64::from(DETAILED),
             spacing: delay::spacing(segments),
@@ -200,7 +201,7 @@ impl Measures {
     }
 
     /// End of the warm-up, ns.
-    pub fn warm_at(&self) -> Nanos {
+    pub fn warm_at(&self) -> Instant {
         self.warm_now
     }
 
@@ -216,7 +217,7 @@ impl Measures {
 
     /// Records the sender's state after an ACK.
     #[inline]
-    pub fn note_ack(&mut self, report: u16, srtt: Nanos, cwnd: u32) {
+    pub fn note_ack(&mut self, report: u16, srtt: Duration, cwnd: u32) {
         if !self.measuring {
             return;
         }
@@ -224,8 +225,8 @@ impl Measures {
         a.count += 1;
         a.cwnd_sum += u64::from(cwnd);
         match &mut a.rtt {
-            Some(own) => own.record(srtt),
-            None => self.rtt.record(srtt),
+            Some(own) => own.record(srtt.as_nanos()),
+            None => self.rtt.record(srtt.as_nanos()),
         }
     }
 
@@ -249,7 +250,7 @@ impl Measures {
     }
 
     /// Records the completion of a finite transfer.
-    pub fn completed(&mut self, now: Nanos, c: &Connection) {
+    pub fn completed(&mut self, now: Instant, c: &Connection) {
         let r = &mut self.reports[usize::from(c.report)];
         if r.kind != "web" {
             r.span.1 = now;
@@ -257,7 +258,7 @@ impl Measures {
         if self.measuring
             && let Some(h) = &mut r.fct
         {
-            h.record(now - c.began);
+            h.record((now - c.began).as_nanos());
         }
     }
 
@@ -283,7 +284,7 @@ impl Measures {
     /// Records the delay of a segment that the sampler selected; `sent`: its departure, if it was
     /// sent only once.
     #[cold]
-    pub fn sample(&mut self, now: Nanos, c: &mut Connection, sent: Option<Nanos>) {
+    pub fn sample(&mut self, now: Instant, c: &mut Connection, sent: Option<Instant>) {
         let delay = sent.map(|sent| now - sent + u64::from(c.path.outside_us) * US);
         let delays = match self.measuring {
             true => self.reports[usize::from(c.report)].delays.as_deref_mut(),
@@ -302,7 +303,12 @@ impl Measures {
     /// Records a datagram that has arrived. Returns the slot of a source that must be called
     /// because of it, and the time of the call.
     #[inline(never)]
-    pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) -> Option<(u16, Nanos)> {
+    pub fn got_datagram(
+        &mut self,
+        now: Instant,
+        d: &mut Datagrams,
+        p: &Pkt,
+    ) -> Option<(u16, Instant)> {
         d.received += u64::from(p.payload);
         let waited = u64::from(micros(now).wrapping_sub(p.tsval)) * US;
         let delay = waited + u64::from(d.path.outside_us) * US;

@@ -1,7 +1,8 @@
 //! Everything between the endpoints: ports, wires, and the flows' timers.
 
 use quell_link::passive::Stamped;
-use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet, num};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Ecn, Gauges, Packet, num};
 
 use crate::agenda::Agenda;
 use crate::packet::{Ack, Kind, Pkt};
@@ -12,7 +13,6 @@ use crate::stamps::{DelayAttack, Stamps};
 use crate::tcp::sender::Egress;
 use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
-use quell_qdisc::time::Instant;
 
 /// ACKs in queues. A packet descriptor holds only its ACK's place here.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +78,7 @@ pub struct Net {
     pub lie: Option<DelayAttack>,
     /// Earliest time at which the world's `control` has something to do, ns; 0 if an outside
     /// controller has to decide.
-    pub control_at: Nanos,
+    pub control_at: Instant,
 }
 
 impl Net {
@@ -100,29 +100,29 @@ impl Net {
     }
 
     /// Sum of the delays between the ports of a path, ns.
-    pub fn delay_within(&self, way: (u8, u8)) -> Nanos {
+    pub fn delay_within(&self, way: (u8, u8)) -> Duration {
         let all = self.way(way).map(|port| self.ports[port].delay);
-        all.sum::<Nanos>() - self.ports[usize::from(way.1)].delay
+        all.sum::<Duration>() - self.ports[usize::from(way.1)].delay
     }
 
     /// Time of the next event of any port, ns, and that port's number (0 in a cell).
     #[inline]
-    pub fn next_port(&self) -> (Nanos, usize) {
+    pub fn next_port(&self) -> (Instant, usize) {
         if let Some(cell) = &self.cell {
             return (cell.next(), 0);
         }
         if let [port] = &self.ports[..] {
-            return (port.next.as_nanos(), 0);
+            return (port.next, 0);
         }
         self.next_of_ports()
     }
 
     #[inline(never)]
-    fn next_of_ports(&self) -> (Nanos, usize) {
+    fn next_of_ports(&self) -> (Instant, usize) {
         let mut best = (NEVER, 0);
         for (i, port) in self.ports.iter().enumerate() {
-            if port.next < Instant::from_nanos(best.0) {
-                best = (port.next.as_nanos(), i);
+            if port.next < best.0 {
+                best = (port.next, i);
             }
         }
         best
@@ -130,7 +130,7 @@ impl Net {
 
     /// Sends an ACK, which `write` fills in, back to the sender.
     #[inline]
-    pub fn send_ack(&mut self, now: Nanos, path: &Path, hash: u32, write: impl FnOnce(&mut Ack)) {
+    pub fn send_ack(&mut self, now: Instant, path: &Path, hash: u32, write: impl FnOnce(&mut Ack)) {
         match path.acks {
             None => write(self.acks.push(now, path.home)),
             Some((first, _)) => {
@@ -147,21 +147,21 @@ impl Net {
 
     /// Puts a packet into a port's queue.
     #[inline]
-    pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
+    pub fn enter(&mut self, now: Instant, port: usize, p: Pkt) {
         if p.kind() == Kind::Ack {
             self.ports[port]
                 .trace_mut()
                 .note_ack(p.seq, self.store.get(p.seq));
         }
-        if self.ports[port].enqueue(Instant::from_nanos(now), p.len(), || p) {
-            self.control_at = 0;
+        if self.ports[port].enqueue(now, p.len(), || p) {
+            self.control_at = Instant::ZERO;
         }
         self.tell_cell(now, port);
     }
 
     /// Tells the cell, if there is one, that a packet has entered a port.
     #[inline(always)]
-    pub fn tell_cell(&mut self, now: Nanos, port: usize) {
+    pub fn tell_cell(&mut self, now: Instant, port: usize) {
         if let Some(cell) = &mut self.cell {
             cell.arrived(now, port, &mut self.ports);
         }
@@ -169,7 +169,7 @@ impl Net {
 
     /// Handles the cell's event at `now`. Returns the packets received, each with its port; None if
     /// none was received, or if there is no cell.
-    pub fn on_air(&mut self, now: Nanos) -> Option<Vec<(usize, Pkt)>> {
+    pub fn on_air(&mut self, now: Instant) -> Option<Vec<(usize, Pkt)>> {
         let cell = self.cell.as_mut()?;
         cell.event(now, &mut self.ports);
         for port in cell.touched.drain(..) {
@@ -187,8 +187,8 @@ impl Net {
     }
 
     /// Gauges of a port's queue.
-    pub fn gauges(&self, now: Nanos, port: usize) -> Gauges {
-        let mut gauges = self.ports[port].gauges(Instant::from_nanos(now));
+    pub fn gauges(&self, now: Instant, port: usize) -> Gauges {
+        let mut gauges = self.ports[port].gauges(now);
         if let Some(cell) = &self.cell {
             cell.gauges(now, port, &mut gauges);
         }
@@ -196,7 +196,7 @@ impl Net {
     }
 
     /// Runs a port's controller; true if an outside controller has to decide.
-    pub fn decide(&mut self, now: Nanos, port: usize) -> bool {
+    pub fn decide(&mut self, now: Instant, port: usize) -> bool {
         let cell = &self.cell;
         self.ports[port].decide(now, |gauges| {
             if let Some(cell) = cell {
@@ -223,7 +223,7 @@ impl Net {
     /// Reads the timestamps of a packet between a shaper and its modem, and tells the controllers
     /// the delay that they show.
     #[inline(never)]
-    pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
+    pub fn read_stamps(&mut self, now: Instant, port: usize, p: &Pkt) {
         let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
             return;
         };
@@ -244,12 +244,12 @@ impl Net {
             asks,
         };
         if port == up {
-            stamps.left(now, p.enqueued().as_nanos(), &segment);
+            stamps.left(now, p.enqueued(), &segment);
         } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port) {
             let ports = &mut self.ports;
             stamps.came(now, segment, |delay| {
                 for port in [0, up] {
-                    ports[port].on_delay(Instant::from_nanos(now), delay);
+                    ports[port].on_delay(now, delay);
                 }
             });
         }
@@ -273,24 +273,23 @@ pub struct Entry<'a> {
 
 impl Egress for Entry<'_> {
     #[inline(always)]
-    fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
-        if self.net.ports[self.port].enqueue(Instant::from_nanos(now), len, make) {
-            self.net.control_at = 0;
+    fn send(&mut self, now: Instant, len: u32, make: impl FnOnce() -> Pkt) {
+        if self.net.ports[self.port].enqueue(now, len, make) {
+            self.net.control_at = Instant::ZERO;
         }
         self.net.tell_cell(now, self.port);
     }
 
     #[inline(always)]
-    fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
-        self.net.ports[self.port].enqueue_run(Instant::from_nanos(now), len, count, make)
+    fn send_run(&mut self, now: Instant, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
+        self.net.ports[self.port].enqueue_run(now, len, count, make)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use quell_qdisc::time::Instant;
     use std::sync::Arc;
-
-    use quell_qdisc::SEC;
 
     use crate::scenario::{Overrides, Scenario};
     use crate::slot::Slot;
@@ -317,12 +316,12 @@ mod tests {
                      [[flow]]\ncount = 4\nstop = \"10s\"\n[[flow]]\ncount = 4\nsack = false\nstop = \"10s\"\n\
                      [[flow]]\nkind = \"web\"\nsize = 20000\narrivals = 20\nstop = \"10s\"\n"
                 ));
-                w.run_until(10 * SEC);
+                w.run_until(Instant::from_secs(10));
                 let held = w.net.store.acks.len() - w.net.store.free.len();
                 // At most the ACKs in the queue and on the wire before it.
                 assert!(held <= 1100, "{held} under way");
                 assert!(w.net.ports[1].queue.probe.meter.counters.departures > 2000);
-                w.run_until(20 * SEC);
+                w.run_until(Instant::from_secs(20));
                 assert_eq!(
                     w.net.store.acks.len(),
                     w.net.store.free.len(),
@@ -337,7 +336,7 @@ mod tests {
         let mut w = world(
             "duration = \"70s\"\n[link]\nrate = \"100mbit\"\n[[flow]]\nkind = \"web\"\nsize = 5000\narrivals = 300\nstop = \"60s\"\n",
         );
-        w.run_until(70 * SEC);
+        w.run_until(Instant::from_secs(70));
         let live = w.slots.iter().filter(|s| !matches!(s, Slot::Free)).count();
         // 18,000 transfers of about 60 ms, 18 at a time: few slots, each used many times.
         assert_eq!(live, 1, "the source");

@@ -1,7 +1,7 @@
 //! Packets (32-byte descriptors) and ACKs.
 
 use quell_qdisc::time::Instant;
-use quell_qdisc::{Ecn, Nanos, Packet, US, num};
+use quell_qdisc::{Ecn, Packet, num};
 
 /// A slot of the flow table with its generation, by which packets of a closed connection are
 /// recognised.
@@ -46,7 +46,7 @@ const ECHO_SHIFT: u32 = 6;
 /// A packet descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
-    enqueued: Nanos,
+    enqueued: Instant,
     /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or the
     /// ACK's place in the store.
     pub seq: u32,
@@ -77,7 +77,7 @@ impl Pkt {
         ecn: Ecn,
     ) -> Self {
         Self {
-            enqueued: 0,
+            enqueued: Instant::ZERO,
             seq,
             tsval: 0,
             hash,
@@ -156,18 +156,18 @@ impl Packet for Pkt {
     }
     #[inline]
     fn enqueued(&self) -> Instant {
-        Instant::from_nanos(self.enqueued)
+        self.enqueued
     }
     #[inline]
     fn set_enqueued(&mut self, now: Instant) {
-        self.enqueued = now.as_nanos();
+        self.enqueued = now;
     }
 }
 
 /// The clock of datagrams' senders, µs; it wraps after 71 minutes.
 #[inline]
-pub fn micros(now: Nanos) -> u32 {
-    num::low_u32(now / US)
+pub fn micros(now: Instant) -> u32 {
+    num::low_u32(now.as_micros())
 }
 
 /// The segment number nearest to `near` whose low 32 bits are `low`. Both ends count in 64 bits,

@@ -1,6 +1,6 @@
 //! The path of a flow's packets through a world.
 
-use quell_qdisc::Nanos;
+use quell_qdisc::time::Duration;
 
 /// In place of a port number: the packets pass no queue.
 pub const NO_PORT: u8 = u8::MAX;
@@ -19,7 +19,7 @@ pub struct Path {
     pub home: u16,
     /// Offset of the first port's clock from the sender's, ns, because time is folded (see
     /// `world`).
-    pub offset: Nanos,
+    pub offset: Duration,
     /// Part of the one-way delay that is spent neither in queues nor on links before the last, µs.
     pub outside_us: u32,
 }

@@ -9,7 +9,8 @@
 
 use std::io::{self, Write};
 
-use quell_qdisc::{DropCause, Ecn, Nanos, num};
+use quell_qdisc::time::Instant;
+use quell_qdisc::{DropCause, Ecn, num};
 
 use crate::scenario::Direction;
 
@@ -121,7 +122,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a packet; times must not decrease.
-    pub fn packet(&mut self, now: Nanos, fate: Fate, p: &PacketView) -> io::Result<()> {
+    pub fn packet(&mut self, now: Instant, fate: Fate, p: &PacketView) -> io::Result<()> {
         let length = self.build_frame(p);
         let captured = num::count(self.frame.len());
         let (interface, comment) = match fate {
@@ -133,8 +134,8 @@ impl<W: Write> Writer<W> {
         };
         self.begin(ENHANCED_PACKET);
         self.u32(interface);
-        self.u32((now >> 32) as u32);
-        self.u32(num::low_u32(now));
+        self.u32((now.as_nanos() >> 32) as u32);
+        self.u32(num::low_u32(now.as_nanos()));
         self.u32(captured);
         self.u32(length);
         self.block.extend_from_slice(&self.frame);
@@ -388,13 +389,25 @@ mod tests {
 
     fn capture() -> Vec<u8> {
         let mut w = Writer::new(Vec::new()).unwrap();
-        w.packet(1_000_000_007, Fate::Sent, &data(0, 1, Ecn::Ect0))
-            .unwrap();
-        w.packet(1_001_000_000, Fate::Marked, &data(1, 1449, Ecn::Ce))
-            .unwrap();
+        w.packet(
+            Instant::from_nanos(1_000_000_007),
+            Fate::Sent,
+            &data(0, 1, Ecn::Ect0),
+        )
+        .unwrap();
+        w.packet(
+            Instant::from_millis(1_001),
+            Fate::Marked,
+            &data(1, 1449, Ecn::Ce),
+        )
+        .unwrap();
         let early = Fate::Dropped(DropCause::Early);
-        w.packet(1_002_000_000, early, &data(0, 2897, Ecn::NotEct))
-            .unwrap();
+        w.packet(
+            Instant::from_millis(1_002),
+            early,
+            &data(0, 2897, Ecn::NotEct),
+        )
+        .unwrap();
         let ack = PacketView {
             data: false,
             direction: Direction::Up,
@@ -409,13 +422,13 @@ mod tests {
             }),
             ..data(0, 0, Ecn::NotEct)
         };
-        w.packet(5_000_000_000, Fate::Sent, &ack).unwrap();
+        w.packet(Instant::from_secs(5), Fate::Sent, &ack).unwrap();
         let udp = PacketView {
             payload: 172,
             transport: Transport::Udp,
             ..data(70_000, 0, Ecn::Ect1)
         };
-        w.packet(6_000_000_000, Fate::Sent, &udp).unwrap();
+        w.packet(Instant::from_secs(6), Fate::Sent, &udp).unwrap();
         w.finish().unwrap()
     }
 
@@ -479,8 +492,12 @@ mod tests {
         let mut w = Writer::new(io::sink()).unwrap();
         let before = (w.block.capacity(), w.frame.capacity());
         for i in 0..1000 {
-            w.packet(i, Fate::Dropped(DropCause::Overflow), &data(0, 1, Ecn::Ce))
-                .unwrap();
+            w.packet(
+                Instant::from_nanos(i),
+                Fate::Dropped(DropCause::Overflow),
+                &data(0, 1, Ecn::Ce),
+            )
+            .unwrap();
         }
         assert_eq!((w.block.capacity(), w.frame.capacity()), before);
     }

@@ -2,7 +2,8 @@
 //! order of arrival, and only the classes' first items need to be compared. Items live in one slab
 //! with 32-bit links.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use crate::agenda::{Agenda, MAX_TIME};
 
@@ -14,7 +15,7 @@ const NIL: u32 = 0;
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Node<T> {
-    due: Nanos,
+    due: Instant,
     next: u32,
     /// In a [`Chain`]: the rank among items of its class that arrive at the same instant.
     rank: u32,
@@ -29,11 +30,11 @@ pub struct Chain {
 }
 
 /// An item to be put back on its wire: class, time, order at the same instant, node.
-pub type Requeued = (u16, Nanos, (u32, u32), u32);
+pub type Requeued = (u16, Instant, (u32, u32), u32);
 
 #[derive(Clone, Debug)]
 struct Class {
-    delay: Nanos,
+    delay: Duration,
     target: u8,
     head: u32,
     tail: u32,
@@ -46,7 +47,7 @@ pub struct Pipes<T> {
     free: u32,
     classes: Vec<Class>,
     /// Shortest delay of all classes, ns.
-    least_delay: Nanos,
+    least_delay: Duration,
     heads: Agenda,
 }
 
@@ -61,7 +62,7 @@ impl<T: Default> Default for Pipes<T> {
             }],
             free: NIL,
             classes: Vec::new(),
-            least_delay: MAX_TIME,
+            least_delay: Duration::MAX,
             heads: Agenda::default(),
         }
     }
@@ -70,7 +71,7 @@ impl<T: Default> Default for Pipes<T> {
 impl<T: Copy + Default> Pipes<T> {
     /// The class of wires with this delay and target, made if it is new; None if there are too many
     /// for 16 bits.
-    pub fn class(&mut self, delay: Nanos, target: u8) -> Option<u16> {
+    pub fn class(&mut self, delay: Duration, target: u8) -> Option<u16> {
         let found = self
             .classes
             .iter()
@@ -90,13 +91,13 @@ impl<T: Copy + Default> Pipes<T> {
 
     /// Arrival time of the next item, ns; `MAX_TIME` if there is none.
     #[inline]
-    pub fn time(&self) -> Nanos {
+    pub fn time(&self) -> Instant {
         self.heads.time()
     }
 
     /// Appends a node to a class.
     #[inline(always)]
-    fn put_last(&mut self, class: u16, place: u32, due: Nanos) {
+    fn put_last(&mut self, class: u16, place: u32, due: Instant) {
         let c = &mut self.classes[usize::from(class)];
         if c.head == NIL {
             c.head = place;
@@ -110,7 +111,7 @@ impl<T: Copy + Default> Pipes<T> {
     /// Sends an item, which arrives after the class's delay. The caller writes it to the place
     /// returned, which holds an old value.
     #[inline]
-    pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
+    pub fn push(&mut self, now: Instant, class: u16) -> &mut T {
         self.make_room();
         let due = now + self.classes[class as usize].delay;
         let place = self.free;
@@ -127,7 +128,7 @@ impl<T: Copy + Default> Pipes<T> {
         if self.free == NIL {
             self.free = num::count(self.nodes.len());
             self.nodes.push(Node {
-                due: 0,
+                due: Instant::ZERO,
                 next: NIL,
                 rank: 0,
                 item: T::default(),
@@ -161,7 +162,7 @@ impl<T: Copy + Default> Pipes<T> {
 // Items in chains: see `lookahead.rs`.
 impl<T: Copy + Default> Pipes<T> {
     /// Shortest time between an item's departure and its arrival, ns.
-    pub fn least_delay(&self) -> Nanos {
+    pub fn least_delay(&self) -> Duration {
         self.least_delay
     }
 
@@ -214,7 +215,7 @@ impl<T: Copy + Default> Pipes<T> {
 
     /// Arrival time of a chain's first item, ns; `MAX_TIME` if the chain is empty.
     #[inline(always)]
-    pub fn due(&self, chain: &Chain) -> Nanos {
+    pub fn due(&self, chain: &Chain) -> Instant {
         self.nodes[chain.head as usize].due
     }
 
@@ -235,7 +236,7 @@ impl<T: Copy + Default> Pipes<T> {
 
     /// As `push`, but appends to a chain.
     #[inline(always)]
-    pub fn append(&mut self, now: Nanos, class: u16, chain: &mut Chain, rank: u32) -> &mut T {
+    pub fn append(&mut self, now: Instant, class: u16, chain: &mut Chain, rank: u32) -> &mut T {
         self.make_room();
         let place = self.free;
         if chain.head == NIL {
@@ -259,14 +260,14 @@ mod tests {
     #[test]
     fn items_arrive_in_order_of_time_then_class() {
         let mut p = Pipes::default();
-        let slow = p.class(10, 0).unwrap();
-        let fast = p.class(3, 1).unwrap();
-        assert_eq!(p.class(10, 0).unwrap(), slow);
-        *p.push(0, slow) = "a";
-        *p.push(1, slow) = "b";
-        *p.push(7, fast) = "c";
-        *p.push(8, fast) = "d";
-        assert_eq!(p.time(), 10);
+        let slow = p.class(Duration::from_nanos(10), 0).unwrap();
+        let fast = p.class(Duration::from_nanos(3), 1).unwrap();
+        assert_eq!(p.class(Duration::from_nanos(10), 0).unwrap(), slow);
+        *p.push(Instant::ZERO, slow) = "a";
+        *p.push(Instant::from_nanos(1), slow) = "b";
+        *p.push(Instant::from_nanos(7), fast) = "c";
+        *p.push(Instant::from_nanos(8), fast) = "d";
+        assert_eq!(p.time(), Instant::from_nanos(10));
         let mut order = Vec::new();
         while p.time() < MAX_TIME {
             let (item, target) = p.front();

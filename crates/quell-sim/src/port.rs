@@ -5,13 +5,13 @@ use std::ops::{Deref, DerefMut};
 use quell_link::bottleneck::{self, Bottleneck, Hosts};
 use quell_link::words::Queue;
 use quell_qdisc::control::rlaqm::learn::Learner;
-use quell_qdisc::{Gauges, Nanos, Rng};
+use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::{Gauges, Rng};
 
 use crate::labels;
 use crate::packet::Pkt;
 use crate::scenario::Link;
 use crate::trace::Trace;
-use quell_qdisc::time::{Duration, Instant};
 
 /// One queue with its link.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Port {
     /// Link-layer overhead, bytes per packet.
     pub overhead: u32,
     /// Propagation delay behind the queue, ns.
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Trains the controller's policy on its own decisions, in virtual time.
     learner: Option<Box<Learner>>,
 }
@@ -42,7 +42,7 @@ impl DerefMut for Port {
 
 impl Port {
     /// An idle port; `name` names its stream of random numbers.
-    pub fn new(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
+    pub fn new(link: &Link, queue: &Queue, duration: Duration, seed: u64, name: &str) -> Self {
         let hosts = Hosts {
             key: seed,
             labels: labels::of_host,
@@ -53,13 +53,13 @@ impl Port {
     fn with_hosts(
         link: &Link,
         queue: &Queue,
-        duration: Nanos,
+        duration: Duration,
         seed: u64,
         (name, hosts): (&str, Hosts),
     ) -> Self {
         let params = bottleneck::Params {
             rate: link.rate.clone(),
-            mean_bps: link.rate.mean_bps(Duration::from_nanos(duration)),
+            mean_bps: link.rate.mean_bps(duration),
             shaper: link.shaper,
             nic: link.nic as usize,
             loss: link.loss,
@@ -71,13 +71,13 @@ impl Port {
         Self {
             bottleneck: Bottleneck::new(&params, queue, rng, Trace::default()),
             overhead: link.overhead,
-            delay: link.delay.as_nanos(),
+            delay: link.delay,
             learner: None,
         }
     }
 
     /// A port of a wireless cell: it has no line of its own, the cell dequeues its packets.
-    pub fn in_cell(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
+    pub fn in_cell(link: &Link, queue: &Queue, duration: Duration, seed: u64, name: &str) -> Self {
         let hosts = Hosts {
             key: seed,
             labels: labels::of_node,
@@ -90,8 +90,8 @@ impl Port {
     }
 
     /// See [`Bottleneck::decide`]; the learner, if any, then takes the controller's samples.
-    pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
-        let outside = self.bottleneck.decide(Instant::from_nanos(now), read);
+    pub fn decide(&mut self, now: Instant, read: impl FnOnce(&mut Gauges)) -> bool {
+        let outside = self.bottleneck.decide(now, read);
         if let Some(controller) = self.bottleneck.queue.controller_mut() {
             self.learner = controller.learner().or(self.learner.take());
             if let (Some(learner), Some(samples)) = (&mut self.learner, controller.samples()) {

@@ -9,7 +9,8 @@ use quell_link::error::Error;
 use quell_link::qoo::{self, Qoo};
 use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS};
 
 use crate::app::App;
 use crate::capture::Capture;
@@ -20,20 +21,19 @@ use crate::scenario::{self, Scenario};
 use crate::slot::Slot;
 use crate::wifi::AirLink;
 use crate::world::{Status, World};
-use quell_qdisc::time::{Duration, Instant};
 
 /// Output of a run besides its record.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Bin width of the time series; None: no series.
-    pub series_bin: Option<Nanos>,
+    pub series_bin: Option<Duration>,
     /// File for a capture of the bottleneck; None: no capture.
     pub pcap: Option<PathBuf>,
 }
 
 /// Simulated time until the first check of the stop flag, and upper bound between two checks:
 /// lookahead needs at least two round trips.
-const SLICE: (Nanos, Nanos) = (20 * MS, 4 * SEC);
+const SLICE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(4));
 /// CPU time, s: after a slice that took less, the next one is twice as long; after one that took
 /// more than four times this, half as long.
 const SLICE_CPU_S: f64 = 0.02;
@@ -61,8 +61,8 @@ pub struct Session {
     pub world: World,
     capture: Option<Capture>,
     /// End of the current slice, and length of the next, ns.
-    until: Nanos,
-    slice: Nanos,
+    until: Instant,
+    slice: Duration,
     /// `World::answers` when the world last stopped.
     answers: Option<u64>,
     cpu_s: f64,
@@ -81,7 +81,7 @@ impl Session {
         Ok(Self {
             world,
             capture,
-            until: 0,
+            until: Instant::ZERO,
             slice: SLICE.0,
             answers: None,
             cpu_s: 0.0,
@@ -139,7 +139,7 @@ impl Session {
         clock: &CpuClock,
         go_on: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Status, Error> {
-        let end = self.world.scenario.duration;
+        let end = Instant::ZERO + self.world.scenario.duration;
         let mut before_s = 0.0;
         loop {
             let status = self.world.run_until(self.until);
@@ -148,17 +148,20 @@ impl Session {
                 return Ok(status);
             }
             if let Some(capture) = &mut self.capture
-                && self.until > 0
+                && self.until > Instant::ZERO
             {
-                capture.write(self.until - 1, &mut self.world)?;
+                capture.write(self.until - Duration::from_nanos(1), &mut self.world)?;
             }
-            if self.until == end.as_nanos() {
+            if self.until == end {
                 return Ok(Status::Done);
             }
             go_on()?;
             // A capture must be written after every event.
             let next = match self.capture {
-                Some(_) => self.world.next_event().saturating_add(1),
+                Some(_) => self
+                    .world
+                    .next_event()
+                    .saturating_add(Duration::from_nanos(1)),
                 None => {
                     let now_s = clock.elapsed_s();
                     let next = self.until + self.slice;
@@ -167,7 +170,7 @@ impl Session {
                     next
                 }
             };
-            self.until = next.min(end.as_nanos());
+            self.until = next.min(end);
         }
     }
 
@@ -185,7 +188,7 @@ impl Session {
 
 /// Length of the next slice, given that of the last and the CPU time that it took, s. Results do
 /// not depend on it.
-fn slice_after(slice: Nanos, took_s: f64) -> Nanos {
+fn slice_after(slice: Duration, took_s: f64) -> Duration {
     if took_s < SLICE_CPU_S {
         (2 * slice).min(SLICE.1)
     } else if took_s > 4.0 * SLICE_CPU_S {
@@ -235,7 +238,7 @@ impl World {
     /// The result record of the measurements so far.
     pub fn record(&mut self, cpu_s: f64) -> Run {
         let now = self.now;
-        let span = (now - self.measures.warm_at()).max(1);
+        let span = (now - self.measures.warm_at()).max(Duration::from_nanos(1));
         let flows = self.flow_records(now);
         let rtt = self.measures.rtt();
         let (mut down, mut upwards) = (Totals::default(), Totals::default());
@@ -250,7 +253,7 @@ impl World {
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
         let (total, up) = (
             self.packets(),
-            self.up_record(now, mbps(upwards.bytes as f64, Duration::from_nanos(span))),
+            self.up_record(now, mbps(upwards.bytes as f64, span)),
         );
         let queue = self.queue_record(now);
         let modem = self.modem_record(now, 0);
@@ -264,20 +267,16 @@ impl World {
         let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
         let letter = |ms: Option<f64>| ms.map(|ms| record::grade(ms).to_owned());
         let qoo = grade_ms.and(self.qoo(&there, &back, queue.capacity_mbps));
-        let aim = grade_ms.and(self.aim(
-            &there,
-            &back,
-            mbps(down.bytes as f64, Duration::from_nanos(span)),
-        ));
+        let aim = grade_ms.and(self.aim(&there, &back, mbps(down.bytes as f64, span)));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
             controller: self.controlled_by.clone(),
             seed: self.seed,
-            goodput_mbps: mbps(down.bytes as f64, Duration::from_nanos(span)),
-            delivered_in_order_mbps: Some(mbps(down.in_order as f64, Duration::from_nanos(span))),
+            goodput_mbps: mbps(down.bytes as f64, span),
+            delivered_in_order_mbps: Some(mbps(down.in_order as f64, span)),
             jain,
-            rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
+            rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS.as_nanos() as f64)),
             fct_ms,
             hosts: self.host_records(span),
             flows,
@@ -310,10 +309,10 @@ impl World {
     /// AIM scores, as from a speed test; idle latency is taken not to vary. None for a cell, whose
     /// channel has delays of its own.
     fn aim(&self, down: &Way, up: &Way, mbps: f64) -> Option<Aim> {
-        let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()?;
+        let base = self.measures.reports.iter().map(|r| r.rtt).min()?;
         self.scenario.wifi.is_none().then(|| {
             Aim::of(&Measured {
-                latency_ms: base as f64 / MS as f64,
+                latency_ms: base.as_millis_f64(),
                 increase_ms: up.sum(|s| s.p50).max(down.sum(|s| s.p50)),
                 jitter_ms: 0.0,
                 loss: 1.0 - down.kept,
@@ -324,7 +323,13 @@ impl World {
 
     /// Quality of Outcome under load. None for a cell, whose channel has delays of its own.
     fn qoo(&self, down: &Way, up: &Way, mbps: f64) -> Option<Qoo> {
-        let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()? as f64 / MS as f64;
+        let base = self
+            .measures
+            .reports
+            .iter()
+            .map(|r| r.rtt)
+            .min()?
+            .as_millis_f64();
         let both = |of: fn(&Summary) -> f64| base + down.sum(of) + up.sum(of);
         self.scenario.wifi.is_none().then(|| {
             Qoo::of(&qoo::Measured {
@@ -343,7 +348,7 @@ impl World {
 
     /// Record of the bottleneck; in a cell, packets, drops and sojourns of all queues of its node
     /// are counted.
-    fn queue_record(&mut self, now: Nanos) -> Run {
+    fn queue_record(&mut self, now: Instant) -> Run {
         let links = self.net.cell.as_ref().map(|cell| &cell.links);
         let node = links.map(|links| links[0].from);
         let Some((first, others)) = self.net.ports.split_first_mut() else {
@@ -353,10 +358,10 @@ impl World {
             let from = links?.get(i + 1)?.from;
             (Some(from) == node).then_some(&mut **port)
         });
-        first.record(Instant::from_nanos(now), same_node)
+        first.record(now, same_node)
     }
 
-    fn wifi_record(&mut self, now: Nanos, span: Nanos) -> Option<record::Wifi> {
+    fn wifi_record(&mut self, now: Instant, span: Duration) -> Option<record::Wifi> {
         let cell = self.net.cell.as_ref()?;
         let wifi = self.scenario.wifi.as_ref()?;
         let name = |node: u16| &wifi.nodes[usize::from(node)];
@@ -364,20 +369,21 @@ impl World {
         let one = |(port, link): (&mut Port, &AirLink)| {
             let air = &link.counts;
             let own = name(link.from).queue.clone();
-            let run = port.record(Instant::from_nanos(now), std::iter::empty());
+            let run = port.record(now, std::iter::empty());
             record::WifiQueue {
                 from: name(link.from).name.clone(),
                 to: name(link.to).name.clone(),
                 ac: link.category.word().into(),
                 queue: own.unwrap_or_else(|| self.queue.clone()),
-                throughput_mbps: mbps(air.bytes as f64, Duration::from_nanos(span)),
+                throughput_mbps: mbps(air.bytes as f64, span),
                 sojourn_ms: run.sojourn_ms,
-                delay_ms: (air.packets > 0).then(|| air.delay as f64 / (air.packets * MS) as f64),
+                delay_ms: (air.packets > 0)
+                    .then(|| air.delay as f64 / (air.packets * MS).as_nanos() as f64),
                 backlog_packets: run.backlog_packets.mean,
                 limit_packets: run.limit_packets,
                 drops: run.drops,
                 marks: run.marks,
-                airtime: air.airtime as f64 / span as f64,
+                airtime: air.airtime.as_nanos() as f64 / span.as_nanos() as f64,
                 aggregate: ratio(air.frames, air.exchanges),
                 retries: ratio(air.retries, air.frames),
                 failures: ratio(air.failures, air.exchanges),
@@ -385,27 +391,27 @@ impl World {
             }
         };
         Some(record::Wifi {
-            busy: cell.busy(now) as f64 / span as f64,
+            busy: cell.busy(now).as_nanos() as f64 / span.as_nanos() as f64,
             collisions: cell.totals.collisions,
             queues: ports.map(one).collect(),
         })
     }
 
-    fn flow_records(&self, now: Nanos) -> Vec<record::Flow> {
-        let ms = 1.0 / MS as f64;
+    fn flow_records(&self, now: Instant) -> Vec<record::Flow> {
+        let ms = 1.0 / MS.as_nanos() as f64;
         let measured = self.measured();
         let one = |(r, acks, t): (&Report, &AckStats, Totals)| {
             let time = active(r, self.measures.warm_at(), now);
             let mbps = |bytes: u64| match time {
-                0 => 0.0,
-                time => mbps(bytes as f64, Duration::from_nanos(time)),
+                Duration::ZERO => 0.0,
+                time => mbps(bytes as f64, time),
             };
             record::Flow {
                 kind: r.kind.into(),
                 name: r.name.clone(),
                 cc: r.cc.clone(),
                 direction: r.direction().into(),
-                base_rtt_ms: r.rtt_ns as f64 * ms,
+                base_rtt_ms: r.rtt.as_nanos() as f64 * ms,
                 goodput_mbps: mbps(t.bytes),
                 delivered_in_order_mbps: mbps(t.in_order),
                 retransmits: t.retransmits,
@@ -474,7 +480,7 @@ impl World {
     }
 
     /// Goodput and share of each host that the scenario names.
-    fn host_records(&self, span: Nanos) -> Vec<record::Host> {
+    fn host_records(&self, span: Duration) -> Vec<record::Host> {
         let measured = self.measured();
         let mut hosts: Vec<(record::Host, u64)> = Vec::new();
         let mut all = [0, 0];
@@ -499,7 +505,7 @@ impl World {
             hosts[at].1 += t.bytes;
         }
         let shared = |(host, bytes): (record::Host, u64)| record::Host {
-            goodput_mbps: mbps(bytes as f64, Duration::from_nanos(span)),
+            goodput_mbps: mbps(bytes as f64, span),
             share: ratio(bytes, all[usize::from(host.direction == "down")]),
             ..host
         };
@@ -511,8 +517,8 @@ impl World {
             r.kind == "tcp"
                 && r.down
                 && !r.finite
-                && r.span.0 <= self.measures.warm_at().max(SEC)
-                && r.span.1 >= self.scenario.duration.as_nanos()
+                && r.span.0 <= self.measures.warm_at().max(Instant::from_secs(1))
+                && r.span.1 >= Instant::ZERO + self.scenario.duration
         };
         let rates: Vec<f64> = flows
             .iter()
@@ -533,17 +539,17 @@ impl World {
                 all.merge(h);
             }
         }
-        (all.count() > 0).then(|| all.summary(1.0 / MS as f64))
+        (all.count() > 0).then(|| all.summary(1.0 / MS.as_nanos() as f64))
     }
 
-    fn up_record(&mut self, now: Nanos, goodput_mbps: f64) -> Option<record::Up> {
+    fn up_record(&mut self, now: Instant, goodput_mbps: f64) -> Option<record::Up> {
         let scenario = self.scenario.clone();
         let up = scenario.up.as_ref()?;
         let place = self.net.up_port();
         let port = self.net.ports.get_mut(place)?;
         let run = Run {
             goodput_mbps,
-            ..port.record(Instant::from_nanos(now), std::iter::empty())
+            ..port.record(now, std::iter::empty())
         };
         let modem = self.modem_record(now, 1);
         Some(record::Up {
@@ -553,9 +559,9 @@ impl World {
     }
 
     /// Record of the modem downstream (0) or upstream (1).
-    fn modem_record(&mut self, now: Nanos, way: usize) -> Option<record::Modem> {
+    fn modem_record(&mut self, now: Instant, way: usize) -> Option<record::Modem> {
         let place = usize::from(self.net.modems[way]?);
-        let run = self.net.ports[place].record(Instant::from_nanos(now), std::iter::empty());
+        let run = self.net.ports[place].record(now, std::iter::empty());
         Some(record::Modem {
             throughput_mbps: run.throughput_mbps,
             capacity_mbps: run.capacity_mbps,
@@ -566,11 +572,11 @@ impl World {
         })
     }
 
-    fn hop_records(&mut self, now: Nanos) -> Vec<record::Hop> {
+    fn hop_records(&mut self, now: Instant) -> Vec<record::Hop> {
         let hops = self.scenario.hops.iter();
         let ports = self.net.ports.iter_mut().skip(1);
         let one = |(i, (hop, port)): (usize, (&scenario::Link, &mut Port))| {
-            let run = port.record(Instant::from_nanos(now), std::iter::empty());
+            let run = port.record(now, std::iter::empty());
             record::Hop {
                 hop: num::count(i) + 1,
                 queue: hop.queue.clone(),
@@ -585,13 +591,14 @@ impl World {
 }
 
 /// Time in the measured period during which a flow existed, ns.
-fn active(r: &Report, warm: Nanos, now: Nanos) -> Nanos {
-    r.span.1.min(now).saturating_sub(r.span.0.max(warm))
+fn active(r: &Report, warm: Instant, now: Instant) -> Duration {
+    r.span.1.min(now).saturating_since(r.span.0.max(warm))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::time::SEC;
 
     #[test]
     fn slices_are_as_long_as_a_stop_may_wait() {

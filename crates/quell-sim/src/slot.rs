@@ -1,6 +1,7 @@
 //! Entries of the flow table: TCP connections, datagram sources, and sources of short transfers.
 
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, num};
+use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::{Ecn, Rng, num};
 
 use crate::app::Way;
 use crate::app::call::FRAME;
@@ -45,20 +46,20 @@ pub enum Slot {
 pub struct Connection {
     pub path: Path,
     /// Times set for the two ends in `Net::timers`, ns; `NEVER`: none.
-    pub pending: [Nanos; 2],
+    pub pending: [Instant; 2],
     /// Time of its SYN, then of `stop`, ns.
-    pub turns_at: Nanos,
+    pub turns_at: Instant,
     /// Index of its report.
     pub report: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
     pub receiver: Receiver,
     /// Scheduled time of its SYN, ns, from which completion times count.
-    pub began: Nanos,
+    pub began: Instant,
     pub sender: Sender,
     pub cc: CongestionControl,
     /// Time at which the application stops, ns; `NEVER`: it runs to the end.
-    pub stop: Nanos,
+    pub stop: Instant,
     /// Selects the segments that are measured. Boxed, because within the connection it would take
     /// another cache line.
     pub sampler: Box<Sampler>,
@@ -69,7 +70,7 @@ pub struct Connection {
 impl Connection {
     /// Time of an end's next timer, ns.
     #[inline]
-    pub fn deadline(&self, end: End) -> Nanos {
+    pub fn deadline(&self, end: End) -> Instant {
         match end {
             End::Sender => self.sender.deadline().min(self.turns_at),
             End::Receiver => self.receiver.deadline(),
@@ -100,9 +101,9 @@ pub struct Datagrams {
     pub hash: u32,
     pub path: Path,
     /// Time of the next datagram, ns.
-    pub at: Nanos,
+    pub at: Instant,
     /// Time at and after which no datagram is sent, ns.
-    pub stop: Nanos,
+    pub stop: Instant,
     pub report: u16,
     /// Datagrams sent.
     pub sent: u64,
@@ -112,7 +113,7 @@ pub struct Datagrams {
     pub app: Option<(u16, Way)>,
     kind: FlowKind,
     rng: Rng,
-    start: Nanos,
+    start: Instant,
 }
 
 /// IP and UDP headers, bytes.
@@ -135,7 +136,7 @@ impl Datagrams {
         path: Path,
         kind: FlowKind,
         rng: Rng,
-        (start, stop): (Nanos, Nanos),
+        (start, stop): (Instant, Instant),
         report: u16,
     ) -> Self {
         let mut d = Self {
@@ -207,8 +208,9 @@ impl Datagrams {
         self.at = match &self.kind {
             // Computed from the start, so that rounding errors do not add up.
             FlowKind::Cbr(cbr) => {
-                let bits = u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC);
-                self.start + num::low_u64(bits / u128::from(cbr.rate))
+                let bits =
+                    u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC.as_nanos());
+                self.start + Duration::from_nanos(num::low_u64(bits / u128::from(cbr.rate)))
             }
             FlowKind::Call(_) => self.start + self.sent * FRAME,
             FlowKind::Game(game) => {
@@ -222,22 +224,22 @@ impl Datagrams {
         };
     }
 
-    fn gap(&mut self, now: Nanos) -> Nanos {
+    fn gap(&mut self, now: Instant) -> Duration {
         match &self.kind {
             FlowKind::Poisson(poisson) => {
                 let mean_bits = poisson.size.bytes as f64 * 8.0;
-                num::whole_u64(self.rng.exp(mean_bits * SEC as f64 / poisson.rate as f64))
+                Duration::from_nanos(num::whole_u64(
+                    self.rng
+                        .exp(mean_bits * SEC.as_nanos() as f64 / poisson.rate as f64),
+                ))
             }
             FlowKind::OnOff(onoff) => {
-                let (on, period) = (onoff.on.as_nanos(), (onoff.on + onoff.off).as_nanos());
+                let (on, period) = (onoff.on, onoff.on + onoff.off);
                 let phase = (now - self.start) % period;
-                let parts = [
-                    (on, onoff.gap_on.as_nanos()),
-                    (period, onoff.gap_off.as_nanos()),
-                ];
+                let parts = [(on, onoff.gap_on), (period, onoff.gap_off)];
                 on_off_gap(self.rng.exp(1.0), phase, parts)
             }
-            _ => NEVER,
+            _ => Duration::MAX,
         }
     }
 }
@@ -245,7 +247,7 @@ impl Datagrams {
 /// Time that a Poisson process with alternating mean gaps takes to accumulate the exponential
 /// `draw` (of mean 1), ns. `phase` is its position in the cycle; each of `parts` has the end of a
 /// part of the cycle and the mean gap in it.
-fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos {
+fn on_off_gap(mut draw: f64, phase: Duration, parts: [(Duration, Duration); 2]) -> Duration {
     let [(on, gap_on), (period, gap_off)] = parts;
     let mut at = phase;
     let mut cycles = 0;
@@ -255,18 +257,22 @@ fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos 
         } else {
             (period, gap_off)
         };
-        let expected = (end - at) as f64 / mean as f64;
+        let expected = (end - at).as_nanos() as f64 / mean.as_nanos() as f64;
         if draw <= expected {
-            return cycles * period + at + num::whole_u64(draw * mean as f64) - phase;
+            return cycles * period
+                + at
+                + Duration::from_nanos(num::whole_u64(draw * mean.as_nanos() as f64))
+                - phase;
         }
         draw -= expected;
         at = end;
         if at == period {
-            let whole = on as f64 / gap_on as f64 + (period - on) as f64 / gap_off as f64;
+            let whole = on.as_nanos() as f64 / gap_on.as_nanos() as f64
+                + (period - on).as_nanos() as f64 / gap_off.as_nanos() as f64;
             let skipped = libm::floor(draw / whole);
             draw -= skipped * whole;
             cycles += 1 + num::whole_u64(skipped);
-            at = 0;
+            at = Duration::ZERO;
         }
     }
 }
@@ -277,9 +283,9 @@ pub struct Web {
     /// TCP options of the transfers.
     pub tcp: Tcp,
     /// Start of the next transfer, ns.
-    pub at: Nanos,
+    pub at: Instant,
     /// Time at and after which no transfer starts, ns.
-    pub stop: Nanos,
+    pub stop: Instant,
     pub report: u16,
     pub path: Path,
     /// Random numbers of gaps and sizes.
@@ -294,14 +300,14 @@ impl Web {
         kind: &FlowKind,
         path: Path,
         mut rng: Rng,
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         report: u16,
     ) -> Option<Self> {
         let FlowKind::Web(web) = kind else {
             return None;
         };
-        let mean_gap = SEC as f64 / web.arrivals;
-        let at = span.0 + num::whole_u64(rng.exp(mean_gap));
+        let mean_gap = SEC.as_nanos() as f64 / web.arrivals;
+        let at = span.0 + Duration::from_nanos(num::whole_u64(rng.exp(mean_gap)));
         Some(Self {
             tcp: web.tcp.clone(),
             at,
@@ -316,7 +322,7 @@ impl Web {
 
     /// Size of the transfer that starts now, bytes; also sets the start of the next.
     pub fn next(&mut self) -> u64 {
-        self.at += num::whole_u64(self.rng.exp(self.mean_gap));
+        self.at += Duration::from_nanos(num::whole_u64(self.rng.exp(self.mean_gap)));
         if self.size.exponential {
             num::whole_u64(self.rng.exp(self.size.bytes as f64)).max(1)
         } else {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quell_link::passive::{Passive, Stamped};
 use quell_qdisc::control::Delay;
-use quell_qdisc::{Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 use crate::packet::FlowId;
 
@@ -18,32 +18,32 @@ pub struct DelayAttack {
     /// Names of the far hosts (`to_host`) of TCP flows that take part.
     pub hosts: Vec<String>,
     /// Start and end of the attack, ns.
-    pub span: (Nanos, Nanos),
+    pub span: (Instant, Instant),
     /// Delay added to each answer, ns.
-    pub hold: Nanos,
+    pub hold: Duration,
     /// Increase of `hold` per second of the attack, ns.
-    pub growth: Nanos,
+    pub growth: Duration,
     /// Number of answers that a reflector releases together; 0: each is released by itself.
     pub batch: u32,
     /// Period of pauses, and the time of each during which answers are held back, ns; (0, 0): none.
-    pub pulse: (Nanos, Nanos),
+    pub pulse: (Duration, Duration),
 }
 
 impl DelayAttack {
     /// Time for which an answer is held back, ns; `interval` is the time between requests to a
     /// reflector.
-    pub(crate) fn holds(&self, now: Nanos, interval: Nanos) -> Nanos {
+    pub(crate) fn holds(&self, now: Instant, interval: Duration) -> Duration {
         if !(self.span.0..self.span.1).contains(&now) {
-            return 0;
+            return Duration::ZERO;
         }
         let (every, part) = self.pulse;
-        if every > 0 && (now - self.span.0) % every >= part {
-            return 0;
+        if every > Duration::ZERO && (now - self.span.0) % every >= part {
+            return Duration::ZERO;
         }
-        let period = interval * Nanos::from(self.batch);
+        let period = interval * u64::from(self.batch);
         let together = match period {
-            0 => now,
-            period => now.next_multiple_of(period),
+            Duration::ZERO => now,
+            period => Instant::from_nanos(now.as_nanos().next_multiple_of(period.as_nanos())),
         };
         together - now + self.hold + self.growth * ((now - self.span.0) / SEC)
     }
@@ -57,7 +57,7 @@ pub(crate) struct Stamps {
     hosts: Vec<u64>,
     pub lie: Option<(DelayAttack, Vec<u64>)>,
     /// Segments of far hosts that take part in the attack, each with the time of its release.
-    held: VecDeque<(Nanos, Stamped)>,
+    held: VecDeque<(Instant, Stamped)>,
 }
 
 impl Stamps {
@@ -78,22 +78,30 @@ impl Stamps {
     }
 
     /// A segment leaves the up link's shaper, whose queue it entered at `entered`, for the modem.
-    pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
-        self.passive.left(now, entered, segment);
+    pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
+        self.passive
+            .left(now.as_nanos(), entered.as_nanos(), segment);
     }
 
     /// A segment comes from the modem; `tell` is called with each delay that results.
-    pub fn came(&mut self, now: Nanos, segment: Stamped, mut tell: impl FnMut(&Delay)) {
+    pub fn came(&mut self, now: Instant, segment: Stamped, mut tell: impl FnMut(&Delay)) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();
-            self.passive.came(now, &held).iter().for_each(&mut tell);
+            self.passive
+                .came(now.as_nanos(), &held)
+                .iter()
+                .for_each(&mut tell);
         }
         let lie = self
             .lie
             .as_ref()
             .filter(|(_, hosts)| hosts.contains(&segment.host));
-        match lie.map_or(0, |(lie, _)| lie.holds(now, 0)) {
-            0 => self.passive.came(now, &segment).iter().for_each(tell),
+        match lie.map_or(Duration::ZERO, |(lie, _)| lie.holds(now, Duration::ZERO)) {
+            Duration::ZERO => self
+                .passive
+                .came(now.as_nanos(), &segment)
+                .iter()
+                .for_each(tell),
             hold => self.held.push_back((now + hold, segment)),
         }
     }

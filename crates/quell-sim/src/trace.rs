@@ -4,7 +4,7 @@
 use quell_link::queue::Observer;
 use quell_qdisc::packet::SACK_BLOCKS;
 use quell_qdisc::time::Instant;
-use quell_qdisc::{Acknowledgment, DropCause, Labels, Nanos, Packet};
+use quell_qdisc::{Acknowledgment, DropCause, Labels, Packet};
 
 use crate::packet::{self, Ack, Kind, Pkt};
 
@@ -49,8 +49,9 @@ impl Trace {
 
     /// Mixes one packet's fate into the hash.
     #[inline]
-    fn event(&mut self, now: Nanos, p: &Pkt, fate: u64) {
-        let word = now ^ u64::from(p.seq) << 20 ^ u64::from(p.flow.slot) << 44 ^ fate << 60;
+    fn event(&mut self, now: Instant, p: &Pkt, fate: u64) {
+        let word =
+            now.as_nanos() ^ u64::from(p.seq) << 20 ^ u64::from(p.flow.slot) << 44 ^ fate << 60;
         self.hash = (self.hash ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(29);
@@ -75,7 +76,7 @@ impl Trace {
 impl Observer<Pkt> for Trace {
     #[inline(always)]
     fn departed(&mut self, now: Instant, p: &Pkt) {
-        self.event(now.as_nanos(), p, 1 + p.ecn() as u64);
+        self.event(now, p, 1 + p.ecn() as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((None, *p));
         }
@@ -83,7 +84,7 @@ impl Observer<Pkt> for Trace {
 
     fn dropped(&mut self, now: Instant, p: Pkt, cause: DropCause) {
         self.gone(&p);
-        self.event(now.as_nanos(), &p, 8 + cause as u64);
+        self.event(now, &p, 8 + cause as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((Some(cause), p));
         }
@@ -138,13 +139,7 @@ mod tests {
             trace.dropped(now, p, DropCause::Overflow);
             trace.hash
         };
-        assert_ne!(
-            hash(Instant::from_nanos(1_000)),
-            hash(Instant::from_nanos(2_000))
-        );
-        assert_eq!(
-            hash(Instant::from_nanos(1_000)),
-            hash(Instant::from_nanos(1_000))
-        );
+        assert_ne!(hash(Instant::from_micros(1)), hash(Instant::from_micros(2)));
+        assert_eq!(hash(Instant::from_micros(1)), hash(Instant::from_micros(1)));
     }
 }

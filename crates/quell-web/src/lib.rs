@@ -114,7 +114,8 @@ fn simulate(request: Request) -> Result<Answer, Error> {
     };
     let scenario = Source::load(None, &overrides)?.read()?;
     let options = RunOptions {
-        series_bin: Some((scenario.duration.as_nanos() / request.bins.max(1)).max(1)),
+        // At least 1 ns.
+        series_bin: Some(scenario.duration / request.bins.clamp(1, scenario.duration.as_nanos())),
         pcap: None,
     };
     let going = AtomicBool::new(false);

@@ -1,7 +1,7 @@
 //! A congestion control that watches delay: it grows by a packet per round trip while few packets
 //! queue, and shrinks by one while many do (the idea of TCP Vegas, Brakmo and Peterson, 1995).
 
-use quell_qdisc::Nanos;
+use quell_qdisc::time::Instant;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 
 /// Below this number of queued packets the window grows.
@@ -30,7 +30,7 @@ impl Congestion for Delay {
         self.window as u32
     }
 
-    fn on_start(&mut self, _: Nanos, window: u32, _: u32) {
+    fn on_start(&mut self, _: Instant, window: u32, _: u32) {
         self.window = f64::from(window);
     }
 

@@ -6,7 +6,8 @@ use quell_link::units;
 use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue;
 use quell_qdisc::control::rlaqm::dqn::PeriodReward;
-use quell_qdisc::{Gauges, MS, SEC, num};
+use quell_qdisc::time::{MS, SEC};
+use quell_qdisc::{Gauges, num};
 
 /// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit (MB).
 const PACKET: f64 = 1446.0;
@@ -156,8 +157,8 @@ impl Readings {
     /// Readings of the period between two gauges, with the knob at `knob`.
     #[inline]
     pub(super) fn of(knob: f64, last: &Gauges, now: &Gauges) -> Self {
-        let ms = 1.0 / MS as f64;
-        let span_s = (now.now - last.now).as_nanos() as f64 / SEC as f64;
+        let ms = 1.0 / MS.as_nanos() as f64;
+        let span_s = (now.now - last.now).as_secs_f64();
         let rate = now.rate_bps as f64;
         let over_rate = if rate > 0.0 { 8.0 / rate } else { 0.0 };
         let bytes = (now.departed_bytes - last.departed_bytes) as f64;
@@ -260,7 +261,7 @@ impl Reward {
         };
         let bytes = |g: &Gauges| g.departed_bytes - u64::from(overhead) * g.departures;
         let sent = (bytes(now) - bytes(last)) as f64;
-        let queued = (now.backlog_ns - last.backlog_ns) as f64 / SEC as f64;
+        let queued = (now.backlog_ns - last.backlog_ns) as f64 / SEC.as_nanos() as f64;
         (sent - alpha * queued * PACKET) / UNIT
     }
 

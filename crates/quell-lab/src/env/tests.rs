@@ -1,10 +1,9 @@
 use quell_link::words::{LearnQueueWords, Queue};
-use quell_qdisc::MS;
 use quell_qdisc::control::lfq as control;
 use quell_qdisc::policy::{Affine, Policy};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
 
 use super::*;
-use quell_qdisc::time::{Duration, Instant};
 use quell_sim::scenario::{FlowKind, Overrides, Rate};
 
 /// RL-AQM's environment on the built-in scenario.
@@ -54,12 +53,12 @@ fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
         steps += 1;
     }
     // 120 s of 20 ms each.
-    assert_eq!((steps, env.world().now()), (6000, 120_000 * MS));
+    assert_eq!((steps, env.world().now()), (6000, Instant::from_secs(120)));
     assert_eq!(env.readings(0).get(Reading::Knob), 0.5);
     env.step(&task, &[3.0]).unwrap();
     assert_eq!(
         (env.world().now(), env.reward(0), env.over()),
-        (0, 0.0, false)
+        (Instant::ZERO, 0.0, false)
     );
     assert_eq!(env.readings(0).get(Reading::Knob), 0.0);
 }
@@ -167,7 +166,7 @@ fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
             knob: Knob::Limit,
             bounds: (1.0, f64::from(params.max_size)),
             initial: f64::from(params.initial),
-            cadence: Cadence::Every(params.period.as_nanos()),
+            cadence: Cadence::Every(params.period),
             actions: Actions::Along {
                 values: limits.iter().map(|l| f64::from(*l)).collect(),
                 steps: vec![-1.0, 1.0],
@@ -254,10 +253,7 @@ fn episodes_differ_within_the_ranges() {
         };
         (low, high) = (low.min(bps), high.max(bps));
         for flow in &s.flows {
-            assert!(
-                (10 * MS..=100 * MS).contains(&flow.rtt.as_nanos())
-                    && (1..=20).contains(&flow.count)
-            );
+            assert!((10 * MS..=100 * MS).contains(&flow.rtt) && (1..=20).contains(&flow.count));
             assert!(2 * s.link.delay <= flow.rtt);
             let FlowKind::Tcp(tcp) = &flow.kind else {
                 panic!()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use quell_link::Error;
 use quell_link::units;
-use quell_qdisc::{Nanos, Rng, num};
-
 use quell_qdisc::time::Duration;
+use quell_qdisc::{Rng, num};
+
 use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
 
 /// Ranges of scenario values; without a range the scenario's value is kept.
@@ -15,7 +15,7 @@ pub struct Randomization {
     /// Rate of the bottleneck, bit/s, log-uniform. It replaces a schedule or a trace.
     pub rate: Option<(u64, u64)>,
     /// Base round trip of all flows, ns, log-uniform. Delays of links are shortened to fit into it.
-    pub rtt: Option<(Nanos, Nanos)>,
+    pub rtt: Option<(Duration, Duration)>,
     /// Range of `count` of each table of TCP flows.
     pub flows: Option<(u64, u64)>,
     /// Congestion controls, one of which is drawn for each table of TCP flows or short transfers.
@@ -31,9 +31,10 @@ impl Randomization {
         match key {
             "rate" => self.rate = Some(range(values, units::parse_rate)?),
             "rtt" => {
-                self.rtt = Some(range(values, |text| {
+                let (low, high) = range(values, |text| {
                     units::parse_time(text).map(Duration::as_nanos)
-                })?)
+                })?;
+                self.rtt = Some((Duration::from_nanos(low), Duration::from_nanos(high)));
             }
             "flows" => self.flows = Some(range(values, units::parse_count)?),
             "cc" => self.cc = values.iter().map(|v| tcp(v)).collect::<Result<_, _>>()?,
@@ -54,7 +55,9 @@ impl Randomization {
             s.link.rate = Rate::Constant(by_factors(range, rng.f64()));
         }
         if let Some(range) = self.rtt {
-            set_rtt(&mut s, by_factors(range, rng.f64()));
+            let (low, high) = (range.0.as_nanos(), range.1.as_nanos());
+            let rtt = by_factors((low, high), rng.f64());
+            set_rtt(&mut s, Duration::from_nanos(rtt));
         }
         for flow in &mut s.flows {
             if let (FlowKind::Tcp(_), Some((low, high))) = (&flow.kind, self.flows) {
@@ -77,7 +80,7 @@ impl Randomization {
                 s.link.rate = Rate::Constant(end(rate));
             }
             if let Some(rtt) = self.rtt {
-                set_rtt(s, end(rtt));
+                set_rtt(s, if k == 0 { rtt.0 } else { rtt.1 });
             }
             for flow in &mut s.flows {
                 if let (FlowKind::Tcp(_), Some(flows)) = (&flow.kind, self.flows) {
@@ -90,17 +93,17 @@ impl Randomization {
     }
 }
 
-fn set_rtt(s: &mut Scenario, rtt: Nanos) {
+fn set_rtt(s: &mut Scenario, rtt: Duration) {
     let hops = s.hops.len() as u64 + 1;
     for link in [&mut s.link]
         .into_iter()
         .chain(&mut s.up)
         .chain(&mut s.hops)
     {
-        link.delay = link.delay.min(Duration::from_nanos(rtt / (2 * hops)));
+        link.delay = link.delay.min(rtt / (2 * hops));
     }
     for flow in &mut s.flows {
-        flow.rtt = Duration::from_nanos(rtt);
+        flow.rtt = rtt;
     }
 }
 

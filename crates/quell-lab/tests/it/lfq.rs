@@ -3,11 +3,12 @@
 
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
+use quell_qdisc::time::{Duration, Instant, NEVER};
 use std::sync::Arc;
 
 use quell_lab::lfq::{Draws, Lab, Outcome, Settings};
 use quell_link::words::Queue;
-use quell_qdisc::{MS, NEVER, Rng, SEC};
+use quell_qdisc::Rng;
 use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 
@@ -52,10 +53,10 @@ fn draws_are_uniform_over_the_papers_ranges() {
             25.0,
             (|d| d.rate_bps as f64 / 1e6) as fn(&Draws) -> f64,
         ),
-        ("ms", 5.0, 25.0, |d| d.rtt as f64 / MS as f64),
-        ("s", 3.75, 6.25, |d| d.duration as f64 / SEC as f64),
+        ("ms", 5.0, 25.0, |d| d.rtt.as_millis_f64()),
+        ("s", 3.75, 6.25, |d| d.duration.as_secs_f64()),
         ("of the length", 0.0, 0.5, |d| {
-            d.act_after as f64 / d.duration as f64
+            d.act_after.as_nanos() as f64 / d.duration.as_nanos() as f64
         }),
         ("BIC", 0.0, 1.0, |d| f64::from(u8::from(d.bic))),
     ] {
@@ -69,7 +70,11 @@ fn draws_are_uniform_over_the_papers_ranges() {
         let most = values.iter().copied().fold(0.0, f64::max);
         assert!(most - least > 0.99 * (high - low), "{what}");
     }
-    assert!(draws.iter().all(|d| d.rtt % 2 == 0));
+    assert!(
+        draws
+            .iter()
+            .all(|d| d.rtt % Duration::from_nanos(2) == Duration::ZERO)
+    );
 }
 
 #[test]
@@ -78,7 +83,7 @@ fn sides_are_one_below_and_one_above_and_the_label_is_the_better_one() {
     assert!(outcomes.len() >= 38);
     let mut labels = [0, 0];
     for (draws, o) in &outcomes {
-        assert!(o.at > draws.act_after && o.at < draws.duration);
+        assert!(o.at > draws.act_after && o.at < Instant::ZERO + draws.duration);
         assert_eq!(o.sides.map(|s| s.limit), [o.before - 1, o.before + 1]);
         let upper = o.sides[1].reward >= o.sides[0].reward;
         assert_eq!(o.label, o.sides[usize::from(upper)].limit);
@@ -193,7 +198,7 @@ fn settings_out_of_range_are_refused() {
         Lab::new(settings, network(1.0)).unwrap_err().to_string()
     };
     assert!(refused(|s| s.alpha = f64::NAN).starts_with("alpha: "));
-    assert!(refused(|s| s.duration = 1).starts_with("duration: "));
+    assert!(refused(|s| s.duration = Duration::from_nanos(1)).starts_with("duration: "));
     assert!(refused(|s| s.act_within = 0.0).starts_with("act_within: "));
     assert!(refused(|s| s.control.every = 0).contains("every"));
 }
@@ -219,7 +224,7 @@ fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
         let mut world = mixed(flows);
         let mut clone = world.clone();
         while world.run_until(NEVER) != quell_sim::Status::Done {}
-        clone.run_until(5 * SEC);
+        clone.run_until(Instant::from_secs(5));
         let mut clone = clone.clone();
         while clone.run_until(NEVER) != quell_sim::Status::Done {}
         assert_eq!(

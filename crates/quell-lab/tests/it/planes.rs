@@ -7,6 +7,7 @@ use quell_link::record::{Run, Series};
 use quell_link::words::{Queue, catalogue};
 use quell_live::header::Class;
 use quell_live::link::{Live, LiveLink, Params};
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Ecn, MS, Nanos, SEC};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
@@ -36,7 +37,7 @@ fn simulated(queue: &str, shaper: &str, loss: f64) -> Run {
     );
     let scenario = Scenario::parse(&text, "planes", &Overrides::default()).expect("a scenario");
     let options = RunOptions {
-        series_bin: Some(BIN),
+        series_bin: Some(Duration::from_nanos(BIN)),
         ..RunOptions::default()
     };
     let never = AtomicBool::new(false);

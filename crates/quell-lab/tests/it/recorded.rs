@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quell_lab::env::{Actions, Cadence, Env, Knob, READINGS, Randomization, Reading, Reward, Task};
 use quell_link::words::every;
-use quell_qdisc::{MS, Rng};
+use quell_qdisc::Rng;
+use quell_qdisc::time::MS;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use quell_link::record::Run;
 use quell_link::units;
-use quell_qdisc::US;
+use quell_qdisc::time::US;
 use quell_sim::scenario::{Overrides, Scenario};
 
 /// Seven disciplines, two rates, four kinds of traffic.
@@ -126,7 +126,7 @@ impl Cell {
             // The first packets wait until the client's first ARP exchange is over, which takes as
             // long as the client's delay. If that is at least the time over which starts are
             // spread, all flows start at the same instant, whatever the seed.
-            let client_us = units::parse_time(&rtt).expect("a time").as_nanos() / US - one_way_us;
+            let client_us = units::parse_time(&rtt).expect("a time") / US - one_way_us;
             let begin = match client_us {
                 100_000.. => format!("start = \"{client_us}us\""),
                 _ => "stagger = \"100ms\"".into(),

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::Run;
-use quell_qdisc::MS;
+use quell_qdisc::time::MS;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 

@@ -2,13 +2,14 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, MS};
 
 use super::emodel::{self, Equipment};
 use crate::scenario::Codec;
 
 /// Duration of the speech in a packet, ns (RFC 3551, section 4.2).
-pub const FRAME: Nanos = 20 * MS;
+pub const FRAME: Duration = Duration::from_millis(20);
 /// Weight of the past in the means of delay and deviation (Ramjee et al. 1994, algorithm 1).
 const PAST: f64 = 0.998002;
 /// Number of deviations that the buffer waits beyond the mean delay (Ramjee et al. 1994).
@@ -16,7 +17,7 @@ const DEVIATIONS: f64 = 4.0;
 /// Packets between changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
 const SPURT: u32 = 50;
 /// Maximum playout delay, ns: a longer one makes a conversation impossible.
-const MAX_PLAYOUT: Nanos = 1000 * MS;
+const MAX_PLAYOUT: Duration = Duration::from_millis(1000);
 
 /// A codec's values for the E-model.
 fn equipment(codec: Codec) -> Equipment {
@@ -34,11 +35,11 @@ fn equipment(codec: Codec) -> Equipment {
 
 /// Look-ahead of a codec, which is its delay beyond the frame itself, ns (G.729: 5 ms; Opus: 6.5
 /// ms, RFC 6716, section 2).
-fn look_ahead(codec: Codec) -> Nanos {
+fn look_ahead(codec: Codec) -> Duration {
     match codec {
-        Codec::G711 => 0,
+        Codec::G711 => Duration::ZERO,
         Codec::G729 => 5 * MS,
-        Codec::Opus => 6_500_000,
+        Codec::Opus => Duration::from_micros(6_500),
     }
 }
 
@@ -52,7 +53,7 @@ pub struct Listener {
     mean: f64,
     deviation: f64,
     /// Delay from a packet's departure to its playout, ns.
-    playout: Nanos,
+    playout: Duration,
     /// Serial number of the packet at which the playout delay changes next.
     change_at: u32,
     heard: Hist,
@@ -70,7 +71,7 @@ impl Listener {
             next: 0,
             mean: 0.0,
             deviation: 0.0,
-            playout: 0,
+            playout: Duration::ZERO,
             change_at: 0,
             heard: Hist::new(),
             late: 0,
@@ -82,11 +83,11 @@ impl Listener {
 
     /// A packet has arrived after this delay; paths keep order, so missing packets before it are
     /// lost.
-    pub fn arrived(&mut self, serial: u32, delay: Nanos, measuring: bool) {
+    pub fn arrived(&mut self, serial: u32, delay: Duration, measuring: bool) {
         let missing = serial.wrapping_sub(self.next);
         let first = self.change_at == 0;
         self.next = serial.wrapping_add(1);
-        let delay_ns = delay as f64;
+        let delay_ns = delay.as_nanos() as f64;
         if first {
             (self.mean, self.deviation) = (delay_ns, 0.0);
         } else {
@@ -95,8 +96,8 @@ impl Listener {
         }
         if first || serial.wrapping_sub(self.change_at).cast_signed() >= 0 {
             // The buffer holds at least one frame.
-            let wait = (DEVIATIONS * self.deviation).max(FRAME as f64);
-            self.playout = num::whole_u64(self.mean + wait).min(MAX_PLAYOUT);
+            let wait = (DEVIATIONS * self.deviation).max(FRAME.as_nanos() as f64);
+            self.playout = Duration::from_nanos(num::whole_u64(self.mean + wait)).min(MAX_PLAYOUT);
             self.change_at = serial.wrapping_add(SPURT);
         }
         if !measuring {
@@ -110,7 +111,7 @@ impl Listener {
         if !late {
             self.in_burst = false;
             let ear = self.playout + FRAME + look_ahead(self.codec);
-            self.heard.record(ear);
+            self.heard.record(ear.as_nanos());
         }
     }
 
@@ -132,7 +133,7 @@ impl Listener {
         };
         // Mean length of gaps relative to random losses, 1/(1 - loss) (G.107, section 7.6).
         let burst = (missing as f64 / self.bursts.max(1) as f64 * (1.0 - loss)).max(1.0);
-        let to_ear = (heard > 0).then(|| self.heard.summary(1.0 / MS as f64));
+        let to_ear = (heard > 0).then(|| self.heard.summary(1.0 / MS.as_nanos() as f64));
         let mos = match &to_ear {
             Some(to_ear) => emodel::mos(emodel::rating(
                 equipment(self.codec),
@@ -154,7 +155,7 @@ impl Listener {
 /// The experience of the listener of a real call with G.711. `arrivals` has, for each packet in
 /// order of arrival, its serial number (from 0), its one-way delay, and whether it counts. `sent`
 /// is the number of packets that count. `None` if no packet was sent.
-pub fn heard(arrivals: &[(u32, Nanos, bool)], sent: u64) -> Option<Application> {
+pub fn heard(arrivals: &[(u32, Duration, bool)], sent: u64) -> Option<Application> {
     let mut listener = Listener::new(Codec::G711);
     let mut next = 0;
     for &(serial, delay, measuring) in arrivals {

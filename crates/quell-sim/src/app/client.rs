@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{NEVER, Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
 
 use super::page::Reader;
 use super::probe::Prober;
@@ -26,7 +26,7 @@ pub const REQUEST: u32 = 500;
 /// Number of segments of a TLS server's answer, certificates included.
 pub const CERTIFICATES: u64 = 3;
 /// The retransmission timeout before the first RTT sample, ns (RFC 6298, section 2).
-pub const INITIAL_TIMEOUT: Nanos = SEC;
+pub const INITIAL_TIMEOUT: Duration = SEC;
 
 /// The model that decides what a client requests.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub enum Model {
 }
 
 impl Model {
-    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+    pub fn on(&mut self, now: Instant, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         match self {
             Model::Page(reader) => reader.on(now, event, measuring, todo),
             Model::Video(player) => player.on(now, event, measuring, todo),
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    pub fn wake_at(&self) -> Nanos {
+    pub fn wake_at(&self) -> Instant {
         match self {
             Model::Page(reader) => reader.wake_at,
             Model::Video(player) => player.wake_at,
@@ -57,7 +57,7 @@ impl Model {
     }
 
     /// The user's experience; `loaded` gives the RTTs of bulk transfers.
-    pub fn result(&self, now: Nanos, loaded: impl FnOnce() -> Hist) -> Option<Application> {
+    pub fn result(&self, now: Instant, loaded: impl FnOnce() -> Hist) -> Option<Application> {
         match self {
             Model::Page(reader) => reader.result(),
             Model::Video(player) => player.result(now),
@@ -79,8 +79,8 @@ pub struct Message {
     pub serial: u32,
     pub what: MessageKind,
     /// Time at which it is repeated, ns.
-    pub due: Nanos,
-    pub timeout: Nanos,
+    pub due: Instant,
+    pub timeout: Duration,
 }
 
 /// A connection to the server.
@@ -104,7 +104,7 @@ pub struct Client {
     pub tcp: Tcp,
     pub path: Path,
     pub hashes: [u32; 2],
-    pub stop: Nanos,
+    pub stop: Instant,
     pub next: u32,
     pub messages: Vec<Message>,
     pub links: Vec<Link>,
@@ -122,7 +122,7 @@ impl Client {
         tcp: Tcp,
         path: Path,
         hashes: [u32; 2],
-        stop: Nanos,
+        stop: Instant,
     ) -> Self {
         Self {
             id,
@@ -154,12 +154,12 @@ impl Client {
     }
 
     /// Time of its next own action, ns.
-    pub fn wake_at(&self) -> Nanos {
+    pub fn wake_at(&self) -> Instant {
         if self.over {
             return NEVER;
         }
         let due = self.messages.iter().map(|m| m.due);
-        due.fold(self.model.wake_at(), Nanos::min).min(self.stop)
+        due.fold(self.model.wake_at(), Instant::min).min(self.stop)
     }
 
     pub fn link(&mut self, number: u8) -> Option<&mut Link> {

@@ -3,10 +3,10 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::time::{Duration, MS};
 
 /// Round trip that players of fast games notice, ns.
-const FAST: Nanos = 50 * MS;
+const FAST: Duration = Duration::from_millis(50);
 /// Maximum number of states in flight that are distinguished: 4 s of them at 60 per second.
 const HELD: usize = 256;
 
@@ -14,10 +14,10 @@ const HELD: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Match {
     /// One-way delay of the newest command, ns; `None` before the first has arrived.
-    command: Option<Nanos>,
+    command: Option<Duration>,
     /// By serial number of a state (modulo `HELD`): delay of the newest command that it reflects,
     /// ns.
-    reflected: Vec<Option<Nanos>>,
+    reflected: Vec<Option<Duration>>,
     round_trips: Hist,
     fast: u64,
 }
@@ -35,7 +35,7 @@ impl Default for Match {
 
 impl Match {
     /// A command has reached the server.
-    pub fn command_arrived(&mut self, delay: Nanos) {
+    pub fn command_arrived(&mut self, delay: Duration) {
         self.command = Some(delay);
     }
 
@@ -45,12 +45,12 @@ impl Match {
     }
 
     /// A state has reached the player.
-    pub fn state_arrived(&mut self, serial: u32, delay: Nanos, measuring: bool) {
+    pub fn state_arrived(&mut self, serial: u32, delay: Duration, measuring: bool) {
         if let Some(command) = self.reflected[serial as usize % HELD]
             && measuring
         {
             let round_trip = command + delay;
-            self.round_trips.record(round_trip);
+            self.round_trips.record(round_trip.as_nanos());
             self.fast += u64::from(round_trip <= FAST);
         }
     }
@@ -60,7 +60,8 @@ impl Match {
     pub fn result(&self, sent: u64) -> Option<Application> {
         let arrived = self.round_trips.count();
         (sent > 0).then(|| Application {
-            round_trip_ms: (arrived > 0).then(|| self.round_trips.summary(1.0 / MS as f64)),
+            round_trip_ms: (arrived > 0)
+                .then(|| self.round_trips.summary(1.0 / MS.as_nanos() as f64)),
             within_50ms: Some(self.fast as f64 / sent.max(arrived) as f64),
             ..Application::default()
         })

@@ -12,7 +12,7 @@ pub mod video;
 pub mod video_call;
 
 use quell_link::record::Application;
-use quell_qdisc::Nanos;
+use quell_qdisc::time::{Duration, Instant};
 
 use crate::scenario::FlowKind;
 use call::Listener;
@@ -122,7 +122,7 @@ impl App {
     }
 
     /// A datagram has arrived with this one-way delay.
-    pub fn arrived(&mut self, way: Way, serial: u32, delay: Nanos, measuring: bool) {
+    pub fn arrived(&mut self, way: Way, serial: u32, delay: Duration, measuring: bool) {
         match (&mut self.state, way) {
             (State::Call(listeners), _) => {
                 listeners[way as usize].arrived(serial, delay, measuring);
@@ -137,7 +137,7 @@ impl App {
     /// `Way`; `None` if the application did not run.
     pub fn result(
         &self,
-        now: Nanos,
+        now: Instant,
         sent: [u64; 2],
         directions: [&'static str; 2],
     ) -> Option<Application> {

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC, num};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Rng, num};
 
 use super::{Action, Event};
 use crate::scenario::Page;
@@ -48,7 +49,7 @@ const MIN_BYTES: u64 = 100;
 /// Standard deviation of the logarithm of a page's size.
 const SPREAD: f64 = 1.0;
 /// Time after which a reader gives up, ns.
-const READER_TIMEOUT: Nanos = 60 * SEC;
+const READER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of connections of a browser to a server with HTTP/1.1.
 const PARALLEL: usize = 6;
 
@@ -58,9 +59,9 @@ pub struct Reader {
     page: Page,
     rng: Rng,
     /// Start of the current load, ns; `NEVER` while a page is read.
-    began: Nanos,
+    began: Instant,
     /// Start of the next load, or time at which the reader gives up, ns.
-    pub wake_at: Nanos,
+    pub wake_at: Instant,
     /// Sizes of objects not yet requested, bytes.
     waiting: VecDeque<u64>,
     /// Sizes of the objects that the document names, and of those found once all of these have
@@ -78,7 +79,7 @@ pub struct Reader {
 
 impl Reader {
     /// A reader whose first load starts at `start`.
-    pub fn new(page: &Page, rng: Rng, start: Nanos) -> Self {
+    pub fn new(page: &Page, rng: Rng, start: Instant) -> Self {
         Self {
             page: page.clone(),
             rng,
@@ -95,7 +96,7 @@ impl Reader {
     }
 
     /// Handles an event.
-    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+    pub fn on(&mut self, now: Instant, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         match event {
             Event::Wake if self.began == NEVER => self.begin(now, todo),
             Event::Wake => {
@@ -129,7 +130,7 @@ impl Reader {
         }
     }
 
-    fn begin(&mut self, now: Nanos, todo: &mut Vec<Action>) {
+    fn begin(&mut self, now: Instant, todo: &mut Vec<Action>) {
         self.began = now;
         self.started = true;
         self.wake_at = now + READER_TIMEOUT;
@@ -168,12 +169,15 @@ impl Reader {
         }
     }
 
-    fn end(&mut self, now: Nanos, measuring: bool, todo: &mut Vec<Action>) {
+    fn end(&mut self, now: Instant, measuring: bool, todo: &mut Vec<Action>) {
         if measuring {
-            self.loads.record(now - self.began);
+            self.loads.record((now - self.began).as_nanos());
         }
         self.began = NEVER;
-        self.wake_at = now + num::whole_u64(self.rng.exp(self.page.think.as_nanos() as f64));
+        self.wake_at = now
+            + Duration::from_nanos(num::whole_u64(
+                self.rng.exp(self.page.think.as_nanos() as f64),
+            ));
         todo.push(Action::Close);
     }
 
@@ -181,7 +185,7 @@ impl Reader {
     pub fn result(&self) -> Option<Application> {
         let pages = self.loads.count();
         self.started.then(|| Application {
-            page_load_ms: (pages > 0).then(|| self.loads.summary(1.0 / MS as f64)),
+            page_load_ms: (pages > 0).then(|| self.loads.summary(1.0 / MS.as_nanos() as f64)),
             pages: Some(pages),
             given_up: Some(self.given_up),
             ..Application::default()
@@ -202,19 +206,19 @@ mod tests {
     /// Loads one page over a network that answers at once. Returns the requests, each with its
     /// connection, and the number of connections.
     fn load(page: &Page) -> (Vec<(u8, u64)>, usize) {
-        let mut reader = Reader::new(page, Rng::new(1, "page"), 0);
+        let mut reader = Reader::new(page, Rng::new(1, "page"), Instant::ZERO);
         let (mut todo, mut fetched, mut connected) = (Vec::new(), Vec::new(), 0);
-        reader.on(0, Event::Wake, true, &mut todo);
+        reader.on(Instant::ZERO, Event::Wake, true, &mut todo);
         while !todo.is_empty() {
             match todo.remove(0) {
-                Action::Resolve => reader.on(0, Event::Resolved, true, &mut todo),
+                Action::Resolve => reader.on(Instant::ZERO, Event::Resolved, true, &mut todo),
                 Action::Connect(c) => {
                     connected += 1;
-                    reader.on(0, Event::Connected(c), true, &mut todo);
+                    reader.on(Instant::ZERO, Event::Connected(c), true, &mut todo);
                 }
                 Action::Fetch(c, bytes) => {
                     fetched.push((c, bytes));
-                    reader.on(0, Event::Received(c), true, &mut todo);
+                    reader.on(Instant::ZERO, Event::Received(c), true, &mut todo);
                 }
                 Action::HangUp(_) | Action::Close => break,
             }
@@ -238,13 +242,18 @@ mod tests {
 
     #[test]
     fn a_page_that_never_comes_is_a_result_and_one_not_yet_asked_for_is_none() {
-        let mut reader = Reader::new(&Page::default(), Rng::new(1, "page"), 0);
+        let mut reader = Reader::new(&Page::default(), Rng::new(1, "page"), Instant::ZERO);
         assert!(reader.result().is_none());
-        reader.on(0, Event::Wake, true, &mut Vec::new());
+        reader.on(Instant::ZERO, Event::Wake, true, &mut Vec::new());
         let waiting = reader.result().expect("a reader");
         assert_eq!((waiting.page_load_ms, waiting.pages), (None, Some(0)));
         // No answer for 60 s.
-        reader.on(READER_TIMEOUT, Event::Wake, true, &mut Vec::new());
+        reader.on(
+            Instant::ZERO + READER_TIMEOUT,
+            Event::Wake,
+            true,
+            &mut Vec::new(),
+        );
         let over = reader.result().expect("a reader");
         assert_eq!((over.pages, over.given_up), (Some(1), Some(1)));
         assert_eq!(over.page_load_ms.map(|s| s.max), Some(60_000.0));
@@ -252,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_median_page_weighs_what_is_published() {
-        let mut reader = Reader::new(&Page::default(), Rng::new(7, "pages"), 0);
+        let mut reader = Reader::new(&Page::default(), Rng::new(7, "pages"), Instant::ZERO);
         let mut weights: Vec<u64> = (0..4000)
             .map(|_| {
                 reader.waiting.clear();

@@ -2,7 +2,8 @@
 //! downstream. Controllers of a shaper's rate use the answers ([`Echo`]); records do not contain
 //! them.
 
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Ecn, Rng};
 
 use crate::packet::{FlowId, Kind, Pkt};
 use crate::path::Path;
@@ -11,7 +12,7 @@ use crate::scenario::Ping;
 /// An answer that its reflector will send.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    pub at: Nanos,
+    pub at: Instant,
     /// Departure of the request, and its one-way delay, µs.
     pub sent: u32,
     pub up: u32,
@@ -28,12 +29,12 @@ pub struct Pinger {
     pub number: u32,
     pub ping: Ping,
     /// Time of the next request, and time at and after which none is sent, ns.
-    pub at: Nanos,
-    pub stop: Nanos,
+    pub at: Instant,
+    pub stop: Instant,
     /// Part of the round trip behind the modem, and the part of that on the way to the reflector,
     /// ns.
-    pub rest: Nanos,
-    pub there: Nanos,
+    pub rest: Duration,
+    pub there: Duration,
     pub answers: Vec<Answer>,
     pub rng: Rng,
 }
@@ -45,7 +46,7 @@ impl Pinger {
     }
 
     /// Time of the next answer of the reflector, ns.
-    pub fn next(&self) -> Nanos {
+    pub fn next(&self) -> Instant {
         let times = self.answers.iter().map(|answer| answer.at);
         times.min().unwrap_or(NEVER)
     }

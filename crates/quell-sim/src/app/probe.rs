@@ -3,7 +3,8 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 use super::{Action, Event};
 
@@ -21,12 +22,12 @@ const OPEN: usize = 200;
 /// A source of probes.
 #[derive(Clone, Debug)]
 pub struct Prober {
-    period: Nanos,
+    period: Duration,
     /// Time of the next probe, ns.
-    pub wake_at: Nanos,
+    pub wake_at: Instant,
     next: u8,
     /// Probes in progress: number, and start of the current step.
-    open: Vec<(u8, Nanos)>,
+    open: Vec<(u8, Instant)>,
     tcp: Hist,
     tls: Hist,
     http: Hist,
@@ -34,10 +35,12 @@ pub struct Prober {
 
 impl Prober {
     /// A source that starts at `start`; `capacity` is that of the slower direction, bit/s.
-    pub fn new(capacity: u64, start: Nanos) -> Self {
+    pub fn new(capacity: u64, start: Instant) -> Self {
         let per_second = capacity as f64 / (8 * BYTES * SHARE) as f64;
         Self {
-            period: num::whole_u64(SEC as f64 / per_second.min(MAX_PER_SECOND as f64)),
+            period: Duration::from_nanos(num::whole_u64(
+                SEC.as_nanos() as f64 / per_second.min(MAX_PER_SECOND as f64),
+            )),
             wake_at: start,
             next: 0,
             open: Vec::new(),
@@ -48,7 +51,7 @@ impl Prober {
     }
 
     /// Handles an event.
-    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+    pub fn on(&mut self, now: Instant, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         match event {
             Event::Wake => {
                 self.wake_at = now + self.period;
@@ -61,18 +64,18 @@ impl Prober {
             Event::Resolved => {}
             Event::Opened(number) => {
                 if let Some(took) = self.step(number, now).filter(|_| measuring) {
-                    self.tcp.record(took);
+                    self.tcp.record(took.as_nanos());
                 }
             }
             Event::Connected(number) => {
                 if let Some(took) = self.step(number, now).filter(|_| measuring) {
-                    self.tls.record(took);
+                    self.tls.record(took.as_nanos());
                 }
                 todo.push(Action::Fetch(number, 1));
             }
             Event::Received(number) => {
                 if let Some(took) = self.step(number, now).filter(|_| measuring) {
-                    self.http.record(took);
+                    self.http.record(took.as_nanos());
                 }
                 self.open.retain(|(n, _)| *n != number);
                 todo.push(Action::HangUp(number));
@@ -81,7 +84,7 @@ impl Prober {
     }
 
     /// Ends a probe's step. Returns its duration, ns.
-    fn step(&mut self, number: u8, now: Nanos) -> Option<Nanos> {
+    fn step(&mut self, number: u8, now: Instant) -> Option<Duration> {
         let (_, began) = self.open.iter_mut().find(|(n, _)| *n == number)?;
         Some(now - std::mem::replace(began, now))
     }
@@ -91,7 +94,7 @@ impl Prober {
     pub fn result(&self, loaded: &Hist) -> Option<Application> {
         let parts = [&self.tcp, &self.tls, &self.http, loaded];
         let [tcp, tls, http, loaded] =
-            parts.map(|h| (h.count() > 0).then(|| h.trimmed_mean(TRIM) / MS as f64));
+            parts.map(|h| (h.count() > 0).then(|| h.trimmed_mean(TRIM) / MS.as_nanos() as f64));
         Some(Application {
             rpm: Some(responsiveness([tcp?, tls?, http?], loaded?)),
             ..Application::default()
@@ -119,24 +122,34 @@ mod tests {
     #[test]
     fn probes_take_a_twentieth_of_the_capacity_at_most() {
         // 9.6 Mbit/s: 60,000 bytes a second are 10 probes. From 48 Mbit/s on, 50.
-        assert_eq!(Prober::new(9_600_000, 0).period, 100 * MS);
-        assert_eq!(Prober::new(1_000_000_000, 0).period, 20 * MS);
+        assert_eq!(Prober::new(9_600_000, Instant::ZERO).period, 100 * MS);
+        assert_eq!(Prober::new(1_000_000_000, Instant::ZERO).period, 20 * MS);
     }
 
     #[test]
     fn each_step_is_timed_by_itself() {
-        let (mut p, mut todo) = (Prober::new(9_600_000, 0), Vec::new());
-        p.on(0, Event::Wake, true, &mut todo);
-        p.on(20 * MS, Event::Opened(0), true, &mut todo);
-        p.on(50 * MS, Event::Connected(0), true, &mut todo);
-        p.on(90 * MS, Event::Received(0), true, &mut todo);
+        let (mut p, mut todo) = (Prober::new(9_600_000, Instant::ZERO), Vec::new());
+        p.on(Instant::ZERO, Event::Wake, true, &mut todo);
+        p.on(Instant::from_millis(20), Event::Opened(0), true, &mut todo);
+        p.on(
+            Instant::from_millis(50),
+            Event::Connected(0),
+            true,
+            &mut todo,
+        );
+        p.on(
+            Instant::from_millis(90),
+            Event::Received(0),
+            true,
+            &mut todo,
+        );
         assert_eq!(
             todo,
             [Action::Connect(0), Action::Fetch(0, 1), Action::HangUp(0)]
         );
         let mut loaded = Hist::new();
         assert!(p.result(&loaded).is_none());
-        loaded.record(60 * MS);
+        loaded.record((60 * MS).as_nanos());
         let rpm = p.result(&loaded).and_then(|r| r.rpm).expect("a result");
         assert!((rpm - 1500.0).abs() < 8.0, "{rpm}");
     }

@@ -3,20 +3,20 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Application;
-use quell_qdisc::{MS, NEVER, Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
 use super::{Action, Event};
 use crate::scenario::{Adaptation, Video};
 
 /// Play time of a segment, ns (DASH Industry Forum's usual length; also in Yin et al. 2015).
-const SEGMENT: Nanos = 4 * SEC;
+const SEGMENT: Duration = Duration::from_secs(4);
 /// Bit rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
 const LADDER: [u64; 10] = [235, 375, 560, 750, 1050, 1750, 2350, 3000, 4300, 5800];
 /// Buffer-based adaptation, ns (Yin et al. 2015): capacity of the buffer; level up to which the
 /// lowest rate is chosen; range above that in which the rate rises to the highest.
-const CAPACITY: Nanos = 30 * SEC;
-const RESERVOIR: Nanos = 5 * SEC;
-const CUSHION: Nanos = 10 * SEC;
+const CAPACITY: Duration = Duration::from_secs(30);
+const RESERVOIR: Duration = Duration::from_secs(5);
+const CUSHION: Duration = Duration::from_secs(10);
 /// Number of segments whose harmonic mean of throughputs is the prediction (Yin et al. 2015).
 const REMEMBERED: usize = 5;
 
@@ -25,28 +25,28 @@ const REMEMBERED: usize = 5;
 pub struct Player {
     adaptation: Adaptation,
     /// Start of the name query, ns; `NEVER` before.
-    began: Nanos,
+    began: Instant,
     /// Time of the start, or at which there is room for the next segment, ns.
-    pub wake_at: Nanos,
+    pub wake_at: Instant,
     connection: u8,
     /// Play time in the buffer at `as_of`, ns.
-    buffer: Nanos,
-    as_of: Nanos,
+    buffer: Duration,
+    as_of: Instant,
     playing: bool,
     /// The requested segment: its index in the ladder, and the time of the request.
     quality: usize,
-    asked: Nanos,
+    asked: Instant,
     /// Throughputs of the last segments, bit/s.
     throughputs: Vec<f64>,
-    startup: Option<Nanos>,
+    startup: Option<Duration>,
     counts: Counts,
 }
 
 /// Counters from the end of the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    played: Nanos,
-    stalled: Nanos,
+    played: Duration,
+    stalled: Duration,
     segments: u64,
     kbit: u64,
     switches: u64,
@@ -54,17 +54,17 @@ struct Counts {
 
 impl Player {
     /// A player that starts at `start`.
-    pub fn new(video: &Video, start: Nanos) -> Self {
+    pub fn new(video: &Video, start: Instant) -> Self {
         Self {
             adaptation: video.adaptation,
             began: NEVER,
             wake_at: start,
             connection: 0,
-            buffer: 0,
-            as_of: 0,
+            buffer: Duration::ZERO,
+            as_of: Instant::ZERO,
             playing: false,
             quality: 0,
-            asked: 0,
+            asked: Instant::ZERO,
             throughputs: Vec::new(),
             startup: None,
             counts: Counts::default(),
@@ -72,7 +72,7 @@ impl Player {
     }
 
     /// Handles an event.
-    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+    pub fn on(&mut self, now: Instant, event: Event, measuring: bool, todo: &mut Vec<Action>) {
         self.play(now, measuring);
         match event {
             Event::Wake => {
@@ -91,7 +91,9 @@ impl Player {
             }
             Event::Received(_) => {
                 let bits = (LADDER[self.quality] * 1000) as f64 * (SEGMENT / SEC) as f64;
-                let took = (now - self.asked).max(1) as f64 / SEC as f64;
+                let took = (now - self.asked)
+                    .max(Duration::from_nanos(1))
+                    .as_secs_f64();
                 if self.throughputs.len() == REMEMBERED {
                     self.throughputs.remove(0);
                 }
@@ -104,7 +106,7 @@ impl Player {
                     self.counts.kbit += LADDER[self.quality];
                 }
                 match (self.buffer + SEGMENT).checked_sub(CAPACITY) {
-                    Some(wait) if wait > 0 => self.wake_at = now + wait,
+                    Some(wait) if wait > Duration::ZERO => self.wake_at = now + wait,
                     _ => self.ask(now, measuring, todo),
                 }
             }
@@ -112,7 +114,7 @@ impl Player {
     }
 
     /// Plays from the buffer until `now`; once it is empty, playback stalls.
-    fn play(&mut self, now: Nanos, measuring: bool) {
+    fn play(&mut self, now: Instant, measuring: bool) {
         let time = now - self.as_of;
         self.as_of = now;
         if !self.playing {
@@ -126,7 +128,7 @@ impl Player {
         }
     }
 
-    fn ask(&mut self, now: Nanos, measuring: bool, todo: &mut Vec<Action>) {
+    fn ask(&mut self, now: Instant, measuring: bool, todo: &mut Vec<Action>) {
         let chosen = match self.adaptation {
             Adaptation::Buffer => by_buffer(self.buffer),
             Adaptation::Rate => by_rate(&self.throughputs),
@@ -141,24 +143,24 @@ impl Player {
     }
 
     /// The user's experience so far; `None` before the first request.
-    pub fn result(&self, now: Nanos) -> Option<Application> {
+    pub fn result(&self, now: Instant) -> Option<Application> {
         if self.began == NEVER {
             return None;
         }
         let mut end = self.clone();
         end.play(now, true);
-        let (c, ms) = (end.counts, 1.0 / MS as f64);
+        let (c, ms) = (end.counts, 1.0 / MS.as_nanos() as f64);
         let startup = self.startup.map(|startup| {
             let mut one = Hist::new();
-            one.record(startup);
+            one.record(startup.as_nanos());
             one.summary(ms)
         });
         let watched = c.played + c.stalled;
         Some(Application {
             startup_ms: startup,
             rebuffer_ratio: Some(match watched {
-                0 => 1.0,
-                watched => c.stalled as f64 / watched as f64,
+                Duration::ZERO => 1.0,
+                watched => c.stalled.as_nanos() as f64 / watched.as_nanos() as f64,
             }),
             rate_mbps: Some(c.kbit as f64 / 1e3 / c.segments.max(1) as f64),
             switches: Some(c.switches),
@@ -169,7 +171,7 @@ impl Player {
 
 /// The highest rate that the buffer's level allows: the limit rises linearly from the lowest to the
 /// highest rate over the cushion (Huang et al. 2014, in the form of Yin et al. 2015).
-fn by_buffer(level: Nanos) -> usize {
+fn by_buffer(level: Duration) -> usize {
     let (low, high) = (LADDER[0], LADDER[LADDER.len() - 1]);
     let above = level.saturating_sub(RESERVOIR).min(CUSHION);
     let allowed = low + (high - low) * above / CUSHION;
@@ -218,14 +220,19 @@ mod tests {
             adaptation: Adaptation::Rate,
             ..Video::default()
         };
-        let (mut p, mut todo) = (Player::new(&video, 0), Vec::new());
-        p.on(0, Event::Wake, true, &mut todo);
-        p.on(0, Event::Resolved, true, &mut todo);
-        p.on(0, Event::Connected(0), true, &mut todo);
+        let (mut p, mut todo) = (Player::new(&video, Instant::ZERO), Vec::new());
+        p.on(Instant::ZERO, Event::Wake, true, &mut todo);
+        p.on(Instant::ZERO, Event::Resolved, true, &mut todo);
+        p.on(Instant::ZERO, Event::Connected(0), true, &mut todo);
         for k in 1..=100 {
-            p.on(k * 5 * SEC, Event::Received(0), true, &mut todo);
+            p.on(
+                Instant::ZERO + k * 5 * SEC,
+                Event::Received(0),
+                true,
+                &mut todo,
+            );
         }
-        let r = p.result(500 * SEC).expect("a stream");
+        let r = p.result(Instant::from_secs(500)).expect("a stream");
         assert_eq!(r.startup_ms.expect("a start").max, 5000.0);
         // 99 intervals of 5 s after the start.
         assert_eq!(r.rebuffer_ratio, Some(0.2));
@@ -238,29 +245,29 @@ mod tests {
             adaptation: Adaptation::Rate,
             ..Video::default()
         };
-        let (mut p, mut todo) = (Player::new(&video, 0), Vec::new());
-        p.on(0, Event::Wake, true, &mut todo);
-        p.on(0, Event::Connected(0), true, &mut todo);
+        let (mut p, mut todo) = (Player::new(&video, Instant::ZERO), Vec::new());
+        p.on(Instant::ZERO, Event::Wake, true, &mut todo);
+        p.on(Instant::ZERO, Event::Connected(0), true, &mut todo);
         // 4 s at 235 kbit/s in 1 s: 0.94 Mbit/s, so 750. 3 Mbit in 1 s: 2 / (1/0.94 + 1/3) = 1.43,
         // so 1050. 4.2 Mbit in 100 s: 3 / (1/0.94 + 1/3 + 1/0.042) = 0.12, so 235 again.
         for at in [1, 2, 102, 103] {
-            p.on(at * SEC, Event::Received(0), true, &mut todo);
+            p.on(Instant::from_secs(at), Event::Received(0), true, &mut todo);
         }
-        let r = p.result(103 * SEC).expect("a stream");
+        let r = p.result(Instant::from_secs(103)).expect("a stream");
         assert_eq!(r.switches, Some(3));
         assert_eq!(r.rate_mbps, Some((0.235 + 0.75 + 1.05 + 0.235) / 4.0));
     }
 
     #[test]
     fn a_full_buffer_waits_for_room() {
-        let (mut p, mut todo) = (Player::new(&Video::default(), 0), Vec::new());
-        p.on(0, Event::Wake, true, &mut todo);
-        p.on(0, Event::Connected(0), true, &mut todo);
+        let (mut p, mut todo) = (Player::new(&Video::default(), Instant::ZERO), Vec::new());
+        p.on(Instant::ZERO, Event::Wake, true, &mut todo);
+        p.on(Instant::ZERO, Event::Connected(0), true, &mut todo);
         for k in 1..=7 {
             assert_eq!(p.wake_at, NEVER);
-            p.on(k, Event::Received(0), true, &mut todo);
+            p.on(Instant::from_nanos(k), Event::Received(0), true, &mut todo);
         }
         // 28 s less 6 ns are buffered: room for 4 more in 2 s.
-        assert_eq!(p.wake_at, 7 + 2 * SEC - 6);
+        assert_eq!(p.wake_at, Instant::from_nanos(2_000_000_001));
     }
 }

@@ -12,7 +12,8 @@ mod sender;
 use std::collections::VecDeque;
 
 use quell_link::record::Application;
-use quell_qdisc::{NEVER, Nanos, Rng};
+use quell_qdisc::Rng;
+use quell_qdisc::time::{Duration, Instant, NEVER};
 
 use super::Way;
 use crate::scenario::VideoCall;
@@ -45,9 +46,9 @@ enum Content {
 struct Report {
     /// Serial number of the first datagram.
     first: u32,
-    arrivals: Vec<Option<Nanos>>,
+    arrivals: Vec<Option<Instant>>,
     /// Time since the last arrival, ns.
-    held: Nanos,
+    held: Duration,
 }
 
 /// Slot and clock of an end. Its clock is that of the first queue on the path of the packets it
@@ -57,7 +58,7 @@ pub struct Place {
     /// Slot of its source in the flow table.
     pub slot: u16,
     /// Time from the simulator's delivery of a datagram to its arrival by the end's clock, ns.
-    pub reaction: Nanos,
+    pub reaction: Duration,
     /// Lead of the other end's clock over its own, ns.
     pub skew: i64,
 }
@@ -68,9 +69,9 @@ struct Peer {
     sender: Sender,
     receiver: Receiver,
     /// Datagrams that the simulator has delivered, with their arrival times.
-    inbox: VecDeque<(Nanos, u32)>,
+    inbox: VecDeque<(Instant, u32)>,
     /// Time at which it hung up, ns.
-    over: Option<Nanos>,
+    over: Option<Instant>,
     heard: bool,
 }
 
@@ -82,7 +83,7 @@ pub struct Ends {
 
 impl Ends {
     /// Adds an end that begins to send at `start`.
-    pub fn join(&mut self, call: &VideoCall, place: Place, start: Nanos, rng: Rng) {
+    pub fn join(&mut self, call: &VideoCall, place: Place, start: Instant, rng: Rng) {
         self.peers.push(Peer {
             place,
             sender: Sender::new(call, start, rng),
@@ -95,7 +96,7 @@ impl Ends {
 
     /// A datagram is delivered in this direction. Returns the slot of the source to be called, and
     /// the time.
-    pub fn delivered(&mut self, now: Nanos, way: Way, serial: u32) -> (u16, Nanos) {
+    pub fn delivered(&mut self, now: Instant, way: Way, serial: u32) -> (u16, Instant) {
         let peer = &mut self.peers[1 - way as usize];
         let at = now + peer.place.reaction;
         peer.inbox.push_back((at, serial));
@@ -104,7 +105,7 @@ impl Ends {
 
     /// Runs the end that sends in this direction. Returns the IP bytes of the datagram to be sent,
     /// if any, and the time of the next call.
-    pub fn poll(&mut self, now: Nanos, way: Way, measuring: bool) -> (Option<u32>, Nanos) {
+    pub fn poll(&mut self, now: Instant, way: Way, measuring: bool) -> (Option<u32>, Instant) {
         let (first, second) = self.peers.split_at_mut(1);
         let (own, other) = match way {
             Way::There => (&mut first[0], &second[0]),
@@ -126,13 +127,13 @@ impl Ends {
     }
 
     /// The end that sends in this direction hangs up.
-    pub fn hang_up(&mut self, now: Nanos, way: Way) {
+    pub fn hang_up(&mut self, now: Instant, way: Way) {
         self.peers[way as usize].over.get_or_insert(now);
     }
 
     /// Experience of the user who receives each direction; `None` if there was no call after the
     /// warm-up.
-    pub fn results(&self, now: Nanos) -> [Option<Application>; 2] {
+    pub fn results(&self, now: Instant) -> [Option<Application>; 2] {
         // An end receives the direction in which the other sends.
         [Way::Back, Way::There].map(|sent| {
             let peer = self.peers.get(sent as usize)?;
@@ -151,13 +152,13 @@ pub fn badness(end: &Application) -> [f64; 3] {
 }
 
 impl Peer {
-    fn wake_at(&self) -> Nanos {
+    fn wake_at(&self) -> Instant {
         let inbox = self.inbox.front().map_or(NEVER, |(at, _)| *at);
         let own = self.sender.wake_at().min(self.receiver.wake_at());
         inbox.min(own)
     }
 
-    fn read(&mut self, now: Nanos, serial: u32, other: &Sender) {
+    fn read(&mut self, now: Instant, serial: u32, other: &Sender) {
         self.receiver.note(now, serial);
         let Some(sent) = other.sent(serial) else {
             return; // no longer in the sender's history

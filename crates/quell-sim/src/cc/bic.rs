@@ -8,7 +8,8 @@
 //! LFQ was trained and measured; `Params::linux` is the kernel's. Deviations from ns-3: slow start
 //! counts acknowledged packets, not ACKs.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::{CaState, Ops, Sock, jiffies};
 
@@ -144,7 +145,7 @@ impl Bic {
 }
 
 impl Ops for Bic {
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         let Params {
             beta, low_window, ..
         } = self.params;
@@ -161,7 +162,7 @@ impl Ops for Bic {
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, now: Instant, acked: u32) {
         if !s.is_cwnd_limited() {
             return;
         }
@@ -177,14 +178,14 @@ impl Ops for Bic {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, s: &mut Sock, _now: Nanos, acked: u32, _rtt: Nanos) {
+    fn pkts_acked(&mut self, s: &mut Sock, _now: Instant, acked: u32, _rtt: Duration) {
         if s.state == CaState::Open {
             self.delayed_ack += acked;
             self.delayed_ack -= (self.delayed_ack - acked) >> RATIO_SHIFT;
         }
     }
 
-    fn set_state(&mut self, _s: &mut Sock, _now: Nanos, new: CaState) {
+    fn set_state(&mut self, _s: &mut Sock, _now: Instant, new: CaState) {
         if new == CaState::Loss {
             *self = Self::new(self.params);
         }
@@ -201,7 +202,7 @@ mod tests {
             cwnd_limited: true,
             ..Sock::new(1448, max)
         };
-        s.ssthresh = b.ssthresh(&mut s, 0);
+        s.ssthresh = b.ssthresh(&mut s, Instant::ZERO);
         s.cwnd = s.ssthresh;
         (b, s)
     }
@@ -211,7 +212,7 @@ mod tests {
     fn round(b: &mut Bic, s: &mut Sock, n: u64) -> u32 {
         let before = s.cwnd;
         for _ in 0..before {
-            b.cong_avoid(s, n * 100_000_000, 1);
+            b.cong_avoid(s, Instant::from_millis(100 * n), 1);
         }
         s.cwnd - before
     }
@@ -254,14 +255,14 @@ mod tests {
         };
         assert_eq!(round(&mut b, &mut s, 1), 1);
         assert_eq!(round(&mut b, &mut s, 2), 1);
-        assert_eq!(b.ssthresh(&mut s, 0), 6);
+        assert_eq!(b.ssthresh(&mut s, Instant::ZERO), 6);
     }
 
     #[test]
     fn fast_convergence_remembers_less_than_the_window_that_was_lost() {
         let (mut b, mut s) = after_loss_at(1000, Params::default());
         s.cwnd = 900;
-        b.ssthresh(&mut s, 0);
+        b.ssthresh(&mut s, Instant::ZERO);
         assert_eq!(b.last_max_cwnd, 900 * (1024 + 819) / 2048);
     }
 
@@ -275,7 +276,7 @@ mod tests {
     fn linux_counts_packets_per_ack() {
         let (mut b, mut s) = after_loss_at(100, Params::linux());
         for _ in 0..100 {
-            b.pkts_acked(&mut s, 0, 1, 0);
+            b.pkts_acked(&mut s, Instant::ZERO, 1, Duration::ZERO);
         }
         // 16 is one packet per ACK; the average's own resolution leaves it just below 17.
         assert!((16..32).contains(&b.delayed_ack), "{}", b.delayed_ack);

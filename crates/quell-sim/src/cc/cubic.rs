@@ -9,11 +9,12 @@
 //! estimate keeps its slope above the window of the last loss; slow start ends by HyStart.
 //! `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::hystart::HyStart;
 use super::hystart_plus::HyStartPlus;
-use super::{CaState, Event, Ops, Sock, jiffies, micros};
+use super::{CaState, Event, Ops, Sock, jiffies};
 
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,7 +106,7 @@ impl Cubic {
 
     /// Sets `cnt` for a window of `cwnd` after `acked` more packets.
     #[inline]
-    fn update(&mut self, s: &Sock, now: Nanos, acked: u32) {
+    fn update(&mut self, s: &Sock, now: Instant, acked: u32) {
         let cwnd = s.cwnd;
         let now_ms = jiffies(now);
         self.ack_cnt += acked;
@@ -202,7 +203,7 @@ fn cubic_root(a: u64) -> u32 {
 }
 
 impl Ops for Cubic {
-    fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, _seed: u64) {
         self.slow_start = match (self.params.hystart, self.params.rfc9438) {
             (false, _) => SlowStart::Plain,
             (true, false) => SlowStart::HyStart(HyStart::new(s, now)),
@@ -210,7 +211,7 @@ impl Ops for Cubic {
         };
     }
 
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.epoch_start_ms = 0;
         if self.params.rfc9438 {
             self.slow_start = SlowStart::Plain;
@@ -225,7 +226,7 @@ impl Ops for Cubic {
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, now: Instant, acked: u32) {
         if !s.is_cwnd_limited() {
             return;
         }
@@ -244,8 +245,8 @@ impl Ops for Cubic {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
-        if rtt == 0 {
+    fn pkts_acked(&mut self, s: &mut Sock, now: Instant, _acked: u32, rtt: Duration) {
+        if rtt == Duration::ZERO {
             return;
         }
         // Samples right after fast recovery measure the queue that it drained.
@@ -253,7 +254,7 @@ impl Ops for Cubic {
         if self.epoch_start_ms != 0 && age_ms < 1000 {
             return;
         }
-        let delay_us = micros(rtt).max(1);
+        let delay_us = num::low_u32(rtt.as_micros()).max(1);
         if self.delay_min_us == 0 || self.delay_min_us > delay_us {
             self.delay_min_us = delay_us;
         }
@@ -266,7 +267,7 @@ impl Ops for Cubic {
         }
     }
 
-    fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, now: Instant, new: CaState) {
         if new == CaState::Loss {
             // RFC 9438, section 4.8: a timeout resets the state.
             let plain = matches!(self.slow_start, SlowStart::Plain);
@@ -277,7 +278,7 @@ impl Ops for Cubic {
         }
     }
 
-    fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e == Event::TxStart && self.epoch_start_ms != 0 {
             // RFC 9438, section 5.8: idle time does not count as time of the epoch.
             let idle_ms = jiffies(now).wrapping_sub(jiffies(s.last_sent));
@@ -294,10 +295,10 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, rate};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
     /// A sender that has just reduced its window from `max`, with a base RTT.
-    fn after_loss_at(max: u32, params: Params, rtt: Nanos) -> (Cubic, Sock) {
+    fn after_loss_at(max: u32, params: Params, rtt: Duration) -> (Cubic, Sock) {
         let mut c = Cubic::new(params);
         let mut s = Sock {
             cwnd_limited: true,
@@ -305,14 +306,14 @@ mod tests {
             ..Sock::new(1448, max)
         };
         s.prior_cwnd = max;
-        c.pkts_acked(&mut s, 0, 1, rtt);
-        s.ssthresh = c.ssthresh(&mut s, 0);
+        c.pkts_acked(&mut s, Instant::ZERO, 1, rtt);
+        s.ssthresh = c.ssthresh(&mut s, Instant::ZERO);
         s.cwnd = s.ssthresh;
         (c, s)
     }
 
     /// Acknowledges a window per round for `time`, evenly spaced.
-    fn grow(c: &mut Cubic, s: &mut Sock, from: Nanos, time: Nanos, rtt: Nanos) {
+    fn grow(c: &mut Cubic, s: &mut Sock, from: Instant, time: Duration, rtt: Duration) {
         let mut now = from;
         while now < from + time {
             c.cong_avoid(s, now, 1);
@@ -325,7 +326,7 @@ mod tests {
         let rtt = 100 * MS;
         let (mut c, mut s) = after_loss_at(1000, Params::default(), rtt);
         assert_eq!(s.cwnd, 700); // 1000 * 717 / 1024
-        let start = SEC;
+        let start = Instant::from_secs(1);
         for step in 1..=14u64 {
             grow(&mut c, &mut s, start + (step - 1) * SEC, SEC, rtt);
             // RFC 9438, equations 1 and 2: K = cbrt(300 / 0.4) s.
@@ -343,7 +344,7 @@ mod tests {
         let (mut c, mut s) = after_loss_at(40, Params::default(), rtt);
         let w0 = s.cwnd;
         let rounds = 50;
-        grow(&mut c, &mut s, SEC, rounds * rtt, rtt);
+        grow(&mut c, &mut s, Instant::from_secs(1), rounds * rtt, rtt);
         // RFC 9438, section 4.3: alpha = 3 (1 - β) / (1 + β) = 0.529 packets per round.
         let expected = f64::from(w0) + 0.529 * rounds as f64;
         assert!(
@@ -362,7 +363,7 @@ mod tests {
         };
         let (mut c, mut s) = after_loss_at(40, params, rtt);
         let rounds = 60;
-        grow(&mut c, &mut s, SEC, rounds * rtt, rtt);
+        grow(&mut c, &mut s, Instant::from_secs(1), rounds * rtt, rtt);
         // 12 packets at 0.529 per round take 23 rounds; the other 37 gain a packet each.
         let expected = 40.0 + 37.0;
         assert!((f64::from(s.cwnd) - expected).abs() <= 3.0, "{}", s.cwnd);
@@ -373,7 +374,7 @@ mod tests {
         let (mut c, mut s) = after_loss_at(1000, Params::default(), 20 * MS);
         assert_eq!((s.ssthresh, c.last_max_cwnd), (700, 1000));
         s.cwnd = 900;
-        c.ssthresh(&mut s, 0);
+        c.ssthresh(&mut s, Instant::ZERO);
         assert_eq!(c.last_max_cwnd, 900 * (1024 + 717) / 2048);
         let params = Params {
             fast_convergence: false,
@@ -381,7 +382,7 @@ mod tests {
         };
         let (mut c, mut s) = after_loss_at(1000, params, 20 * MS);
         s.cwnd = 900;
-        c.ssthresh(&mut s, 0);
+        c.ssthresh(&mut s, Instant::ZERO);
         assert_eq!(c.last_max_cwnd, 900);
     }
 
@@ -393,23 +394,23 @@ mod tests {
             ssthresh: 100,
             ..Sock::new(1448, 100)
         };
-        grow(&mut c, &mut s, SEC, 100 * MS, 100 * MS);
+        grow(&mut c, &mut s, Instant::from_secs(1), 100 * MS, 100 * MS);
         assert!((104..=106).contains(&s.cwnd), "{}", s.cwnd);
     }
 
     #[test]
     fn growth_never_exceeds_half_a_window_per_round() {
         let (mut c, mut s) = after_loss_at(20, Params::default(), 100 * MS);
-        c.cong_avoid(&mut s, SEC, 1);
+        c.cong_avoid(&mut s, Instant::from_secs(1), 1);
         // Ten minutes later the cubic's value is millions of packets.
-        c.cong_avoid(&mut s, 600 * SEC, 1);
+        c.cong_avoid(&mut s, Instant::from_secs(600), 1);
         assert_eq!(c.cnt, 2);
     }
 
     #[test]
     fn a_timeout_forgets_the_epoch_and_the_maximum() {
         let (mut c, mut s) = after_loss_at(1000, Params::default(), 20 * MS);
-        c.set_state(&mut s, SEC, CaState::Loss);
+        c.set_state(&mut s, Instant::from_secs(1), CaState::Loss);
         assert_eq!(
             (c.last_max_cwnd, c.epoch_start_ms, c.delay_min_us),
             (0, 0, 0)
@@ -420,11 +421,11 @@ mod tests {
     fn idle_time_does_not_count() {
         let rtt = 100 * MS;
         let (mut c, mut s) = after_loss_at(1000, Params::default(), rtt);
-        grow(&mut c, &mut s, SEC, SEC, rtt);
+        grow(&mut c, &mut s, Instant::from_secs(1), SEC, rtt);
         let before = s.cwnd;
-        s.last_sent = 2 * SEC;
-        c.event(&mut s, 60 * SEC, Event::TxStart);
-        grow(&mut c, &mut s, 60 * SEC, rtt, rtt);
+        s.last_sent = Instant::from_secs(2);
+        c.event(&mut s, Instant::from_secs(60), Event::TxStart);
+        grow(&mut c, &mut s, Instant::from_secs(60), rtt, rtt);
         assert!(s.cwnd < before + before / 20, "{before} to {}", s.cwnd);
     }
 
@@ -432,12 +433,12 @@ mod tests {
     fn hystart_leaves_slow_start_by_the_train_before_the_queue_is_long() {
         let cc = CongestionControl::Cubic(Cubic::new(Params::default()));
         let mut p = Path::new(cc, rate(100), 40 * MS);
-        while p.s.in_slow_start() && p.now < 3 * SEC {
+        while p.s.in_slow_start() && p.now < Instant::from_secs(3) {
             p.run_for(MS);
         }
         // The BDP is 333 packets; the train of half a round trip is reached well before two.
         assert!((150..700).contains(&p.s.cwnd), "{}", p.s.cwnd);
-        assert!(p.now < 2 * SEC);
+        assert!(p.now < Instant::from_secs(2));
     }
 
     #[test]

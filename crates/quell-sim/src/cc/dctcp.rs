@@ -5,7 +5,8 @@
 //! NewReno's, as is the reaction to losses and timeouts (RFC 8257, section 3.5). Deviation from RFC
 //! 8257, as in Linux: alpha is a share of packets, not of bytes, in steps of 1/1024.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::{AckEvent, CaState, Event, Ops, Sock, newreno};
 
@@ -64,11 +65,11 @@ impl Default for Dctcp {
 }
 
 impl Ops for Dctcp {
-    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, _now: Instant, _seed: u64) {
         self.start_round(s);
     }
 
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.loss_cwnd = s.cwnd;
         // RFC 8257, section 3.3, step 9: cwnd (1 - alpha / 2).
         let less = (u64::from(s.cwnd) * u64::from(self.alpha)) >> 11;
@@ -76,12 +77,12 @@ impl Ops for Dctcp {
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         newreno::cong_avoid(s, acked);
     }
 
     #[inline]
-    fn in_ack_event(&mut self, s: &mut Sock, _now: Nanos, _e: &AckEvent) {
+    fn in_ack_event(&mut self, s: &mut Sock, _now: Instant, _e: &AckEvent) {
         if s.una < self.next_seq {
             return;
         }
@@ -98,13 +99,13 @@ impl Ops for Dctcp {
         self.start_round(s);
     }
 
-    fn set_state(&mut self, s: &mut Sock, _now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, _now: Instant, new: CaState) {
         if new == CaState::Recovery && s.state != CaState::Recovery {
             self.react_to_loss(s);
         }
     }
 
-    fn event(&mut self, s: &mut Sock, _now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, _now: Instant, e: Event) {
         if e == Event::Loss {
             self.react_to_loss(s);
         }
@@ -126,14 +127,14 @@ mod tests {
             s.nxt += 100;
             s.delivered += 100;
             s.delivered_ce += marked;
-            d.in_ack_event(s, 0, &AckEvent::default());
+            d.in_ack_event(s, Instant::ZERO, &AckEvent::default());
         }
     }
 
     #[test]
     fn alpha_converges_to_the_share_of_marks() {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
-        d.init(&mut s, 0, 0);
+        d.init(&mut s, Instant::ZERO, 0);
         rounds(&mut d, &mut s, 200, 30);
         // The shift leaves a resolution of 16/1024.
         assert!((d.alpha() - 0.30).abs() < 0.017, "{}", d.alpha());
@@ -142,13 +143,13 @@ mod tests {
     #[test]
     fn alpha_decays_by_a_sixteenth_per_round_and_reaches_zero() {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
-        d.init(&mut s, 0, 0);
+        d.init(&mut s, Instant::ZERO, 0);
         rounds(&mut d, &mut s, 1, 0);
         assert_eq!(d.alpha, 960);
         rounds(&mut d, &mut s, 100, 0);
         assert_eq!(d.alpha, 0);
         s.cwnd = 50;
-        assert_eq!(d.ssthresh(&mut s, 0), 50);
+        assert_eq!(d.ssthresh(&mut s, Instant::ZERO), 50);
     }
 
     #[test]
@@ -156,21 +157,21 @@ mod tests {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
         // cwnd * alpha exceeds 32 bits.
         s.cwnd = 5_000_000;
-        assert_eq!(d.ssthresh(&mut s, 0), 2_500_000);
+        assert_eq!(d.ssthresh(&mut s, Instant::ZERO), 2_500_000);
     }
 
     #[test]
     fn alpha_moves_once_per_round() {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
         s.nxt = 10;
-        d.init(&mut s, 0, 0);
+        d.init(&mut s, Instant::ZERO, 0);
         for una in 1..10 {
             s.una = una;
-            d.in_ack_event(&mut s, 0, &AckEvent::default());
+            d.in_ack_event(&mut s, Instant::ZERO, &AckEvent::default());
         }
         assert_eq!(d.alpha, ONE);
         s.una = 10;
-        d.in_ack_event(&mut s, 0, &AckEvent::default());
+        d.in_ack_event(&mut s, Instant::ZERO, &AckEvent::default());
         assert_eq!(d.alpha, 960);
     }
 
@@ -178,14 +179,14 @@ mod tests {
     fn a_mark_shrinks_the_window_by_half_of_alpha_and_a_loss_halves_it() {
         let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 100));
         d.alpha = ONE / 4;
-        assert_eq!(d.ssthresh(&mut s, 0), 88); // 100 - 100 * 256 / 2048, rounded down
+        assert_eq!(d.ssthresh(&mut s, Instant::ZERO), 88); // 100 - 100 * 256 / 2048, rounded down
         s.ssthresh = 88;
-        d.set_state(&mut s, 0, CaState::Recovery);
+        d.set_state(&mut s, Instant::ZERO, CaState::Recovery);
         assert_eq!(s.ssthresh, 50);
         s.cwnd = 50;
         assert_eq!(d.undo_cwnd(&mut s), 100);
         s.cwnd = 60;
-        d.event(&mut s, 0, Event::Loss);
+        d.event(&mut s, Instant::ZERO, Event::Loss);
         assert_eq!(s.ssthresh, 30);
     }
 }

@@ -6,9 +6,8 @@
 //! Deviation from Linux: without pacing, the allowance for bursts (`ack_delay_us`) uses the pacing
 //! rate at the current ACK; Linux uses the one computed at the previous ACK.
 
-use quell_qdisc::Nanos;
-
 use super::{Sock, micros};
+use quell_qdisc::time::Instant;
 
 /// Smallest window in packets at which slow start can end.
 const LOW_WINDOW: u32 = 16;
@@ -33,7 +32,7 @@ pub struct HyStart {
 
 impl HyStart {
     /// Begins a round.
-    pub fn new(s: &Sock, now: Nanos) -> Self {
+    pub fn new(s: &Sock, now: Instant) -> Self {
         Self {
             start_us: micros(now),
             last_ack_us: micros(now),
@@ -45,7 +44,7 @@ impl HyStart {
     }
 
     /// Processes an ACK in slow start; sets `ssthresh` to the window if slow start should end.
-    pub fn update(&mut self, s: &mut Sock, now: Nanos, delay_us: u32, delay_min_us: u32) {
+    pub fn update(&mut self, s: &mut Sock, now: Instant, delay_us: u32, delay_min_us: u32) {
         if self.found {
             return;
         }
@@ -63,7 +62,7 @@ impl HyStart {
         }
     }
 
-    fn train_is_long(&mut self, s: &Sock, now: Nanos, delay_min_us: u32) -> bool {
+    fn train_is_long(&mut self, s: &Sock, now: Instant, delay_min_us: u32) -> bool {
         let now_us = micros(now);
         if now_us.wrapping_sub(self.last_ack_us).cast_signed() > ACK_DELTA_US {
             return false;
@@ -98,19 +97,19 @@ fn ack_delay_us(s: &Sock) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{Duration, MS};
 
-    fn start(cwnd: u32, rtt: Nanos) -> (HyStart, Sock) {
+    fn start(cwnd: u32, rtt: Duration) -> (HyStart, Sock) {
         let s = Sock {
             srtt: rtt,
             ..Sock::new(1448, cwnd)
         };
-        (HyStart::new(&s, 0), s)
+        (HyStart::new(&s, Instant::ZERO), s)
     }
 
     /// Runs a round of ten ACKs 3 ms apart (no train) with this RTT; returns whether slow start
     /// continues.
-    fn round(h: &mut HyStart, s: &mut Sock, at: Nanos, delay_ms: u32) -> bool {
+    fn round(h: &mut HyStart, s: &mut Sock, at: Instant, delay_ms: u32) -> bool {
         s.una += 1;
         s.nxt = s.una + 20;
         for n in 0..10 {
@@ -123,8 +122,8 @@ mod tests {
     #[test]
     fn slow_start_ends_when_the_delay_rises_by_an_eighth() {
         let (mut h, mut s) = start(20, 80 * MS);
-        assert!(round(&mut h, &mut s, SEC, 89));
-        assert!(!round(&mut h, &mut s, 2 * SEC, 91));
+        assert!(round(&mut h, &mut s, Instant::from_secs(1), 89));
+        assert!(!round(&mut h, &mut s, Instant::from_secs(2), 91));
     }
 
     #[test]
@@ -132,17 +131,17 @@ mod tests {
         let (mut h, mut s) = start(20, 80 * MS);
         (s.una, s.nxt) = (1, 40);
         for n in 0..8 {
-            h.update(&mut s, SEC + n * 3 * MS, 120_000, 80_000);
+            h.update(&mut s, Instant::from_secs(1) + n * 3 * MS, 120_000, 80_000);
         }
         assert!(s.in_slow_start());
-        h.update(&mut s, SEC + 30 * MS, 120_000, 80_000);
+        h.update(&mut s, Instant::from_secs(1) + 30 * MS, 120_000, 80_000);
         assert!(!s.in_slow_start());
     }
 
     #[test]
     fn slow_start_continues_in_windows_below_sixteen() {
         let (mut h, mut s) = start(15, 80 * MS);
-        assert!(round(&mut h, &mut s, SEC, 200));
+        assert!(round(&mut h, &mut s, Instant::from_secs(1), 200));
     }
 
     #[test]
@@ -153,7 +152,7 @@ mod tests {
             (s.una, s.nxt) = (1, 100);
             // One ACK per ms. The threshold is 80 ms plus 1 ms for bursts, halved without pacing.
             let last = (0..200u64).find(|&n| {
-                h.update(&mut s, SEC + n * MS, 80_000, 80_000);
+                h.update(&mut s, Instant::from_secs(1) + n * MS, 80_000, 80_000);
                 !s.in_slow_start()
             });
             assert_eq!(last, Some(end_ms));
@@ -165,7 +164,7 @@ mod tests {
         let (mut h, mut s) = start(20, 80 * MS);
         (s.una, s.nxt) = (1, 100);
         for n in 0..40 {
-            h.update(&mut s, SEC + n * 3 * MS, 80_000, 80_000);
+            h.update(&mut s, Instant::from_secs(1) + n * 3 * MS, 80_000, 80_000);
         }
         assert!(s.in_slow_start());
     }

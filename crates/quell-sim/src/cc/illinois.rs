@@ -3,7 +3,8 @@
 //! `net/ipv4/tcp_illinois.c`: Reno whose increase α and decrease β follow the average queuing delay
 //! of the last round.
 
-use quell_qdisc::{Nanos, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{CaState, Ops, Sock};
 
@@ -116,17 +117,17 @@ fn decrease(average: u32, most: u32) -> u32 {
 }
 
 impl Ops for Illinois {
-    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, _now: Instant, _seed: u64) {
         *self = Self::default();
         self.begin_round(s);
     }
 
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         (s.cwnd - s.cwnd * self.beta / BETA_UNIT).max(2)
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         if s.una > self.round_end {
             self.update(s);
         }
@@ -148,9 +149,9 @@ impl Ops for Illinois {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, _s: &mut Sock, _now: Nanos, acked: u32, rtt: Nanos) {
+    fn pkts_acked(&mut self, _s: &mut Sock, _now: Instant, acked: u32, rtt: Duration) {
         self.acked = acked;
-        if rtt == 0 {
+        if rtt == Duration::ZERO {
             return;
         }
         let rtt_us = num::low_u32((rtt / US).min(u64::from(RTT_MAX_US)));
@@ -160,7 +161,7 @@ impl Ops for Illinois {
         self.sum_us += u64::from(rtt_us);
     }
 
-    fn set_state(&mut self, s: &mut Sock, _now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, _now: Instant, new: CaState) {
         if new == CaState::Loss {
             self.alpha = ALPHA_UNIT;
             self.beta = BETA_MAX;
@@ -174,7 +175,7 @@ impl Ops for Illinois {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::MS;
+    use quell_qdisc::time::MS;
 
     /// The state after a round whose RTT was `delay_ms` above the base, where the largest delay was
     /// 100 ms.
@@ -185,10 +186,10 @@ mod tests {
             cwnd_limited: true,
             ..Sock::new(1448, cwnd)
         };
-        i.pkts_acked(&mut s, 0, 1, 20 * MS);
-        i.pkts_acked(&mut s, 0, 1, 120 * MS);
+        i.pkts_acked(&mut s, Instant::ZERO, 1, 20 * MS);
+        i.pkts_acked(&mut s, Instant::ZERO, 1, 120 * MS);
         i.begin_round(&s);
-        i.pkts_acked(&mut s, 0, 1, (20 + delay_ms) * MS);
+        i.pkts_acked(&mut s, Instant::ZERO, 1, (20 + delay_ms) * MS);
         i.update(&s);
         (i, s)
     }
@@ -211,7 +212,7 @@ mod tests {
         // Half way, at 45 %: 5/16.
         assert_eq!(after_round(45, 100).0.beta, 20);
         let (mut i, mut s) = after_round(10, 100);
-        assert_eq!(i.ssthresh(&mut s, 0), 88); // 100 - 12.5, rounded
+        assert_eq!(i.ssthresh(&mut s, Instant::ZERO), 88); // 100 - 12.5, rounded
     }
 
     #[test]
@@ -219,8 +220,8 @@ mod tests {
         let (mut i, mut s) = after_round(1, 14);
         assert_eq!((i.alpha, i.beta), (ALPHA_UNIT, BETA_MAX));
         for _ in 0..14 {
-            i.pkts_acked(&mut s, 0, 1, 0);
-            i.cong_avoid(&mut s, 0, 1);
+            i.pkts_acked(&mut s, Instant::ZERO, 1, Duration::ZERO);
+            i.cong_avoid(&mut s, Instant::ZERO, 1);
         }
         assert_eq!(s.cwnd, 15);
     }
@@ -231,7 +232,7 @@ mod tests {
         let (mut i, s) = after_round(50, 100);
         let first = i.alpha;
         for round in 1..=5 {
-            i.pkts_acked(&mut s.clone(), 0, 1, 20 * MS);
+            i.pkts_acked(&mut s.clone(), Instant::ZERO, 1, 20 * MS);
             i.update(&s);
             let expected = if round < 5 { first } else { ALPHA_MAX };
             assert_eq!(i.alpha, expected, "{round}");
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn a_timeout_makes_it_reno_for_a_round() {
         let (mut i, mut s) = after_round(1, 100);
-        i.set_state(&mut s, 0, CaState::Loss);
+        i.set_state(&mut s, Instant::ZERO, CaState::Loss);
         assert_eq!((i.alpha, i.beta), (ALPHA_UNIT, BETA_MAX));
     }
 }

@@ -7,12 +7,13 @@
 //! window below eight packets makes them older than a round trip, which the RFC does not allow. The
 //! key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
-use quell_qdisc::{MS, Nanos, SEC, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{Ops, Sock};
 
 /// Target of the queuing delay, ns; section 2.5: at most 100 ms.
-const TARGET: Nanos = 100 * MS;
+const TARGET: Duration = Duration::from_millis(100);
 /// Packets of growth per round with no queue; section 2.5: at most 1.
 const GAIN: i64 = 1;
 /// Minimum and initial window, packets; section 2.5: 2.
@@ -45,9 +46,9 @@ impl Delays {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, now: Nanos, delay: Nanos) {
+    pub(super) fn add(&mut self, now: Instant, delay: Duration) {
         let delay_us = num::low_u32((delay / US).min(u64::from(u32::MAX)));
-        let minute = (now / (60 * SEC)) as u32;
+        let minute = num::low_u32(now.as_secs() / 60);
         if minute != self.minute {
             // A connection that was silent for minutes discards as many entries.
             for _ in 0..(minute - self.minute).min(num::count(BASE_HISTORY)) {
@@ -62,7 +63,7 @@ impl Delays {
     }
 
     /// The base delay, ns; `None` before the first sample.
-    pub(super) fn base(&self) -> Option<Nanos> {
+    pub(super) fn base(&self) -> Option<Duration> {
         let lowest = self.base_us.iter().copied().min();
         lowest
             .filter(|us| *us != u32::MAX)
@@ -71,7 +72,7 @@ impl Delays {
 
     /// Queuing delay, ns: the lowest of the last samples less the base.
     #[inline]
-    pub(super) fn queuing(&self) -> Nanos {
+    pub(super) fn queuing(&self) -> Duration {
         let current = self.current_us.iter().copied().min().unwrap_or(u32::MAX);
         let base = self.base_us.iter().copied().min().unwrap_or(u32::MAX);
         u64::from(current.saturating_sub(base)) * US
@@ -103,14 +104,14 @@ impl Default for Ledbat {
 }
 
 impl Ops for Ledbat {
-    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, _now: Instant, _seed: u64) {
         s.cwnd = s.cwnd.min(INIT_CWND);
         // The RFC's procedures have no slow start.
         s.ssthresh = s.cwnd;
     }
 
     /// Section 2.4.2, "on data loss".
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.growth = 0;
         (s.cwnd / 2).max(MIN_CWND)
     }
@@ -118,7 +119,7 @@ impl Ops for Ledbat {
     /// Section 2.4.2, "on acknowledgment": cwnd += GAIN (TARGET - queuing delay) / TARGET * acked /
     /// cwnd.
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         let off_target = (TARGET / US).cast_signed() - (self.delays.queuing() / US).cast_signed();
         self.growth += GAIN * off_target * i64::from(acked);
         let packet = (TARGET / US).cast_signed() * i64::from(s.cwnd);
@@ -130,8 +131,8 @@ impl Ops for Ledbat {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, _s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
-        if rtt != 0 {
+    fn pkts_acked(&mut self, _s: &mut Sock, now: Instant, _acked: u32, rtt: Duration) {
+        if rtt != Duration::ZERO {
             self.delays.add(now, rtt);
         }
     }
@@ -142,20 +143,21 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, mean, rate};
     use super::*;
+    use quell_qdisc::time::{MS, SEC};
 
     /// A full window with one ACK per packet and this queuing delay over a base of 20 ms.
-    fn round(cwnd: u32, queuing: Nanos) -> u32 {
+    fn round(cwnd: u32, queuing: Duration) -> u32 {
         let mut l = Ledbat::new();
         let mut s = Sock {
             nxt: u64::from(cwnd),
             ..Sock::new(1448, cwnd)
         };
-        l.pkts_acked(&mut s, 0, 1, 20 * MS);
+        l.pkts_acked(&mut s, Instant::ZERO, 1, 20 * MS);
         for _ in 0..CURRENT_FILTER {
-            l.pkts_acked(&mut s, 0, 1, 20 * MS + queuing);
+            l.pkts_acked(&mut s, Instant::ZERO, 1, 20 * MS + queuing);
         }
         for _ in 0..cwnd {
-            l.cong_avoid(&mut s, 0, 1);
+            l.cong_avoid(&mut s, Instant::ZERO, 1);
         }
         s.cwnd
     }
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn growth_is_a_packet_per_round_without_a_queue_and_none_at_the_target() {
         // RFC 6817, section 2.4.2, with GAIN = 1 and TARGET = 100 ms.
-        assert_eq!(round(40, 0), 41);
+        assert_eq!(round(40, Duration::ZERO), 41);
         assert_eq!(round(40, 100 * MS), 40);
         assert_eq!(round(40, 205 * MS), 39);
         assert_eq!(round(40, 350 * MS), 38); // -2.5 packets
@@ -176,9 +178,9 @@ mod tests {
             nxt: 5,
             ..Sock::new(1448, 40)
         };
-        l.pkts_acked(&mut s, 0, 1, 20 * MS);
+        l.pkts_acked(&mut s, Instant::ZERO, 1, 20 * MS);
         s.una = 1;
-        l.cong_avoid(&mut s, 0, 1);
+        l.cong_avoid(&mut s, Instant::ZERO, 1);
         assert_eq!(s.cwnd, 6); // ALLOWED_INCREASE
     }
 
@@ -186,24 +188,24 @@ mod tests {
     fn it_begins_with_two_packets_and_a_loss_leaves_half_but_two() {
         let mut l = Ledbat::new();
         let mut s = Sock::new(1448, 10);
-        l.init(&mut s, 0, 0);
+        l.init(&mut s, Instant::ZERO, 0);
         assert_eq!(s.cwnd, 2);
         assert!(!s.in_slow_start());
         s.cwnd = 31;
-        assert_eq!(l.ssthresh(&mut s, 0), 15);
+        assert_eq!(l.ssthresh(&mut s, Instant::ZERO), 15);
         s.cwnd = 3;
-        assert_eq!(l.ssthresh(&mut s, 0), 2);
+        assert_eq!(l.ssthresh(&mut s, Instant::ZERO), 2);
     }
 
     #[test]
     fn a_base_delay_counts_for_ten_minutes() {
         let mut d = Delays::new();
-        d.add(0, 20 * MS);
+        d.add(Instant::ZERO, 20 * MS);
         for minute in 1..10 {
-            d.add(minute * 60 * SEC, 50 * MS);
+            d.add(Instant::ZERO + minute * 60 * SEC, 50 * MS);
             assert_eq!(d.base(), Some(20 * MS), "{minute}");
         }
-        d.add(600 * SEC, 50 * MS);
+        d.add(Instant::from_secs(600), 50 * MS);
         assert_eq!(d.base(), Some(50 * MS));
     }
 
@@ -211,7 +213,7 @@ mod tests {
     fn the_queuing_delay_is_the_lowest_of_four_samples() {
         let mut d = Delays::new();
         for delay in [20, 90, 60, 70, 80] {
-            d.add(0, delay * MS);
+            d.add(Instant::ZERO, delay * MS);
         }
         assert_eq!(d.queuing(), 40 * MS);
     }

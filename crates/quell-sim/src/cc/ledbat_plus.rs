@@ -11,15 +11,16 @@
 //! at the end of a round, and rounded down to whole packets in place of the GAIN of at most one
 //! packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
 
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::ledbat::{Delays, MIN_CWND};
 use super::{CaState, Ops, Sock};
 
 /// Target of the queuing delay, ns.
-const TARGET: Nanos = 60 * MS;
+const TARGET: Duration = Duration::from_millis(60);
 /// Queuing delay at which the first slow start ends, ns: three quarters of the target.
-const SLOW_START_LIMIT: Nanos = TARGET * 3 / 4;
+const SLOW_START_LIMIT: Duration = Duration::from_millis(45);
 /// Inverse of the minimum gain: 1/16 of Reno's.
 const MAX_ROUNDS: u64 = 16;
 /// Round trips from the end of slow start to the first slowdown, and duration of a slowdown.
@@ -32,11 +33,11 @@ enum Phase {
     /// The first slow start, which a rise of the delay ends.
     FirstSlowStart,
     /// Growth and decrease by delay, until the next slowdown.
-    Avoidance { slowdown_at: Nanos },
+    Avoidance { slowdown_at: Instant },
     /// A window of two packets.
-    Slowdown { began: Nanos, until: Nanos },
+    Slowdown { began: Instant, until: Instant },
     /// Slow start to the window before the slowdown, or after a timeout.
-    SlowStart { began: Nanos },
+    SlowStart { began: Instant },
 }
 
 /// One sender's LEDBAT++.
@@ -60,7 +61,11 @@ impl LedbatPlus {
 
     /// The inverse of the gain: min(16, ceil(2 TARGET / base)), "Slower than Reno increase".
     fn rounds_per_packet(&self) -> u32 {
-        let base = self.delays.base().unwrap_or(TARGET).max(1);
+        let base = self
+            .delays
+            .base()
+            .unwrap_or(TARGET)
+            .max(Duration::from_nanos(1));
         (2 * TARGET).div_ceil(base).min(MAX_ROUNDS) as u32
     }
 
@@ -71,7 +76,7 @@ impl LedbatPlus {
         }
     }
 
-    fn end_first_slow_start(&mut self, s: &mut Sock, now: Nanos) {
+    fn end_first_slow_start(&mut self, s: &mut Sock, now: Instant) {
         s.ssthresh = s.ssthresh.min(s.cwnd);
         self.phase = Phase::Avoidance {
             slowdown_at: now + SLOWDOWN_ROUNDS * s.srtt,
@@ -79,14 +84,14 @@ impl LedbatPlus {
         self.round_end = s.nxt;
     }
 
-    fn end_slow_start(&mut self, s: &Sock, now: Nanos, began: Nanos) {
+    fn end_slow_start(&mut self, s: &Sock, now: Instant, began: Instant) {
         self.phase = Phase::Avoidance {
             slowdown_at: now + SLOWDOWN_SHARE * (now - began),
         };
         self.round_end = s.nxt;
     }
 
-    fn slow_down(&mut self, s: &mut Sock, now: Nanos) {
+    fn slow_down(&mut self, s: &mut Sock, now: Instant) {
         s.ssthresh = s.cwnd.max(MIN_CWND);
         s.cwnd = MIN_CWND;
         s.cwnd_cnt = 0;
@@ -122,11 +127,11 @@ impl Default for LedbatPlus {
 }
 
 impl Ops for LedbatPlus {
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         (s.cwnd / 2).max(MIN_CWND)
     }
 
-    fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, now: Instant, acked: u32) {
         match self.phase {
             Phase::FirstSlowStart => {
                 if self.delays.queuing() > SLOW_START_LIMIT || !s.in_slow_start() {
@@ -150,13 +155,13 @@ impl Ops for LedbatPlus {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, _s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
-        if rtt != 0 {
+    fn pkts_acked(&mut self, _s: &mut Sock, now: Instant, _acked: u32, rtt: Duration) {
+        if rtt != Duration::ZERO {
             self.delays.add(now, rtt);
         }
     }
 
-    fn set_state(&mut self, _s: &mut Sock, now: Nanos, new: CaState) {
+    fn set_state(&mut self, _s: &mut Sock, now: Instant, new: CaState) {
         // After a timeout the window is one packet: slow start up to the threshold.
         if new == CaState::Loss && !matches!(self.phase, Phase::SlowStart { .. }) {
             self.phase = Phase::SlowStart { began: now };
@@ -169,31 +174,33 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, mean, rate};
     use super::*;
-    use quell_qdisc::SEC;
+    use quell_qdisc::time::{MS, SEC};
 
-    fn with_base(base: Nanos) -> LedbatPlus {
+    fn with_base(base: Duration) -> LedbatPlus {
         let mut l = LedbatPlus::new();
-        l.pkts_acked(&mut Sock::new(1448, 10), 0, 1, base);
+        l.pkts_acked(&mut Sock::new(1448, 10), Instant::ZERO, 1, base);
         l
     }
 
     /// A round in congestion avoidance with one ACK per packet and this queuing delay over a
     /// base of 120 ms.
-    fn round(cwnd: u32, queuing: Nanos) -> u32 {
+    fn round(cwnd: u32, queuing: Duration) -> u32 {
         let mut l = with_base(120 * MS);
         let mut s = Sock {
             ssthresh: 2,
             cwnd_limited: true,
             ..Sock::new(1448, cwnd)
         };
-        l.phase = Phase::Avoidance { slowdown_at: SEC };
+        l.phase = Phase::Avoidance {
+            slowdown_at: Instant::from_secs(1),
+        };
         for _ in 0..4 {
-            l.pkts_acked(&mut s, 0, 1, 120 * MS + queuing);
+            l.pkts_acked(&mut s, Instant::ZERO, 1, 120 * MS + queuing);
         }
         s.una = 1;
         s.nxt = u64::from(cwnd) + 1;
         for _ in 0..cwnd {
-            l.cong_avoid(&mut s, 0, 1);
+            l.cong_avoid(&mut s, Instant::ZERO, 1);
             s.una += 1;
         }
         s.cwnd
@@ -205,7 +212,7 @@ mod tests {
         for (base, rounds) in [(5, 16), (20, 6), (50, 3), (120, 1), (200, 1)] {
             assert_eq!(with_base(base * MS).rounds_per_packet(), rounds, "{base}");
         }
-        assert_eq!(round(40, 0), 41);
+        assert_eq!(round(40, Duration::ZERO), 41);
     }
 
     #[test]
@@ -226,13 +233,13 @@ mod tests {
         };
         for (queuing, first) in [(45, true), (46, false)] {
             for _ in 0..4 {
-                l.pkts_acked(&mut s, 0, 1, (120 + queuing) * MS);
+                l.pkts_acked(&mut s, Instant::ZERO, 1, (120 + queuing) * MS);
             }
-            l.cong_avoid(&mut s, SEC, 1);
+            l.cong_avoid(&mut s, Instant::from_secs(1), 1);
             assert_eq!(l.phase == Phase::FirstSlowStart, first, "{queuing}");
         }
         // The first slowdown: two round trips later.
-        let slowdown_at = SEC + 300 * MS;
+        let slowdown_at = Instant::from_millis(1_300);
         assert_eq!(l.phase, Phase::Avoidance { slowdown_at });
         l.cong_avoid(&mut s, slowdown_at, 1);
         assert_eq!((s.cwnd, s.ssthresh), (2, 21));
@@ -246,15 +253,15 @@ mod tests {
             srtt: 120 * MS,
             ..Sock::new(1448, 8)
         };
-        l.slow_down(&mut s, SEC);
-        l.cong_avoid(&mut s, SEC + 239 * MS, 2);
+        l.slow_down(&mut s, Instant::from_secs(1));
+        l.cong_avoid(&mut s, Instant::from_secs(1) + 239 * MS, 2);
         assert_eq!(s.cwnd, 2);
-        l.cong_avoid(&mut s, SEC + 240 * MS, 2);
+        l.cong_avoid(&mut s, Instant::from_secs(1) + 240 * MS, 2);
         for ms in [360, 480, 500] {
-            l.cong_avoid(&mut s, SEC + ms * MS, 2);
+            l.cong_avoid(&mut s, Instant::from_secs(1) + ms * MS, 2);
         }
         assert_eq!((s.cwnd, s.ssthresh), (8, 8));
-        let slowdown_at = SEC + 500 * MS + 9 * 500 * MS;
+        let slowdown_at = Instant::from_secs(1) + 500 * MS + 9 * 500 * MS;
         assert_eq!(l.phase, Phase::Avoidance { slowdown_at });
     }
 

@@ -21,7 +21,8 @@ mod testpath;
 pub mod vegas;
 pub mod westwood;
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS, US};
 
 use crate::scenario::{Cc, Tcp};
 pub use bbr::Bbr;
@@ -91,11 +92,11 @@ pub struct Sock {
     /// Segments delivered so far, each counted once (cumulative).
     pub delivered: u64,
     /// Smoothed RTT, ns; 0 before the first sample.
-    pub srtt: Nanos,
+    pub srtt: Duration,
     /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
-    pub min_rtt: Nanos,
+    pub min_rtt: Duration,
     /// Time of the last data packet, ns (`lsndtime`).
-    pub last_sent: Nanos,
+    pub last_sent: Instant,
     /// State of the sender.
     pub state: CaState,
     /// The window limited the sender during the last round (`is_cwnd_limited`).
@@ -111,7 +112,7 @@ pub struct Sock {
     /// Application-limited until `delivered` exceeds this; 0: not limited (`app_limited`).
     pub app_limited: u64,
     /// Earliest departure of the next packet, ns (`tcp_wstamp_ns`); in the past or 0: at once.
-    pub edt: Nanos,
+    pub edt: Instant,
 }
 
 impl Sock {
@@ -131,13 +132,13 @@ impl Sock {
             delivered_ce: 0,
             lost: 0,
             app_limited: 0,
-            srtt: 0,
-            min_rtt: u64::MAX,
+            srtt: Duration::ZERO,
+            min_rtt: Duration::MAX,
             pacing_rate: u64::MAX,
             mss,
             max_packets_out: 0,
-            last_sent: 0,
-            edt: 0,
+            last_sent: Instant::ZERO,
+            edt: Instant::ZERO,
             state: CaState::Open,
             cwnd_limited: false,
         }
@@ -183,14 +184,14 @@ impl Sock {
             1_200_000
         };
         let window = u64::from(self.cwnd).max(self.nxt - self.una);
-        (window * gain, self.srtt / quell_qdisc::US)
+        (window * gain, self.srtt / US)
     }
     /// Whether the rate is low enough and the path long enough for bursts of two segments: the
     /// result of `tso_segs` without its divisions.
     #[inline]
     fn sends_pairs(&self) -> bool {
         let (packets, round) = self.per_round();
-        packets < 3 * 1024 * round && self.min_rtt >= 16 * quell_qdisc::MS + 384 * quell_qdisc::US
+        packets < 3 * 1024 * round && self.min_rtt >= 16 * MS + 384 * US
     }
     /// `tcp_slow_start`. Returns the part of `acked` that is left once the threshold is reached.
     #[inline]
@@ -225,10 +226,10 @@ pub struct RateSample {
     /// Segments delivered over `interval`; negative: no valid sample.
     pub delivered: i32,
     /// The longer of the send and the ACK phase, ns; 0: no valid sample.
-    pub interval: Nanos,
+    pub interval: Duration,
     /// RTT of the newest segment that this ACK covers and that was sent once, ns; 0: none
     /// (`rs->rtt_us`).
-    pub rtt: Nanos,
+    pub rtt: Duration,
     /// Packets in flight before this ACK.
     pub prior_in_flight: u32,
     /// Segments newly delivered by this ACK (cumulatively or by SACK).
@@ -298,22 +299,22 @@ pub enum EcnMode {
 /// same places. `now` is the time of the ACK or timer being processed.
 pub trait Ops {
     /// The connection is established.
-    fn init(&mut self, _s: &mut Sock, _now: Nanos, _seed: u64) {}
+    fn init(&mut self, _s: &mut Sock, _now: Instant, _seed: u64) {}
     /// Returns the slow start threshold after a loss or mark; called once per reduction.
-    fn ssthresh(&mut self, s: &mut Sock, now: Nanos) -> u32;
+    fn ssthresh(&mut self, s: &mut Sock, now: Instant) -> u32;
     /// Grows the window, on an ACK outside reductions that newly covers `acked` segments.
-    fn cong_avoid(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32) {}
+    fn cong_avoid(&mut self, _s: &mut Sock, _now: Instant, _acked: u32) {}
     /// The ACK newly covers `acked` segments; `rtt` is its sample, 0 if it has none.
-    fn pkts_acked(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32, _rtt: Nanos) {}
+    fn pkts_acked(&mut self, _s: &mut Sock, _now: Instant, _acked: u32, _rtt: Duration) {}
     /// Called after each ACK's counters are known.
-    fn in_ack_event(&mut self, _s: &mut Sock, _now: Nanos, _e: &AckEvent) {}
+    fn in_ack_event(&mut self, _s: &mut Sock, _now: Instant, _e: &AckEvent) {}
     /// `Sock::state` is about to become `new` (it still holds the old state).
-    fn set_state(&mut self, _s: &mut Sock, _now: Nanos, _new: CaState) {}
+    fn set_state(&mut self, _s: &mut Sock, _now: Instant, _new: CaState) {}
     /// An event of the sender.
-    fn event(&mut self, _s: &mut Sock, _now: Nanos, _e: Event) {}
+    fn event(&mut self, _s: &mut Sock, _now: Instant, _e: Event) {}
     /// Sets window and pacing rate, in place of `cong_avoid` and rate reduction, if
     /// `CongestionControl::full_control`.
-    fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
+    fn cong_control(&mut self, _s: &mut Sock, _now: Instant, _rs: &RateSample) {}
     /// Returns the window after a reduction that proved spurious (`tcp_reno_undo_cwnd`).
     fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
         s.cwnd.max(s.prior_cwnd)
@@ -407,18 +408,18 @@ impl CongestionControl {
     }
 
     /// See [`Ops::init`].
-    pub fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
+    pub fn init(&mut self, s: &mut Sock, now: Instant, seed: u64) {
         self.ops().init(s, now, seed);
     }
 
     /// See [`Ops::ssthresh`].
-    pub fn ssthresh(&mut self, s: &mut Sock, now: Nanos) -> u32 {
+    pub fn ssthresh(&mut self, s: &mut Sock, now: Instant) -> u32 {
         self.ops().ssthresh(s, now)
     }
 
     /// See [`Ops::cong_avoid`].
     #[inline]
-    pub fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+    pub fn cong_avoid(&mut self, s: &mut Sock, now: Instant, acked: u32) {
         match self {
             Self::NewReno(c) => c.cong_avoid(s, now, acked),
             Self::Cubic(c) => c.cong_avoid(s, now, acked),
@@ -436,7 +437,7 @@ impl CongestionControl {
 
     /// See [`Ops::pkts_acked`].
     #[inline]
-    pub fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, acked: u32, rtt: Nanos) {
+    pub fn pkts_acked(&mut self, s: &mut Sock, now: Instant, acked: u32, rtt: Duration) {
         match self {
             Self::Cubic(c) => c.pkts_acked(s, now, acked, rtt),
             Self::Bic(c) => c.pkts_acked(s, now, acked, rtt),
@@ -451,25 +452,25 @@ impl CongestionControl {
 
     /// See [`Ops::in_ack_event`].
     #[inline]
-    pub fn in_ack_event(&mut self, s: &mut Sock, now: Nanos, e: &AckEvent) {
+    pub fn in_ack_event(&mut self, s: &mut Sock, now: Instant, e: &AckEvent) {
         if let Self::Dctcp(c) = self {
             c.in_ack_event(s, now, e);
         }
     }
 
     /// See [`Ops::set_state`].
-    pub fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+    pub fn set_state(&mut self, s: &mut Sock, now: Instant, new: CaState) {
         self.ops().set_state(s, now, new);
     }
 
     /// See [`Ops::event`].
-    pub fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    pub fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         self.ops().event(s, now, e);
     }
 
     /// See [`Ops::cong_control`].
     #[inline]
-    pub fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    pub fn cong_control(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         match self {
             Self::Bbr(c) => c.cong_control(s, now, rs),
             Self::Bbr3(c) => c.cong_control(s, now, rs),
@@ -480,7 +481,7 @@ impl CongestionControl {
 
     /// An ACK has been processed; only a congestion control from outside uses this.
     #[inline]
-    pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    pub fn acked(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         if let Self::Outside(c) = self {
             c.acked(s, now, rs);
         }
@@ -534,7 +535,7 @@ impl CongestionControl {
             _ => (rate >> 10, 2),
         };
         // 64 KiB, halved for each half millisecond of the lowest RTT.
-        let short = (s.min_rtt / quell_qdisc::US) >> 9;
+        let short = (s.min_rtt / US) >> 9;
         let extra = if short < 32 {
             MAX_GSO_BYTES >> short
         } else {
@@ -563,14 +564,14 @@ impl CongestionControl {
 
 /// Linux's clock for congestion control, ms (`tcp_jiffies32` at HZ = 1000).
 #[inline]
-pub(crate) fn jiffies(now: Nanos) -> u32 {
-    num::low_u32(now / quell_qdisc::MS)
+pub(crate) fn jiffies(now: Instant) -> u32 {
+    num::low_u32(now.as_millis())
 }
 
 /// Linux's clock for TCP's measurements, µs (`tcp_mstamp`); wraps after 71 minutes.
 #[inline]
-pub(crate) fn micros(now: Nanos) -> u32 {
-    num::low_u32(now / quell_qdisc::US)
+pub(crate) fn micros(now: Instant) -> u32 {
+    num::low_u32(now.as_micros())
 }
 
 /// Whether `a` is before `b` on a clock that wraps.
@@ -588,7 +589,6 @@ pub(crate) fn after(a: u32, b: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::time::Duration;
 
     #[test]
     fn a_senders_congestion_control_is_two_cache_lines_at_most() {
@@ -601,8 +601,8 @@ mod tests {
         let cc = CongestionControl::new(&Cc::NewReno);
         let mut s = Sock {
             ssthresh: 100,
-            srtt: 20_000_000,
-            min_rtt: 20_000_000,
+            srtt: Duration::from_millis(20),
+            min_rtt: Duration::from_millis(20),
             ..Sock::new(1448, 173)
         };
         // 1.2 * 173 packets in 20 ms are 10.4 per ms of 1/1024 s.
@@ -611,7 +611,7 @@ mod tests {
         s.ssthresh = 10;
         assert_eq!(cc.tso_segs(&s), 2);
         // 2 ms >> 9 is 3: an eighth of 64 KiB more.
-        s.min_rtt = 2_000_000;
+        s.min_rtt = Duration::from_millis(2);
         assert_eq!(cc.tso_segs(&s), 6);
     }
 
@@ -624,10 +624,10 @@ mod tests {
             ect1: false,
             mss: 1448,
             iw: 10,
-            min_rto: Duration::from_nanos(200_000_000),
+            min_rto: Duration::from_millis(200),
             rto_ns3: false,
             delack: 2,
-            delack_timeout: Duration::from_nanos(40_000_000),
+            delack_timeout: Duration::from_millis(40),
             sack: true,
             limited_transmit: true,
             pacing: false,

@@ -5,9 +5,8 @@
 //! not half of the flight size (in Linux an unused window does not grow, so both agree for a busy
 //! sender).
 
-use quell_qdisc::Nanos;
-
 use super::{Ops, Sock};
+use quell_qdisc::time::Instant;
 
 /// NewReno, which has no state.
 #[derive(Clone, Debug, Default)]
@@ -15,12 +14,12 @@ pub struct NewReno;
 
 impl Ops for NewReno {
     #[inline]
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         half(s)
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         cong_avoid(s, acked);
     }
 }
@@ -64,11 +63,11 @@ mod tests {
     fn slow_start_doubles_per_window_up_to_the_threshold() {
         let mut s = busy(10, 32);
         for _ in 0..5 {
-            NewReno.cong_avoid(&mut s, 0, 2);
+            NewReno.cong_avoid(&mut s, Instant::ZERO, 2);
         }
         assert_eq!(s.cwnd, 20);
         for _ in 0..6 {
-            NewReno.cong_avoid(&mut s, 0, 2);
+            NewReno.cong_avoid(&mut s, Instant::ZERO, 2);
         }
         assert_eq!(s.cwnd, 32);
         assert!(!s.in_slow_start());
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn an_ack_across_the_threshold_counts_its_rest_for_linear_growth() {
         let mut s = busy(9, 10);
-        NewReno.cong_avoid(&mut s, 0, 4);
+        NewReno.cong_avoid(&mut s, Instant::ZERO, 4);
         assert_eq!((s.cwnd, s.cwnd_cnt), (10, 3));
     }
 
@@ -87,7 +86,7 @@ mod tests {
         // 20 + 21 + ... + 29 acknowledged packets are ten windows; one at a time, Linux notices
         // each full window with the following ACK.
         for _ in 0..(20..30).sum::<u32>() {
-            NewReno.cong_avoid(&mut s, 0, 1);
+            NewReno.cong_avoid(&mut s, Instant::ZERO, 1);
         }
         assert_eq!(s.cwnd, 30);
     }
@@ -99,23 +98,23 @@ mod tests {
             max_packets_out: 4,
             ..busy(20, 20)
         };
-        NewReno.cong_avoid(&mut s, 0, 100);
+        NewReno.cong_avoid(&mut s, Instant::ZERO, 100);
         assert_eq!((s.cwnd, s.cwnd_cnt), (20, 0));
         // In slow start, half of the window is use enough (tcp_is_cwnd_limited).
         s.ssthresh = 100;
         s.max_packets_out = 11;
-        NewReno.cong_avoid(&mut s, 0, 2);
+        NewReno.cong_avoid(&mut s, Instant::ZERO, 2);
         assert_eq!(s.cwnd, 22);
     }
 
     #[test]
     fn loss_halves_and_undo_restores() {
         let mut s = busy(31, 100);
-        assert_eq!(NewReno.ssthresh(&mut s, 0), 15);
+        assert_eq!(NewReno.ssthresh(&mut s, Instant::ZERO), 15);
         s.prior_cwnd = 31;
         s.cwnd = 15;
         assert_eq!(NewReno.undo_cwnd(&mut s), 31);
         s.cwnd = 3;
-        assert_eq!(NewReno.ssthresh(&mut s, 0), 2);
+        assert_eq!(NewReno.ssthresh(&mut s, Instant::ZERO), 2);
     }
 }

@@ -8,7 +8,8 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use quell_qdisc::{NEVER, Nanos, SEC, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
 
@@ -16,7 +17,7 @@ use super::{CaState, EcnMode, Event, Ops, RateSample, Sock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
     /// Arrival time, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// Packets newly acknowledged or SACKed.
     pub delivered: u32,
     /// Of these, packets with CE: with [`EcnMode::Accurate`] those that the receiver counted, else
@@ -25,11 +26,11 @@ pub struct Acked {
     /// Packets newly found lost.
     pub lost: u32,
     /// RTT of the newest of these packets that was sent only once, ns.
-    pub rtt: Option<Nanos>,
+    pub rtt: Option<Duration>,
     /// Smoothed round trip.
-    pub srtt: Nanos,
+    pub srtt: Duration,
     /// Lowest RTT so far, ns.
-    pub min_rtt: Nanos,
+    pub min_rtt: Duration,
     /// Packets in flight now.
     pub in_flight: u32,
     /// Delivery rate over the last round trip, bytes of payload per second.
@@ -57,7 +58,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sign {
     /// Time of the detection, ns.
-    pub now: Nanos,
+    pub now: Instant,
     /// Its cause.
     pub cause: Cause,
     /// Window before the reduction, packets.
@@ -65,7 +66,7 @@ pub struct Sign {
     /// Packets in flight.
     pub in_flight: u32,
     /// Smoothed round trip.
-    pub srtt: Nanos,
+    pub srtt: Duration,
 }
 
 /// The congestion control of one connection.
@@ -86,7 +87,7 @@ pub trait Congestion: Debug + Send + Sync + CloneCongestion {
 
     /// The connection is established; `window` is the initial window (`iw`) of its scenario, `mss`
     /// the payload of a packet.
-    fn on_start(&mut self, _now: Nanos, _window: u32, _mss: u32) {}
+    fn on_start(&mut self, _now: Instant, _window: u32, _mss: u32) {}
 
     /// An ACK arrived. If it shows congestion, `on_congestion` is called first.
     fn on_ack(&mut self, ack: &Acked);
@@ -193,7 +194,7 @@ impl Outside {
         s.pacing_rate = self.congestion.pacing_rate().map_or(u64::MAX, |r| r.max(1));
     }
 
-    fn congested(&mut self, s: &mut Sock, now: Nanos, cause: Cause) {
+    fn congested(&mut self, s: &mut Sock, now: Instant, cause: Cause) {
         if !std::mem::take(&mut self.reduces) {
             return;
         }
@@ -209,7 +210,7 @@ impl Outside {
     }
 
     /// Passes a processed ACK on.
-    pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    pub fn acked(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let rate = u64::from(s.mss) * u64::from(rs.delivered.max(0).unsigned_abs()) * SEC;
         // One ACK covers few packets.
         let marked = num::low_u32(s.delivered_ce - self.marked);
@@ -219,14 +220,14 @@ impl Outside {
             delivered: rs.acked_sacked,
             marked,
             lost: rs.losses,
-            rtt: (rs.rtt > 0).then_some(rs.rtt),
+            rtt: (rs.rtt > Duration::ZERO).then_some(rs.rtt),
             srtt: s.srtt,
             min_rtt: match s.min_rtt {
-                NEVER => s.srtt,
+                Duration::MAX => s.srtt,
                 known => known,
             },
             in_flight: s.in_flight(),
-            rate: (rs.interval > 0 && rs.delivered > 0).then(|| rate / rs.interval),
+            rate: (rs.interval > Duration::ZERO && rs.delivered > 0).then(|| rate / rs.interval),
             window_limited: s.is_cwnd_limited(),
             app_limited: rs.app_limited,
             reducing: matches!(s.state, CaState::Cwr | CaState::Recovery),
@@ -236,23 +237,23 @@ impl Outside {
 }
 
 impl Ops for Outside {
-    fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, _seed: u64) {
         self.congestion.on_start(now, s.cwnd, s.mss);
         s.cwnd = self.window();
         self.pace(s);
     }
 
     /// The cause, and with it the threshold, follows with the change of state.
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.reduces = true;
         s.cwnd
     }
 
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, _acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, _acked: u32) {
         s.cwnd = self.window();
     }
 
-    fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, now: Instant, new: CaState) {
         let cause = match new {
             CaState::Cwr => Cause::Mark,
             CaState::Loss => Cause::Timeout,
@@ -261,7 +262,7 @@ impl Ops for Outside {
         self.congested(s, now, cause);
     }
 
-    fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e == Event::Loss {
             self.congested(s, now, Cause::Timeout);
         }

@@ -28,7 +28,8 @@
 //! detects a classic ECN bottleneck. A connection without ECN runs NewReno
 //! (`CongestionControl::of`).
 
-use quell_qdisc::{Nanos, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{CaState, Event, Ops, RateSample, Sock, micros};
 
@@ -200,7 +201,7 @@ impl Prague {
         };
     }
 
-    fn update_alpha(&mut self, s: &Sock, now: Nanos) {
+    fn update_alpha(&mut self, s: &Sock, now: Instant) {
         // There is nothing to learn before the first mark.
         if self.saw_ce {
             let marked = s.delivered_ce - self.old_delivered_ce;
@@ -215,17 +216,17 @@ impl Prague {
         self.start_round(s);
     }
 
-    fn alpha_is_due(&self, s: &Sock, now: Nanos) -> bool {
+    fn alpha_is_due(&self, s: &Sock, now: Instant) -> bool {
         s.una >= self.next_seq
             && (!self.rtt_independent(s) || self.since_alpha_us(now) >= self.virtual_rtt_us(s))
     }
 
-    fn since_alpha_us(&self, now: Nanos) -> u64 {
+    fn since_alpha_us(&self, now: Instant) -> u64 {
         u64::from(micros(now).wrapping_sub(self.alpha_us))
     }
 
     /// Unmarked packets increase window or rate in any state except after a loss.
-    fn update_cwnd(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    fn update_cwnd(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let marked = s.delivered_ce - self.seen_ce;
         self.seen_ce = s.delivered_ce;
         if marked > 0 {
@@ -285,7 +286,7 @@ impl Prague {
         }
     }
 
-    fn update_pacing_rate(&mut self, s: &mut Sock, now: Nanos) {
+    fn update_pacing_rate(&mut self, s: &mut Sock, now: Instant) {
         let mut rate = if self.rate_controlled(s) {
             let offset = (self.rate * RATE_OFFSET) >> RATE_OFFSET_BITS;
             let rtt_us = self.virtual_rtt_us(s);
@@ -333,7 +334,7 @@ impl Prague {
 
     /// Answers marks, at most once per virtual round (RFC 8257, section 3.3: once per window of
     /// data).
-    fn answer_marks(&mut self, s: &Sock, now: Nanos) {
+    fn answer_marks(&mut self, s: &Sock, now: Instant) {
         let since = u64::from(micros(now).wrapping_sub(self.cwr_us));
         if self.unanswered && since >= self.virtual_rtt_us(s) {
             self.reduce(s, now);
@@ -341,7 +342,7 @@ impl Prague {
     }
 
     /// Reduces window and rate by half of alpha.
-    fn reduce(&mut self, s: &Sock, now: Nanos) {
+    fn reduce(&mut self, s: &Sock, now: Instant) {
         self.unanswered = false;
         self.cwr_us = micros(now);
         let alpha = u64::from(self.upscaled_alpha >> SHIFT_G);
@@ -369,25 +370,25 @@ fn wire(s: &Sock) -> u64 {
 }
 
 impl Ops for Prague {
-    fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, _seed: u64) {
         *self = Self::with(self.rtt);
         self.alpha_us = micros(now);
         self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
         self.seen_ce = s.delivered_ce;
         // Without a sample: 1 µs, which soon no longer affects the average.
         self.hsrtt = (s.srtt / US).max(1) << HSRTT_SHIFT;
-        if s.srtt > 0 {
+        if s.srtt > Duration::ZERO {
             self.update_pacing_rate(s, now);
         }
         self.start_round(s);
     }
 
     /// `cong_control` sets window and threshold.
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         s.ssthresh
     }
 
-    fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, now: Instant, new: CaState) {
         if new == s.state {
             return;
         }
@@ -399,13 +400,13 @@ impl Ops for Prague {
         }
     }
 
-    fn event(&mut self, s: &mut Sock, _now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, _now: Instant, e: Event) {
         if e == Event::Loss {
             self.enter_loss(s);
         }
     }
 
-    fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    fn cong_control(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         self.update_cwnd(s, now, rs);
         if self.alpha_is_due(s, now) {
             self.update_alpha(s, now);
@@ -427,9 +428,9 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, mean, rate};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
-    fn path(mbit: u64, rtt: Nanos) -> Path {
+    fn path(mbit: u64, rtt: Duration) -> Path {
         let mut p = Path::new(CongestionControl::Prague(Prague::new()), rate(mbit), rtt);
         p.mark_beyond = MS;
         p
@@ -448,7 +449,7 @@ mod tests {
         p.run_for(5 * SEC);
         let before = p.s.delivered;
         let queue_ms = mean(&mut p, 10 * SEC, |p| {
-            (p.queue() * p.service) as f64 / MS as f64
+            (p.queue() * p.service).as_nanos() as f64 / MS.as_nanos() as f64
         });
         let share = (p.s.delivered - before) as f64 / (10.0 * rate(40) as f64);
         assert!(share > 0.95, "{share}");
@@ -460,7 +461,7 @@ mod tests {
     #[test]
     fn the_first_mark_halves_the_window_and_ends_slow_start() {
         let mut p = path(40, 20 * MS);
-        while !prague(&p).saw_ce && p.now < 3 * SEC {
+        while !prague(&p).saw_ce && p.now < Instant::from_secs(3) {
             p.run_for(MS / 10);
         }
         let (cwnd, frac) = (p.s.cwnd, prague(&p).frac_cwnd >> CWND_BITS);
@@ -485,7 +486,7 @@ mod tests {
             s.srtt = rtt;
             c.update_increase(&s);
             let got = f64::from(c.increase) / ONE as f64;
-            assert!((got - share).abs() < 1e-5, "{scaling:?} {rtt}: {got}");
+            assert!((got - share).abs() < 1e-5, "{scaling:?} {rtt:?}: {got}");
         }
     }
 
@@ -499,7 +500,7 @@ mod tests {
             s.una = s.nxt;
             s.delivered += 10_000;
             s.delivered_ce += 1;
-            c.update_alpha(&s, 0);
+            c.update_alpha(&s, Instant::ZERO);
         }
         assert!((c.alpha() - 1e-4).abs() < 1e-6, "{}", c.alpha());
     }
@@ -512,7 +513,7 @@ mod tests {
             srtt: 10 * MS,
             ..Sock::new(1448, 100)
         };
-        c.init(&mut s, 0, 0);
+        c.init(&mut s, Instant::ZERO, 0);
         c.rounds = TRANSITION_ROUNDS;
         c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
         c.saw_ce = true;
@@ -521,7 +522,11 @@ mod tests {
         let mut after = |ms: u64, marks: u64| {
             s.delivered += 1;
             s.delivered_ce += marks;
-            c.update_cwnd(&mut s, SEC + ms * MS, &RateSample::default());
+            c.update_cwnd(
+                &mut s,
+                Instant::from_secs(1) + ms * MS,
+                &RateSample::default(),
+            );
             c.packets()
         };
         assert_eq!(after(0, 1), 88); // 87.5, rounded up
@@ -540,8 +545,8 @@ mod tests {
             srtt: 30 * MS,
             ..Sock::new(1448, 100)
         };
-        c.init(&mut s, 0, 0);
-        c.set_state(&mut s, 0, CaState::Recovery);
+        c.init(&mut s, Instant::ZERO, 0);
+        c.set_state(&mut s, Instant::ZERO, CaState::Recovery);
         assert_eq!(c.packets(), 50);
         assert!(c.in_loss);
         s.cwnd = 60;

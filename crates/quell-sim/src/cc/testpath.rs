@@ -4,17 +4,16 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{MS, NEVER, Nanos, SEC};
-
 use super::{AckEvent, CaState, CongestionControl, Event, RateSample, Sock};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
 /// Data of a packet that its ACK needs.
 struct Sent {
-    at: Nanos,
-    ack: Nanos,
+    at: Instant,
+    ack: Instant,
     delivered: u64,
-    delivered_at: Nanos,
-    first_sent: Nanos,
+    delivered_at: Instant,
+    first_sent: Instant,
     inflight: u32,
     marked: bool,
 }
@@ -22,32 +21,32 @@ struct Sent {
 pub struct Path {
     pub cc: CongestionControl,
     pub s: Sock,
-    pub now: Nanos,
+    pub now: Instant,
     /// Transmission time of a packet, base RTT, and sojourn above which packets are marked, ns.
-    pub service: Nanos,
-    pub rtt: Nanos,
-    pub mark_beyond: Nanos,
-    free_at: Nanos,
+    pub service: Duration,
+    pub rtt: Duration,
+    pub mark_beyond: Duration,
+    free_at: Instant,
     out: VecDeque<Sent>,
-    delivered_at: Nanos,
-    first_sent: Nanos,
+    delivered_at: Instant,
+    first_sent: Instant,
     cwr_end: u64,
 }
 
 impl Path {
     /// `rate` packets per second.
-    pub fn new(cc: CongestionControl, rate: u64, rtt: Nanos) -> Self {
+    pub fn new(cc: CongestionControl, rate: u64, rtt: Duration) -> Self {
         let mut p = Self {
             cc,
             s: Sock::new(1448, 10),
-            now: SEC,
+            now: Instant::from_secs(1),
             service: SEC / rate,
             rtt,
-            mark_beyond: NEVER,
-            free_at: 0,
+            mark_beyond: Duration::MAX,
+            free_at: Instant::ZERO,
             out: VecDeque::new(),
-            delivered_at: SEC,
-            first_sent: SEC,
+            delivered_at: Instant::from_secs(1),
+            first_sent: Instant::from_secs(1),
             cwr_end: 0,
         };
         // The handshake provided the first sample.
@@ -59,10 +58,10 @@ impl Path {
 
     /// Packets in the queue.
     pub fn queue(&self) -> u64 {
-        self.free_at.saturating_sub(self.now) / self.service
+        self.free_at.saturating_since(self.now) / self.service
     }
 
-    pub fn run_for(&mut self, time: Nanos) {
+    pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
             self.s.cwnd_limited = self.s.in_flight() >= self.s.cwnd;
@@ -166,7 +165,7 @@ pub fn rate(mbit: u64) -> u64 {
 }
 
 /// The mean of `f` each millisecond for `time`.
-pub fn mean(path: &mut Path, time: Nanos, f: impl Fn(&Path) -> f64) -> f64 {
+pub fn mean(path: &mut Path, time: Duration, f: impl Fn(&Path) -> f64) -> f64 {
     let n = time / MS;
     let sum: f64 = (0..n)
         .map(|_| {

@@ -6,9 +6,10 @@
 //! round and ends with the window that the measured rate needs; a round's RTT is its lowest sample.
 //! Deviation from Linux: products have 64 bits, where Linux's overflow beyond 4 294 packet seconds.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
-use super::{CaState, Event, Ops, Sock, micros, newreno};
+use super::{CaState, Event, Ops, Sock, newreno};
 
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,17 +102,17 @@ impl Vegas {
 }
 
 impl Ops for Vegas {
-    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, _now: Instant, _seed: u64) {
         self.base_us = u32::MAX;
         self.restart(s);
     }
 
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         newreno::half(s)
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         if !self.active {
             return newreno::cong_avoid(s, acked);
         }
@@ -130,17 +131,17 @@ impl Ops for Vegas {
     }
 
     #[inline]
-    fn pkts_acked(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32, rtt: Nanos) {
-        if rtt == 0 {
+    fn pkts_acked(&mut self, _s: &mut Sock, _now: Instant, _acked: u32, rtt: Duration) {
+        if rtt == Duration::ZERO {
             return;
         }
-        let rtt_us = micros(rtt) + 1;
+        let rtt_us = num::low_u32(rtt.as_micros()) + 1;
         self.base_us = self.base_us.min(rtt_us);
         self.round_min_us = self.round_min_us.min(rtt_us);
         self.samples += 1;
     }
 
-    fn set_state(&mut self, s: &mut Sock, _now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, _now: Instant, new: CaState) {
         if new == CaState::Open {
             self.restart(s);
         } else {
@@ -148,7 +149,7 @@ impl Ops for Vegas {
         }
     }
 
-    fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e == Event::TxStart {
             self.init(s, now, 0);
         }
@@ -160,11 +161,11 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, mean, rate};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC, US};
 
     /// After a round of `samples` RTTs above a base of 20 ms, in congestion avoidance unless
     /// `ssthresh` is larger.
-    fn after_round(cwnd: u32, ssthresh: u32, rtt: Nanos, samples: u32) -> Sock {
+    fn after_round(cwnd: u32, ssthresh: u32, rtt: Duration, samples: u32) -> Sock {
         let mut v = Vegas::new(Params::default());
         let mut s = Sock {
             ssthresh,
@@ -173,14 +174,14 @@ mod tests {
             nxt: 1,
             ..Sock::new(1448, cwnd)
         };
-        v.pkts_acked(&mut s, 0, 1, 20 * MS);
+        v.pkts_acked(&mut s, Instant::ZERO, 1, 20 * MS);
         v.restart(&s);
         for _ in 0..samples {
-            v.pkts_acked(&mut s, 0, 1, rtt);
+            v.pkts_acked(&mut s, Instant::ZERO, 1, rtt);
         }
         s.nxt += 10;
         s.una += 1;
-        v.cong_avoid(&mut s, 0, 1);
+        v.cong_avoid(&mut s, Instant::ZERO, 1);
         s
     }
 
@@ -194,7 +195,7 @@ mod tests {
             (22_400, 40), // 4.8, 4 in integers
             (22_600, 39), // 5.2: shrink
         ] {
-            let s = after_round(40, 30, rtt_us * 1000, 5);
+            let s = after_round(40, 30, rtt_us * US, 5);
             assert_eq!(s.cwnd, cwnd, "{rtt_us}");
         }
     }
@@ -205,7 +206,7 @@ mod tests {
         let s = after_round(40, 1000, 25 * MS, 5);
         assert_eq!(s.cwnd, 33);
         assert!(!s.in_slow_start());
-        let s = after_round(40, 1000, 20 * MS + 100_000, 5);
+        let s = after_round(40, 1000, 20 * MS + Duration::from_micros(100), 5);
         assert_eq!(s.cwnd, 41);
         assert!(s.in_slow_start());
     }
@@ -225,11 +226,11 @@ mod tests {
             cwnd_limited: true,
             ..Sock::new(1448, 10)
         };
-        v.set_state(&mut s, 0, CaState::Disorder);
-        v.cong_avoid(&mut s, 0, 4);
+        v.set_state(&mut s, Instant::ZERO, CaState::Disorder);
+        v.cong_avoid(&mut s, Instant::ZERO, 4);
         assert_eq!(s.cwnd_cnt, 4);
         s.nxt = 30;
-        v.set_state(&mut s, 0, CaState::Open);
+        v.set_state(&mut s, Instant::ZERO, CaState::Open);
         assert!(v.active);
         assert_eq!(v.round_end, 30);
     }

@@ -6,7 +6,8 @@
 //! Deviation from Linux: every ACK is counted as Linux counts ACKs outside header prediction. The
 //! two counts differ only while duplicate ACKs are still to be subtracted.
 
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS};
 
 use super::{Event, Ops, Sock, jiffies, newreno};
 
@@ -108,7 +109,7 @@ fn low_pass(old: u32, new: u32) -> u32 {
 }
 
 impl Ops for Westwood {
-    fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, _seed: u64) {
         *self = Self {
             sample_start_ms: jiffies(now),
             una: s.una,
@@ -116,18 +117,18 @@ impl Ops for Westwood {
         };
     }
 
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         newreno::half(s)
     }
 
     #[inline]
-    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Instant, acked: u32) {
         newreno::cong_avoid(s, acked);
     }
 
     #[inline]
-    fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
-        if rtt != 0 {
+    fn pkts_acked(&mut self, s: &mut Sock, now: Instant, _acked: u32, rtt: Duration) {
+        if rtt != Duration::ZERO {
             self.rtt_ms = num::low_u32(rtt.div_ceil(MS));
         }
         if self.first_ack {
@@ -143,7 +144,7 @@ impl Ops for Westwood {
         }
     }
 
-    fn event(&mut self, s: &mut Sock, _now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, _now: Instant, e: Event) {
         match e {
             Event::CompleteCwr => {
                 s.ssthresh = self.path(s);
@@ -163,7 +164,7 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, rate};
     use super::*;
-    use quell_qdisc::SEC;
+    use quell_qdisc::time::SEC;
 
     #[test]
     fn after_a_reduction_the_window_is_bandwidth_times_lowest_rtt() {
@@ -174,8 +175,8 @@ mod tests {
             ..Westwood::default()
         };
         let mut s = Sock::new(1448, 80);
-        assert_eq!(w.ssthresh(&mut s, 0), 40);
-        w.event(&mut s, 0, Event::CompleteCwr);
+        assert_eq!(w.ssthresh(&mut s, Instant::ZERO), 40);
+        w.event(&mut s, Instant::ZERO, Event::CompleteCwr);
         assert_eq!((s.cwnd, s.ssthresh), (30, 30));
     }
 
@@ -188,9 +189,9 @@ mod tests {
             ..Westwood::default()
         };
         let mut s = Sock::new(1448, 1);
-        w.event(&mut s, 0, Event::Loss);
+        w.event(&mut s, Instant::ZERO, Event::Loss);
         assert_eq!((s.cwnd, s.ssthresh), (1, 30));
-        w.pkts_acked(&mut s, 0, 1, 70 * MS);
+        w.pkts_acked(&mut s, Instant::ZERO, 1, 70 * MS);
         assert_eq!(w.min_rtt_ms, 70);
     }
 

@@ -1,8 +1,7 @@
 //! Kinds of flows and their options.
 
-use quell_qdisc::time::{Duration, MS, SEC};
-
 use crate::cc::outside;
+use quell_qdisc::time::{Duration, MS, SEC};
 
 /// Kind of a flow, with its options.
 #[derive(Clone, Debug, PartialEq)]

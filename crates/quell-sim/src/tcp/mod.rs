@@ -18,10 +18,10 @@ pub use sender::Sender;
 
 #[cfg(test)]
 mod tests {
+    use quell_qdisc::time::{Instant, SEC};
     use std::sync::Arc;
 
     use quell_link::record::Run;
-    use quell_qdisc::SEC;
 
     use super::{Receiver, Sender, receiver, sender};
     use crate::scenario::{Overrides, Scenario};
@@ -44,7 +44,7 @@ mod tests {
                 renumber(c, first);
             }
         }
-        world.run_until(5 * SEC);
+        world.run_until(Instant::from_secs(5));
         let at = world.slots.iter().filter_map(|slot| match slot {
             Slot::Tcp(c) => Some(c.receiver.next),
             _ => None,

@@ -1,7 +1,8 @@
 //! Packets that a sender sends, and their times: connection requests, new data in bursts,
 //! retransmissions, pacing (`tcp_output.c` of Linux).
 
-use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC, num};
+use quell_qdisc::time::{Instant, MS, NEVER, SEC};
+use quell_qdisc::{Ecn, num};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
@@ -16,12 +17,12 @@ const UNPACED: u64 = 10;
 
 impl Sender {
     /// Starts the connection: sends a SYN.
-    pub fn connect<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
+    pub fn connect<E: Egress>(&mut self, now: Instant, egress: &mut E) {
         self.started = now;
         self.send_syn(now, egress);
     }
 
-    pub(super) fn send_syn<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
+    pub(super) fn send_syn<E: Egress>(&mut self, now: Instant, egress: &mut E) {
         let overhead = self.c.wire_bytes - self.c.mss - 52;
         let mut p = Pkt::new(
             Kind::Syn,
@@ -36,14 +37,14 @@ impl Sender {
         self.s.last_sent = now;
         self.set_timer(
             Timer::Rto,
-            now + (INITIAL_RTO << self.backoff.min(7)).min(MAX_RTO),
+            now + (INITIAL_RTO * (1 << self.backoff.min(7))).min(MAX_RTO),
         );
         egress.send(now, SYN_BYTES + overhead, || p);
     }
 
     pub(super) fn on_connected<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         cc: &mut CongestionControl,
         egress: &mut E,
     ) {
@@ -71,7 +72,7 @@ impl Sender {
     }
 
     /// Sends segments that `offer` has added.
-    pub fn resume<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
+    pub fn resume<E: Egress>(&mut self, now: Instant, cc: &mut CongestionControl, egress: &mut E) {
         if self.connected {
             self.write_xmit(now, cc, egress, false);
         }
@@ -79,15 +80,15 @@ impl Sender {
 
     /// Segments that the application has offered so far.
     #[inline]
-    fn offered(&self, now: Nanos) -> u64 {
-        if self.c.offer_ns == 0 {
+    fn offered(&self, now: Instant) -> u64 {
+        if self.c.offer_time.is_zero() {
             return self.c.end;
         }
-        ((now - self.started) / self.c.offer_ns).min(self.c.end)
+        ((now - self.started) / self.c.offer_time).min(self.c.end)
     }
 
     #[inline]
-    pub(super) fn has_new_data(&self, now: Nanos) -> bool {
+    pub(super) fn has_new_data(&self, now: Instant) -> bool {
         self.s.nxt < self.offered(now) && self.packets_out() < self.c.window
     }
 
@@ -96,7 +97,7 @@ impl Sender {
     #[inline]
     pub(super) fn write_xmit<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         cc: &mut CongestionControl,
         egress: &mut E,
         probe: bool,
@@ -199,7 +200,7 @@ impl Sender {
     /// `tcp_tso_should_defer`: less than a burst could be sent, and the next ACK is near enough to
     /// complete it.
     #[inline]
-    fn defers(&self, now: Nanos, quota: u32) -> bool {
+    fn defers(&self, now: Instant, quota: u32) -> bool {
         if self.s.state >= CaState::Recovery
             || now - self.s.last_sent > MS
             || 3 * quota >= self.s.cwnd
@@ -214,7 +215,7 @@ impl Sender {
     /// First data after all were acknowledged (`tcp_cwnd_restart` after a long silence,
     /// CA_EVENT_TX_START).
     #[cold]
-    fn on_pipe_empty(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    fn on_pipe_empty(&mut self, now: Instant, cc: &mut CongestionControl) {
         let rto = self.rtt.rto;
         if self.s.nxt > self.c.first && !cc.full_control() && now - self.s.last_sent > rto {
             self.s.ssthresh = self.s.ssthresh.max((self.s.cwnd >> 1) + (self.s.cwnd >> 2));
@@ -232,12 +233,12 @@ impl Sender {
 
     /// `tcp_rate_check_app_limited`; also sets the time at which the application will offer more.
     #[inline]
-    fn on_application_limited(&mut self, now: Nanos, in_flight: u32) {
+    fn on_application_limited(&mut self, now: Instant, in_flight: u32) {
         if self.rate.is_some() && in_flight < self.s.cwnd && self.s.lost_out <= self.s.retrans_out {
             self.s.app_limited = (self.s.delivered + u64::from(in_flight)).max(1);
         }
-        self.offer_at = if self.c.offer_ns > 0 && self.s.nxt < self.c.end {
-            (self.started + (self.s.nxt + 1) * self.c.offer_ns).max(now)
+        self.offer_at = if !self.c.offer_time.is_zero() && self.s.nxt < self.c.end {
+            (self.started + (self.s.nxt + 1) * self.c.offer_time).max(now)
         } else {
             NEVER
         };
@@ -246,7 +247,7 @@ impl Sender {
     /// `send_new` for a burst whose packets differ only in their numbers, if the queue accepts all
     /// of them; otherwise returns false without effect.
     #[inline(always)]
-    fn send_run<E: Egress>(&mut self, now: Nanos, count: u32, egress: &mut E) -> bool {
+    fn send_run<E: Egress>(&mut self, now: Instant, count: u32, egress: &mut E) -> bool {
         let first = self.s.nxt;
         let next = first + u64::from(count);
         if self.rate.is_some() || self.cwr || next >= self.c.end {
@@ -280,7 +281,7 @@ impl Sender {
     /// Sends a new segment. `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on
     /// these).
     #[inline(always)]
-    fn send_new<E: Egress>(&mut self, now: Nanos, push: bool, egress: &mut E) {
+    fn send_new<E: Egress>(&mut self, now: Instant, push: bool, egress: &mut E) {
         let seq = self.s.nxt;
         let was_empty = seq == self.s.una;
         self.segs.reserve(self.s.una, self.packets_out() + 1);
@@ -300,7 +301,7 @@ impl Sender {
     #[inline(always)]
     fn send_data<E: Egress>(
         &self,
-        now: Nanos,
+        now: Instant,
         seq: u64,
         ecn: Ecn,
         (cwr, push): (bool, bool),
@@ -330,7 +331,7 @@ impl Sender {
 
     /// `tcp_update_skb_after_send`: delays the next packet by the duration of those just sent at
     /// the pacing rate, less a credit for lateness.
-    fn pace(&mut self, now: Nanos, count: u32) {
+    fn pace(&mut self, now: Instant, count: u32) {
         let start = self.s.edt.max(now);
         let credit = start - self.s.edt.min(start);
         self.s.edt = start;
@@ -358,7 +359,7 @@ impl Sender {
     /// `tcp_xmit_recovery`.
     pub(super) fn xmit_recovery<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         what: Rexmit,
         cc: &mut CongestionControl,
         egress: &mut E,
@@ -375,7 +376,7 @@ impl Sender {
 
     /// `tcp_xmit_retransmit_queue`: retransmits the segments marked lost, in order, as far as the
     /// window allows.
-    pub(super) fn retransmit_lost<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
+    pub(super) fn retransmit_lost<E: Egress>(&mut self, now: Instant, egress: &mut E) {
         let paced = self.c.pacing;
         let mut seq = self.hint.max(self.s.una);
         while seq < self.s.nxt && self.s.retrans_out < self.s.lost_out {
@@ -404,7 +405,7 @@ impl Sender {
     /// `tcp_retransmit_skb`.
     pub(super) fn retransmit<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         seq: u64,
         paced: bool,
         egress: &mut E,
@@ -412,7 +413,7 @@ impl Sender {
         let flags = self.segs.flags(seq);
         self.segs.set_flags(seq, flags | RETRANS);
         self.s.retrans_out += 1;
-        if self.retrans_stamp == 0 {
+        if self.retrans_stamp == Instant::ZERO {
             self.retrans_stamp = now;
         }
         self.undo_retrans = self.undo_retrans.max(0) + 1;
@@ -423,7 +424,7 @@ impl Sender {
     /// `RETRANS`.
     pub(super) fn send_again<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         seq: u64,
         paced: bool,
         egress: &mut E,

@@ -4,21 +4,20 @@
 //! Segments sent once are already in order of sending; retransmissions are kept in a separate
 //! queue.
 
-use quell_qdisc::Nanos;
-
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Flags, Sender, Timer};
 use super::timers::TIMEOUT_MIN;
 use crate::cc::CaState;
+use quell_qdisc::time::{Duration, Instant};
 
 /// `TCP_RACK_RECOVERY_THRESH`: number of recoveries for which a widened window lasts.
 const PERSIST: u8 = 16;
 
 impl Sender {
     /// `tcp_rack_reo_wnd`, ns: 0 once three segments were SACKed or recovery began.
-    fn reordering_window(&self) -> Nanos {
+    fn reordering_window(&self) -> Duration {
         if self.s.state >= CaState::Recovery || self.s.sacked_out >= 3 {
-            return 0;
+            return Duration::ZERO;
         }
         (self.s.min_rtt / 4 * u64::from(self.rack.steps)).min(self.s.srtt)
     }
@@ -47,20 +46,20 @@ impl Sender {
 
     /// `tcp_rack_mark_lost`: marks lost segments, and sets the reordering timer for those that may
     /// be lost. Returns whether it set the timer.
-    pub(super) fn rack_mark_lost(&mut self, now: Nanos) -> bool {
+    pub(super) fn rack_mark_lost(&mut self, now: Instant) -> bool {
         let wait = self.rack_detect(now);
-        if wait > 0 {
+        if wait > Duration::ZERO {
             self.set_timer(Timer::Reorder, now + wait + TIMEOUT_MIN);
         }
-        wait > 0
+        wait > Duration::ZERO
     }
 
     /// `tcp_rack_detect_loss`. Returns the longest time until a suspected segment counts as lost,
     /// ns; 0: none.
-    fn rack_detect(&mut self, now: Nanos) -> Nanos {
+    fn rack_detect(&mut self, now: Instant) -> Duration {
         let window = self.reordering_window();
         let deadline = self.rack.rtt + window;
-        let mut wait = 0;
+        let mut wait = Duration::ZERO;
         let mut seq = self.rack.edge.max(self.s.una);
         let mut settled = true;
         while seq < self.s.nxt {
@@ -123,7 +122,7 @@ impl Sender {
     }
 
     /// `tcp_rack_reo_timeout`.
-    pub(super) fn on_reorder_timer(&mut self, now: Nanos) -> bool {
+    pub(super) fn on_reorder_timer(&mut self, now: Instant) -> bool {
         let prior = self.s.in_flight();
         self.rack_detect(now);
         prior != self.s.in_flight()

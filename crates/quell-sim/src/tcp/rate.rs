@@ -1,7 +1,8 @@
 //! Samples of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation, `tcp_rate.c` of
 //! Linux), taken only for congestion controls that use them.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;
@@ -15,7 +16,7 @@ fn lost_since(lost_limited: u32, lost: u64) -> u32 {
 
 impl Sender {
     /// `tcp_rate_skb_sent`.
-    pub(super) fn rate_sent(&mut self, now: Nanos, seq: u64, was_empty: bool) {
+    pub(super) fn rate_sent(&mut self, now: Instant, seq: u64, was_empty: bool) {
         let again = seq < self.s.nxt;
         let inflight = self.s.in_flight() + u32::from(!again);
         let Some(r) = &mut self.rate else { return };
@@ -53,7 +54,9 @@ impl Sender {
         }
         let mask = r.slots.len() - 1;
         let snap = r.slots[num::index(seq) & mask];
-        if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
+        if r.sample_at == Instant::ZERO
+            || sent > r.first_sent
+            || sent == r.first_sent && seq + 1 > r.sample_end
         {
             rs.prior_delivered = snap.delivered;
             rs.app_limited = snap.app_limited();
@@ -83,7 +86,13 @@ impl Sender {
     }
 
     /// `tcp_rate_gen`.
-    pub(super) fn rate_gen(&mut self, now: Nanos, delivered: u32, lost: u32, rs: &mut RateSample) {
+    pub(super) fn rate_gen(
+        &mut self,
+        now: Instant,
+        delivered: u32,
+        lost: u32,
+        rs: &mut RateSample,
+    ) {
         rs.acked_sacked = delivered;
         rs.losses = lost;
         let Some(r) = &mut self.rate else { return };
@@ -94,17 +103,17 @@ impl Sender {
         if delivered > 0 {
             r.delivered_at = now;
         }
-        if r.sample_at == 0 {
+        if r.sample_at == Instant::ZERO {
             rs.delivered = -1;
-            rs.interval = 0;
+            rs.interval = Duration::ZERO;
             return;
         }
         rs.lost = lost_since(r.sample_lost, self.s.lost);
         rs.delivered = num::low_i32((self.s.delivered - rs.prior_delivered).cast_signed());
         rs.interval = rs.interval.max(now - r.sample_at);
-        r.sample_at = 0;
+        r.sample_at = Instant::ZERO;
         if rs.interval < self.s.min_rtt {
-            rs.interval = 0;
+            rs.interval = Duration::ZERO;
         }
     }
 }

@@ -5,7 +5,8 @@
 //! section 4.2, RFC 2018, RFC 2883, RFC 3168 section 6.1.3, RFC 8257 section 3.2. Autotuning of the
 //! receive window is left out: the window is the flow's `buffer` from the start.
 
-use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US, num};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Ecn, Packet, num};
 
 use crate::cc::EcnMode;
 use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
@@ -18,8 +19,8 @@ const SACKS: usize = 4;
 const COMPRESSED: u8 = 44;
 /// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`, ns: the timer fires at the end of its
 /// slack.
-const COMPRESSION_DELAY: Nanos = MS;
-const COMPRESSION_SLACK: Nanos = 100 * US;
+const COMPRESSION_DELAY: Duration = MS;
+const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
 /// The parameters of a new receiver.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +33,13 @@ pub struct Config {
     /// Mode of the ECN feedback.
     pub ecn: EcnMode,
     /// Maximum delay of an ACK, ns.
-    pub delack_timeout: Nanos,
+    pub delack_timeout: Duration,
     /// A gap longer than this, ns, restarts quick ACKs (the receiver's own RTO).
-    pub quiet: Nanos,
+    pub quiet: Duration,
     /// Number of the first segment, as at the sender.
     pub first: u64,
     /// Base RTT, ns: SACK compression waits a third of it, at most 1 ms.
-    pub rtt: Nanos,
+    pub rtt: Duration,
 }
 
 /// The receiving half of a connection.
@@ -51,9 +52,9 @@ pub struct Receiver {
     /// Next segment in order (`rcv_nxt`).
     pub next: u64,
     acked: u64,
-    last_arrival: Nanos,
-    delack_at: Nanos,
-    compressed_at: Nanos,
+    last_arrival: Instant,
+    delack_at: Instant,
+    compressed_at: Instant,
     ts_recent: u32,
     ce: u32,
     flow: FlowId,
@@ -84,7 +85,7 @@ impl Receiver {
             acked: config.first,
             ts_recent: 0,
             ce: 0,
-            last_arrival: 0,
+            last_arrival: Instant::ZERO,
             delack_at: NEVER,
             compressed_at: NEVER,
             quick: MAX_QUICKACKS,
@@ -124,14 +125,14 @@ impl Receiver {
 
     /// Time at which a pending ACK must be sent, ns; `NEVER`: none is pending.
     #[inline]
-    pub fn deadline(&self) -> Nanos {
+    pub fn deadline(&self) -> Instant {
         self.delack_at.min(self.compressed_at)
     }
 
     /// Handles a segment. Returns an ACK for earlier segments only, if one is needed (DCTCP's, for
     /// the state before this segment); `ack_due` tells whether this segment needs one.
     #[inline(always)]
-    pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
+    pub fn on_data(&mut self, now: Instant, p: &Pkt) -> Option<Ack> {
         let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
             None
         } else {
@@ -171,7 +172,7 @@ impl Receiver {
 
     /// `tcp_event_data_recv`: quick ACKs after a long silence, as at the start.
     #[inline]
-    fn on_gap(&mut self, now: Nanos) {
+    fn on_gap(&mut self, now: Instant) {
         // A select instead of a branch: if a thousand flows share a link, every second gap is a
         // long one.
         let silent = now - self.last_arrival > self.config.quiet;
@@ -283,7 +284,7 @@ impl Receiver {
 
     /// After `on_data`: returns whether an ACK is sent now; otherwise a timer may have been set.
     #[inline(always)]
-    pub fn ack_due(&mut self, now: Nanos) -> bool {
+    pub fn ack_due(&mut self, now: Instant) -> bool {
         // Which of the three applies alternates: one branch on all of them is predicted better.
         if (self.next - self.acked >= u64::from(self.config.delack))
             | (self.quick > 0)
@@ -302,7 +303,7 @@ impl Receiver {
 
     /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one per 45 segments or at
     /// `compressed_at`.
-    fn compress(&mut self, now: Nanos) -> bool {
+    fn compress(&mut self, now: Instant) -> bool {
         if !self.config.sack || self.compressed >= COMPRESSED {
             return true;
         }
@@ -385,14 +386,14 @@ mod tests {
         );
         for seq in 0..16 {
             assert!(
-                get(&mut r, 0, seq).is_some(),
+                get(&mut r, Instant::ZERO, seq).is_some(),
                 "a quick ACK for each of the first 16 segments"
             );
         }
         r
     }
 
-    fn get(r: &mut Receiver, now: Nanos, seq: u32) -> Option<Ack> {
+    fn get(r: &mut Receiver, now: Instant, seq: u32) -> Option<Ack> {
         let p = Pkt::new(
             Kind::Data,
             FlowId::default(),
@@ -409,37 +410,40 @@ mod tests {
     #[test]
     fn every_second_segment_is_acknowledged_and_a_lone_one_after_40_ms() {
         let mut r = receiver();
-        assert!(get(&mut r, 0, 16).is_none());
-        assert_eq!(r.deadline(), 40 * MS);
-        assert_eq!(get(&mut r, MS, 17).unwrap().cumulative, 18);
+        assert!(get(&mut r, Instant::ZERO, 16).is_none());
+        assert_eq!(r.deadline(), Instant::from_millis(40));
+        assert_eq!(
+            get(&mut r, Instant::from_millis(1), 17).unwrap().cumulative,
+            18
+        );
         assert_eq!(r.deadline(), NEVER);
     }
 
     #[test]
     fn the_newest_block_comes_first_and_blocks_merge() {
         let mut r = receiver();
-        assert_eq!(get(&mut r, 0, 18).unwrap().blocks[0], (18, 19));
-        let ack = get(&mut r, 0, 20).unwrap();
+        assert_eq!(get(&mut r, Instant::ZERO, 18).unwrap().blocks[0], (18, 19));
+        let ack = get(&mut r, Instant::ZERO, 20).unwrap();
         assert_eq!(
             (ack.count, ack.blocks[0], ack.blocks[1]),
             (2, (20, 21), (18, 19))
         );
-        let ack = get(&mut r, 0, 19).unwrap();
+        let ack = get(&mut r, Instant::ZERO, 19).unwrap();
         assert_eq!((ack.count, ack.blocks[0]), (1, (18, 21)));
     }
 
     #[test]
     fn filling_the_last_hole_is_acknowledged_at_once() {
         let mut r = receiver();
-        get(&mut r, 0, 17);
-        let ack = get(&mut r, 0, 16).unwrap();
+        get(&mut r, Instant::ZERO, 17);
+        let ack = get(&mut r, Instant::ZERO, 16).unwrap();
         assert_eq!((ack.cumulative, ack.count), (18, 0));
     }
 
     #[test]
     fn a_duplicate_is_reported_by_dsack() {
         let mut r = receiver();
-        let ack = get(&mut r, 0, 3).unwrap();
+        let ack = get(&mut r, Instant::ZERO, 3).unwrap();
         assert!(ack.dsack);
         assert_eq!(ack.blocks[0], (3, 4));
     }
@@ -448,9 +452,9 @@ mod tests {
     fn acks_of_a_hole_are_compressed_after_the_third() {
         let mut r = receiver();
         for k in 0..3 {
-            assert!(get(&mut r, 0, 17 + k).is_some());
+            assert!(get(&mut r, Instant::ZERO, 17 + k).is_some());
         }
-        assert!(get(&mut r, 0, 20).is_none());
-        assert_eq!(r.deadline(), 1100 * US);
+        assert!(get(&mut r, Instant::ZERO, 20).is_none());
+        assert_eq!(r.deadline(), Instant::from_micros(1100));
     }
 }

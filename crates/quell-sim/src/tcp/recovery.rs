@@ -2,7 +2,8 @@
 //! proportional rate reduction (RFC 6937), undo by D-SACK and timestamps (RFC 3708, RFC 4015),
 //! F-RTO (RFC 5682).
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::segments::{LOST, RETRANS, SACKED};
 use super::state::{Flags, Rexmit, Sender, timestamp};
@@ -16,7 +17,7 @@ impl Sender {
     #[cold]
     pub(super) fn alert(
         &mut self,
-        now: Nanos,
+        now: Instant,
         f: &mut Flags,
         cc: &mut CongestionControl,
     ) -> Rexmit {
@@ -31,7 +32,7 @@ impl Sender {
             self.prior_ssthresh = 0;
         }
         if self.s.state == CaState::Open {
-            self.retrans_stamp = 0;
+            self.retrans_stamp = Instant::ZERO;
         } else if self.s.una >= self.high_seq {
             match self.s.state {
                 // CWR lasts until a segment above `high_seq` is acknowledged, so that the CWR flag
@@ -97,7 +98,7 @@ impl Sender {
     }
 
     /// Enters recovery if a segment is lost; otherwise returns to Open or Disorder.
-    fn suspect(&mut self, now: Nanos, f: &Flags, cc: &mut CongestionControl) -> bool {
+    fn suspect(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.s.lost_out == 0 {
             self.try_to_open(now, f, cc);
             return false;
@@ -107,7 +108,7 @@ impl Sender {
     }
 
     /// `tcp_identify_packet_loss`.
-    fn identify_loss(&mut self, now: Nanos, f: &mut Flags) {
+    fn identify_loss(&mut self, now: Instant, f: &mut Flags) {
         if self.packets_out() == 0 {
             return;
         }
@@ -145,7 +146,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn set_state(&mut self, now: Nanos, state: CaState, cc: &mut CongestionControl) {
+    pub(super) fn set_state(&mut self, now: Instant, state: CaState, cc: &mut CongestionControl) {
         if self.s.state != state {
             cc.set_state(&mut self.s, now, state);
             self.s.state = state;
@@ -158,7 +159,7 @@ impl Sender {
     }
 
     /// `tcp_try_keep_open`.
-    pub(super) fn try_keep_open(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    pub(super) fn try_keep_open(&mut self, now: Instant, cc: &mut CongestionControl) {
         let left = self.s.sacked_out + self.s.lost_out;
         let state = if left > 0 || self.any_retrans() {
             CaState::Disorder
@@ -172,9 +173,9 @@ impl Sender {
     }
 
     /// `tcp_try_to_open`.
-    fn try_to_open(&mut self, now: Nanos, f: &Flags, cc: &mut CongestionControl) {
+    fn try_to_open(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) {
         if !self.any_retrans() {
-            self.retrans_stamp = 0;
+            self.retrans_stamp = Instant::ZERO;
         }
         if f.ece {
             self.enter_cwr(now, cc);
@@ -185,7 +186,7 @@ impl Sender {
     }
 
     /// `tcp_enter_cwr`: one reduction per round of marks (RFC 3168, section 6.1.2).
-    pub(super) fn enter_cwr(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    pub(super) fn enter_cwr(&mut self, now: Instant, cc: &mut CongestionControl) {
         self.prior_ssthresh = 0;
         if self.s.state < CaState::Cwr {
             self.undo_marker = None;
@@ -202,7 +203,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn enter_recovery(&mut self, now: Nanos, ece: bool, cc: &mut CongestionControl) {
+    pub(super) fn enter_recovery(&mut self, now: Instant, ece: bool, cc: &mut CongestionControl) {
         self.prior_ssthresh = 0;
         self.init_undo();
         if !matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
@@ -223,7 +224,7 @@ impl Sender {
         };
     }
 
-    pub(super) fn init_cwnd_reduction(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    pub(super) fn init_cwnd_reduction(&mut self, now: Instant, cc: &mut CongestionControl) {
         self.high_seq = self.s.nxt;
         self.tlp_high = 0;
         self.s.cwnd_cnt = 0;
@@ -260,7 +261,7 @@ impl Sender {
         self.s.cwnd = num::low_u32((i64::from(in_flight) + send).max(1).cast_unsigned());
     }
 
-    pub(super) fn end_cwnd_reduction(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    pub(super) fn end_cwnd_reduction(&mut self, now: Instant, cc: &mut CongestionControl) {
         if cc.full_control() {
             return;
         }
@@ -274,7 +275,9 @@ impl Sender {
 
     /// `tcp_packet_delayed`: the ACK echoes a timestamp from before the first retransmission.
     fn packet_delayed(&self, f: &Flags) -> bool {
-        self.retrans_stamp != 0 && f.tsecr != 0 && f.tsecr < timestamp(self.retrans_stamp)
+        self.retrans_stamp != Instant::ZERO
+            && f.tsecr != 0
+            && f.tsecr < timestamp(self.retrans_stamp)
     }
 
     fn may_undo(&self, f: &Flags) -> bool {
@@ -300,7 +303,7 @@ impl Sender {
         self.undo_marker = None;
     }
 
-    fn try_undo_recovery(&mut self, now: Nanos, f: &Flags, cc: &mut CongestionControl) -> bool {
+    fn try_undo_recovery(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.may_undo(f) {
             self.undo_cwnd_reduction(false, cc);
         }
@@ -308,7 +311,7 @@ impl Sender {
             // Without SACK, duplicates of this recovery must not start another (RFC 6582, section
             // 3.2).
             if !self.any_retrans() {
-                self.retrans_stamp = 0;
+                self.retrans_stamp = Instant::ZERO;
             }
             return true;
         }
@@ -316,7 +319,7 @@ impl Sender {
         false
     }
 
-    fn try_undo_dsack(&mut self, _now: Nanos, cc: &mut CongestionControl) -> bool {
+    fn try_undo_dsack(&mut self, _now: Instant, cc: &mut CongestionControl) -> bool {
         let undo = self.undo_marker.is_some() && self.undo_retrans == 0;
         if undo {
             self.undo_cwnd_reduction(false, cc);
@@ -325,7 +328,7 @@ impl Sender {
     }
 
     /// `tcp_try_undo_partial`.
-    fn try_undo_partial(&mut self, now: Nanos, f: &Flags, cc: &mut CongestionControl) -> bool {
+    fn try_undo_partial(&mut self, now: Instant, f: &Flags, cc: &mut CongestionControl) -> bool {
         if self.undo_marker.is_none() || !self.packet_delayed(f) {
             return false;
         }
@@ -337,7 +340,7 @@ impl Sender {
             return true;
         }
         if !self.any_retrans() {
-            self.retrans_stamp = 0;
+            self.retrans_stamp = Instant::ZERO;
         }
         self.undo_cwnd_reduction(true, cc);
         self.try_keep_open(now, cc);
@@ -346,7 +349,7 @@ impl Sender {
 
     fn try_undo_loss(
         &mut self,
-        now: Nanos,
+        now: Instant,
         frto: bool,
         f: &Flags,
         cc: &mut CongestionControl,
@@ -365,7 +368,7 @@ impl Sender {
     /// `tcp_process_loss`, with F-RTO (RFC 5682, section 3.1), which Linux also does without SACK.
     fn process_loss(
         &mut self,
-        now: Nanos,
+        now: Instant,
         f: &Flags,
         dup: bool,
         cc: &mut CongestionControl,
@@ -403,7 +406,7 @@ impl Sender {
     }
 
     /// `tcp_enter_loss`: the retransmission timer fired.
-    pub(super) fn enter_loss(&mut self, now: Nanos, cc: &mut CongestionControl) {
+    pub(super) fn enter_loss(&mut self, now: Instant, cc: &mut CongestionControl) {
         let fresh = self.s.state < CaState::Recovery;
         self.reset_reno_sack();
         for seq in self.s.una..self.s.nxt {
@@ -435,7 +438,7 @@ impl Sender {
     /// `tcp_process_tlp_ack` (RFC 8985, section 7.4.2).
     pub(super) fn process_tlp_ack(
         &mut self,
-        now: Nanos,
+        now: Instant,
         ack: u64,
         f: &Flags,
         cc: &mut CongestionControl,

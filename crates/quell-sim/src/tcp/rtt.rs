@@ -1,14 +1,15 @@
 //! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator
 //! (`tcp_rtt_estimator`), in microseconds.
 
-use quell_qdisc::{Nanos, SEC, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, SEC, US};
 
 /// `TCP_RTO_MAX`.
-pub const MAX_RTO: Nanos = 120 * SEC;
+pub const MAX_RTO: Duration = Duration::from_secs(120);
 /// `TCP_TIMEOUT_INIT`.
-pub const INITIAL_RTO: Nanos = SEC;
+pub const INITIAL_RTO: Duration = SEC;
 /// Window of the lowest RTT, ns (`tcp_min_rtt_wlen`).
-const MIN_RTT_WINDOW: Nanos = 300 * SEC;
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// The estimator.
 #[derive(Clone, Debug)]
@@ -21,15 +22,15 @@ pub struct Rtt {
     round: u64,
     min_rto: u32,
     ns3: bool,
-    min_at: Nanos,
+    min_at: Instant,
     /// RTO without backoff, ns.
-    pub rto: Nanos,
+    pub rto: Duration,
 }
 
 impl Rtt {
     /// An estimator without samples. With `ns3`, RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298,
     /// section 2.4) instead of Linux's srtt + max(4 rttvar, min_rto).
-    pub fn new(min_rto: Nanos, ns3: bool) -> Self {
+    pub fn new(min_rto: Duration, ns3: bool) -> Self {
         Self {
             srtt8: 0,
             mdev4: 0,
@@ -38,25 +39,25 @@ impl Rtt {
             round: 0,
             min_rto: num::low_u32(min_rto / US),
             ns3,
-            min_at: 0,
+            min_at: Instant::ZERO,
             rto: INITIAL_RTO,
         }
     }
 
     /// Smoothed RTT, ns; 0 before the first sample.
     #[inline]
-    pub fn srtt(&self) -> Nanos {
+    pub fn srtt(&self) -> Duration {
         u64::from(self.srtt8) * (US / 8)
     }
 
     /// Minimum RTO, ns.
-    pub fn min_rto(&self) -> Nanos {
+    pub fn min_rto(&self) -> Duration {
         u64::from(self.min_rto) * US
     }
 
     /// Replaces the lowest RTT if `rtt` is not above it, or if the lowest is older than the window.
     #[inline]
-    pub fn update_min(&mut self, now: Nanos, rtt: Nanos, min: &mut Nanos) {
+    pub fn update_min(&mut self, now: Instant, rtt: Duration, min: &mut Duration) {
         // A select instead of a branch: on a queue that often empties, the lowest RTT recurs at
         // random.
         let fresh = (rtt <= *min) | (now - self.min_at > MIN_RTT_WINDOW);
@@ -66,7 +67,7 @@ impl Rtt {
 
     /// Adds a sample, from an ACK that advanced `una`; `nxt` ends the current round.
     #[inline]
-    pub fn sample(&mut self, rtt: Nanos, una: u64, nxt: u64) {
+    pub fn sample(&mut self, rtt: Duration, una: u64, nxt: u64) {
         let floor = if self.ns3 { 0 } else { self.min_rto };
         let m = num::low_u32(rtt / US).max(1);
         if self.srtt8 == 0 {
@@ -102,7 +103,7 @@ impl Rtt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::MS;
+    use quell_qdisc::time::MS;
 
     #[test]
     fn a_steady_rtt_gives_srtt_plus_min_rto() {

@@ -1,7 +1,8 @@
 //! Processing of SACK blocks (`tcp_sacktag_write_queue` of Linux): segments that arrived out of
 //! order (RFC 2018), and retransmissions that were not needed (RFC 2883, RFC 3708).
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::state::{Flags, SackTimes, Sender};
@@ -12,7 +13,7 @@ impl Sender {
     /// `tcp_sacktag_write_queue`: processes only what the last ACK's blocks did not cover.
     pub(super) fn sacktag(
         &mut self,
-        now: Nanos,
+        now: Instant,
         a: &Ack,
         f: &mut Flags,
         rs: &mut RateSample,
@@ -50,7 +51,7 @@ impl Sender {
     /// `tcp_sacktag_one`.
     fn sack_one(
         &mut self,
-        now: Nanos,
+        now: Instant,
         seq: u64,
         f: &mut Flags,
         rs: &mut RateSample,
@@ -76,7 +77,7 @@ impl Sender {
                 if seq < self.high_seq {
                     f.orig_sacked = true;
                 }
-                if times.first == 0 {
+                if times.first == Instant::ZERO {
                     times.first = sent;
                 }
                 times.last = sent;

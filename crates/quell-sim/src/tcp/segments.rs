@@ -1,7 +1,8 @@
 //! The sender's scoreboard: for each segment in flight the time it was last sent and its flags, in
 //! eight bytes.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 /// SACKed by the receiver.
 pub const SACKED: u8 = 1;
@@ -50,8 +51,8 @@ impl Segments {
 
     /// Time at which the segment was last sent, ns.
     #[inline]
-    pub fn sent(&self, seq: u64) -> Nanos {
-        self.slots[self.at(seq)] >> 8
+    pub fn sent(&self, seq: u64) -> Instant {
+        Instant::from_nanos(self.slots[self.at(seq)] >> 8)
     }
 
     /// Flags of the segment.
@@ -62,9 +63,9 @@ impl Segments {
 
     /// Records a transmission at `now` and sets the flags.
     #[inline]
-    pub fn set(&mut self, seq: u64, now: Nanos, flags: u8) {
+    pub fn set(&mut self, seq: u64, now: Instant, flags: u8) {
         let place = self.at(seq);
-        self.slots[place] = now << 8 | u64::from(flags);
+        self.slots[place] = now.as_nanos() << 8 | u64::from(flags);
     }
 
     /// Replaces the flags.
@@ -83,13 +84,19 @@ mod tests {
     fn growing_keeps_what_is_in_flight() {
         let mut s = Segments::default();
         for seq in 100..116 {
-            s.set(seq, seq * 1000, SACKED);
+            s.set(seq, Instant::from_micros(seq), SACKED);
         }
         s.reserve(100, 17);
         for seq in 100..116 {
-            assert_eq!((s.sent(seq), s.flags(seq)), (seq * 1000, SACKED));
+            assert_eq!(
+                (s.sent(seq), s.flags(seq)),
+                (Instant::from_micros(seq), SACKED)
+            );
         }
         s.set_flags(105, LOST | EVER);
-        assert_eq!((s.sent(105), s.flags(105)), (105_000, LOST | EVER));
+        assert_eq!(
+            (s.sent(105), s.flags(105)),
+            (Instant::from_micros(105), LOST | EVER)
+        );
     }
 }

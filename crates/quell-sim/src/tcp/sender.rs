@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, MS, NEVER, Nanos, num};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Ecn, num};
 
 use super::rtt::Rtt;
 use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};
@@ -36,8 +37,8 @@ impl Sender {
             timer_at: NEVER,
             pace_at: NEVER,
             offer_at: NEVER,
-            started: 0,
-            retrans_stamp: 0,
+            started: Instant::ZERO,
+            retrans_stamp: Instant::ZERO,
             high_seq: 0,
             undo_marker: None,
             undo_retrans: 0,
@@ -85,7 +86,7 @@ impl Sender {
 
     /// Departure time of a segment in flight, ns; `None` if it is not in flight, or was
     /// retransmitted, so that the copy that arrived is unknown.
-    pub fn sent_once(&self, low: u32) -> Option<Nanos> {
+    pub fn sent_once(&self, low: u32) -> Option<Instant> {
         let seq = expand(self.s.una, low);
         let in_flight = (self.s.una..self.s.nxt).contains(&seq);
         (in_flight && self.segs.flags(seq) & EVER == 0).then(|| self.segs.sent(seq))
@@ -116,7 +117,7 @@ impl Sender {
     #[inline]
     pub fn on_ack<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         a: &Ack,
         cc: &mut CongestionControl,
         egress: &mut E,
@@ -223,7 +224,7 @@ impl Sender {
     #[inline]
     fn on_plain_ack<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         cumulative: u64,
         cc: &mut CongestionControl,
         egress: &mut E,
@@ -243,7 +244,12 @@ impl Sender {
     /// `tcp_clean_rtx_queue` if no acknowledged segment was ever lost, SACKed or resent. Returns
     /// the newest segment's RTT.
     #[inline]
-    fn clean_fast(&mut self, now: Nanos, cumulative: u64, cc: &mut CongestionControl) -> Nanos {
+    fn clean_fast(
+        &mut self,
+        now: Instant,
+        cumulative: u64,
+        cc: &mut CongestionControl,
+    ) -> Duration {
         let acked = num::low_u32(cumulative - self.s.una);
         let first = self.segs.sent(self.s.una);
         let last = self.segs.sent(cumulative - 1);
@@ -257,7 +263,7 @@ impl Sender {
     }
 
     #[inline]
-    fn update_rtt(&mut self, now: Nanos, rtt: Nanos, ca_rtt: Nanos) {
+    fn update_rtt(&mut self, now: Instant, rtt: Duration, ca_rtt: Duration) {
         self.rtt.update_min(now, ca_rtt, &mut self.s.min_rtt);
         self.rtt.sample(rtt, self.s.una, self.s.nxt);
         self.s.srtt = self.rtt.srtt();
@@ -268,7 +274,7 @@ impl Sender {
     #[cold]
     fn clean_slow(
         &mut self,
-        now: Nanos,
+        now: Instant,
         a: &Ack,
         end: u64,
         cc: &mut CongestionControl,
@@ -294,7 +300,7 @@ impl Sender {
                 self.s.delivered += u64::from(self.s.sacked_out.saturating_sub(prior));
             }
         }
-        let (mut first, mut last, mut acked) = (0, 0, 0);
+        let (mut first, mut last, mut acked) = (Instant::ZERO, Instant::ZERO, 0);
         for seq in self.s.una..end {
             let flags = self.segs.flags(seq);
             let sent = self.segs.sent(seq);
@@ -306,7 +312,7 @@ impl Sender {
                 f.retrans_acked = true;
             } else if flags & SACKED == 0 {
                 last = sent;
-                if first == 0 {
+                if first == Instant::ZERO {
                     first = sent;
                 }
                 if seq < self.high_seq {
@@ -353,35 +359,39 @@ impl Sender {
     /// give no sample.
     fn slow_rtt(
         &mut self,
-        now: Nanos,
+        now: Instant,
         f: &mut Flags,
-        first: Nanos,
-        last: Nanos,
+        first: Instant,
+        last: Instant,
         sack: &SackTimes,
         rs: &mut RateSample,
     ) {
-        let (mut rtt, mut ca_rtt) = (0, 0);
-        if first != 0 && !f.retrans_acked {
+        let (mut rtt, mut ca_rtt) = (Duration::ZERO, Duration::ZERO);
+        if first != Instant::ZERO && !f.retrans_acked {
             (rtt, ca_rtt) = (now - first, now - last);
         }
-        let sack_rtt = if sack.first == 0 { 0 } else { now - sack.first };
-        if sack_rtt != 0 {
+        let sack_rtt = if sack.first == Instant::ZERO {
+            Duration::ZERO
+        } else {
+            now - sack.first
+        };
+        if !sack_rtt.is_zero() {
             ca_rtt = now - sack.last;
         }
-        if rtt == 0 {
+        if rtt.is_zero() {
             rtt = sack_rtt;
         }
-        if rtt == 0 && f.acked && f.tsecr != 0 {
+        if rtt.is_zero() && f.acked && f.tsecr != 0 {
             rtt = u64::from(timestamp(now).saturating_sub(f.tsecr)).max(1) * MS;
             ca_rtt = rtt;
         }
-        if rtt == 0 {
+        if rtt.is_zero() {
             return;
         }
         rs.rtt = ca_rtt;
         self.update_rtt(now, rtt, ca_rtt);
         if !f.acked
-            && sack_rtt > 0
+            && !sack_rtt.is_zero()
             && self.packets_out() > 0
             && sack_rtt > now - self.segs.sent(self.s.una)
         {
@@ -394,7 +404,7 @@ impl Sender {
     #[inline]
     fn on_ecn_feedback(
         &mut self,
-        now: Nanos,
+        now: Instant,
         a: &Ack,
         cc: &mut CongestionControl,
         delivered: u32,

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, MS, Nanos, num};
+use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::{Ecn, num};
 
 use super::rtt::Rtt;
 use super::segments::Segments;
@@ -12,13 +13,13 @@ use crate::packet::{FlowId, Pkt, SACK_BLOCKS};
 /// Destination of a sender's packets.
 pub trait Egress {
     /// Sends the packet of `len` bytes that `make` returns.
-    fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
+    fn send(&mut self, now: Instant, len: u32, make: impl FnOnce() -> Pkt);
     /// `send` for `count` packets, which `make` returns by number, if all of them can be sent at
     /// once; otherwise returns false without effect.
-    fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
+    fn send_run(&mut self, now: Instant, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
     /// A segment is about to be retransmitted; `sent_once`: its departure, if it was sent only
     /// once.
-    fn sends_again(&mut self, _now: Nanos, _seq: u64, _sent_once: Option<Nanos>) {}
+    fn sends_again(&mut self, _now: Instant, _seq: u64, _sent_once: Option<Instant>) {}
 }
 
 /// The parameters of a new sender.
@@ -36,7 +37,7 @@ pub struct Config {
     /// Number of the segment behind the last one; `u64::MAX`: the flow has no end.
     pub end: u64,
     /// Time in which the application offers one segment, ns; 0: all are offered at once.
-    pub offer_ns: u64,
+    pub offer_time: Duration,
     /// ECN field of new data.
     pub ect: Ecn,
     /// Receive window, segments.
@@ -64,9 +65,9 @@ pub struct Config {
 pub struct Sender {
     /// The state that congestion control reads and sets.
     pub s: Sock,
-    pub(super) timer_at: Nanos,
-    pub(super) pace_at: Nanos,
-    pub(super) offer_at: Nanos,
+    pub(super) timer_at: Instant,
+    pub(super) pace_at: Instant,
+    pub(super) offer_at: Instant,
     pub(super) segs: Segments,
     pub(super) again_end: u64,
     pub(super) tlp_high: u64,
@@ -89,9 +90,9 @@ pub struct Sender {
     pub(super) rack: Rack,
     /// Segments retransmitted.
     pub retransmits: u64,
-    pub(super) again: VecDeque<(u64, Nanos)>,
-    pub(super) started: Nanos,
-    pub(super) retrans_stamp: Nanos,
+    pub(super) again: VecDeque<(u64, Instant)>,
+    pub(super) started: Instant,
+    pub(super) retrans_stamp: Instant,
     pub(super) high_seq: u64,
     pub(super) undo_marker: Option<u64>,
     pub(super) undo_retrans: i32,
@@ -156,15 +157,15 @@ pub enum Timer {
 /// 0: none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SackTimes {
-    pub first: Nanos,
-    pub last: Nanos,
+    pub first: Instant,
+    pub last: Instant,
 }
 
 /// State of RACK: the most recently sent segment that was delivered, and the reordering window.
 #[derive(Clone, Debug)]
 pub struct Rack {
-    pub(super) sent: Nanos,
-    pub(super) rtt: Nanos,
+    pub(super) sent: Instant,
+    pub(super) rtt: Duration,
     pub(super) end: u64,
     pub(super) edge: u64,
     pub(super) round: u64,
@@ -177,8 +178,8 @@ pub struct Rack {
 impl Default for Rack {
     fn default() -> Self {
         Self {
-            sent: 0,
-            rtt: 0,
+            sent: Instant::ZERO,
+            rtt: Duration::ZERO,
             end: 0,
             edge: 0,
             round: 0,
@@ -192,7 +193,7 @@ impl Default for Rack {
 impl Rack {
     /// `tcp_rack_advance`.
     #[inline]
-    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u64) {
+    pub(super) fn advance(&mut self, now: Instant, sent: Instant, end: u64) {
         self.rtt = now - sent;
         if sent > self.sent || sent == self.sent && end > self.end {
             self.sent = sent;
@@ -200,7 +201,7 @@ impl Rack {
         }
     }
 
-    pub(super) fn sent_after(&self, sent: Nanos, end: u64) -> bool {
+    pub(super) fn sent_after(&self, sent: Instant, end: u64) -> bool {
         self.sent > sent || self.sent == sent && self.end > end
     }
 
@@ -213,8 +214,8 @@ impl Rack {
 /// State of the deliveries when a segment was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Snapshot {
-    pub(super) first_sent: Nanos,
-    pub(super) delivered_at: Nanos,
+    pub(super) first_sent: Instant,
+    pub(super) delivered_at: Instant,
     pub(super) delivered: u64,
     /// Packets in flight, this one included.
     pub(super) inflight: u32,
@@ -234,9 +235,9 @@ impl Snapshot {
 #[derive(Clone, Debug, Default)]
 pub struct RateRing {
     pub(super) slots: Vec<Snapshot>,
-    pub(super) first_sent: Nanos,
-    pub(super) delivered_at: Nanos,
-    pub(super) sample_at: Nanos,
+    pub(super) first_sent: Instant,
+    pub(super) delivered_at: Instant,
+    pub(super) sample_at: Instant,
     pub(super) sample_end: u64,
     pub(super) sample_lost: u32,
     pub(super) too_much_lost: Option<Lost>,
@@ -244,6 +245,6 @@ pub struct RateRing {
 
 /// TSval, ms, as Linux's; never 0.
 #[inline]
-pub(crate) fn timestamp(now: Nanos) -> u32 {
-    num::low_u32(now / MS) + 1
+pub(crate) fn timestamp(now: Instant) -> u32 {
+    num::low_u32(now.as_millis()) + 1
 }

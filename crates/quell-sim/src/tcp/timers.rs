@@ -2,7 +2,8 @@
 //! and RACK's reordering window (`tcp_timer.c` of Linux). Pacing and the application have times of
 //! their own.
 
-use quell_qdisc::{MS, NEVER, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, NEVER};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{RETRANS, SACKED};
@@ -10,33 +11,33 @@ use super::state::{Egress, Sender, Timer};
 use crate::cc::{CaState, CongestionControl};
 
 /// `TCP_TIMEOUT_MIN`: two jiffies.
-pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
+pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Sender {
     /// Time at which to call `on_timer`, ns.
     #[inline]
-    pub fn deadline(&self) -> Nanos {
+    pub fn deadline(&self) -> Instant {
         self.timer_at.min(self.pace_at).min(self.offer_at)
     }
 
     #[inline]
-    pub(super) fn set_timer(&mut self, kind: Timer, at: Nanos) {
+    pub(super) fn set_timer(&mut self, kind: Timer, at: Instant) {
         self.timer = kind;
         self.timer_at = at;
     }
 
     /// RTO with exponential backoff (RFC 6298, section 5.5).
-    pub(super) fn rto(&self) -> Nanos {
-        (self.rtt.rto << self.backoff.min(16)).min(MAX_RTO)
+    pub(super) fn rto(&self) -> Duration {
+        (self.rtt.rto * (1 << self.backoff.min(16))).min(MAX_RTO)
     }
 
-    pub(super) fn sent_recently(&self, now: Nanos, seq: u64) -> bool {
-        self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
+    pub(super) fn sent_recently(&self, now: Instant, seq: u64) -> bool {
+        self.s.srtt > Duration::ZERO && self.segs.sent(seq) + self.s.srtt > now
     }
 
     /// `tcp_rearm_rto`: after a probe or reordering timer, the RTO counts from the transmission of
     /// the first unacknowledged segment.
-    pub(super) fn rearm_rto(&mut self, now: Nanos) {
+    pub(super) fn rearm_rto(&mut self, now: Instant) {
         if self.packets_out() == 0 {
             self.set_timer(Timer::None, NEVER);
             return;
@@ -50,7 +51,7 @@ impl Sender {
 
     /// `tcp_set_xmit_timer`.
     #[inline]
-    pub(super) fn set_xmit_timer(&mut self, now: Nanos) {
+    pub(super) fn set_xmit_timer(&mut self, now: Instant) {
         if !self.schedule_probe(now, true) {
             self.rearm_rto(now);
         }
@@ -58,7 +59,7 @@ impl Sender {
 
     /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2).
     #[inline]
-    pub(super) fn schedule_probe(&mut self, now: Nanos, advancing: bool) -> bool {
+    pub(super) fn schedule_probe(&mut self, now: Instant, advancing: bool) -> bool {
         let out = self.packets_out();
         if !self.c.sack
             || out == 0
@@ -67,7 +68,7 @@ impl Sender {
         {
             return false;
         }
-        let mut timeout = if self.s.srtt > 0 {
+        let mut timeout = if self.s.srtt > Duration::ZERO {
             2 * self.s.srtt
                 + if out == 1 {
                     self.rtt.min_rto()
@@ -80,9 +81,9 @@ impl Sender {
         let rto = if advancing {
             self.rtt.rto
         } else {
-            (self.segs.sent(self.s.una) + self.rtt.rto).saturating_sub(now)
+            (self.segs.sent(self.s.una) + self.rtt.rto).saturating_since(now)
         };
-        if rto > 0 {
+        if !rto.is_zero() {
             timeout = timeout.min(rto);
         }
         self.set_timer(Timer::Probe, now + timeout);
@@ -90,7 +91,12 @@ impl Sender {
     }
 
     /// Handles a deadline.
-    pub fn on_timer<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
+    pub fn on_timer<E: Egress>(
+        &mut self,
+        now: Instant,
+        cc: &mut CongestionControl,
+        egress: &mut E,
+    ) {
         if self.offer_at <= now {
             self.offer_at = NEVER;
             self.write_xmit(now, cc, egress, false);
@@ -135,7 +141,7 @@ impl Sender {
     }
 
     /// `tcp_retransmit_timer`.
-    fn on_rto<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
+    fn on_rto<E: Egress>(&mut self, now: Instant, cc: &mut CongestionControl, egress: &mut E) {
         if self.packets_out() == 0 {
             return;
         }
@@ -151,7 +157,7 @@ impl Sender {
     /// last segment again.
     fn on_probe_timer<E: Egress>(
         &mut self,
-        now: Nanos,
+        now: Instant,
         cc: &mut CongestionControl,
         egress: &mut E,
     ) {

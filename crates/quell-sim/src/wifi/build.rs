@@ -93,13 +93,7 @@ pub(crate) fn build(
             None => words.check(rate).map(|()| words)?,
         };
         let name = format!("wifi {from} {to} {}", category as u8);
-        ports.push(Port::in_cell(
-            &link,
-            words,
-            scenario.duration.as_nanos(),
-            seed,
-            &name,
-        ));
+        ports.push(Port::in_cell(&link, words, scenario.duration, seed, &name));
         let contender = contenders
             .iter_mut()
             .enumerate()

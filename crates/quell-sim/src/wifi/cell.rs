@@ -16,7 +16,8 @@
 //!   that would announce this is assumed to take no time.
 //! - Block ACK sessions exist from the start; beacons and management frames are left out.
 
-use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng, num};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Gauges, Rng, num};
 
 use super::channel::Bursts;
 use super::edca::{Claim, Contender, Exchange};
@@ -27,7 +28,7 @@ use crate::port::Port;
 use crate::scenario::wifi::{Access, Aggregation, Category, Serve};
 
 /// Minimum time over which busy shares and contenders are counted, ns.
-const WINDOW: Nanos = 100 * MS;
+const WINDOW: Duration = Duration::from_millis(100);
 /// Airtime that a link gains per round of airtime fairness, ns (mac80211's default weight, 256 us).
 const QUANTUM: i64 = 256_000;
 /// Lowest basic rate, Mbit/s, at which an ACK takes longest: EIFS includes such an ACK.
@@ -40,12 +41,12 @@ struct Frame {
     from: u16,
     to: u16,
     contender: u16,
-    began: Nanos,
-    end: Nanos,
+    began: Instant,
+    end: Instant,
     /// End of its reservation of the channel, ns.
-    nav: Nanos,
+    nav: Instant,
     /// End of its next MPDU, ns; `NEVER` if that is the last.
-    mpdu_at: Nanos,
+    mpdu_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +88,13 @@ pub struct Node {
     garbled: bool,
     /// The last frame could not be decoded, so EIFS applies.
     eifs: bool,
-    nav: Nanos,
+    nav: Instant,
     /// Start of its last data frame, ns; `NEVER` before the first.
-    data_at: Nanos,
+    data_at: Instant,
     /// Time that it sensed the channel busy, and the part of that not due to its own exchanges, ns;
     /// below, with the time, at the ends of the last two windows.
-    busy: (Nanos, Nanos),
-    marks: [(Nanos, Nanos, Nanos); 2],
+    busy: (Duration, Duration),
+    marks: [(Instant, Duration, Duration); 2],
 }
 
 /// Parameters of the cell.
@@ -111,7 +112,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Time that at least one frame was on the air, ns.
-    pub busy: Nanos,
+    pub busy: Duration,
     /// Data frames and RTS that another frame destroyed.
     pub collisions: u64,
 }
@@ -129,14 +130,14 @@ pub struct Cell {
     /// Next port, by the current and the last port of a path.
     next_hop: Vec<u8>,
     on_air: Vec<Frame>,
-    due: Vec<(Nanos, u16, Due)>,
+    due: Vec<(Instant, u16, Due)>,
     noise: Bursts,
     rng: Rng,
-    next: Nanos,
+    next: Instant,
     /// End of the next MPDU that ends before its PPDU, ns.
-    mpdu_at: Nanos,
-    roll_at: Nanos,
-    busy_since: Nanos,
+    mpdu_at: Instant,
+    roll_at: Instant,
+    busy_since: Instant,
     pub totals: Totals,
     /// Packets delivered, each with the port that it was sent from.
     pub up: Vec<(usize, Pkt)>,
@@ -167,10 +168,10 @@ impl Cell {
             engaged: false,
             garbled: false,
             eifs: false,
-            nav: 0,
+            nav: Instant::ZERO,
             data_at: NEVER,
-            busy: (0, 0),
-            marks: [(0, 0, 0); 2],
+            busy: (Duration::ZERO, Duration::ZERO),
+            marks: [(Instant::ZERO, Duration::ZERO, Duration::ZERO); 2],
         };
         let nodes: Vec<Node> = audiences.into_iter().enumerate().map(node).collect();
         let limits = contenders
@@ -190,8 +191,8 @@ impl Cell {
             rng: Rng::new(seed, "wifi"),
             next: NEVER,
             mpdu_at: NEVER,
-            roll_at: WINDOW,
-            busy_since: 0,
+            roll_at: Instant::ZERO + WINDOW,
+            busy_since: Instant::ZERO,
             totals: Totals::default(),
             up: Vec::new(),
             touched: Vec::new(),
@@ -200,7 +201,7 @@ impl Cell {
 
     /// Time of the next event, ns.
     #[inline]
-    pub fn next(&self) -> Nanos {
+    pub fn next(&self) -> Instant {
         self.next.min(self.mpdu_at)
     }
 
@@ -221,17 +222,17 @@ impl Cell {
 
     /// A packet has entered a queue.
     #[inline]
-    pub fn arrived(&mut self, now: Nanos, port: usize, ports: &mut [Port]) {
+    pub fn arrived(&mut self, now: Instant, port: usize, ports: &mut [Port]) {
         let link = &mut self.links[port];
         let c = usize::from(link.contender);
-        link.not_before = 0;
+        link.not_before = Instant::ZERO;
         if self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
             self.refill(c, now, ports);
         }
     }
 
     /// Refills the hardware outside an exchange. If it was empty, its backoff begins.
-    fn refill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+    fn refill(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         let idle = self.contenders[c].hardware.is_empty();
         self.fill(c, now, ports);
         if idle && !self.contenders[c].hardware.is_empty() {
@@ -246,7 +247,7 @@ impl Cell {
     }
 
     /// Handles the events at `now`.
-    pub fn event(&mut self, now: Nanos, ports: &mut [Port]) {
+    pub fn event(&mut self, now: Instant, ports: &mut [Port]) {
         if self.mpdu_at <= now {
             self.mpdus_arrive(now, ports);
             if self.next > now {
@@ -275,7 +276,7 @@ impl Cell {
     }
 
     /// A contender's backoff has ended.
-    fn access(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+    fn access(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         let node = usize::from(self.contenders[c].node);
         if self.nodes[node].sending {
             // Another category of this node starts to send at the same instant: the lower one
@@ -312,7 +313,7 @@ impl Cell {
     }
 
     /// Composes the contender's next PPDU; false if there is nothing left to send.
-    fn prepare(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
+    fn prepare(&mut self, c: usize, now: Instant, ports: &mut [Port]) -> bool {
         loop {
             let k = &mut self.contenders[c];
             let Some(claim) = k.hardware.front().copied() else {
@@ -339,11 +340,11 @@ impl Cell {
         }
     }
 
-    fn data_time(&self, x: &Exchange) -> Nanos {
+    fn data_time(&self, x: &Exchange) -> Duration {
         self.config.phy.data_time(x.mcs, x.bytes)
     }
 
-    fn send_data(&mut self, c: usize, now: Nanos) {
+    fn send_data(&mut self, c: usize, now: Instant) {
         if let Some(x) = self.contenders[c].exchange {
             let node = usize::from(self.contenders[c].node);
             self.nodes[node].data_at = now;
@@ -358,7 +359,7 @@ impl Cell {
     }
 
     /// Sends a frame, which reserves the channel for `rest` after its end.
-    fn send(&mut self, kind: Kind, c: usize, now: Nanos, time: Nanos, rest: Nanos) {
+    fn send(&mut self, kind: Kind, c: usize, now: Instant, time: Duration, rest: Duration) {
         let Some(x) = self.contenders[c].exchange else {
             return;
         };
@@ -402,10 +403,14 @@ impl Cell {
     /// A node senses a frame: its contenders stop, except those that start before they can sense
     /// it.
     #[inline]
-    fn freeze(&mut self, node: usize, now: Nanos) {
+    fn freeze(&mut self, node: usize, now: Instant) {
         let sending = self.nodes[node].sending;
         for k in &mut self.contenders[self.nodes[node].contenders.clone()] {
-            let blind = if sending { 1 } else { CCA };
+            let blind = if sending {
+                Duration::from_nanos(1)
+            } else {
+                CCA
+            };
             if k.start_at >= now + blind {
                 k.freeze(now, self.config.access.countdown);
             }
@@ -414,13 +419,13 @@ impl Cell {
 
     /// A node senses that the channel is idle.
     #[inline]
-    fn idle(&mut self, n: usize, now: Nanos) {
+    fn idle(&mut self, n: usize, now: Instant) {
         let node = &mut self.nodes[n];
         node.garbled = false;
         let eifs = if node.eifs && self.config.access.eifs {
             SIFS + phy::legacy_time(LOWEST_BASIC, phy::ACK_BYTES)
         } else {
-            0
+            Duration::ZERO
         };
         let base = (now + eifs).max(node.nav);
         let free = !node.engaged;
@@ -432,7 +437,7 @@ impl Cell {
 
     /// MPDUs of A-MPDUs on the air are delivered to the upper layer one by one (9.21.7.6.2), the
     /// last one when its frame ends.
-    fn mpdus_arrive(&mut self, now: Nanos, ports: &mut [Port]) {
+    fn mpdus_arrive(&mut self, now: Instant, ports: &mut [Port]) {
         self.mpdu_at = NEVER;
         for i in 0..self.on_air.len() {
             let f = self.on_air[i];
@@ -445,7 +450,13 @@ impl Cell {
     }
 
     /// Receives an MPDU of the frame; returns the end of the next.
-    fn mpdu_arrives(&mut self, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) -> Nanos {
+    fn mpdu_arrives(
+        &mut self,
+        f: &Frame,
+        clean: bool,
+        now: Instant,
+        ports: &mut [Port],
+    ) -> Instant {
         let Some(x) = self.contenders[usize::from(f.contender)].exchange else {
             return NEVER;
         };
@@ -457,7 +468,7 @@ impl Cell {
         next
     }
 
-    fn frame_ends(&mut self, i: usize, now: Nanos, ports: &mut [Port]) {
+    fn frame_ends(&mut self, i: usize, now: Instant, ports: &mut [Port]) {
         let f = self.on_air.swap_remove(i);
         if self.on_air.is_empty() {
             self.totals.busy += now - self.busy_since;
@@ -508,17 +519,17 @@ impl Cell {
     }
 
     /// No answer will come; the sender notices that after a timeout.
-    fn give_up(&mut self, c: usize, now: Nanos) {
+    fn give_up(&mut self, c: usize, now: Instant) {
         let wait = if self.config.access.eifs {
             SIFS + SLOT + phy::RX_START
         } else {
-            0
+            Duration::ZERO
         };
         self.due.push((now + wait, num::index_u16(c), Due::Timeout));
     }
 
     /// A data frame ends at its receiver, which answers if it has received any MPDU.
-    fn received(&mut self, c: usize, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) {
+    fn received(&mut self, c: usize, f: &Frame, clean: bool, now: Instant, ports: &mut [Port]) {
         let _ = self.mpdu_arrives(f, clean, now, ports);
         let got = self.contenders[c].exchange.as_ref();
         if got.is_some_and(|x| self.links[usize::from(x.link)].arrived()) {
@@ -533,7 +544,7 @@ impl Cell {
         self.give_up(c, now);
     }
 
-    fn deliver(&mut self, link: u16, now: Nanos, ports: &mut [Port]) {
+    fn deliver(&mut self, link: u16, now: Instant, ports: &mut [Port]) {
         let port = &mut ports[usize::from(link)];
         let up = &mut self.up;
         self.links[usize::from(link)].deliver(now, port, |p| up.push((usize::from(link), p)));
@@ -542,7 +553,7 @@ impl Cell {
         }
     }
 
-    fn is_due(&mut self, c: usize, due: Due, now: Nanos, ports: &mut [Port]) {
+    fn is_due(&mut self, c: usize, due: Due, now: Instant, ports: &mut [Port]) {
         if matches!(due, Due::Wake) {
             return self.refill(c, now, ports);
         }
@@ -555,14 +566,14 @@ impl Cell {
                 let rest = SIFS + self.data_time(&x) + SIFS + answer_time(&x);
                 self.send(Kind::Cts, c, now, time, rest);
             }
-            Due::Ack => self.send(Kind::Ack, c, now, answer_time(&x), 0),
+            Due::Ack => self.send(Kind::Ack, c, now, answer_time(&x), Duration::ZERO),
             Due::Data => self.send_data(c, now),
             Due::Timeout | Due::Wake => self.finish(c, false, now, ports),
         }
     }
 
     /// Ends an exchange.
-    fn finish(&mut self, c: usize, answered: bool, now: Nanos, ports: &mut [Port]) {
+    fn finish(&mut self, c: usize, answered: bool, now: Instant, ports: &mut [Port]) {
         let Some(x) = self.contenders[c].exchange.take() else {
             return;
         };
@@ -570,11 +581,11 @@ impl Cell {
         let link = &mut self.links[usize::from(x.link)];
         let airtime = now - x.began;
         link.settle(&x, answered, airtime, retries);
-        link.deficit -= airtime.cast_signed();
+        link.deficit -= airtime.as_nanos().cast_signed();
         let (done, reverse) = (answered || link.is_empty(), link.reverse);
         // The receiver, too, charges the airtime to its link to the sender, as mac80211 does.
         if let Some(reverse) = reverse.filter(|_| answered) {
-            self.links[usize::from(reverse)].deficit -= airtime.cast_signed();
+            self.links[usize::from(reverse)].deficit -= airtime.as_nanos().cast_signed();
         }
         self.deliver(x.link, now, ports);
         if done {
@@ -602,7 +613,7 @@ impl Cell {
 
     /// Within a transmission opportunity the next exchange follows without a backoff, if it fits
     /// completely (9.19.2.4).
-    fn goes_on(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
+    fn goes_on(&mut self, c: usize, now: Instant, ports: &mut [Port]) -> bool {
         let end = self.contenders[c].txop_end;
         if end <= now || !self.prepare(c, now + SIFS, ports) {
             return false;
@@ -627,7 +638,7 @@ impl Cell {
     }
 
     /// Fills the hardware's queue.
-    fn fill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+    fn fill(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         while self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
             let Some(l) = self.choose(c, now, ports) else {
                 return self.set_wake(c, now);
@@ -642,13 +653,17 @@ impl Cell {
     /// Sets the earliest time at which a discipline that releases no packet before a given time is
     /// to be asked again. Called when the hardware has room; if it is full, it is refilled once a
     /// place is free.
-    fn set_wake(&mut self, c: usize, now: Nanos) {
+    fn set_wake(&mut self, c: usize, now: Instant) {
         let links = self.contenders[c].links.iter();
         let times = links.map(|l| self.links[usize::from(*l)].not_before);
-        let Some(at) = times.filter(|t| (now + 1..NEVER).contains(t)).min() else {
+        let Some(at) = times
+            .filter(|t| (now + Duration::from_nanos(1)..NEVER).contains(t))
+            .min()
+        else {
             return;
         };
-        let is = |d: &&mut (Nanos, u16, Due)| d.1 == num::index_u16(c) && matches!(d.2, Due::Wake);
+        let is =
+            |d: &&mut (Instant, u16, Due)| d.1 == num::index_u16(c) && matches!(d.2, Due::Wake);
         match self.due.iter_mut().find(is) {
             Some(wake) => wake.0 = at,
             None => self.due.push((at, num::index_u16(c), Due::Wake)),
@@ -657,7 +672,7 @@ impl Cell {
     }
 
     /// Adds packets that have arrived since the next PPDU was claimed.
-    fn top_up(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+    fn top_up(&mut self, c: usize, now: Instant, ports: &mut [Port]) {
         if let Some(old) = self.contenders[c].hardware.front().copied() {
             self.release(c);
             let claim = self.claim(old.link, c, now, ports);
@@ -665,7 +680,7 @@ impl Cell {
         }
     }
 
-    fn claim(&mut self, link: u16, c: usize, now: Nanos, ports: &mut [Port]) -> Claim {
+    fn claim(&mut self, link: u16, c: usize, now: Instant, ports: &mut [Port]) -> Claim {
         let port = &mut ports[usize::from(link)];
         let (frames, bytes) = self.links[usize::from(link)].claim(now, port, &self.limits[c]);
         if !port.trace().dropped_acks.is_empty() {
@@ -679,7 +694,7 @@ impl Cell {
     }
 
     /// The link to serve next among those with something to send.
-    fn choose(&mut self, c: usize, now: Nanos, ports: &[Port]) -> Option<u16> {
+    fn choose(&mut self, c: usize, now: Instant, ports: &[Port]) -> Option<u16> {
         let k = &mut self.contenders[c];
         let ready = |l: u16, link: &AirLink| {
             link.waiting() || (!ports[usize::from(l)].queue.is_empty() && link.not_before <= now)
@@ -709,7 +724,7 @@ impl Cell {
     }
 
     /// Ends a window of the shares.
-    fn roll(&mut self, now: Nanos) {
+    fn roll(&mut self, now: Instant) {
         self.roll_at = now + WINDOW;
         for node in &mut self.nodes {
             node.marks = [node.marks[1], (now, node.busy.0, node.busy.1)];
@@ -717,11 +732,14 @@ impl Cell {
     }
 
     /// Sets the gauges of the channel for the controller of this port's queue.
-    pub fn gauges(&self, now: Nanos, port: usize, g: &mut Gauges) {
+    pub fn gauges(&self, now: Instant, port: usize, g: &mut Gauges) {
         let link = &self.links[port];
         let node = &self.nodes[usize::from(link.from)];
         let (since, busy, others) = node.marks[0];
-        let share = |time: Nanos| (time as f64 / (now - since).max(1) as f64).min(1.0);
+        let share = |time: Duration| {
+            (time.as_nanos() as f64 / (now - since).max(Duration::from_nanos(1)).as_nanos() as f64)
+                .min(1.0)
+        };
         g.rate_bps = self.config.phy.rate_bps(link.rate.best(now));
         g.achieved_bps = num::whole_u64(link.achieved_bps);
         g.busy = share(node.busy.0 - busy);
@@ -733,7 +751,7 @@ impl Cell {
     }
 
     /// Resets the counters at the end of the warm-up.
-    pub fn restart(&mut self, now: Nanos) {
+    pub fn restart(&mut self, now: Instant) {
         self.totals = Totals::default();
         self.busy_since = now;
         for link in &mut self.links {
@@ -742,9 +760,9 @@ impl Cell {
     }
 
     /// Time until `now` that at least one frame was on the air, ns.
-    pub fn busy(&self, now: Nanos) -> Nanos {
+    pub fn busy(&self, now: Instant) -> Duration {
         let running = if self.on_air.is_empty() {
-            0
+            Duration::ZERO
         } else {
             now - self.busy_since
         };
@@ -753,7 +771,7 @@ impl Cell {
 }
 
 /// Duration of the acknowledgement, ns: an ACK for a single MPDU, a block ACK for an A-MPDU.
-fn answer_time(x: &Exchange) -> Nanos {
+fn answer_time(x: &Exchange) -> Duration {
     let bytes = if x.frames > 1 {
         phy::BLOCK_ACK_BYTES
     } else {

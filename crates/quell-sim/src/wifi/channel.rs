@@ -1,7 +1,8 @@
 //! Losses on the channel: a fixed error probability or one that follows from the signal-to-noise
 //! ratio, and bursts of noise.
 
-use quell_qdisc::{Nanos, Rng, num};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Rng, num};
 
 use crate::scenario::wifi::{Loss, Noise};
 
@@ -104,7 +105,7 @@ pub struct Bursts {
     noise: Option<Noise>,
     noisy: bool,
     /// End of the current period, ns.
-    until: Nanos,
+    until: Instant,
     rng: Rng,
 }
 
@@ -112,8 +113,8 @@ impl Bursts {
     /// A channel that starts quiet.
     pub fn new(noise: Option<Noise>, seed: u64) -> Self {
         let mut rng = Rng::new(seed, "wifi noise");
-        let until = noise.map_or(Nanos::MAX, |n| {
-            num::whole_u64(rng.exp(n.quiet.as_nanos() as f64))
+        let until = noise.map_or(NEVER, |n| {
+            Instant::from_nanos(num::whole_u64(rng.exp(n.quiet.as_nanos() as f64)))
         });
         Self {
             noise,
@@ -126,7 +127,7 @@ impl Bursts {
     /// The probability that noise destroys a transmission between `from` and `to`. Calls must be in
     /// order of time.
     #[inline]
-    pub fn probability(&mut self, from: Nanos, to: Nanos) -> f64 {
+    pub fn probability(&mut self, from: Instant, to: Instant) -> f64 {
         let Some(noise) = self.noise else { return 0.0 };
         while self.until <= from {
             self.turn(&noise);
@@ -142,15 +143,14 @@ impl Bursts {
     fn turn(&mut self, noise: &Noise) {
         self.noisy = !self.noisy;
         let mean = if self.noisy { noise.noisy } else { noise.quiet };
-        self.until += num::whole_u64(self.rng.exp(mean.as_nanos() as f64)).max(1);
+        let lasts = num::whole_u64(self.rng.exp(mean.as_nanos() as f64)).max(1);
+        self.until += Duration::from_nanos(lasts);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::time::Duration;
-    use quell_qdisc::{MS, SEC};
 
     #[test]
     fn each_step_of_the_rates_needs_more_signal() {
@@ -178,11 +178,12 @@ mod tests {
         let mut bursts = Bursts::new(Some(noise), 1);
         let n = 400_000;
         let hit: f64 = (0..n)
-            .map(|i| bursts.probability(i * MS, i * MS))
+            .map(Instant::from_millis)
+            .map(|at| bursts.probability(at, at))
             .sum::<f64>()
             / n as f64;
         assert!((hit - 0.1).abs() < 0.004, "{hit}");
         let mut quiet = Bursts::new(None, 1);
-        assert_eq!(quiet.probability(0, SEC), 0.0);
+        assert_eq!(quiet.probability(Instant::ZERO, Instant::from_secs(1)), 0.0);
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{NEVER, Nanos, Rng, US};
+use quell_qdisc::Rng;
+use quell_qdisc::time::{Duration, Instant, NEVER, US};
 
 use super::phy::{SIFS, SLOT};
 use crate::scenario::wifi::{Access, Category, Countdown};
@@ -12,13 +13,13 @@ use crate::scenario::wifi::{Access, Category, Countdown};
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
     /// Idle time before the first slot, ns.
-    pub aifs: Nanos,
+    pub aifs: Duration,
     /// Minimum contention window, slots.
     pub cwmin: u32,
     /// Maximum contention window, slots.
     pub cwmax: u32,
     /// Limit of a transmission opportunity, ns; 0: one exchange.
-    pub txop: Nanos,
+    pub txop: Duration,
 }
 
 impl Params {
@@ -51,7 +52,7 @@ pub struct Exchange {
     /// Size of its PSDU, bytes.
     pub bytes: u32,
     /// Start of its first frame, ns.
-    pub began: Nanos,
+    pub began: Instant,
 }
 
 /// Frames of one PPDU, handed to the hardware.
@@ -80,11 +81,11 @@ pub struct Contender {
     /// Index in `links` of the link to be served next.
     pub turn: usize,
     /// Time at which it will send, ns; `NEVER` while it cannot.
-    pub start_at: Nanos,
+    pub start_at: Instant,
     /// End of its transmission opportunity, ns.
-    pub txop_end: Nanos,
+    pub txop_end: Instant,
     /// End of the AIFS, after which the backoff counts, ns; `NEVER` while the channel is busy.
-    ready_at: Nanos,
+    ready_at: Instant,
     slots: u64,
     window: u32,
     /// Number of consecutive failed exchanges.
@@ -103,8 +104,8 @@ impl Contender {
             links: Vec::new(),
             turn: 0,
             start_at: NEVER,
-            txop_end: 0,
-            ready_at: params.aifs,
+            txop_end: Instant::ZERO,
+            ready_at: Instant::ZERO + params.aifs,
             slots: 0,
             window: params.cwmin,
             failures: 0,
@@ -113,13 +114,13 @@ impl Contender {
 
     /// The channel is idle from `base` on, or from an earlier time.
     #[inline]
-    pub fn idle_from(&mut self, base: Nanos) {
+    pub fn idle_from(&mut self, base: Instant) {
         self.ready_at = base + self.params.aifs;
     }
 
     /// On an idle channel, delays the end of the AIFS until an AIFS after `base`.
     #[inline]
-    pub fn not_before(&mut self, base: Nanos) {
+    pub fn not_before(&mut self, base: Instant) {
         if self.ready_at != NEVER {
             self.ready_at = self.ready_at.max(base + self.params.aifs);
         }
@@ -129,7 +130,7 @@ impl Contender {
     /// it begins, including the one in which another node starts to send; by DCF's rule when it has
     /// passed.
     #[inline]
-    pub fn freeze(&mut self, now: Nanos, countdown: Countdown) {
+    pub fn freeze(&mut self, now: Instant, countdown: Countdown) {
         if now >= self.ready_at {
             let passed = (now - self.ready_at) / SLOT + u64::from(countdown == Countdown::Edca);
             self.slots -= passed.min(self.slots);
@@ -141,7 +142,7 @@ impl Contender {
     /// Sets the time to send, if there is anything to send and the node is `free`. If the backoff
     /// ended before there was anything to send, it sends at the next slot boundary.
     #[inline]
-    pub fn plan(&mut self, now: Nanos, free: bool) {
+    pub fn plan(&mut self, now: Instant, free: bool) {
         self.start_at = if !free || self.hardware.is_empty() || self.ready_at == NEVER {
             NEVER
         } else {

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Dequeued, NEVER, Nanos, Packet, Rng, SEC};
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
+use quell_qdisc::{Dequeued, Packet, Rng};
 
 use super::channel::{Bursts, Errors};
 use super::edca::Exchange;
@@ -12,7 +13,6 @@ use super::rate::Control;
 use crate::packet::Pkt;
 use crate::port::Port;
 use crate::scenario::wifi::{Aggregation, Category};
-use quell_qdisc::time::Instant;
 
 /// Sequence numbers that a block ACK covers.
 const WINDOW: usize = 64;
@@ -35,13 +35,13 @@ struct Mpdu {
 
 impl Arriving {
     /// Share of an MPDU of `bytes` in the PPDU's duration, ns.
-    fn lasts(&self, bytes: u32) -> Nanos {
+    fn lasts(&self, bytes: u32) -> Duration {
         self.time * u64::from(bytes) / u64::from(self.bytes)
     }
 
     /// End of the next MPDU, which has `bytes`, ns; `NEVER` if it is the last, which ends with the
     /// PPDU.
-    fn end(&self, bytes: u32) -> Nanos {
+    fn end(&self, bytes: u32) -> Instant {
         if self.left > 1 {
             self.from + self.lasts(bytes)
         } else {
@@ -66,9 +66,9 @@ struct Arriving {
     /// Number of MPDUs still to arrive.
     left: u32,
     /// Start of the next MPDU, ns.
-    from: Nanos,
+    from: Instant,
     /// Duration of the whole PPDU, ns, and bytes of its MPDUs.
-    time: Nanos,
+    time: Duration,
     bytes: u32,
     /// Number of MPDUs received.
     good: u32,
@@ -88,8 +88,8 @@ pub struct Limits {
 impl Limits {
     /// The scenario's limits for a category whose transmission opportunity is `txop` (0: only the
     /// longest PPDU limits it).
-    pub fn new(a: &Aggregation, phy: Phy, txop: Nanos) -> Self {
-        let time = if txop == 0 {
+    pub fn new(a: &Aggregation, phy: Phy, txop: Duration) -> Self {
+        let time = if txop == Duration::ZERO {
             LONGEST_PPDU
         } else {
             txop.min(LONGEST_PPDU)
@@ -118,7 +118,7 @@ pub struct Counts {
     /// MPDUs given up.
     pub given_up: u64,
     /// Airtime of exchanges, answers and gaps within them included, ns.
-    pub airtime: Nanos,
+    pub airtime: Duration,
     /// Packets delivered to the upper layer.
     pub packets: u64,
     /// Their IP bytes.
@@ -148,7 +148,7 @@ pub struct AirLink {
     /// MPDUs per exchange, a moving average of weight 1/8.
     pub aggregate: f64,
     /// Time before which the discipline releases no packet, ns.
-    pub not_before: Nanos,
+    pub not_before: Instant,
     /// MPDUs that the hardware has claimed, and their bytes.
     claimed: (u32, u32),
     /// MPDUs neither acknowledged nor given up, and their bytes.
@@ -186,7 +186,7 @@ impl AirLink {
             counts: Counts::default(),
             achieved_bps: 0.0,
             aggregate: 1.0,
-            not_before: 0,
+            not_before: Instant::ZERO,
             claimed: (0, 0),
             open: (0, 0),
             window: VecDeque::new(),
@@ -204,7 +204,7 @@ impl AirLink {
     /// Dequeues packets for the next PPDU, in addition to the MPDUs that already wait, and claims
     /// all of them. There must be room for a packet as long as the last one; a longer one that does
     /// not fit goes into the following PPDU.
-    pub fn claim(&mut self, now: Nanos, port: &mut Port, limits: &Limits) -> (u32, u32) {
+    pub fn claim(&mut self, now: Instant, port: &mut Port, limits: &Limits) -> (u32, u32) {
         let most = limits.bytes[usize::from(self.rate.best(now))];
         let mut frames = self.open.0.saturating_sub(self.claimed.0);
         let mut bytes = self.open.1.saturating_sub(self.claimed.1);
@@ -222,9 +222,8 @@ impl AirLink {
                 break;
             }
             let mut line = None;
-            if let Dequeued::NotBefore(t) = port.queue.take_to(Instant::from_nanos(now), &mut line)
-            {
-                self.not_before = t.max(Instant::from_nanos(now + 1)).as_nanos();
+            if let Dequeued::NotBefore(t) = port.queue.take_to(now, &mut line) {
+                self.not_before = t.max(now + Duration::from_nanos(1));
             }
             let Some(p) = line else { break };
             self.packets.push_back(p);
@@ -294,7 +293,7 @@ impl AirLink {
 
     /// The PPDU is on the air from `began` on for `time`. Returns the end of its first MPDU;
     /// `NEVER` if that is the last.
-    pub fn depart(&mut self, began: Nanos, time: Nanos) -> Nanos {
+    pub fn depart(&mut self, began: Instant, time: Duration) -> Instant {
         let mut sent = self.window.iter().take(WINDOW).filter(|m| m.sent);
         let first = sent.next().map_or(0, |m| m.bytes);
         let (count, bytes) = sent.fold((1, first), |(n, bytes), m| (n + 1, bytes + m.bytes));
@@ -312,7 +311,7 @@ impl AirLink {
     /// An MPDU of the PPDU on the air ends at the receiver, which receives it unless another frame
     /// overlapped (`clean` is false) or it is lost. Returns the end of the next one; `NEVER` if
     /// that is the last.
-    pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Nanos {
+    pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Instant {
         let a = &mut self.arriving;
         let mut rest = self.window.iter_mut().take(WINDOW).skip(a.next);
         let Some(at) = rest.position(|m| m.sent) else {
@@ -343,7 +342,7 @@ impl AirLink {
 
     /// Ends an exchange: MPDUs not acknowledged are sent again, unless they were sent `limit`
     /// times.
-    pub fn settle(&mut self, x: &Exchange, answered: bool, airtime: Nanos, limit: Option<u32>) {
+    pub fn settle(&mut self, x: &Exchange, answered: bool, airtime: Duration, limit: Option<u32>) {
         let (mut good, mut bytes) = (0, 0);
         let c = &mut self.counts;
         for m in self.window.iter_mut().take(WINDOW).filter(|m| m.sent) {
@@ -369,7 +368,8 @@ impl AirLink {
         c.failures += u64::from(!answered);
         c.airtime += airtime;
         self.rate.learn(x.mcs, x.frames, good);
-        let bps = f64::from(bytes) * 8.0 * SEC as f64 / airtime.max(1) as f64;
+        let bps = f64::from(bytes) * 8.0 * SEC.as_nanos() as f64
+            / airtime.max(Duration::from_nanos(1)).as_nanos() as f64;
         self.achieved_bps += SMOOTH * (bps - self.achieved_bps);
         self.aggregate += SMOOTH * (f64::from(x.frames) - self.aggregate);
     }
@@ -381,7 +381,7 @@ impl AirLink {
 
     /// Delivers in order what the receiver has. An MPDU that was given up does not delay those
     /// after it, as after a block ACK request.
-    pub fn deliver(&mut self, now: Nanos, port: &mut Port, mut up: impl FnMut(Pkt)) {
+    pub fn deliver(&mut self, now: Instant, port: &mut Port, mut up: impl FnMut(Pkt)) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)
         {
@@ -392,10 +392,10 @@ impl AirLink {
                 if m.received {
                     self.counts.packets += 1;
                     self.counts.bytes += u64::from(p.len());
-                    self.counts.delay += u128::from(now - p.enqueued().as_nanos());
+                    self.counts.delay += u128::from((now - p.enqueued()).as_nanos());
                     up(p);
                 } else {
-                    port.lose(Instant::from_nanos(now), p);
+                    port.lose(now, p);
                 }
             }
             self.delivered += 1;

@@ -1,17 +1,18 @@
 //! Durations of 802.11n frames at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
 
-use quell_qdisc::{Nanos, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, US};
 
 /// Slot time, ns (aSlotTime, 20.4.4).
-pub const SLOT: Nanos = 9 * US;
+pub const SLOT: Duration = Duration::from_micros(9);
 /// Short interframe space at 5 GHz, ns (aSIFSTime).
-pub const SIFS: Nanos = 16 * US;
+pub const SIFS: Duration = Duration::from_micros(16);
 /// Time until a transmission is sensed, ns (aCCATime, 18.4.4: less than 4 us).
-pub const CCA: Nanos = 4 * US;
+pub const CCA: Duration = Duration::from_micros(4);
 /// aPHY-RX-START-Delay of a 20 MHz OFDM frame, such as an ACK, ns (18.4.4).
-pub const RX_START: Nanos = 25 * US;
+pub const RX_START: Duration = Duration::from_micros(25);
 /// Longest PPDU, ns (aPPDUMaxTime, 20.4.4).
-pub const LONGEST_PPDU: Nanos = 5484 * US;
+pub const LONGEST_PPDU: Duration = Duration::from_micros(5484);
 /// Largest A-MPDU, bytes (7.3.2.56.3).
 pub const LARGEST_AMPDU: u32 = 65_535;
 /// A QoS data header and the frame check sequence, bytes.
@@ -62,7 +63,7 @@ impl Phy {
     }
 
     /// Duration of a PPDU with a PSDU of `bytes`, ns: mixed format, convolutional code (20.4.3).
-    pub fn data_time(self, mcs: u8, bytes: u32) -> Nanos {
+    pub fn data_time(self, mcs: u8, bytes: u32) -> Duration {
         let symbols = u64::from(self.coded_bits(mcs, bytes).div_ceil(self.bits(mcs)));
         let data = if self.short_gi {
             (symbols * 3600).div_ceil(4000) * 4 * US
@@ -73,7 +74,7 @@ impl Phy {
     }
 
     /// The largest PSDU, bytes, that fits in `time`.
-    pub fn bytes_in(self, mcs: u8, time: Nanos) -> u32 {
+    pub fn bytes_in(self, mcs: u8, time: Duration) -> u32 {
         let time = time.saturating_sub(preamble(mcs)) / (4 * US);
         let symbols = if self.short_gi {
             time * 4000 / 3600
@@ -102,7 +103,7 @@ pub fn streams(mcs: u8) -> u32 {
 
 /// Duration of L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs, ns: 1, 2, 4, 4 HT-LTFs for 1 to 4
 /// streams (20.3.9.4).
-fn preamble(mcs: u8) -> Nanos {
+fn preamble(mcs: u8) -> Duration {
     let ltfs = match streams(mcs) {
         1 => 1,
         2 => 2,
@@ -112,7 +113,7 @@ fn preamble(mcs: u8) -> Nanos {
 }
 
 /// Duration of a non-HT OFDM frame of `bytes` at `mbps`, ns (18.4.3).
-pub fn legacy_time(mbps: u32, bytes: u32) -> Nanos {
+pub fn legacy_time(mbps: u32, bytes: u32) -> Duration {
     let symbols = u64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps));
     20 * US + 4 * US * symbols
 }

@@ -1,15 +1,15 @@
 //! The rate of a link: fixed, by schedule, or chosen like mac80211's Minstrel.
 
-use quell_qdisc::time::Instant;
 use std::sync::Arc;
 
-use quell_qdisc::{MS, Nanos, Rng, num};
+use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::{Rng, num};
 
 use super::phy::Phy;
 use crate::scenario::wifi::Rate;
 
 /// Interval between updates of Minstrel's statistics (Linux's minstrel_ht: 20 times a second).
-const UPDATE: Nanos = 50 * MS;
+const UPDATE: Duration = Duration::from_millis(50);
 /// Weight of the old estimate (minstrel_ht's EWMA_LEVEL: 96 of 128).
 const KEEP: f64 = 0.75;
 /// One PPDU in this many probes another rate.
@@ -42,11 +42,11 @@ impl Control {
 
     /// The current rate, as MCS.
     #[inline]
-    pub fn best(&self, now: Nanos) -> u8 {
+    pub fn best(&self, now: Instant) -> u8 {
         match self {
             Control::Fixed(mcs) => *mcs,
             Control::Schedule(steps) => {
-                let at = steps.partition_point(|s| s.0.as_nanos() <= now);
+                let at = steps.partition_point(|s| s.0 <= now);
                 steps[at.saturating_sub(1)].1
             }
             Control::Minstrel(m) => m.best,
@@ -55,7 +55,7 @@ impl Control {
 
     /// The MCS of the next PPDU after this many consecutive failures, and whether it is a probe.
     #[inline]
-    pub fn pick(&mut self, now: Nanos, failures: u32, rng: &mut Rng) -> (u8, bool) {
+    pub fn pick(&mut self, now: Instant, failures: u32, rng: &mut Rng) -> (u8, bool) {
         match self {
             Control::Minstrel(m) => m.pick(now, failures, rng),
             other => (other.best(now), false),
@@ -88,7 +88,7 @@ pub struct Minstrel {
     rates: Vec<Experience>,
     best: u8,
     surest: u8,
-    update_at: Nanos,
+    update_at: Instant,
     until_probe: u64,
 }
 
@@ -102,12 +102,12 @@ impl Minstrel {
             rates: (0..count).map(rate).collect(),
             best: 0,
             surest: 0,
-            update_at: UPDATE,
+            update_at: Instant::ZERO + UPDATE,
             until_probe: PROBE,
         }
     }
 
-    fn pick(&mut self, now: Nanos, failures: u32, rng: &mut Rng) -> (u8, bool) {
+    fn pick(&mut self, now: Instant, failures: u32, rng: &mut Rng) -> (u8, bool) {
         if now >= self.update_at {
             self.update_at = now + UPDATE;
             self.update();
@@ -175,7 +175,7 @@ mod tests {
         let mut rng = Rng::new(1, "t");
         // Up to MCS 4 all MPDUs arrive, of MCS 5 two in three, above none: 39 Mbit/s exceed 34.7.
         for i in 0..4000 {
-            let (mcs, _) = control.pick(i * MS, 0, &mut rng);
+            let (mcs, _) = control.pick(Instant::from_millis(i), 0, &mut rng);
             let good = match mcs {
                 0..=4 => 12,
                 5 => 8,
@@ -183,7 +183,7 @@ mod tests {
             };
             control.learn(mcs, 12, good);
         }
-        assert_eq!(control.best(0), 4);
+        assert_eq!(control.best(Instant::ZERO), 4);
     }
 
     #[test]
@@ -191,6 +191,9 @@ mod tests {
         let steps: Arc<[(Instant, u8)]> =
             Arc::new([(Instant::ZERO, 0), (Instant::from_millis(25), 7)]);
         let control = Control::Schedule(steps);
-        assert_eq!([0, 24, 25, 90].map(|t| control.best(t * MS)), [0, 0, 7, 7]);
+        assert_eq!(
+            [0, 24, 25, 90].map(|t| control.best(Instant::from_millis(t))),
+            [0, 0, 7, 7]
+        );
     }
 }

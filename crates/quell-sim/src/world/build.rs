@@ -3,7 +3,8 @@
 use std::hash::Hasher;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, US, num};
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC, US};
+use quell_qdisc::{Ecn, Rng, num};
 use siphasher::sip::SipHasher13;
 
 use super::{World, arm};
@@ -22,7 +23,6 @@ use crate::scenario::wifi::{Ends, Wifi};
 use crate::scenario::{Direction, Flow, FlowKind, Page, Scenario, Tcp, Video};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
-use quell_qdisc::time::Duration;
 
 /// Maximum number of flow slots, and so of live flows.
 const MAX_SLOTS: usize = u16::MAX as usize;
@@ -49,18 +49,17 @@ impl World {
             };
             let mut rng = Rng::new(self.seed, &format!("flow {table}"));
             for k in 0..flow.count {
-                let start = flow.start
-                    + Duration::from_nanos(path.offset)
+                let start = Instant::ZERO
+                    + flow.start
+                    + path.offset
                     + Duration::from_nanos(num::whole_u64(
                         rng.f64() * flow.stagger.as_nanos() as f64,
                     ));
-                let stop = flow.stop.map_or(NEVER, |s| {
-                    (s + Duration::from_nanos(path.offset)).as_nanos()
-                });
+                let stop = flow.stop.map_or(NEVER, |s| Instant::ZERO + s + path.offset);
                 self.add(
                     flow,
                     (path, back),
-                    (start.as_nanos(), stop),
+                    (start, stop),
                     Rng::new(rng.u64(), &format!("source {k}")),
                 )?;
             }
@@ -81,7 +80,7 @@ impl World {
     /// The path of a table's packets, and the wires that make up its round trip.
     fn path(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
         if let (Some(wifi), Some(ends)) = (&scenario.wifi, &flow.ends) {
-            return self.path_in_cell(wifi, ends, flow.rtt.as_nanos());
+            return self.path_in_cell(wifi, ends, flow.rtt);
         }
         let hops = (
             num::low_u8(flow.hops.0.into()),
@@ -106,51 +105,49 @@ impl World {
                 ));
             }
         };
-        let delay = |range: (u8, u8)| -> Nanos {
+        let delay = |range: (u8, u8)| -> Duration {
             let way = self.net.way(range);
             way.map(|port| self.net.ports[port].delay).sum()
         };
         let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
         let behind = last(data);
         let inner = delay(data) - behind;
-        let rest = flow.rtt.saturating_sub(Duration::from_nanos(inner));
+        let rest = flow.rtt.saturating_sub(inner);
         // On the way back each hop has the same delay as on the way there, and [link.up] its own.
         let hops_back = match flow.direction {
             Direction::Down if hops.1 > 0 => delay((hops.0.max(1), hops.1)),
-            _ => 0,
+            _ => Duration::ZERO,
         };
         let back = acks.map_or(delay(data), |a| delay(a) + hops_back);
-        let extra = flow
-            .rtt
-            .saturating_sub(Duration::from_nanos(delay(data) + back));
+        let extra = flow.rtt.saturating_sub(delay(data) + back);
         let (turn, home) = match acks {
             None => (None, rest),
             Some(a) => {
                 let inner = delay(a) - last(a);
-                let rest = rest.saturating_sub(Duration::from_nanos(inner));
-                let turn = (Duration::from_nanos(last(data) + hops_back) + extra / 2).min(rest);
+                let rest = rest.saturating_sub(inner);
+                let turn = (last(data) + hops_back + extra / 2).min(rest);
                 (Some((turn, a.0)), rest - turn)
             }
         };
         let turn = match turn {
-            Some((delay, port)) => self.class(|net| net.wires.class(delay.as_nanos(), port))?,
+            Some((delay, port)) => self.class(|net| net.wires.class(delay, port))?,
             None => 0,
         };
-        let home = self.class(|net| net.acks.class(home.as_nanos(), 0))?;
+        let home = self.class(|net| net.acks.class(home, 0))?;
         Ok(Path {
             data,
             acks,
             turn,
             home,
-            offset: (extra / 2).as_nanos(),
-            outside_us: in_us((extra / 2 + Duration::from_nanos(behind)).as_nanos()),
+            offset: extra / 2,
+            outside_us: in_us(extra / 2 + behind),
         })
     }
 
     /// A path through a cell. The base round trip is the delay of the wire behind the access point:
     /// ACKs of data to a station enter the station's queue at once and take the whole delay last,
     /// those of data to the access point take it first. In a mesh all take it last.
-    fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Nanos) -> Result<Path, Error> {
+    fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Duration) -> Result<Path, Error> {
         let first_and_last = |net: &Net, ends: &Ends| -> Result<Option<(u8, u8)>, Error> {
             let way = wifi.way(ends.from, ends.to)?;
             let port = |a: usize, b: usize| {
@@ -161,14 +158,18 @@ impl World {
         };
         let data = first_and_last(&self.net, ends)?.unwrap_or_default();
         let acks = first_and_last(&self.net, &ends.turned())?;
-        let turn = if wifi.mesh || ends.to != 0 { 0 } else { rtt };
+        let turn = if wifi.mesh || ends.to != 0 {
+            Duration::ZERO
+        } else {
+            rtt
+        };
         let target = acks.map_or(0, |a| a.0);
         Ok(Path {
             data,
             acks,
             turn: self.class(|net| net.wires.class(turn, target))?,
             home: self.class(|net| net.acks.class(rtt - turn, 0))?,
-            offset: 0,
+            offset: Duration::ZERO,
             outside_us: in_us(rtt / 2),
         })
     }
@@ -181,13 +182,13 @@ impl World {
         };
         let to_queue = scenario.up.is_some() || scenario.wifi.is_some();
         if direction == Direction::Up && !to_queue {
-            let home = self.class(|net| net.acks.class((flow.rtt / 2).as_nanos(), 0))?;
+            let home = self.class(|net| net.acks.class(flow.rtt / 2, 0))?;
             return Ok(Path {
                 data: (NO_PORT, NO_PORT),
                 acks: None,
                 turn: 0,
                 home,
-                offset: 0,
+                offset: Duration::ZERO,
                 outside_us: 0,
             });
         }
@@ -205,7 +206,7 @@ impl World {
         &mut self,
         flow: &Flow,
         paths: [Path; 2],
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         mut rng: Rng,
     ) -> Result<(), Error> {
         let first = num::index_u16(self.measures.reports.len());
@@ -213,7 +214,7 @@ impl World {
         let app = App::new(&flow.kind, [first, first + 1]);
         self.measures.apps.extend(app);
         for (way, path) in [Way::There, Way::Back].into_iter().zip(paths) {
-            let shift = |at: Nanos| match at {
+            let shift = |at: Instant| match at {
                 NEVER => NEVER,
                 at => at - paths[0].offset + path.offset,
             };
@@ -228,11 +229,12 @@ impl World {
             if let (Some(ends), FlowKind::VideoCall(call)) = (ends, &flow.kind) {
                 // The end sends in the direction `way` and receives from the other.
                 let from = paths[1 - way as usize];
-                let arrives = Nanos::from(from.outside_us) * US + path.offset;
+                let arrives = u64::from(from.outside_us) * US + path.offset;
                 let place = Place {
                     slot,
                     reaction: arrives.saturating_sub(from.offset),
-                    skew: from.offset.cast_signed() - path.offset.cast_signed(),
+                    skew: from.offset.as_nanos().cast_signed()
+                        - path.offset.as_nanos().cast_signed(),
                 };
                 ends.join(call, place, span.0, rng);
             }
@@ -246,7 +248,7 @@ impl World {
         flow: &Flow,
         tcp: &Tcp,
         path: Path,
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         rng: Rng,
         report: u16,
     ) -> Result<(), Error> {
@@ -301,7 +303,7 @@ impl World {
         &mut self,
         flow: &Flow,
         path: Path,
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         rng: Rng,
         app: Option<(u16, Way)>,
     ) -> Result<u16, Error> {
@@ -320,7 +322,7 @@ impl World {
         &mut self,
         flow: &Flow,
         (path, back): (Path, Option<Path>),
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         rng: Rng,
     ) -> Result<(), Error> {
         if let Some(back) = back {
@@ -397,7 +399,7 @@ impl World {
         tcp: &Tcp,
         bytes: Option<u64>,
         path: Path,
-        span: (Nanos, Nanos),
+        span: (Instant, Instant),
         report: u16,
     ) -> Result<FlowId, Error> {
         let id = self.slot(Slot::Free)?;
@@ -417,10 +419,9 @@ impl World {
         let end = bytes.map_or(u64::MAX, |b| b.div_ceil(mss));
         let last_short = bytes.map_or(0, |b| num::low_u32(b.div_ceil(mss) * mss - b));
         let overhead = self.net.ports[usize::from(path.data.0)].overhead;
-        let offer_ns = if tcp.rate == u64::MAX {
-            0
-        } else {
-            num::low_u64(u128::from(mss * 8 * SEC) / u128::from(tcp.rate))
+        let offer_ns = match tcp.rate {
+            u64::MAX => 0,
+            rate => num::low_u64(u128::from(mss * 8 * SEC.as_nanos()) / u128::from(rate)),
         };
         let config = sender::Config {
             flow: id,
@@ -432,24 +433,24 @@ impl World {
             first: 0,
             end,
             last_short,
-            offer_ns,
+            offer_time: Duration::from_nanos(offer_ns),
             iw: tcp.iw,
             sack: tcp.sack,
             limited_transmit: tcp.limited_transmit,
             pacing: tcp.pacing || cc.needs_pacing(),
         };
-        let rtt = Rtt::new(tcp.min_rto.as_nanos(), tcp.rto_ns3);
-        let base = self.measures.reports[usize::from(report)].rtt_ns;
+        let rtt = Rtt::new(tcp.min_rto, tcp.rto_ns3);
+        let base = self.measures.reports[usize::from(report)].rtt;
         let mut receiver = Receiver::new(
             id,
             receiver::Config {
                 first: 0,
                 delack: tcp.delack,
-                delack_timeout: tcp.delack_timeout.as_nanos(),
+                delack_timeout: tcp.delack_timeout,
                 sack: tcp.sack,
                 ecn: mode,
                 rtt: base,
-                quiet: base + tcp.min_rto.as_nanos(),
+                quiet: base + tcp.min_rto,
             },
         );
         let sender = Sender::new(config, rtt, &cc);
@@ -522,6 +523,6 @@ impl World {
 }
 
 /// A time in µs, in 32 bits; longer ones than 71 minutes are cut to that.
-fn in_us(time: Nanos) -> u32 {
+fn in_us(time: Duration) -> u32 {
     u32::try_from(time / US).unwrap_or(u32::MAX)
 }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, NEVER};
+use quell_qdisc::Ecn;
+use quell_qdisc::time::NEVER;
 
 use super::{World, arm};
 use crate::app::client::*;

@@ -14,7 +14,8 @@
 //! link, and a stretch of the senders is as long as the queue and the shortest wire together.
 
 use quell_link::foresight::Foresight;
-use quell_qdisc::{NEVER, Nanos, Packet, SEC, num};
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
+use quell_qdisc::{Packet, num};
 
 use super::{Status, World};
 use crate::net::Net;
@@ -23,7 +24,6 @@ use crate::pipe::{Chain, Pipes, Requeued};
 use crate::port::Port;
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
-use quell_qdisc::time::{Duration, Instant};
 
 /// Full-size packets per flow that the link must be able to carry in the longest stretch; with
 /// fewer, a pass has too little work.
@@ -35,7 +35,7 @@ const DEEP_PACKETS: u64 = 2;
 const PAUSE: u64 = 8;
 const PACKET_BITS: u64 = 1514 * 8;
 /// Upper bound of a stretch, ns: the time in a key has 30 bits.
-const LONGEST: Nanos = 1 << 30;
+const LONGEST: Duration = Duration::from_nanos(1 << 30);
 /// Bits of a key below the time; they hold the cause.
 const TIME_SHIFT: u32 = 34;
 /// Bit of a key: a timer was the cause, not an ACK.
@@ -70,10 +70,10 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Retransmission {
     slot: u16,
-    at: Nanos,
+    at: Instant,
     seq: u64,
     /// Time of the segment's first transmission, if this is its first retransmission, ns.
-    sent_once: Option<Nanos>,
+    sent_once: Option<Instant>,
 }
 
 /// Packets of a flow in the order of their departure, which is their `enqueued`.
@@ -87,8 +87,8 @@ struct Arrived {
 
 impl Arrived {
     #[inline(always)]
-    fn push(&mut self, at: Nanos, mut packet: Pkt) {
-        packet.set_enqueued(Instant::from_nanos(at));
+    fn push(&mut self, at: Instant, mut packet: Pkt) {
+        packet.set_enqueued(at);
         self.packets.push(packet);
     }
 }
@@ -113,7 +113,7 @@ pub struct Lookahead {
 
 /// Records what a sender sends.
 struct Note<'a> {
-    start: Nanos,
+    start: Instant,
     /// The key without the time: what causes the sender to send.
     cause: u64,
     slot: u16,
@@ -124,10 +124,10 @@ struct Note<'a> {
 
 impl Note<'_> {
     #[inline(always)]
-    fn note(&mut self, now: Nanos, count: u32, mut first: Pkt) {
-        first.set_enqueued(Instant::from_nanos(now));
+    fn note(&mut self, now: Instant, count: u32, mut first: Pkt) {
+        first.set_enqueued(now);
         let place = Place {
-            key: (now - self.start) << TIME_SHIFT | self.cause,
+            key: (now - self.start).as_nanos() << TIME_SHIFT | self.cause,
             index: num::count(self.sent.len()),
         };
         self.places.push(place);
@@ -137,18 +137,18 @@ impl Note<'_> {
 
 impl Egress for Note<'_> {
     #[inline(always)]
-    fn send(&mut self, now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
+    fn send(&mut self, now: Instant, _len: u32, make: impl FnOnce() -> Pkt) {
         self.note(now, 1, make());
     }
 
     #[inline(always)]
-    fn send_run(&mut self, now: Nanos, _len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
+    fn send_run(&mut self, now: Instant, _len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
         self.note(now, count, make(0));
         true
     }
 
     #[cold]
-    fn sends_again(&mut self, at: Nanos, seq: u64, sent_once: Option<Nanos>) {
+    fn sends_again(&mut self, at: Instant, seq: u64, sent_once: Option<Instant>) {
         let slot = self.slot;
         self.again.push(Retransmission {
             slot,
@@ -164,7 +164,7 @@ impl Lookahead {
     /// The sender's state may be later than `now`; then the first retransmission after `now` has
     /// the answer.
     #[cold]
-    fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
+    fn sent_once(&self, now: Instant, slot: u16, c: &Connection, low: u32) -> Option<Instant> {
         let later =
             |a: &&Retransmission| a.slot == slot && a.at > now && expand(a.seq, low) == a.seq;
         let again = self.again.iter().find(later);
@@ -172,10 +172,10 @@ impl Lookahead {
     }
 
     /// Sorts sent packets by their place: first into buckets by time, then by insertion.
-    fn sort(&mut self, span: Nanos) {
+    fn sort(&mut self, span: Duration) {
         let buckets = self.places.len().next_power_of_two().min(BUCKETS);
         // Replaces a division by a multiplication and a shift.
-        let scale = (1 << 32) / (span / buckets as u64 + 1);
+        let scale = (1 << 32) / (span.as_nanos() / buckets as u64 + 1);
         let bucket = |place: &Place| (((place.key >> TIME_SHIFT) * scale) >> 32) as usize;
         self.counts.clear();
         self.counts.resize(buckets + 1, 0);
@@ -208,11 +208,11 @@ impl World {
     /// Runs in stretches while the world is steady, and returns the status when the caller of
     /// `run_until` has to act, at `limit` at the latest. `Err`: the event loop has to handle the
     /// next event; until the time given another attempt is useless.
-    pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Result<Status, Nanos> {
+    pub(crate) fn run_ahead(&mut self, limit: Instant) -> Result<Status, Instant> {
         let wire = self.net.acks.least_delay().min(LONGEST);
         // Chains are built and dissolved once per call, which is worthwhile only for two stretches
         // or more.
-        if wire == 0 || limit < self.now.saturating_add(2 * wire) {
+        if wire == Duration::ZERO || limit < self.now.saturating_add(2 * wire) {
             return Err(NEVER);
         }
         let foreseeable = self.net.cell.is_none() && self.net.ports[0].is_foreseeable();
@@ -235,7 +235,7 @@ impl World {
         if deep {
             let arrived = &mut look.arrived;
             look.foresight = self.net.ports[0].take_ahead(|at, p| {
-                arrived[p.flow.index()].push(at.as_nanos(), *p);
+                arrived[p.flow.index()].push(at, *p);
             });
         }
         // All receivers have been run until this time.
@@ -258,7 +258,7 @@ impl World {
             self.run_senders(&mut look, start, end);
             look.sort(end - start);
             self.run_queue(&mut look, end);
-            let through = look.foresight.as_ref().map_or(0, |f| f.through.as_nanos());
+            let through = look.foresight.as_ref().map_or(Instant::ZERO, |f| f.through);
             known = stop.min(through.clamp(end, end + LONGEST - wire));
             self.run_receivers(&mut look, end, known);
             start = end;
@@ -283,8 +283,9 @@ impl World {
 
     /// Whether the link can carry `packets` full-size packets per slot of the flow table in `span`,
     /// including the `inside` ones that the port already holds.
-    fn is_dense(&self, span: Nanos, inside: usize, packets: u64) -> bool {
-        let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
+    fn is_dense(&self, span: Duration, inside: usize, packets: u64) -> bool {
+        let bits = u128::from(span.as_nanos()) * u128::from(self.net.ports[0].mean_bps())
+            / u128::from(SEC.as_nanos());
         let all = bits + inside as u128 * u128::from(PACKET_BITS);
         all >= u128::from(packets * PACKET_BITS) * self.slots.len() as u128
     }
@@ -294,7 +295,7 @@ impl World {
     /// watches packets. All flows are endless TCP connections with built-in congestion control,
     /// whose ACKs pass no queue. `None`: the world is not steady, or a connection has ended before,
     /// and packets of it may be in flight.
-    fn steady(&self) -> Option<Nanos> {
+    fn steady(&self) -> Option<Instant> {
         let (port, more) = self.net.ports.split_first()?;
         let reused = self.generations.iter().any(|number| *number > 0);
         let other = self.net.cell.is_some() || !more.is_empty() || !port.is_even();
@@ -317,7 +318,7 @@ impl World {
 
     /// First pass: runs each sender from `start` to just before `end` and records what it sends.
     #[inline(never)]
-    fn run_senders(&mut self, look: &mut Lookahead, start: Nanos, end: Nanos) {
+    fn run_senders(&mut self, look: &mut Lookahead, start: Instant, end: Instant) {
         let Net { acks, timers, .. } = &mut self.net;
         let each = look.acks.iter_mut().zip(&mut look.arrived);
         for (slot, (it, (chain, arrived))) in self.slots.iter_mut().zip(each).enumerate() {
@@ -339,7 +340,7 @@ impl World {
             }
             loop {
                 // At the same instant a packet's arrival precedes all that a sender does.
-                let before = wanted.map_or(end, |p| p.enqueued().as_nanos());
+                let before = wanted.map_or(end, |p| p.enqueued());
                 loop {
                     let due = acks.due(chain);
                     if due.min(timer) >= before {
@@ -379,7 +380,7 @@ impl World {
     /// Second pass: enqueues what the senders sent, in order, and dequeues what leaves before
     /// `end`.
     #[inline(never)]
-    fn run_queue(&mut self, look: &mut Lookahead, end: Nanos) {
+    fn run_queue(&mut self, look: &mut Lookahead, end: Instant) {
         if let Some(foresight) = &mut look.foresight {
             let probe = &mut self.net.ports[0].queue.probe;
             let arrived = &mut look.arrived;
@@ -391,18 +392,18 @@ impl World {
                 let make = |k| nth(first, *count, k);
                 let flow = &mut arrived[first.flow.index()];
                 foresight.arrive(now, (first.len(), *count), probe, make, |at, p| {
-                    flow.push(at.as_nanos(), *p)
+                    flow.push(at, *p)
                 });
             }
-            self.events += foresight.depart(Instant::from_nanos(end), probe);
+            self.events += foresight.depart(end, probe);
             return look.sent.clear();
         }
         let port = &mut self.net.ports[0];
-        let mut depart = |port: &mut Port, before: Nanos| {
-            while port.next < Instant::from_nanos(before) {
-                self.now = port.next.as_nanos();
+        let mut depart = |port: &mut Port, before: Instant| {
+            while port.next < before {
+                self.now = port.next;
                 self.events += 1;
-                if let Some(packet) = port.event(Instant::from_nanos(self.now)) {
+                if let Some(packet) = port.event(self.now) {
                     look.arrived[packet.flow.index()].push(self.now, packet);
                 }
             }
@@ -410,7 +411,7 @@ impl World {
         for place in look.sorted.drain(..) {
             let Sent { first, count } = &look.sent[place.index as usize];
             let now = first.enqueued();
-            depart(port, (now + Duration::from_nanos(1)).as_nanos());
+            depart(port, now + Duration::from_nanos(1));
             if *count == 1 {
                 port.enqueue(now, first.len(), || *first);
                 continue;
@@ -435,7 +436,7 @@ impl World {
 
     /// Third pass: runs each receiver to just before `known`; the senders are at `end`.
     #[inline(never)]
-    fn run_receivers(&mut self, look: &mut Lookahead, end: Nanos, known: Nanos) {
+    fn run_receivers(&mut self, look: &mut Lookahead, end: Instant, known: Instant) {
         let mut arrived = std::mem::take(&mut look.arrived);
         for (slot, Arrived { packets, seen }) in arrived.iter_mut().enumerate() {
             let Slot::Tcp(c) = &mut self.slots[slot] else {
@@ -443,18 +444,18 @@ impl World {
             };
             let (acks, home) = (&mut self.net.acks, c.path.home);
             let mut chain = look.acks[slot];
-            let before = |time: Nanos| match packets.last() {
-                Some(last) if last.enqueued() >= Instant::from_nanos(time) => {
-                    packets.partition_point(|p| p.enqueued() < Instant::from_nanos(time))
+            let before = |time: Instant| match packets.last() {
+                Some(last) if last.enqueued() >= time => {
+                    packets.partition_point(|p| p.enqueued() < time)
                 }
                 _ => packets.len(),
             };
             let (with_sender, all) = (before(end), before(known));
             for (k, p) in packets[..all].iter().enumerate() {
                 let (now, rank) = (p.enqueued(), 0);
-                self.events += run_timer(c, acks, &mut chain, now.as_nanos());
+                self.events += run_timer(c, acks, &mut chain, now);
                 if p.kind() != Kind::Data {
-                    *acks.append(now.as_nanos(), home, &mut chain, rank) = Ack {
+                    *acks.append(now, home, &mut chain, rank) = Ack {
                         flow: p.flow,
                         tsecr: p.tsval,
                         syn: true,
@@ -465,15 +466,15 @@ impl World {
                 if k < with_sender {
                     c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
                     if c.receiver.until_sample == 0 {
-                        let sent = look.sent_once(now.as_nanos(), num::index_u16(slot), c, p.seq);
-                        self.measures.sample(now.as_nanos(), c, sent);
+                        let sent = look.sent_once(now, num::index_u16(slot), c, p.seq);
+                        self.measures.sample(now, c, sent);
                     }
                 }
-                if let Some(ack) = c.receiver.on_data(now.as_nanos(), p) {
-                    *acks.append(now.as_nanos(), home, &mut chain, rank) = ack;
+                if let Some(ack) = c.receiver.on_data(now, p) {
+                    *acks.append(now, home, &mut chain, rank) = ack;
                 }
-                if c.receiver.ack_due(now.as_nanos()) {
-                    let ack = acks.append(now.as_nanos(), home, &mut chain, rank);
+                if c.receiver.ack_due(now) {
+                    let ack = acks.append(now, home, &mut chain, rank);
                     c.receiver.write_ack(ack);
                 } else {
                     let at = c.deadline(End::Receiver);
@@ -537,7 +538,7 @@ fn next_measured<'a>(c: &mut Connection, ahead: &mut &'a [Pkt]) -> Option<&'a Pk
 
 /// Handles a receiver's timer each time that it is due before `end`; returns how many times.
 #[inline(always)]
-fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: Nanos) -> u64 {
+fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: Instant) -> u64 {
     let mut fired = 0;
     while c.pending[End::Receiver as usize] < end {
         let now = c.pending[End::Receiver as usize];
@@ -556,17 +557,16 @@ fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: 
 mod tests {
     use std::sync::Arc;
 
-    use quell_qdisc::MS;
-
     use super::*;
     use crate::run::{RunOptions, Session};
     use crate::scenario::{Overrides, Scenario};
+    use quell_qdisc::time::MS;
 
     /// A world at its end, run in slices of this length.
-    fn after(text: &str, queue: &str, slice: Nanos) -> World {
+    fn after(text: &str, queue: &str, slice: Duration) -> World {
         let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
         let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
-        while w.now() < w.scenario.duration.as_nanos() {
+        while w.now() < Instant::ZERO + w.scenario.duration {
             w.run_until(w.now() + slice);
         }
         w
@@ -585,7 +585,7 @@ mod tests {
         ];
         for scenario in scenarios {
             for queue in ["pfifo limit 100", "codel", "pie ecn", "fq_codel", "rlaqm"] {
-                assert!(same(&format!("{head}{scenario}"), queue, 0) > 20);
+                assert!(same(&format!("{head}{scenario}"), queue, Duration::ZERO) > 20);
             }
         }
     }
@@ -609,21 +609,21 @@ mod tests {
         }
         let deep = format!("{head}{}", scenarios[0]);
         // A stretch would hold 1.6 packets a flow without the queue.
-        assert!(same(&deep, "pfifo limit 1000", 0) > 2);
-        assert_eq!(same(&deep, "codel", 0), 0);
+        assert!(same(&deep, "pfifo limit 1000", Duration::ZERO) > 2);
+        assert_eq!(same(&deep, "codel", Duration::ZERO), 0);
     }
 
     /// Compares a world in long slices, and if `slice` is not 0 one in slices of that length, with
     /// one whose events are handled one by one. Returns the largest number of stretches.
-    fn same(text: &str, queue: &str, slice: Nanos) -> u64 {
+    fn same(text: &str, queue: &str, slice: Duration) -> u64 {
         // Slices of 50 us are shorter than two stretches, so the event loop handles every event.
-        let mut alone = after(text, queue, 50_000);
+        let mut alone = after(text, queue, Duration::from_micros(50));
         assert_eq!(alone.look.stretches, 0);
         let record = format!("{:?}", alone.record(0.0));
         let slices = [500 * MS, 3 * slice];
         let worlds = slices
             .iter()
-            .filter(|s| **s > 0)
+            .filter(|s| **s > Duration::ZERO)
             .map(|s| after(text, queue, *s));
         let mut stretches = 0;
         for mut ahead in worlds {

@@ -6,7 +6,6 @@
 //! warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow
 //! (its sender first).
 
-use quell_qdisc::time::{Duration, Instant};
 mod build;
 mod clients;
 mod labels;
@@ -19,7 +18,8 @@ use std::sync::Arc;
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
-use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges, num};
+use quell_qdisc::time::{Duration, Instant, NEVER};
+use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, SubGauges, num};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
@@ -54,7 +54,7 @@ pub enum Status {
 /// One simulation.
 #[derive(Clone, Debug)]
 pub struct World {
-    pub(crate) now: Nanos,
+    pub(crate) now: Instant,
     pub(crate) net: Net,
     pub(crate) slots: Vec<Slot>,
     pub(crate) generations: Vec<u16>,
@@ -75,7 +75,7 @@ pub struct World {
     pub(crate) answers: u64,
     /// Number of reflectors probed.
     pub(crate) pingers: u32,
-    warm_at: Nanos,
+    warm_at: Instant,
     pub(crate) events: u64,
     pub(crate) look: Lookahead,
 }
@@ -89,7 +89,7 @@ impl World {
         scenario: Arc<Scenario>,
         queue: &str,
         seed: u64,
-        bin: Option<Nanos>,
+        bin: Option<Duration>,
     ) -> Result<Self, Error> {
         Self::with_queue(scenario, &Queue::parse(queue)?, seed, bin)
     }
@@ -103,9 +103,9 @@ impl World {
         scenario: Arc<Scenario>,
         queue: &Queue,
         seed: u64,
-        bin: Option<Nanos>,
+        bin: Option<Duration>,
     ) -> Result<Self, Error> {
-        if bin == Some(0) {
+        if bin == Some(Duration::ZERO) {
             let error = Error::new("the bins of the series have a width of 0");
             return Err(error.remedy("give them 1 ns at least, or want no series"));
         }
@@ -122,7 +122,7 @@ impl World {
         let mut ports = vec![Port::new(
             &scenario.link,
             queue,
-            scenario.duration.as_nanos(),
+            scenario.duration,
             seed,
             "link",
         )];
@@ -131,20 +131,14 @@ impl World {
             ports.push(Port::new(
                 hop,
                 &words,
-                scenario.duration.as_nanos(),
+                scenario.duration,
                 seed,
                 &format!("hop{i}"),
             ));
         }
         if let Some(up) = &scenario.up {
             let words = words_of(up, &scenario, "link.up")?;
-            ports.push(Port::new(
-                up,
-                &words,
-                scenario.duration.as_nanos(),
-                seed,
-                "up",
-            ));
+            ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
         }
         let mut net = Net {
             ports,
@@ -165,10 +159,10 @@ impl World {
         scenario: Arc<Scenario>,
         queue: &Queue,
         seed: u64,
-        bin: Option<Nanos>,
+        bin: Option<Duration>,
     ) -> Result<Self, Error> {
         let mut world = Self {
-            now: 0,
+            now: Instant::ZERO,
             net,
             slots: Vec::new(),
             generations: Vec::new(),
@@ -178,7 +172,7 @@ impl World {
             measures: Measures::new(&scenario, bin),
             labels: Vec::new(),
             far_hosts: Vec::new(),
-            warm_at: scenario.warmup.as_nanos(),
+            warm_at: Instant::ZERO + scenario.warmup,
             scenario,
             seed,
             queue: queue.canonical(),
@@ -193,7 +187,7 @@ impl World {
     }
 
     /// Current time, ns.
-    pub fn now(&self) -> Nanos {
+    pub fn now(&self) -> Instant {
         self.now
     }
 
@@ -242,7 +236,7 @@ impl World {
             return Err(Error::new(what).remedy(format!("it has {count}, the first is 0")));
         }
         let waited = port.question().is_some_and(|q| q.sub_queue == sub_queue);
-        port.set_knobs(Instant::from_nanos(now), sub_queue, knobs);
+        port.set_knobs(now, sub_queue, knobs);
         if waited {
             self.answers += 1;
             self.net.tell_cell(now, queue);
@@ -340,7 +334,7 @@ impl World {
     pub fn sub_gauges(&self, queue: usize) -> impl Iterator<Item = SubGauges> {
         let (now, discipline) = (self.now, self.net.ports[queue].queue.discipline());
         let all = 0..discipline.sub_queues();
-        all.filter_map(move |sub| discipline.sub_gauges(Instant::from_nanos(now), sub))
+        all.filter_map(move |sub| discipline.sub_gauges(now, sub))
     }
 
     /// Link-layer overhead at a queue, bytes per packet.
@@ -387,10 +381,8 @@ impl World {
         if queue == 0 {
             self.controlled_by = Some(controller.name());
         }
-        self.port_mut(queue)?
-            .queue
-            .set_controller(Instant::from_nanos(now), controller);
-        self.net.control_at = 0;
+        self.port_mut(queue)?.queue.set_controller(now, controller);
+        self.net.control_at = Instant::ZERO;
         Ok(())
     }
 
@@ -432,18 +424,16 @@ impl World {
     ///
     /// # Errors
     /// If there is no such queue.
-    pub fn set_outside(&mut self, queue: usize, period: Nanos) -> Result<(), Error> {
+    pub fn set_outside(&mut self, queue: usize, period: Duration) -> Result<(), Error> {
         let now = self.now;
-        self.port_mut(queue)?
-            .queue
-            .set_outside(Instant::from_nanos(now), Duration::from_nanos(period));
+        self.port_mut(queue)?.queue.set_outside(now, period);
         self.not_controlled(queue);
-        self.net.control_at = 0;
+        self.net.control_at = Instant::ZERO;
         Ok(())
     }
 
     /// Time of the next event, controllers aside, ns.
-    pub fn next_event(&self) -> Nanos {
+    pub fn next_event(&self) -> Instant {
         let (departure, _) = self.net.next_port();
         departure
             .min(self.net.acks.time())
@@ -452,9 +442,9 @@ impl World {
     }
 
     /// Runs until `limit` or the scenario's end.
-    pub fn run_until(&mut self, limit: Nanos) -> Status {
-        let limit = limit.min(self.scenario.duration.as_nanos());
-        self.net.control_at = 0;
+    pub fn run_until(&mut self, limit: Instant) -> Status {
+        let limit = limit.min(Instant::ZERO + self.scenario.duration);
+        self.net.control_at = Instant::ZERO;
         let mut again = self.now;
         loop {
             if again <= self.now {
@@ -472,14 +462,14 @@ impl World {
     /// Handles the next event, or the control due before it. Some if the caller of `run_until` has
     /// to act.
     #[inline(always)]
-    fn step(&mut self, limit: Nanos) -> Option<Status> {
+    fn step(&mut self, limit: Instant) -> Option<Status> {
         // Time and kind in one key: one comparison also orders events of the same instant.
         let (departure, port) = self.net.next_port();
-        let key = (departure.min(MAX_TIME) << 2)
-            .min(self.net.acks.time() << 2 | 1)
-            .min(self.net.wires.time() << 2 | 2)
-            .min(self.net.timers.time() << 2 | 3);
-        let next = key >> 2;
+        let key = (departure.min(MAX_TIME).as_nanos() << 2)
+            .min(self.net.acks.time().as_nanos() << 2 | 1)
+            .min(self.net.wires.time().as_nanos() << 2 | 2)
+            .min(self.net.timers.time().as_nanos() << 2 | 3);
+        let next = Instant::from_nanos(key >> 2);
         if self.net.control_at <= next {
             return self.control(next, limit);
         }
@@ -514,7 +504,7 @@ impl World {
     /// Handles what is due before the event at `next` and concerns no packet. Some if the caller
     /// has to act.
     #[cold]
-    pub(crate) fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
+    pub(crate) fn control(&mut self, next: Instant, limit: Instant) -> Option<Status> {
         if let Some(open) = self.open_question() {
             return Some(open);
         }
@@ -529,11 +519,7 @@ impl World {
             self.end_warmup();
         } else if self.measures.bin_at <= due {
             self.close_bin();
-        } else if let Some(queue) = self
-            .net
-            .ports
-            .iter()
-            .position(|p| p.queue.decide_at <= Instant::from_nanos(due))
+        } else if let Some(queue) = self.net.ports.iter().position(|p| p.queue.decide_at <= due)
             && due < limit
         {
             if self.net.decide(due, queue) {
@@ -562,12 +548,12 @@ impl World {
         })
     }
 
-    fn control_due(&self, limit: Nanos) -> Nanos {
+    fn control_due(&self, limit: Instant) -> Instant {
         let decide = self.net.ports.iter().map(|p| p.queue.decide_at).min();
         limit
             .min(self.warm_at)
             .min(self.measures.bin_at)
-            .min(decide.unwrap_or(Instant::from_nanos(NEVER)).as_nanos())
+            .min(decide.unwrap_or(NEVER))
     }
 
     #[inline]
@@ -575,7 +561,7 @@ impl World {
         if self.net.cell.is_some() {
             return self.on_air();
         }
-        let through = self.net.ports[port].event(Instant::from_nanos(self.now));
+        let through = self.net.ports[port].event(self.now);
         self.net.forget_acks(port);
         if let Some(p) = through {
             self.through(port, p);
@@ -833,7 +819,7 @@ impl World {
 }
 
 /// Sends a datagram of `size` IP bytes.
-fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
+fn depart(net: &mut Net, now: Instant, d: &Datagrams, serial: u64, size: u32) {
     let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
     if d.path.data.0 == NO_PORT {
         *net.acks.push(now, d.path.home) = Ack {
@@ -880,13 +866,8 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
         };
         let place = num::low_u8(net.ports.len() as u64);
         let name = ["modem", "modem up"][way];
-        net.ports.push(Port::new(
-            &modem,
-            &fifo,
-            scenario.duration.as_nanos(),
-            seed,
-            name,
-        ));
+        net.ports
+            .push(Port::new(&modem, &fifo, scenario.duration, seed, name));
         net.follows.push(0);
         if way == 1 {
             let up = net.up_port();
@@ -909,7 +890,7 @@ fn words_of(link: &Link, scenario: &Scenario, name: &str) -> Result<Queue, Error
 }
 
 /// Forwards a packet to the next hop, whose link may have a different overhead.
-fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut p: Pkt) {
+fn forward(net: &mut Net, now: Instant, (port, last): (usize, u8), class: u16, mut p: Pkt) {
     if let Some(cell) = &net.cell {
         let port = usize::from(cell.hop_after(port, last));
         net.enter(now, port, p);
@@ -925,7 +906,7 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
 }
 
 #[inline(always)]
-fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
+fn on_data(c: &mut Connection, net: &mut Net, now: Instant, p: &Pkt) {
     if let Some(ack) = c.receiver.on_data(now, p) {
         net.send_ack(now, &c.path, c.ack_hash, |a| *a = ack);
     }

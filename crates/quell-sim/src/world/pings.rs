@@ -1,14 +1,14 @@
 //! Reflectors of pings.
 
 use quell_qdisc::control::Echo;
-use quell_qdisc::{NEVER, Nanos, Rng, US, num};
+use quell_qdisc::time::{Duration, Instant, NEVER, US};
+use quell_qdisc::{Rng, num};
 
 use super::World;
 use crate::app::ping::{Answer, Pinger};
 use crate::packet::{Pkt, micros};
 use crate::scenario::{Flow, Ping};
 use crate::slot::{End, Path, Slot, source};
-use quell_qdisc::time::{Duration, Instant};
 
 impl World {
     /// Adds the probes of one reflector of a table; `ways` are the paths up and down.
@@ -17,7 +17,7 @@ impl World {
         flow: &Flow,
         ping: &Ping,
         ways: [Path; 2],
-        (start, stop): (Nanos, Nanos),
+        (start, stop): (Instant, Instant),
         rng: Rng,
     ) -> Result<(), quell_link::Error> {
         let number = self.pingers;
@@ -27,19 +27,16 @@ impl World {
         self.label(id, &ways[0], labels);
         let within = ways.map(|way| self.net.delay_within(way.data));
         // The reflectors are probed in turn.
-        let share = ping.interval / Nanos::from(flow.count.max(1));
+        let share = ping.interval / u64::from(flow.count.max(1));
         let pinger = Pinger {
             id,
             hash: self.hash(0),
             ways,
             number,
-            at: start + share.as_nanos() * Nanos::from(number),
+            at: start + share * u64::from(number),
             stop,
-            rest: flow
-                .rtt
-                .saturating_sub(Duration::from_nanos(within[0] + within[1]))
-                .as_nanos(),
-            there: ((flow.rtt / 2).saturating_sub(Duration::from_nanos(within[0]))).as_nanos(),
+            rest: flow.rtt.saturating_sub(within[0] + within[1]),
+            there: (flow.rtt / 2).saturating_sub(within[0]),
             ping: ping.clone(),
             answers: Vec::new(),
             rng,
@@ -67,7 +64,7 @@ impl World {
                     return;
                 }
                 p.tsval = micros(now);
-                pinger.at += pinger.ping.interval.as_nanos();
+                pinger.at += pinger.ping.interval;
                 self.net.timers.set(pinger.at, source(slot, end));
             }
             End::Receiver => {
@@ -103,9 +100,9 @@ impl World {
                 .lie
                 .as_ref()
                 .filter(|lie| pinger.number < lie.reflectors);
-            let hold = lie.map_or(0, |lie| lie.holds(now, pinger.ping.interval.as_nanos()));
+            let hold = lie.map_or(Duration::ZERO, |lie| lie.holds(now, pinger.ping.interval));
             pinger.answers.push(Answer {
-                at: now + pinger.rest + num::whole_u64(late) + hold,
+                at: now + pinger.rest + Duration::from_nanos(num::whole_u64(late)) + hold,
                 sent: p.tsval,
                 // A reflector that lies splits its delay between the directions.
                 up: since + num::low_u32((pinger.there + hold / 2) / US),
@@ -116,12 +113,12 @@ impl World {
         let (number, dated) = (pinger.number, pinger.ping.timestamps);
         for (port, one_way) in [(0, since.wrapping_sub(p.seq)), (self.net.up_port(), p.seq)] {
             let probe = Echo {
-                now: Instant::from_nanos(now),
+                now,
                 reflector: number,
                 round_trip: Duration::from_micros(since.into()),
                 one_way: dated.then_some(Duration::from_micros(one_way.into())),
             };
-            self.net.ports[port].on_probe(Instant::from_nanos(now), &probe);
+            self.net.ports[port].on_probe(now, &probe);
         }
     }
 }

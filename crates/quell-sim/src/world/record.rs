@@ -1,11 +1,9 @@
 //! Measurements of a world: totals of flows, the end of the warm-up, bins of the series.
 
-use quell_qdisc::MS;
-
 use super::World;
 use crate::measure::Totals;
 use crate::slot::Slot;
-use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::time::{Duration, MS};
 
 impl World {
     /// Totals of each report's flows so far.
@@ -31,11 +29,11 @@ impl World {
 
     /// By report: number of senders that have an RTT, and the sums of their smoothed RTTs and of
     /// their windows.
-    fn senders(&self) -> Vec<(u64, u64, u64)> {
-        let mut sums = vec![(0, 0, 0); self.measures.reports.len()];
+    fn senders(&self) -> Vec<(u64, Duration, u64)> {
+        let mut sums = vec![(0, Duration::ZERO, 0); self.measures.reports.len()];
         for slot in &self.slots {
             if let Slot::Tcp(c) = slot
-                && c.sender.s.srtt > 0
+                && c.sender.s.srtt > Duration::ZERO
             {
                 let sum = &mut sums[usize::from(c.report)];
                 *sum = (
@@ -72,7 +70,7 @@ impl World {
             }
         }
         for port in &mut self.net.ports {
-            port.restart(Instant::from_nanos(now));
+            port.restart(now);
         }
         if let Some(cell) = &mut self.net.cell {
             cell.restart(now);
@@ -89,8 +87,8 @@ impl World {
         let senders = self.senders();
         let m = &mut self.measures;
         let Some(s) = &mut m.series else { return };
-        self.net.ports[0].close_bin(Instant::from_nanos(now), Duration::from_nanos(m.bin), s);
-        let mbps = |bytes: f64| bytes * 8e3 / m.bin as f64;
+        self.net.ports[0].close_bin(now, m.bin, s);
+        let mbps = |bytes: f64| bytes * 8e3 / m.bin.as_nanos() as f64;
         s.goodput_mbps.resize(m.reports.len(), Vec::new());
         s.delivered_in_order_mbps
             .resize(m.reports.len(), Vec::new());
@@ -105,7 +103,7 @@ impl World {
         for (k, sum) in senders.iter().enumerate() {
             let (n, srtt, cwnd) = *sum;
             let mean = |sum: u64, unit: f64| (n > 0).then(|| sum as f64 / n as f64 / unit);
-            s.rtt_ms[k].push(mean(srtt, MS as f64));
+            s.rtt_ms[k].push(mean(srtt.as_nanos(), MS.as_nanos() as f64));
             s.cwnd_packets[k].push(mean(cwnd, 1.0));
         }
     }

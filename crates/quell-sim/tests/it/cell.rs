@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::{Run, Wifi};
-use quell_qdisc::{MS, SEC};
+use quell_qdisc::time::{Instant, MS};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, World};
 
@@ -329,7 +329,7 @@ fn gauges_tell_of_the_channel() {
         "[wifi]\nstations = 2\nmcs = 5\nqueue = \"pfifo limit 100\"\n{flows}"
     ));
     let mut world = World::new(Arc::new(s), "pfifo limit 100", 1, None).expect("a world");
-    world.run_until(5 * SEC);
+    world.run_until(Instant::from_secs(5));
     let g = world.gauges(0);
     assert_eq!((g.rate_bps, g.contenders), (52_000_000, 2));
     assert!((0.35..0.65).contains(&g.share), "{g:?}");
@@ -344,16 +344,16 @@ fn a_world_with_a_cell_is_plain_data() {
     );
     let s = Arc::new(s);
     let mut a = World::new(s.clone(), "fq_codel", 7, None).expect("a world");
-    a.run_until(2 * SEC);
+    a.run_until(Instant::from_secs(2));
     let mut b = a.clone();
-    a.run_until(4 * SEC);
+    a.run_until(Instant::from_secs(4));
     for i in 0..2000 {
-        b.run_until(2 * SEC + i * MS);
+        b.run_until(Instant::from_secs(2) + i * MS);
     }
-    b.run_until(4 * SEC);
+    b.run_until(Instant::from_secs(4));
     assert_eq!(a.trace_hash(), b.trace_hash());
     let mut c = World::new(s, "fq_codel", 8, None).expect("a world");
-    c.run_until(4 * SEC);
+    c.run_until(Instant::from_secs(4));
     assert_ne!(a.trace_hash(), c.trace_hash());
 }
 

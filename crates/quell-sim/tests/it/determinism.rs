@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quell_link::words::every;
-use quell_qdisc::time::Duration;
-use quell_qdisc::{Knobs, MS, Nanos};
+use quell_qdisc::Knobs;
+use quell_qdisc::time::{Instant, MS};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
@@ -144,7 +144,7 @@ fn another_seed_and_another_queue_are_another_run() {
 }
 
 /// Runs to the end; returns the record, without the run's cost.
-fn finish(mut world: World, end: Nanos) -> String {
+fn finish(mut world: World, end: Instant) -> String {
     while world.run_until(end) != Status::Done {}
     format!("{:?}", world.record(0.0))
 }
@@ -159,7 +159,7 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
         let mut world = World::new(scenario.clone(), queue, 1, Some(100 * MS)).expect("a world");
         // An arbitrary time within the run.
         assert_eq!(
-            world.run_until((scenario.duration / 2 + Duration::from_nanos(141_592_653)).as_nanos()),
+            world.run_until(Instant::from_nanos(141_592_653) + scenario.duration / 2),
             Status::Done
         );
         let (fork, other_queue) = (world.clone(), {
@@ -175,15 +175,18 @@ fn a_cloned_world_continues_bit_for_bit_like_the_original() {
             );
             fork
         });
-        let original = finish(world, scenario.duration.as_nanos());
+        let original = finish(world, Instant::ZERO + scenario.duration);
         assert_eq!(
             original,
-            finish(fork, scenario.duration.as_nanos()),
+            finish(fork, Instant::ZERO + scenario.duration),
             "{queue}"
         );
         // The comparison notices a change: a fork whose limit was set, if the queue has that knob.
         if queue.split(' ').next() == Some("pfifo") {
-            assert_ne!(original, finish(other_queue, scenario.duration.as_nanos()));
+            assert_ne!(
+                original,
+                finish(other_queue, Instant::ZERO + scenario.duration)
+            );
         }
     }
 }

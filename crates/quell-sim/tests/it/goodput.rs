@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use proptest::prelude::*;
 use quell_link::record::Run;
 use quell_link::words::catalogue;
-use quell_qdisc::SEC;
+use quell_qdisc::time::SEC;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 

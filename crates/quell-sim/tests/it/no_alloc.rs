@@ -1,12 +1,12 @@
 //! A world in its steady state allocates nothing, whatever its traffic.
 
+use quell_qdisc::time::{Instant, SEC};
 use std::sync::Arc;
 
-use quell_qdisc::{Nanos, SEC};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{Status, World};
 
-fn run_to(w: &mut World, end: Nanos) {
+fn run_to(w: &mut World, end: Instant) {
     while w.run_until(end) != Status::Done {}
 }
 
@@ -14,9 +14,9 @@ fn run_to(w: &mut World, end: Nanos) {
 fn allocations(text: &str, queue: &str, warm: u64) -> u64 {
     let scenario = Scenario::parse(text, "steady", &Overrides::default()).expect("a scenario");
     let mut w = World::new(Arc::new(scenario), queue, 1, None).expect("a world");
-    run_to(&mut w, warm * SEC);
+    run_to(&mut w, Instant::from_secs(warm));
     let packets = w.packets();
-    let made = allocation_counter::measure(|| run_to(&mut w, (warm + 10) * SEC));
+    let made = allocation_counter::measure(|| run_to(&mut w, Instant::ZERO + (warm + 10) * SEC));
     assert!(w.packets() - packets > 5000, "{text} {queue}");
     made.count_total
 }

@@ -14,14 +14,13 @@
 //!
 //! There are no bandwidth probes: the draft has none, libwebrtc does.
 
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 use std::collections::VecDeque;
 
-use quell_qdisc::{MS, Nanos, SEC};
-
 /// Time within which packets sent form one group (draft, section 5.2 and table 1).
-const BURST: Nanos = 5 * MS;
+const BURST: Duration = Duration::from_millis(5);
 /// Maximum time for which groups grow because packets arrive in a burst (`inter_arrival.cc`).
-const LONGEST_BURST: Nanos = 100 * MS;
+const LONGEST_BURST: Duration = Duration::from_millis(100);
 /// Number of groups that the line is fitted to, weight of the past in the smoothed delay, gain
 /// (`trendline_estimator.cc`).
 const WINDOW: usize = 20;
@@ -42,7 +41,7 @@ const MAX_TIME: f64 = 100.0;
 /// Duration of over-use before it is signalled, ms (draft, table 1).
 const OVERUSE_TIME: f64 = 10.0;
 /// Window of the receive rate, ns (draft, table 1: 0.5 to 1 s).
-const RATE_WINDOW: Nanos = 500 * MS;
+const RATE_WINDOW: Duration = Duration::from_millis(500);
 /// Factor of the multiplicative increase per second, and factor of a decrease (section 5.5).
 const ETA: f64 = 1.08;
 const BETA: f64 = 0.85;
@@ -65,7 +64,7 @@ const RISE: f64 = 1.05;
 /// Number of packets over which loss is evaluated; a decrease waits this and a round trip
 /// (`send_side_bandwidth_estimation.cc`).
 const JUDGED: u32 = 20;
-const LOSS_WAIT: Nanos = 300 * MS;
+const LOSS_WAIT: Duration = Duration::from_millis(300);
 /// Minimum rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
 const MIN_RATE: f64 = 30_000.0;
 
@@ -87,10 +86,10 @@ enum Phase {
 /// Packets that are evaluated as one.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    first_sent: Nanos,
-    last_sent: Nanos,
-    first_arrived: Nanos,
-    last_arrived: Nanos,
+    first_sent: Instant,
+    last_sent: Instant,
+    first_arrived: Instant,
+    last_arrived: Instant,
 }
 
 /// Mean and variance of the rate at decreases, kbit/s (`link_capacity_estimator.cc`).
@@ -138,23 +137,23 @@ pub struct Gcc {
     line: VecDeque<(f64, f64)>,
     slope: f64,
     threshold: f64,
-    adapted: Nanos,
+    adapted: Instant,
     over_ms: Option<f64>,
     overs: u32,
     signal: Signal,
     /// Arrival time and bytes of the packets of the last window.
-    received: VecDeque<(Nanos, u32)>,
-    first_arrival: Option<Nanos>,
+    received: VecDeque<(Instant, u32)>,
+    first_arrival: Option<Instant>,
     phase: Phase,
     capacity: Option<Capacity>,
     by_delay: f64,
-    changed: Nanos,
+    changed: Instant,
     by_loss: f64,
     lost: u32,
     judged: u32,
-    decreased_for_loss: Nanos,
+    decreased_for_loss: Instant,
     /// Smoothed RTT, ns.
-    pub rtt: Nanos,
+    pub rtt: Duration,
 }
 
 impl Gcc {
@@ -170,7 +169,7 @@ impl Gcc {
             line: VecDeque::with_capacity(WINDOW + 1),
             slope: 0.0,
             threshold: THRESHOLD,
-            adapted: 0,
+            adapted: Instant::ZERO,
             over_ms: None,
             overs: 0,
             signal: Signal::Normal,
@@ -179,11 +178,11 @@ impl Gcc {
             phase: Phase::Increase,
             capacity: None,
             by_delay: start.min(most),
-            changed: 0,
+            changed: Instant::ZERO,
             by_loss: start.min(most),
             lost: 0,
             judged: 0,
-            decreased_for_loss: 0,
+            decreased_for_loss: Instant::ZERO,
             rtt: 200 * MS, // until the first sample (`aimd_rate_control.cc`)
         }
     }
@@ -195,10 +194,10 @@ impl Gcc {
 
     /// A packet has arrived, according to a report. Only differences of `sent` and of `arrived` are
     /// used: each end has its own clock.
-    pub fn arrived(&mut self, sent: Nanos, arrived: Nanos, bytes: u32) {
+    pub fn arrived(&mut self, sent: Instant, arrived: Instant, bytes: u32) {
         self.first_arrival.get_or_insert(arrived);
         self.received.push_back((arrived, bytes));
-        while (self.received.front()).is_some_and(|(at, _)| at + RATE_WINDOW <= arrived) {
+        while (self.received.front()).is_some_and(|(at, _)| *at + RATE_WINDOW <= arrived) {
             self.received.pop_front();
         }
         let fresh = Group {
@@ -226,13 +225,17 @@ impl Gcc {
 
     /// Evaluates a complete group (sections 5.1 to 5.4).
     fn judge(&mut self, before: &Group, group: &Group) {
-        let ms = |later: Nanos, earlier: Nanos| (later as f64 - earlier as f64) / MS as f64;
+        let ms = |later: Instant, earlier: Instant| {
+            (later.as_nanos() as f64 - earlier.as_nanos() as f64) / MS.as_nanos() as f64
+        };
         let sent = ms(group.last_sent, before.last_sent);
         self.groups += 1;
         self.delay += ms(group.last_arrived, before.last_arrived) - sent;
         self.smoothed = SMOOTHING * self.smoothed + (1.0 - SMOOTHING) * self.delay;
-        self.line
-            .push_back((group.last_arrived as f64 / MS as f64, self.smoothed));
+        self.line.push_back((
+            group.last_arrived.as_nanos() as f64 / MS.as_nanos() as f64,
+            self.smoothed,
+        ));
         if self.line.len() > WINDOW {
             self.line.pop_front();
         }
@@ -263,8 +266,8 @@ impl Gcc {
     }
 
     /// Adapts the threshold to the trend, which lets the flow compete with TCP (section 5.4).
-    fn adapt(&mut self, trend: f64, now: Nanos) {
-        let time = now.saturating_sub(self.adapted) as f64 / MS as f64;
+    fn adapt(&mut self, trend: f64, now: Instant) {
+        let time = now.saturating_since(self.adapted).as_millis_f64();
         self.adapted = now;
         if trend > self.threshold + OUTLIER {
             return;
@@ -282,7 +285,7 @@ impl Gcc {
     }
 
     /// Handles the end of a report about `all` packets, of which `lost` did not arrive.
-    pub fn reported(&mut self, now: Nanos, lost: u32, all: u32) {
+    pub fn reported(&mut self, now: Instant, lost: u32, all: u32) {
         if let Some(received) = self.receive_rate() {
             self.control(now, received);
         }
@@ -291,9 +294,9 @@ impl Gcc {
     }
 
     /// Updates the rate by delay (section 5.5).
-    fn control(&mut self, now: Nanos, received: f64) {
+    fn control(&mut self, now: Instant, received: f64) {
         let kbps = received / 1e3;
-        let since = now.saturating_sub(self.changed);
+        let since = now.saturating_since(self.changed);
         match self.signal {
             Signal::Over => {
                 let wait = self.rtt.clamp(10 * MS, 200 * MS);
@@ -321,7 +324,7 @@ impl Gcc {
                 {
                     self.capacity = None;
                 }
-                let seconds = (since as f64 / SEC as f64).min(1.0);
+                let seconds = since.as_secs_f64().min(1.0);
                 let more = match self.capacity {
                     Some(_) => self.additive(since),
                     None => self.by_delay * (libm::pow(ETA, seconds) - 1.0),
@@ -336,15 +339,15 @@ impl Gcc {
     }
 
     /// Additive increase: half a packet per round trip and time of detection, bit/s.
-    fn additive(&self, since: Nanos) -> f64 {
-        let response = DETECTION + self.rtt as f64 / MS as f64;
-        let share = (since as f64 / MS as f64 / response).min(1.0);
+    fn additive(&self, since: Duration) -> f64 {
+        let response = DETECTION + self.rtt.as_millis_f64();
+        let share = (since.as_millis_f64() / response).min(1.0);
         let frame = self.by_delay / FRAMES as f64;
         0.5 * share * frame / (frame / PACKET_BITS).ceil()
     }
 
     /// Updates the rate by loss (section 6), which starts from at most the rate by delay.
-    fn heed_loss(&mut self, now: Nanos, lost: u32, all: u32) {
+    fn heed_loss(&mut self, now: Instant, lost: u32, all: u32) {
         self.lost += lost;
         self.judged += all;
         if self.judged < JUDGED {
@@ -365,9 +368,9 @@ impl Gcc {
 
 impl Group {
     /// Whether a packet belongs to the group (section 5.2).
-    fn has(&self, sent: Nanos, arrived: Nanos) -> bool {
-        let apart = arrived.saturating_sub(self.last_arrived);
-        let caught_up = apart + self.last_sent < sent;
+    fn has(&self, sent: Instant, arrived: Instant) -> bool {
+        let apart = arrived.saturating_since(self.last_arrived);
+        let caught_up = self.last_sent + apart < sent;
         let burst = apart <= BURST
             && caught_up
             && arrived < self.first_arrived.saturating_add(LONGEST_BURST);
@@ -396,12 +399,12 @@ mod tests {
     /// Sends packets of 1000 bytes at the target rate for `seconds` over a link of `bps` with an
     /// endless queue, with a report every 100 ms; one of `each` packets is lost. Returns the
     /// longest queuing delay of the second half.
-    fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Nanos) -> Nanos {
+    fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Instant) -> Duration {
         let (mut sent, mut free, mut report) = (from, from, from + 100 * MS);
-        let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, 0);
+        let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, Duration::ZERO);
         let end = from + seconds * SEC;
         while sent < end {
-            free = free.max(sent) + (8000.0 / bps * SEC as f64) as Nanos;
+            free = free.max(sent) + Duration::from_nanos((8000.0 / bps * 1e9) as u64);
             (count, all) = (count + 1, all + 1);
             if each > 0 && count % each == 0 {
                 lost += 1;
@@ -411,7 +414,7 @@ mod tests {
             if sent > from + seconds * SEC / 2 {
                 worst = worst.max(free - sent);
             }
-            sent += (8000.0 / gcc.target() * SEC as f64) as Nanos;
+            sent += Duration::from_nanos((8000.0 / gcc.target() * 1e9) as u64);
             if sent >= report {
                 gcc.reported(sent, lost, all);
                 (lost, all, report) = (0, 0, report + 100 * MS);
@@ -423,7 +426,7 @@ mod tests {
     #[test]
     fn without_congestion_the_rate_rises_by_8_percent_a_second() {
         let mut gcc = Gcc::new(300e3, 100e6);
-        run(&mut gcc, 100e6, 11, 0, 0);
+        run(&mut gcc, 100e6, 11, 0, Instant::ZERO);
         // 300 * 1.08^11 = 699: the first increase also covers the time before the receive rate was
         // known.
         assert!(
@@ -436,18 +439,18 @@ mod tests {
     #[test]
     fn it_settles_just_below_a_constant_link_with_a_short_queue() {
         let mut gcc = Gcc::new(300e3, 10e6);
-        let worst = run(&mut gcc, 2e6, 120, 0, 0);
+        let worst = run(&mut gcc, 2e6, 120, 0, Instant::ZERO);
         assert!((1.5e6..2.1e6).contains(&gcc.target()), "{}", gcc.target());
-        assert!(worst < 100 * MS, "{worst}");
+        assert!(worst < 100 * MS, "{worst:?}");
         assert!(gcc.capacity.is_some_and(|c| c.near(2000.0)));
     }
 
     #[test]
     fn a_drop_of_the_capacity_brings_the_rate_below_it() {
         let mut gcc = Gcc::new(2e6, 2.5e6);
-        run(&mut gcc, 3e6, 20, 0, 0);
+        run(&mut gcc, 3e6, 20, 0, Instant::ZERO);
         assert!(gcc.target() > 2.4e6);
-        run(&mut gcc, 1e6, 5, 0, 20 * SEC);
+        run(&mut gcc, 1e6, 5, 0, Instant::from_secs(20));
         assert!(gcc.target() < 1e6, "{}", gcc.target());
     }
 
@@ -455,7 +458,7 @@ mod tests {
     fn loss_counts_from_a_tenth_on() {
         let after = |each| {
             let mut gcc = Gcc::new(1e6, 2e6);
-            run(&mut gcc, 100e6, 5, each, 0);
+            run(&mut gcc, 100e6, 5, each, Instant::ZERO);
             gcc.target()
         };
         // 1 % rises with the delay's rate, 5 % holds the rate, 20 % takes a tenth each 0.5 s (300
@@ -470,24 +473,27 @@ mod tests {
     fn the_first_loss_takes_half_of_its_share() {
         let mut gcc = Gcc::new(1e6, 2e6);
         // 5 of 25 packets: 1 - 0.5 * 0.2.
-        gcc.reported(SEC, 5, 25);
+        gcc.reported(Instant::from_secs(1), 5, 25);
         assert_eq!(gcc.target(), 0.9e6);
     }
 
     #[test]
     fn packets_of_a_burst_are_one_group() {
         let group = Group {
-            first_sent: 0,
-            last_sent: 2 * MS,
-            first_arrived: 20 * MS,
-            last_arrived: 30 * MS,
+            first_sent: Instant::ZERO,
+            last_sent: Instant::from_millis(2),
+            first_arrived: Instant::from_millis(20),
+            last_arrived: Instant::from_millis(30),
         };
-        assert!(group.has(5 * MS, 50 * MS), "sent within 5 ms");
         assert!(
-            group.has(20 * MS, 33 * MS),
+            group.has(Instant::from_millis(5), Instant::from_millis(50)),
+            "sent within 5 ms"
+        );
+        assert!(
+            group.has(Instant::from_millis(20), Instant::from_millis(33)),
             "3 ms after, though sent 18 ms apart"
         );
-        assert!(!group.has(20 * MS, 48 * MS));
+        assert!(!group.has(Instant::from_millis(20), Instant::from_millis(48)));
     }
 
     #[test]

@@ -4,27 +4,27 @@ use std::collections::VecDeque;
 
 use quell_link::hist::Hist;
 use quell_link::record::{Application, ratio};
-use quell_qdisc::{MS, NEVER, Nanos, SEC, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
 
 use super::sender::Frame;
 use super::{Content, Report};
-use quell_qdisc::time::Duration;
 
 /// Interval between reports, ns (`remote_estimator_proxy.cc`).
-const REPORTS: Nanos = 100 * MS;
+const REPORTS: Duration = Duration::from_millis(100);
 /// Number of requests for a packet, and of missing packets, beyond which a key frame is requested
 /// (`nack_requester.cc`).
 const RETRIES: u32 = 10;
 const MAX_MISSING: usize = 1000;
 /// RTT before the first sample, ns (`nack_requester.cc`).
-const FIRST_RTT: Nanos = 100 * MS;
+const FIRST_RTT: Duration = Duration::from_millis(100);
 /// Time after which a key frame is requested again, ns (`video_receive_stream2.cc`).
-const KEY_WAIT: Nanos = 200 * MS;
+const KEY_WAIT: Duration = Duration::from_millis(200);
 /// Number of frames whose mean distance is the normal one. A freeze is a distance of at least three
 /// times that and at least 150 ms above it (W3C, Identifiers for WebRTC's Statistics API,
 /// `freezeCount`).
 const NORMAL: usize = 30;
-const FREEZE: Nanos = 150 * MS;
+const FREEZE: Duration = Duration::from_millis(150);
 /// Frames per second below which motion is not smooth: the rate of films.
 const SMOOTH: u32 = 24;
 
@@ -32,7 +32,7 @@ const SMOOTH: u32 = 24;
 struct Missing {
     number: u32,
     asked: u32,
-    due: Nanos,
+    due: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +50,12 @@ pub struct Receiver {
     frame: u32,
     missing: Vec<Missing>,
     partial: VecDeque<Partial>,
-    key_due: Nanos,
+    key_due: Instant,
     /// Arrivals for the next report, by serial number from `report_from` on.
     report_from: u32,
-    arrivals: Vec<Option<Nanos>>,
-    report_due: Nanos,
-    last_arrival: Nanos,
+    arrivals: Vec<Option<Instant>>,
+    report_due: Instant,
+    last_arrival: Instant,
     watch: Watch,
 }
 
@@ -71,13 +71,13 @@ impl Receiver {
             report_from: 0,
             arrivals: Vec::new(),
             report_due: NEVER,
-            last_arrival: 0,
+            last_arrival: Instant::ZERO,
             watch: Watch::default(),
         }
     }
 
     /// Records the arrival of a datagram of any kind.
-    pub fn note(&mut self, now: Nanos, serial: u32) {
+    pub fn note(&mut self, now: Instant, serial: u32) {
         let place = serial.wrapping_sub(self.report_from) as usize;
         if place > usize::from(u16::MAX) {
             return; // sent before those of the last report
@@ -93,7 +93,7 @@ impl Receiver {
     }
 
     /// Handles a packet of a frame; `skew` is the lead of the clock that timed its capture, ns.
-    pub fn media(&mut self, now: Nanos, number: u32, of: u32, frame: Frame, skew: i64) {
+    pub fn media(&mut self, now: Instant, number: u32, of: u32, frame: Frame, skew: i64) {
         if number >= self.next {
             let fresh = (self.next..number).map(|number| Missing {
                 number,
@@ -130,7 +130,7 @@ impl Receiver {
     }
 
     /// Shows the complete frames that can be decoded: the next one, or a key frame.
-    fn show(&mut self, now: Nanos, skew: i64) {
+    fn show(&mut self, now: Instant, skew: i64) {
         let whole = |p: &Partial| p.have == p.frame.packets;
         loop {
             while let Some(partial) = self.partial.front()
@@ -154,18 +154,18 @@ impl Receiver {
         }
     }
 
-    fn want_key(&mut self, now: Nanos) {
+    fn want_key(&mut self, now: Instant) {
         self.key_due = self.key_due.min(now);
     }
 
     /// Time of its next message, ns.
-    pub fn wake_at(&self) -> Nanos {
+    pub fn wake_at(&self) -> Instant {
         let due = self.missing.iter().map(|m| m.due);
-        due.fold(self.report_due.min(self.key_due), Nanos::min)
+        due.fold(self.report_due.min(self.key_due), Instant::min)
     }
 
     /// Returns the message to be sent now, if any.
-    pub fn poll(&mut self, now: Nanos, rtt: Option<Nanos>) -> Option<Content> {
+    pub fn poll(&mut self, now: Instant, rtt: Option<Duration>) -> Option<Content> {
         if self
             .missing
             .iter()
@@ -202,12 +202,12 @@ impl Receiver {
     }
 
     /// Advances time.
-    pub fn tick(&mut self, now: Nanos, measuring: bool) {
+    pub fn tick(&mut self, now: Instant, measuring: bool) {
         self.watch.tick(now, measuring);
     }
 
     /// The viewer's experience so far; `None` before the end of the warm-up.
-    pub fn result(&self, now: Nanos) -> Option<Application> {
+    pub fn result(&self, now: Instant) -> Option<Application> {
         self.watch.result(now)
     }
 }
@@ -216,21 +216,21 @@ impl Receiver {
 #[derive(Clone, Debug, Default)]
 struct Watch {
     /// Start of the measurement, end of the current second, and number of frames in it.
-    from: Option<Nanos>,
-    second: Nanos,
+    from: Option<Instant>,
+    second: Instant,
     in_second: u32,
     seconds: u64,
     slow: u64,
-    last: Option<Nanos>,
+    last: Option<Instant>,
     /// Distances between the last frames, ns.
-    distances: VecDeque<Nanos>,
+    distances: VecDeque<Duration>,
     freezes: u64,
     delay: Hist,
     bytes: u64,
 }
 
 impl Watch {
-    fn tick(&mut self, now: Nanos, measuring: bool) {
+    fn tick(&mut self, now: Instant, measuring: bool) {
         if !measuring {
             return;
         }
@@ -246,13 +246,13 @@ impl Watch {
     }
 
     /// Whether a time without a new frame is a freeze.
-    fn is_frozen(&self, distance: Nanos) -> bool {
-        let sum: Nanos = self.distances.iter().sum();
+    fn is_frozen(&self, distance: Duration) -> bool {
+        let sum: Duration = self.distances.iter().copied().sum();
         let normal = sum / self.distances.len().max(1) as u64;
         distance >= (3 * normal).max(normal + FREEZE)
     }
 
-    fn show(&mut self, now: Nanos, frame: &Frame, skew: i64) {
+    fn show(&mut self, now: Instant, frame: &Frame, skew: i64) {
         let measuring = self.from.is_some();
         self.tick(now, measuring);
         if let Some(last) = self.last {
@@ -265,28 +265,30 @@ impl Watch {
         }
         self.last = Some(now);
         if measuring {
-            let delay = (now - frame.captured).saturating_add_signed(skew);
+            let delay = (now - frame.captured)
+                .as_nanos()
+                .saturating_add_signed(skew);
             self.delay.record(delay);
             self.in_second += 1;
             self.bytes += u64::from(frame.video);
         }
     }
 
-    fn result(&self, now: Nanos) -> Option<Application> {
+    fn result(&self, now: Instant) -> Option<Application> {
         let from = self.from?;
         let mut end = self.clone();
         end.tick(now, true);
-        let span = now.saturating_sub(from).max(1);
-        let still = now.saturating_sub(end.last.unwrap_or(from));
+        let span = now.saturating_since(from).max(Duration::from_nanos(1));
+        let still = now.saturating_since(end.last.unwrap_or(from));
         let freezes = end.freezes + u64::from(end.is_frozen(still));
         Some(Application {
-            frame_delay_ms: (end.delay.count() > 0).then(|| end.delay.summary(1.0 / MS as f64)),
-            freezes_per_minute: Some(freezes as f64 * (60 * SEC) as f64 / span as f64),
+            frame_delay_ms: (end.delay.count() > 0)
+                .then(|| end.delay.summary(1.0 / MS.as_nanos() as f64)),
+            freezes_per_minute: Some(
+                freezes as f64 * (60 * SEC).as_nanos() as f64 / span.as_nanos() as f64,
+            ),
             below_24fps: (end.seconds > 0).then(|| ratio(end.slow, end.seconds)),
-            rate_mbps: Some(quell_link::record::mbps(
-                end.bytes as f64,
-                Duration::from_nanos(span),
-            )),
+            rate_mbps: Some(quell_link::record::mbps(end.bytes as f64, span)),
             ..Application::default()
         })
     }
@@ -296,11 +298,11 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const MINUTE: Nanos = 60 * SEC;
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn frame(number: u32, packets: u32, key: bool) -> Frame {
         Frame {
-            captured: Nanos::from(number) * SEC / 30,
+            captured: Instant::ZERO + u64::from(number) * SEC / 30,
             first: number * packets,
             packets,
             video: 1000 * packets,
@@ -327,23 +329,23 @@ mod tests {
     fn a_still_network_shows_every_frame() {
         let mut r = Receiver::new();
         receive(&mut r, 0..1800, &[]);
-        let result = r.result(MINUTE).expect("a picture");
+        let result = r.result(Instant::ZERO + MINUTE).expect("a picture");
         assert_eq!(result.freezes_per_minute, Some(0.0));
         assert_eq!(result.below_24fps, Some(0.0));
         assert_eq!(result.frame_delay_ms.expect("frames").max, 20.0);
         // 30 frames of 2000 bytes a second.
         assert!((result.rate_mbps.expect("a rate") - 0.48).abs() < 0.001);
-        assert!(r.poll(MINUTE, None).is_none());
+        assert!(r.poll(Instant::ZERO + MINUTE, None).is_none());
     }
 
     #[test]
     fn seconds_with_fewer_than_24_pictures_count_and_long_distances_are_freezes() {
         let mut watch = Watch::default();
-        watch.tick(0, true);
+        watch.tick(Instant::ZERO, true);
         // 30 s with 30 frames a second, then 30 s with 20; the last second of each half has a gap
         // of 300 ms and fewer frames.
         for number in 0..1800 {
-            let now = Nanos::from(number) * SEC / 30;
+            let now = Instant::ZERO + u64::from(number) * SEC / 30;
             let (second, part) = (number / 30, number % 30);
             let kept = second < 30 || part % 3 != 2;
             let hole = second % 30 == 29 && (10..18).contains(&part);
@@ -351,7 +353,7 @@ mod tests {
                 watch.show(now, &frame(number, 1, false), 0);
             }
         }
-        let r = watch.result(MINUTE).expect("a call");
+        let r = watch.result(Instant::ZERO + MINUTE).expect("a call");
         // 22 pictures in the second with the hole, and 30 seconds of 20.
         assert_eq!(r.below_24fps, Some(31.0 / 60.0));
         // 300 ms against a mean distance of 33 ms, and of 50: at least three times as long, and 150
@@ -378,7 +380,7 @@ mod tests {
     fn a_packet_that_never_comes_makes_it_ask_for_a_key_frame() {
         let mut r = Receiver::new();
         receive(&mut r, 0..10, &[4]);
-        let mut now = SEC;
+        let mut now = Instant::from_secs(1);
         for _ in 0..RETRIES {
             assert!(matches!(r.poll(now, None), Some(Content::Request(_))));
             now += FIRST_RTT;
@@ -394,9 +396,9 @@ mod tests {
     #[test]
     fn a_dead_line_is_one_freeze_without_end() {
         let mut r = Receiver::new();
-        assert!(r.result(SEC).is_none());
-        r.tick(0, true);
-        let result = r.result(MINUTE).expect("a call");
+        assert!(r.result(Instant::from_secs(1)).is_none());
+        r.tick(Instant::ZERO, true);
+        let result = r.result(Instant::ZERO + MINUTE).expect("a call");
         assert_eq!(result.freezes_per_minute, Some(1.0));
         assert_eq!(
             (result.below_24fps, result.rate_mbps),
@@ -408,13 +410,20 @@ mod tests {
     #[test]
     fn a_report_tells_of_gaps_and_how_long_the_last_packet_was_held() {
         let mut r = Receiver::new();
-        r.note(5 * MS, 0);
-        r.note(9 * MS, 2);
-        assert_eq!(r.wake_at(), 105 * MS);
-        let Some(Content::Report(report)) = r.poll(105 * MS, None) else {
+        r.note(Instant::from_millis(5), 0);
+        r.note(Instant::from_millis(9), 2);
+        assert_eq!(r.wake_at(), Instant::from_millis(105));
+        let Some(Content::Report(report)) = r.poll(Instant::from_millis(105), None) else {
             panic!("no report");
         };
-        assert_eq!(report.arrivals, [Some(5 * MS), None, Some(9 * MS)]);
+        assert_eq!(
+            report.arrivals,
+            [
+                Some(Instant::from_millis(5)),
+                None,
+                Some(Instant::from_millis(9))
+            ]
+        );
         assert_eq!((report.held, r.report_from), (96 * MS, 3));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Nanos, Rng, SEC, num};
+use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::{Rng, num};
 
 use super::gcc::{FRAMES, Gcc};
 use super::{CONTROL, Content, HEADERS, MAX_PACKET_BYTES, Report};
@@ -18,9 +19,9 @@ const CUT: f64 = 3.0 * SCALE;
 const KEY: f64 = 4.0;
 /// Requests within this time after a key frame count as answered by it (`video_stream_encoder` and
 /// `encoder_rtcp_feedback.cc`).
-const KEY_INTERVAL: Nanos = 300 * quell_qdisc::MS;
+const KEY_INTERVAL: Duration = Duration::from_millis(300);
 /// Time for which sent data are kept, ns.
-const KEPT: Nanos = 30 * SEC;
+const KEPT: Duration = Duration::from_secs(30);
 /// IP bytes of a report without its packets (seven packets add two bytes for their states, each
 /// packet that arrived one for its time), and of a request for packets or for a key frame
 /// (draft-holmer-rmcat-transport-wide-cc-extensions-01; RFC 4585, section 6).
@@ -33,7 +34,7 @@ const ELEMENT: u32 = 4;
 /// An encoded frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    pub captured: Nanos,
+    pub captured: Instant,
     /// Number of its first packet, and number of its packets.
     pub first: u32,
     pub packets: u32,
@@ -47,13 +48,13 @@ struct Media {
     frame: u32,
     bytes: u32,
     /// Time of the last transmission, ns.
-    sent: Option<Nanos>,
+    sent: Option<Instant>,
 }
 
 /// A datagram that was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    pub at: Nanos,
+    pub at: Instant,
     pub bytes: u32,
     pub content: Content,
 }
@@ -98,7 +99,7 @@ impl<T> Recent<T> {
 pub struct Sender {
     pub gcc: Gcc,
     rng: Rng,
-    start: Nanos,
+    start: Instant,
     encoded: u64,
     frames: Recent<Frame>,
     media: Recent<Media>,
@@ -107,16 +108,16 @@ pub struct Sender {
     fresh: VecDeque<u32>,
     again: VecDeque<u32>,
     control: VecDeque<Content>,
-    paced_at: Nanos,
+    paced_at: Instant,
     /// Bytes that later frames must save.
     debt: f64,
     key_wanted: bool,
-    keyed_at: Nanos,
+    keyed_at: Instant,
 }
 
 impl Sender {
     /// A sender whose first frame is captured at `start`.
-    pub fn new(call: &VideoCall, start: Nanos, rng: Rng) -> Self {
+    pub fn new(call: &VideoCall, start: Instant, rng: Rng) -> Self {
         Self {
             gcc: Gcc::new(call.start_rate as f64, call.max_rate as f64),
             rng,
@@ -128,10 +129,10 @@ impl Sender {
             fresh: VecDeque::new(),
             again: VecDeque::new(),
             control: VecDeque::new(),
-            paced_at: 0,
+            paced_at: Instant::ZERO,
             debt: 0.0,
             key_wanted: true,
-            keyed_at: 0,
+            keyed_at: Instant::ZERO,
         }
     }
 
@@ -151,9 +152,9 @@ impl Sender {
     }
 
     /// Time of its next action, ns; 0: now.
-    pub fn wake_at(&self) -> Nanos {
+    pub fn wake_at(&self) -> Instant {
         if !self.control.is_empty() {
-            return 0;
+            return Instant::ZERO;
         }
         let frame = self.start + self.encoded * SEC / FRAMES;
         match self.fresh.is_empty() && self.again.is_empty() {
@@ -163,7 +164,7 @@ impl Sender {
     }
 
     /// Sends a datagram if one is due. Returns its IP bytes.
-    pub fn poll(&mut self, now: Nanos) -> Option<u32> {
+    pub fn poll(&mut self, now: Instant) -> Option<u32> {
         if self.start + self.encoded * SEC / FRAMES <= now {
             self.encode(now);
         }
@@ -180,7 +181,7 @@ impl Sender {
         Some(bytes)
     }
 
-    fn encode(&mut self, now: Nanos) {
+    fn encode(&mut self, now: Instant) {
         let forgotten = now.saturating_sub(KEPT);
         self.log.forget(|sent| sent.at < forgotten);
         let frames = &mut self.frames;
@@ -229,7 +230,7 @@ impl Sender {
         x.min(CUT).copysign(u)
     }
 
-    fn paced(&mut self, now: Nanos) -> Option<(u32, Content)> {
+    fn paced(&mut self, now: Instant) -> Option<(u32, Content)> {
         let number = self.again.pop_front().or_else(|| self.fresh.pop_front())?;
         let media = self.media.get_mut(number)?;
         if media.sent.replace(now).is_some() {
@@ -237,12 +238,12 @@ impl Sender {
         }
         let (bytes, frame) = (media.bytes, media.frame);
         let takes = f64::from(bytes) * 8.0 / (PACING * self.gcc.target());
-        self.paced_at = now + num::whole_u64(takes * SEC as f64);
+        self.paced_at = now + Duration::from_nanos(num::whole_u64(takes * SEC.as_nanos() as f64));
         Some((bytes, Content::Media { number, frame }))
     }
 
     /// Handles a report of the other end.
-    pub fn reported(&mut self, now: Nanos, report: &Report) {
+    pub fn reported(&mut self, now: Instant, report: &Report) {
         let mut lost = 0;
         let mut last = None;
         for (serial, arrived) in (report.first..).zip(&report.arrivals) {
@@ -258,7 +259,7 @@ impl Sender {
             }
         }
         if let Some(sent) = last {
-            let sample = now.saturating_sub(sent + report.held);
+            let sample = now.saturating_since(sent + report.held);
             self.gcc.rtt = (7 * self.gcc.rtt + sample) / 8; // RFC 6298's gain
         }
         self.gcc
@@ -267,7 +268,7 @@ impl Sender {
 
     /// Handles a request for retransmissions; packets sent less than a round trip ago may still
     /// arrive, so these are not sent again.
-    pub fn asked(&mut self, now: Nanos, numbers: &[u32]) {
+    pub fn asked(&mut self, now: Instant, numbers: &[u32]) {
         for number in numbers {
             let rtt = self.gcc.rtt;
             let media = self.media.get(*number);
@@ -280,7 +281,7 @@ impl Sender {
     }
 
     /// Handles a request for a key frame.
-    pub fn asked_for_key(&mut self, now: Nanos) {
+    pub fn asked_for_key(&mut self, now: Instant) {
         self.key_wanted |= now >= self.keyed_at + KEY_INTERVAL;
     }
 }
@@ -309,19 +310,20 @@ fn size(content: &Content) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::time::MS;
 
     fn sender() -> Sender {
         let call = VideoCall {
             start_rate: 2_400_000,
             max_rate: 2_400_000,
         };
-        Sender::new(&call, 0, Rng::new(1, "camera"))
+        Sender::new(&call, Instant::ZERO, Rng::new(1, "camera"))
     }
 
     /// Times and bytes of the datagrams sent until `end`.
-    fn until(s: &mut Sender, end: Nanos) -> Vec<(Nanos, u32)> {
+    fn until(s: &mut Sender, end: Instant) -> Vec<(Instant, u32)> {
         let mut all = Vec::new();
-        let mut now = 0;
+        let mut now = Instant::ZERO;
         while now < end {
             while let Some(bytes) = s.poll(now) {
                 all.push((now, bytes));
@@ -334,7 +336,7 @@ mod tests {
     #[test]
     fn thirty_frames_a_second_have_the_target_rate_in_packets_of_1228_bytes_at_most() {
         let mut s = sender();
-        let all = until(&mut s, 100 * SEC);
+        let all = until(&mut s, Instant::from_secs(100));
         assert_eq!(s.encoded, 3000);
         let bits: u32 = all.iter().map(|(_, b)| 8 * b).sum();
         // Laplacian deviations of scale 0.15: their standard deviation is 0.21, that of the mean of
@@ -345,24 +347,24 @@ mod tests {
 
     #[test]
     fn packets_leave_at_two_and_a_half_times_the_target_rate() {
-        let all = until(&mut sender(), SEC / 30);
+        let all = until(&mut sender(), Instant::ZERO + SEC / 30);
         // The first frame is a key frame of about 40 kB; a packet of n bytes takes n * 8 / 6
         // Mbit/s.
         assert!(all.len() > 20, "{}", all.len());
         for pair in all.windows(2) {
-            let wanted = Nanos::from(pair[0].1) * 8 * SEC / 6_000_000;
-            assert!((pair[1].0 - pair[0].0).abs_diff(wanted) <= 1);
+            let wanted = u64::from(pair[0].1) * 8 * SEC / 6_000_000;
+            assert!((pair[1].0 - pair[0].0).abs_diff(wanted) <= Duration::from_nanos(1));
         }
     }
 
     #[test]
     fn a_packet_is_sent_again_only_after_a_round_trip() {
         let mut s = sender();
-        s.gcc.rtt = 50 * quell_qdisc::MS;
-        until(&mut s, SEC / 60);
-        s.asked(40 * quell_qdisc::MS, &[0]);
+        s.gcc.rtt = 50 * MS;
+        until(&mut s, Instant::ZERO + SEC / 60);
+        s.asked(Instant::from_millis(40), &[0]);
         assert!(s.again.is_empty());
-        s.asked(60 * quell_qdisc::MS, &[0, 0, 9999]);
+        s.asked(Instant::from_millis(60), &[0, 0, 9999]);
         assert_eq!(s.again, [0]);
     }
 
@@ -374,8 +376,10 @@ mod tests {
         assert_eq!(size(&Content::Request((0..18).collect())), 62);
         let report = Report {
             first: 0,
-            arrivals: (0..8).map(|k| (k > 0).then_some(k)).collect(),
-            held: 0,
+            arrivals: (0..8)
+                .map(|k| (k > 0).then_some(Instant::from_nanos(k)))
+                .collect(),
+            held: Duration::ZERO,
         };
         assert_eq!(size(&Content::Report(report)), 62 + 4 + 7);
     }

@@ -2,7 +2,8 @@
 //! excess of the bandwidth. The silence between such bursts of ACKs requires as many more in
 //! flight.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::super::{Sock, micros};
 use super::BW_SCALE;
@@ -27,14 +28,14 @@ pub(super) struct Aggregation {
 
 impl Aggregation {
     /// Starts an epoch.
-    pub fn start_epoch(&mut self, now: Nanos) {
+    pub fn start_epoch(&mut self, now: Instant) {
         self.epoch_start_us = micros(now);
         self.epoch_acked = 0;
     }
 
     /// Takes an ACK of `acked` packets, at a bandwidth of `bw`.
     #[inline]
-    pub fn update(&mut self, s: &Sock, now: Nanos, acked: u32, bw: u32, round_start: bool) {
+    pub fn update(&mut self, s: &Sock, now: Instant, acked: u32, bw: u32, round_start: bool) {
         if round_start {
             self.rounds += 1;
             if self.rounds >= ROUNDS {
@@ -72,7 +73,7 @@ impl Aggregation {
 mod tests {
     use super::super::BW_UNIT;
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::MS;
 
     /// One packet per ms.
     const BW: u32 = (BW_UNIT / 1000) as u32;
@@ -82,7 +83,7 @@ mod tests {
         let (mut a, s) = (Aggregation::default(), Sock::new(1448, 100));
         for n in 0..20 {
             // Every 16 ms, 16 packets at once.
-            a.update(&s, SEC + n * 16 * MS, 16, BW, true);
+            a.update(&s, Instant::from_secs(1) + n * 16 * MS, 16, BW, true);
         }
         // A burst, plus the rounding error of the bandwidth.
         assert!((16..=17).contains(&a.extra_cwnd(BW)));
@@ -91,9 +92,9 @@ mod tests {
     #[test]
     fn the_excess_is_kept_for_five_rounds_and_forgotten_after_ten() {
         let (mut a, s) = (Aggregation::default(), Sock::new(1448, 100));
-        a.update(&s, SEC, 40, BW, true);
+        a.update(&s, Instant::from_secs(1), 40, BW, true);
         for n in 1..=10 {
-            a.update(&s, SEC + n * 200 * MS, 1, BW, true);
+            a.update(&s, Instant::from_secs(1) + n * 200 * MS, 1, BW, true);
             assert!(n > 5 || a.extra_cwnd(BW) == 40, "round {n}");
         }
         assert_eq!(a.extra_cwnd(BW), 1);
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn no_more_than_a_tenth_of_a_second_is_provided_for() {
         let (mut a, s) = (Aggregation::default(), Sock::new(1448, 1000));
-        a.update(&s, SEC, 800, BW, true);
+        a.update(&s, Instant::from_secs(1), 800, BW, true);
         assert_eq!(a.extra_cwnd(BW), 99); // 100 ms, rounded down twice
     }
 }

@@ -2,7 +2,8 @@
 //! all packets above their rate. Two lossy intervals of similar throughput indicate a policer; its
 //! rate is then used as the bandwidth for a while, without probing.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::super::{RateSample, Sock, jiffies};
 use super::{BW_UNIT, UNIT, bytes_per_second};
@@ -44,7 +45,7 @@ impl LongTerm {
     pub fn sample(
         &mut self,
         s: &Sock,
-        now: Nanos,
+        now: Instant,
         rs: &RateSample,
         round_start: bool,
         probing: bool,
@@ -72,7 +73,7 @@ impl LongTerm {
         false
     }
 
-    fn continue_interval(&mut self, s: &Sock, now: Nanos, rs: &RateSample, round_start: bool) {
+    fn continue_interval(&mut self, s: &Sock, now: Instant, rs: &RateSample, round_start: bool) {
         // If the application is the limit, the throughput means nothing.
         if rs.app_limited {
             self.reset(s, now);
@@ -92,7 +93,7 @@ impl LongTerm {
         }
     }
 
-    fn end_interval(&mut self, s: &Sock, now: Nanos) {
+    fn end_interval(&mut self, s: &Sock, now: Instant) {
         let lost = s.lost - self.last_lost;
         let delivered = s.delivered - self.last_delivered;
         let ms = jiffies(now).wrapping_sub(self.last_stamp_ms);
@@ -117,7 +118,7 @@ impl LongTerm {
         }
     }
 
-    fn start_interval(&mut self, s: &Sock, now: Nanos) {
+    fn start_interval(&mut self, s: &Sock, now: Instant) {
         self.last_stamp_ms = jiffies(now);
         self.last_delivered = s.delivered;
         self.last_lost = s.lost;
@@ -125,7 +126,7 @@ impl LongTerm {
     }
 
     /// Resets the sampler.
-    pub fn reset(&mut self, s: &Sock, now: Nanos) {
+    pub fn reset(&mut self, s: &Sock, now: Instant) {
         *self = Self::default();
         self.start_interval(s, now);
     }
@@ -134,12 +135,12 @@ impl LongTerm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::MS;
 
     /// Twelve rounds of 100 ms with 100 packets delivered and `lost` lost.
-    fn after_rounds(lost: u32) -> (LongTerm, Sock, Nanos) {
+    fn after_rounds(lost: u32) -> (LongTerm, Sock, Instant) {
         let (mut l, mut s) = (LongTerm::default(), Sock::new(1448, 100));
-        let mut now = SEC;
+        let mut now = Instant::from_secs(1);
         for _ in 0..12 {
             let rs = RateSample {
                 losses: lost,
@@ -180,7 +181,11 @@ mod tests {
 
     #[test]
     fn running_out_of_data_ends_the_interval() {
-        let (mut l, s, now) = (LongTerm::default(), Sock::new(1448, 10), SEC);
+        let (mut l, s, now) = (
+            LongTerm::default(),
+            Sock::new(1448, 10),
+            Instant::from_secs(1),
+        );
         let loss = RateSample {
             losses: 1,
             ..RateSample::default()

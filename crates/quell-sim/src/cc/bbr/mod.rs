@@ -15,7 +15,8 @@ mod probe_bw;
 mod probe_rtt;
 pub(super) mod windowed_max;
 
-use quell_qdisc::{Nanos, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, US};
 
 use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, jiffies};
 use aggregation::Aggregation;
@@ -132,7 +133,7 @@ impl Bbr {
     }
 
     fn set_pacing_rate(&mut self, s: &mut Sock) {
-        if !self.seen_rtt && s.srtt != 0 {
+        if !self.seen_rtt && s.srtt != Duration::ZERO {
             self.init_pacing_rate(s);
         }
         let rate = bytes_per_second(s, self.bandwidth(), self.pacing_gain);
@@ -144,7 +145,7 @@ impl Bbr {
 
     /// The initial window per round (1 ms while the RTT is unknown), with start-up's gain.
     fn init_pacing_rate(&mut self, s: &mut Sock) {
-        let rtt_us = if s.srtt == 0 {
+        let rtt_us = if s.srtt == Duration::ZERO {
             1_000
         } else {
             self.seen_rtt = true;
@@ -189,8 +190,8 @@ impl Bbr {
     }
 
     /// Packets in the network at the pacer's next departure.
-    fn in_network_at_departure(&self, s: &Sock, now: Nanos, inflight: u32) -> u32 {
-        let wait_us = s.edt.saturating_sub(now) / US;
+    fn in_network_at_departure(&self, s: &Sock, now: Instant, inflight: u32) -> u32 {
+        let wait_us = s.edt.saturating_since(now) / US;
         let delivered = num::low_u32((u64::from(self.bandwidth()) * wait_us) >> BW_SCALE);
         let burst = if self.pacing_gain > UNIT {
             tso_segs_goal(s)
@@ -200,7 +201,7 @@ impl Bbr {
         (inflight + burst).saturating_sub(delivered)
     }
 
-    fn update_bw(&mut self, s: &Sock, now: Nanos, rs: &RateSample) {
+    fn update_bw(&mut self, s: &Sock, now: Instant, rs: &RateSample) {
         self.round_start = false;
         if rs.delivered < 0 || rs.interval < US {
             return;
@@ -221,7 +222,7 @@ impl Bbr {
         }
     }
 
-    fn sample_long_term(&mut self, s: &Sock, now: Nanos, rs: &RateSample) {
+    fn sample_long_term(&mut self, s: &Sock, now: Instant, rs: &RateSample) {
         let probing = self.mode == Mode::ProbeBw;
         if self.long_term.sample(s, now, rs, self.round_start, probing) {
             self.enter_probe_bw(now);
@@ -242,7 +243,7 @@ impl Bbr {
         self.full_bw_reached = self.full_bw_rounds >= FULL_BW_ROUNDS;
     }
 
-    fn check_drain(&mut self, s: &mut Sock, now: Nanos) {
+    fn check_drain(&mut self, s: &mut Sock, now: Instant) {
         if self.mode == Mode::Startup && self.full_bw_reached {
             self.mode = Mode::Drain;
             s.ssthresh = self.inflight(s, self.bw.get(), UNIT);
@@ -353,7 +354,7 @@ pub(super) fn tso_segs_goal(s: &Sock) -> u32 {
 }
 
 impl Ops for Bbr {
-    fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, seed: u64) {
         *self = Self::new();
         self.random = num::low_u32(seed ^ (seed >> 32));
         s.ssthresh = INFINITE_SSTHRESH;
@@ -366,12 +367,12 @@ impl Ops for Bbr {
     }
 
     /// There is no threshold: only saves the window to be restored.
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.save_cwnd(s);
         s.ssthresh
     }
 
-    fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, now: Instant, new: CaState) {
         if new == CaState::Loss {
             self.prev_state = CaState::Loss;
             self.full_bw = 0;
@@ -385,7 +386,7 @@ impl Ops for Bbr {
         }
     }
 
-    fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e != Event::TxStart || s.app_limited == 0 {
             return;
         }
@@ -401,7 +402,7 @@ impl Ops for Bbr {
         }
     }
 
-    fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    fn cong_control(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         self.update_bw(s, now, rs);
         if rs.acked_sacked > 0 && rs.delivered >= 0 && rs.interval >= US {
             let bw = self.bandwidth();
@@ -431,9 +432,9 @@ pub(super) mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, mean, rate};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
-    pub(super) fn path(mbit: u64, rtt: Nanos) -> Path {
+    pub(super) fn path(mbit: u64, rtt: Duration) -> Path {
         Path::new(CongestionControl::Bbr(Box::default()), rate(mbit), rtt)
     }
 
@@ -467,7 +468,7 @@ pub(super) mod tests {
     fn a_full_pipe_ends_start_up_and_its_queue_is_drained() {
         let mut p = path(50, 40 * MS);
         let mut worst = 0;
-        while bbr(&p).mode != Mode::ProbeBw && p.now < 5 * SEC {
+        while bbr(&p).mode != Mode::ProbeBw && p.now < Instant::from_secs(5) {
             p.run_for(MS);
             worst = worst.max(p.queue());
         }
@@ -499,8 +500,8 @@ pub(super) mod tests {
             nxt: 100,
             ..Sock::new(1448, 100)
         };
-        b.init(&mut s, 0, 1);
-        b.ssthresh(&mut s, 0);
+        b.init(&mut s, Instant::ZERO, 1);
+        b.ssthresh(&mut s, Instant::ZERO);
         assert_eq!(b.prior_cwnd, 100);
         s.state = CaState::Recovery;
         s.lost_out = 20;

@@ -1,7 +1,8 @@
 //! PROBE_BW: the pacing gain cycles through eight phases of about a round trip each; the first
 //! probes for more bandwidth.
 
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use super::super::{RateSample, Sock, micros};
 use super::{Bbr, Mode, UNIT};
@@ -17,7 +18,7 @@ impl Bbr {
         CYCLE[usize::from(self.cycle_index)]
     }
 
-    pub(super) fn enter_probe_bw(&mut self, now: Nanos) {
+    pub(super) fn enter_probe_bw(&mut self, now: Instant) {
         self.mode = Mode::ProbeBw;
         // Numerical Recipes' generator is random enough to separate the phases of flows.
         self.random = self
@@ -29,13 +30,13 @@ impl Bbr {
         self.next_cycle_phase(now);
     }
 
-    pub(super) fn update_cycle_phase(&mut self, s: &Sock, now: Nanos, rs: &RateSample) {
+    pub(super) fn update_cycle_phase(&mut self, s: &Sock, now: Instant, rs: &RateSample) {
         if self.mode == Mode::ProbeBw && self.cycle_phase_is_over(s, now, rs) {
             self.next_cycle_phase(now);
         }
     }
 
-    fn cycle_phase_is_over(&self, s: &Sock, now: Nanos, rs: &RateSample) -> bool {
+    fn cycle_phase_is_over(&self, s: &Sock, now: Instant, rs: &RateSample) -> bool {
         let full_length = micros(now).wrapping_sub(self.cycle_stamp_us) > self.min_rtt_us;
         if self.pacing_gain == UNIT {
             return full_length;
@@ -51,7 +52,7 @@ impl Bbr {
         }
     }
 
-    fn next_cycle_phase(&mut self, now: Nanos) {
+    fn next_cycle_phase(&mut self, now: Instant) {
         self.cycle_index = (self.cycle_index + 1) % num::low_u8(CYCLE.len() as u64);
         self.cycle_stamp_us = micros(now);
     }
@@ -63,7 +64,7 @@ mod tests {
     use super::super::super::{Ops, Sock};
     use super::super::tests::{bbr, path};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
     #[test]
     fn the_cycle_probes_for_one_round_in_eight() {
@@ -80,10 +81,10 @@ mod tests {
                 let mut b = Bbr::new();
                 b.init(
                     &mut Sock::new(1448, 10),
-                    0,
+                    Instant::ZERO,
                     seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
                 );
-                b.enter_probe_bw(0);
+                b.enter_probe_bw(Instant::ZERO);
                 b.cycle_index
             })
             .collect();

@@ -1,9 +1,9 @@
 //! The lowest RTT of the last ten seconds, and PROBE_RTT, which empties the queue to measure it.
 
-use quell_qdisc::Nanos;
-
-use super::super::{RateSample, Sock, after, jiffies, micros};
+use super::super::{RateSample, Sock, after, jiffies};
 use super::{Bbr, MIN_CWND, Mode};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 /// Time for which the lowest RTT counts, ms.
 const WINDOW_MS: u32 = 10_000;
@@ -11,13 +11,13 @@ const WINDOW_MS: u32 = 10_000;
 const DURATION_MS: u32 = 200;
 
 impl Bbr {
-    pub(super) fn update_min_rtt(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    pub(super) fn update_min_rtt(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let now_ms = jiffies(now);
         let expired = after(now_ms, self.min_rtt_stamp_ms.wrapping_add(WINDOW_MS));
-        let rtt_us = micros(rs.rtt);
+        let rtt_us = num::low_u32(rs.rtt.as_micros());
         // Linux also takes a sample that equals the minimum. If clocks are exact, such ties are
         // common and would postpone PROBE_RTT for ever; otherwise they are rare.
-        if rs.rtt > 0 && (rtt_us < self.min_rtt_us || (expired && !rs.ack_delayed)) {
+        if rs.rtt > Duration::ZERO && (rtt_us < self.min_rtt_us || (expired && !rs.ack_delayed)) {
             self.min_rtt_us = rtt_us;
             self.min_rtt_stamp_ms = now_ms;
         }
@@ -35,7 +35,7 @@ impl Bbr {
     }
 
     /// Four packets in flight for 200 ms and a round.
-    fn hold_probe_rtt(&mut self, s: &mut Sock, now: Nanos) {
+    fn hold_probe_rtt(&mut self, s: &mut Sock, now: Instant) {
         // The low rates of this mode must not count as bandwidth.
         s.app_limited = (s.delivered + u64::from(s.in_flight())).max(1);
         if self.probe_rtt_done_ms == 0 {
@@ -52,7 +52,7 @@ impl Bbr {
         }
     }
 
-    pub(super) fn check_probe_rtt_done(&mut self, s: &mut Sock, now: Nanos) {
+    pub(super) fn check_probe_rtt_done(&mut self, s: &mut Sock, now: Instant) {
         if self.probe_rtt_done_ms == 0 || !after(jiffies(now), self.probe_rtt_done_ms) {
             return;
         }
@@ -70,7 +70,7 @@ impl Bbr {
 mod tests {
     use super::super::tests::{bbr, path};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
     #[test]
     fn every_ten_seconds_the_window_dips_to_four_for_the_round_trip() {

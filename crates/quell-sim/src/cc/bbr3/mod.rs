@@ -13,11 +13,12 @@ mod congestion;
 mod probe_bw;
 mod probe_rtt;
 
-use quell_qdisc::{Nanos, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, US};
 
 use super::bbr::windowed_max::WindowedMax;
 use super::bbr::{BW_UNIT, INIT_CWND, MIN_CWND, UNIT, bytes_per_second, tso_segs_goal};
-use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, micros};
+use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock};
 pub use congestion::LOSS_PERCENT;
 use congestion::Undo;
 use probe_bw::AckPhase;
@@ -337,7 +338,7 @@ impl Bbr3 {
 
     /// SetPacingRateWithGain.
     fn set_pacing_rate(&mut self, s: &mut Sock, gain: u16) {
-        if !self.seen_rtt && s.srtt != 0 {
+        if !self.seen_rtt && s.srtt != Duration::ZERO {
             self.init_pacing_rate(s);
         }
         let rate = bytes_per_second(s, self.bw, gain);
@@ -348,7 +349,7 @@ impl Bbr3 {
 
     /// InitPacingRate.
     fn init_pacing_rate(&mut self, s: &mut Sock) {
-        let rtt_us = if s.srtt == 0 {
+        let rtt_us = if s.srtt == Duration::ZERO {
             1_000
         } else {
             self.seen_rtt = true;
@@ -406,20 +407,20 @@ impl Default for Bbr3 {
 
 /// The clock, µs.
 #[inline]
-fn clock(now: Nanos) -> u64 {
-    now / US
+fn clock(now: Instant) -> u64 {
+    now.as_micros()
 }
 
 impl Ops for Bbr3 {
-    fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
+    fn init(&mut self, s: &mut Sock, now: Instant, seed: u64) {
         *self = Self::new();
         self.random = num::low_u32(seed ^ (seed >> 32));
         s.ssthresh = INFINITE_SSTHRESH;
         self.next_round_delivered = s.delivered;
         self.loss_round_delivered = s.delivered;
         self.lost = s.lost;
-        if s.min_rtt != u64::MAX {
-            self.min_rtt_us = micros(s.min_rtt);
+        if s.min_rtt != Duration::MAX {
+            self.min_rtt_us = num::low_u32(s.min_rtt.as_micros());
             self.probe_rtt_min_us = self.min_rtt_us;
         }
         self.min_rtt_stamp_us = clock(now);
@@ -429,12 +430,12 @@ impl Ops for Bbr3 {
     }
 
     /// OnEnterFastRecovery, OnEnterRTO: there is no threshold, only state is saved to be restored.
-    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Instant) -> u32 {
         self.save_state(s);
         s.ssthresh
     }
 
-    fn set_state(&mut self, s: &mut Sock, _now: Nanos, new: CaState) {
+    fn set_state(&mut self, s: &mut Sock, _now: Instant, new: CaState) {
         if new == CaState::Cwr {
             self.marked = true;
         }
@@ -444,7 +445,7 @@ impl Ops for Bbr3 {
     }
 
     /// HandleRestartFromIdle.
-    fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+    fn event(&mut self, s: &mut Sock, now: Instant, e: Event) {
         if e != Event::TxStart || s.app_limited == 0 {
             return;
         }
@@ -459,7 +460,7 @@ impl Ops for Bbr3 {
     }
 
     /// UpdateOnACK.
-    fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+    fn cong_control(&mut self, s: &mut Sock, now: Instant, rs: &RateSample) {
         let now_us = clock(now);
         let valid = rs.delivered >= 0;
         let bw = match valid && rs.interval >= US {
@@ -500,9 +501,9 @@ mod tests {
     use super::super::testpath::{Path, mean, rate};
     use super::super::{CongestionControl, Lost};
     use super::*;
-    use quell_qdisc::{MS, SEC};
+    use quell_qdisc::time::{MS, SEC};
 
-    fn path(mbit: u64, rtt: Nanos) -> Path {
+    fn path(mbit: u64, rtt: Duration) -> Path {
         Path::new(CongestionControl::Bbr3(Box::default()), rate(mbit), rtt)
     }
 
@@ -629,7 +630,7 @@ mod tests {
         let mut p = path(50, 40 * MS);
         until(&mut p, State::ProbeRtt);
         let began = p.now;
-        assert!((began - SEC) / MS > 5000);
+        assert!((began - Instant::from_secs(1)) / MS > 5000);
         p.run_for(150 * MS);
         assert!((70..=90).contains(&p.s.in_flight()), "{}", p.s.in_flight());
         until(&mut p, State::ProbeBwCruise);

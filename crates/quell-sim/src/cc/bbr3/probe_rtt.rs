@@ -1,8 +1,10 @@
 //! The lowest RTT of ten seconds, and ProbeRTT, which halves the volume in flight every five
 //! seconds to measure it.
 
-use super::super::{RateSample, Sock, micros};
+use super::super::{RateSample, Sock};
 use super::{Bbr3, MIN_CWND, State, UNIT};
+use quell_qdisc::num;
+use quell_qdisc::time::Duration;
 
 /// MinRTTFilterLen, µs.
 const WINDOW_US: u64 = 10_000_000;
@@ -17,8 +19,8 @@ impl Bbr3 {
     /// UpdateMinRTT.
     pub(super) fn update_min_rtt(&mut self, now_us: u64, rs: &RateSample) {
         self.probe_rtt_expired = now_us > self.probe_rtt_min_stamp_us + INTERVAL_US;
-        let rtt_us = micros(rs.rtt);
-        if rs.rtt > 0 && (rtt_us < self.probe_rtt_min_us || self.probe_rtt_expired) {
+        let rtt_us = num::low_u32(rs.rtt.as_micros());
+        if rs.rtt > Duration::ZERO && (rtt_us < self.probe_rtt_min_us || self.probe_rtt_expired) {
             self.probe_rtt_min_us = rtt_us;
             self.probe_rtt_min_stamp_us = now_us;
         }

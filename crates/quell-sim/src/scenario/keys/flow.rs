@@ -4,6 +4,7 @@ use quell_link::Error;
 use quell_link::dscp;
 use quell_link::field::Field;
 use quell_link::units::format_time;
+use quell_qdisc::time::{Duration, US};
 
 use super::{KINDS, LONGEST, check_length};
 use crate::scenario::key::{Section, Value, any, key};
@@ -11,7 +12,6 @@ use crate::scenario::model::{Direction, Flow};
 use crate::scenario::traffic::FlowKind;
 use crate::scenario::tree::{Node, Table};
 use crate::scenario::wifi::Category;
-use quell_qdisc::time::{Duration, US};
 
 /// Maximum number of flows: 16 bits number them.
 pub(in crate::scenario) const MAX_FLOWS: u32 = 65_535;

@@ -4,13 +4,13 @@ use quell_link::Error;
 use quell_link::field::{self, Field};
 use quell_link::units;
 use quell_qdisc::num;
+use quell_qdisc::time::{Duration, US};
 
 use super::LONGEST;
 use crate::scenario::key::{Section, Value, any, key};
 use crate::scenario::tree::Node as Tree;
 use crate::scenario::wifi::{Countdown, Noise, Serve, Wifi};
 use crate::wifi::phy::LARGEST_AMPDU;
-use quell_qdisc::time::{Duration, US};
 
 /// Maximum number of nodes in a cell.
 pub(in crate::scenario) const MAX_NODES: u32 = 100;

@@ -1,8 +1,7 @@
 //! Applications: what sources offer, when they start and stop, and the results of each.
 
-use quell_qdisc::{MS, SEC};
-
 use super::common::{gauges_at, measure, measure_with, ms, near, ns, world};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 /// A fast link with a large FIFO, which does not limit a source.
 const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo limit 10000\"\n";
@@ -15,11 +14,15 @@ fn a_constant_rate_is_exact() {
         "duration = \"30s\"\n{FAST}[[flow]]\nkind = \"cbr\"\nrate = \"3mbit\"\nsize = 1000\nrtt = \"20ms\"\n"
     ));
     for seconds in [1, 7, 29] {
-        let sent = gauges_at(&mut w, 10 * MS + seconds * SEC).arrivals;
+        let sent = gauges_at(&mut w, Instant::from_millis(10) + seconds * SEC).arrivals;
         // One more packet arrives at this instant, after the gauges are read.
         assert_eq!(sent, seconds * 375, "after {seconds} s");
         assert_eq!(
-            gauges_at(&mut w, 10 * MS + seconds * SEC + 1).arrivals,
+            gauges_at(
+                &mut w,
+                Instant::from_millis(10) + seconds * SEC + Duration::from_nanos(1)
+            )
+            .arrivals,
             sent + 1
         );
     }
@@ -31,7 +34,7 @@ fn poisson_traffic_has_its_rate_and_exponential_sizes_their_spread() {
         let mut w = world(&format!(
             "duration = \"100s\"\n{FAST}[[flow]]\nkind = \"poisson\"\nrate = \"8mbit\"\nsize = {size}\n"
         ));
-        gauges_at(&mut w, 100 * SEC)
+        gauges_at(&mut w, Instant::from_secs(100))
     };
     // 1000 packets a second for 100 s: the standard deviation of a Poisson count is the root of its
     // mean.
@@ -67,7 +70,7 @@ fn on_off_phases_have_their_mean_gaps() {
     ));
     let (mut on, mut off, mut before) = (0, 0, 0);
     for second in 0..400 {
-        let count = gauges_at(&mut w, (second + 1) * SEC).arrivals;
+        let count = gauges_at(&mut w, Instant::ZERO + (second + 1) * SEC).arrivals;
         *if second % 2 == 0 { &mut on } else { &mut off } += count - before;
         before = count;
     }
@@ -82,13 +85,13 @@ fn on_off_phases_may_be_shorter_than_their_gaps() {
     let mut w = world(&format!(
         "duration = \"200s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"1ms\"\ngap_off = \"20ms\"\n"
     ));
-    let count = gauges_at(&mut w, 200 * SEC).arrivals as f64;
+    let count = gauges_at(&mut w, Instant::from_secs(200)).arrivals as f64;
     near(count, 105_000.0, 4.0 * 105_000f64.sqrt());
     // Most cycles have no packet: the mean gap is 10 s.
     let mut w = world(&format!(
         "duration = \"20000s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"10s\"\ngap_off = \"10s\"\n"
     ));
-    let count = gauges_at(&mut w, 20_000 * SEC).arrivals as f64;
+    let count = gauges_at(&mut w, Instant::from_secs(20_000)).arrivals as f64;
     near(count, 2000.0, 4.0 * 2000f64.sqrt());
 }
 
@@ -177,17 +180,17 @@ fn staggered_starts_are_uniform() {
     let mut w = world(&format!(
         "duration = \"10s\"\n{FAST}[[flow]]\nkind = \"cbr\"\ncount = 4000\nrate = \"1bit\"\nstart = \"1s\"\nstagger = \"2s\"\nrtt = \"1us\"\n"
     ));
-    assert_eq!(gauges_at(&mut w, SEC).arrivals, 0);
+    assert_eq!(gauges_at(&mut w, Instant::from_secs(1)).arrivals, 0);
     for quarter in 1..4u64 {
         let share = quarter as f64 / 4.0;
-        let started = gauges_at(&mut w, SEC + quarter * SEC / 2).arrivals as f64;
+        let started = gauges_at(&mut w, Instant::from_secs(1) + quarter * SEC / 2).arrivals as f64;
         near(
             started,
             4000.0 * share,
             4.0 * (4000.0 * share * (1.0 - share)).sqrt(),
         );
     }
-    assert_eq!(gauges_at(&mut w, 3 * SEC + MS).arrivals, 4000);
+    assert_eq!(gauges_at(&mut w, Instant::from_secs(3) + MS).arrivals, 4000);
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn full_size_datagrams_keep_their_length_under_every_overhead() {
     let packets = r.packets as f64;
     near(packets, 156.0, 1.0);
     near(r.throughput_mbps, packets * 0.52 / 10.0, 1e-6);
-    assert!(r.sojourn_ms.max < ns(65_000, 100_000_000) as f64 / 1e6);
+    assert!(r.sojourn_ms.max < ns(65_000, 100_000_000).as_nanos() as f64 / 1e6);
 }
 
 #[test]

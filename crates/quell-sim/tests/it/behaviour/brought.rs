@@ -9,10 +9,8 @@ use quell_link::record::Run;
 use quell_qdisc::control::{Control, SubQueue};
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::time::{Duration, Instant};
-use quell_qdisc::{
-    Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, MS, Nanos, Qdisc, Rng, SEC,
-};
+use quell_qdisc::time::{Duration, Instant, MS};
+use quell_qdisc::{Dequeued, Discipline, Drops, Gauges, KnobSet, Knobs, Qdisc, Rng};
 use quell_sim::cc::EcnMode;
 use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 use quell_sim::scenario::{Cc, Scenario};
@@ -97,11 +95,11 @@ fn a_clone_of_its_world_goes_on_alike() {
     let text = "duration = \"4s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"web\"\n[[flow]]\ncount = 3\n";
     let mut one = World::with_queue(Arc::new(scenario(text)), &from_outside("fq_codel"), 3, None)
         .expect("a world");
-    one.run_until(SEC);
+    one.run_until(Instant::from_secs(1));
     let mut two = one.clone();
     for at in [2, 3, 4] {
-        one.run_until(at * SEC);
-        two.run_until(at * SEC);
+        one.run_until(Instant::from_secs(at));
+        two.run_until(Instant::from_secs(at));
         assert_eq!(one.trace_hash(), two.trace_hash());
     }
     assert!(one.packets() > 500);
@@ -170,7 +168,10 @@ fn a_queue_that_loses_packets_ends_the_run_with_one_line() {
             .to_string();
         // At once, not at the end of the run: a hundred packets of 1514 bytes take a quarter of a
         // second.
-        assert!(session.world.now() < SEC && asked < 50, "{asked}");
+        assert!(
+            session.world.now() < Instant::from_secs(1) && asked < 50,
+            "{asked}"
+        );
         e
     };
     let e = run(None);
@@ -213,7 +214,7 @@ fn a_controller_from_outside_turns_the_knobs_and_the_record_names_it() {
     let mut w = world(text);
     w.set_controller(0, Box::new(Steady))
         .expect("a FIFO has a limit");
-    while w.run_until(4 * SEC) != quell_sim::Status::Done {}
+    while w.run_until(Instant::from_secs(4)) != quell_sim::Status::Done {}
     let run = w.record(0.0);
     assert_eq!(run.controller.as_deref(), Some("Steady"));
     // 10, 9, 8 and 7 packets for a second each.
@@ -267,7 +268,7 @@ impl Congestion for Aimd {
     fn ecn(&self) -> EcnMode {
         self.ecn
     }
-    fn on_start(&mut self, _: Nanos, window: u32, mss: u32) {
+    fn on_start(&mut self, _: Instant, window: u32, mss: u32) {
         assert_eq!(mss, 1448);
         self.window = f64::from(window);
         self.notes.lock().unwrap().iw = window;
@@ -427,7 +428,10 @@ fn a_timeout_is_told_as_one() {
         .iter()
         .find(|s| s.cause == Cause::Timeout)
         .expect("a timeout");
-    assert!((3 * SEC..6 * SEC).contains(&timeout.now), "{timeout:?}");
+    assert!(
+        (Instant::from_secs(3)..Instant::from_secs(6)).contains(&timeout.now),
+        "{timeout:?}"
+    );
     assert!(run.goodput_mbps > 4.0, "it came back: {}", run.goodput_mbps);
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::Run;
-use quell_qdisc::{Gauges, Nanos, SEC};
+use quell_qdisc::Gauges;
+use quell_qdisc::time::{Duration, Instant, SEC};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
@@ -23,7 +24,7 @@ pub fn measure(text: &str) -> Run {
     measure_with(text, 1, None)
 }
 
-pub fn measure_with(text: &str, seed: u64, series_bin: Option<Nanos>) -> Run {
+pub fn measure_with(text: &str, seed: u64, series_bin: Option<Duration>) -> Run {
     let scenario = scenario(text);
     let options = RunOptions {
         series_bin,
@@ -34,7 +35,7 @@ pub fn measure_with(text: &str, seed: u64, series_bin: Option<Nanos>) -> Run {
 }
 
 /// Runs on to `at` and reads the bottleneck.
-pub fn gauges_at(world: &mut World, at: Nanos) -> Gauges {
+pub fn gauges_at(world: &mut World, at: Instant) -> Gauges {
     while world.run_until(at) != Status::Done {}
     world.gauges(0)
 }
@@ -44,8 +45,8 @@ pub fn ms(bytes: u32, bps: f64) -> f64 {
     f64::from(bytes) * 8e3 / bps
 }
 
-/// Nanoseconds to send these bytes at this rate.
-pub fn ns(bytes: u64, bps: u64) -> Nanos {
+/// Time to send these bytes at this rate.
+pub fn ns(bytes: u64, bps: u64) -> Duration {
     bytes * 8 * SEC / bps
 }
 

@@ -1,6 +1,7 @@
 //! A sender and a receiver without a network between them: the contents of their packets.
 
-use quell_qdisc::{Ecn, MS, Nanos, Packet};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER};
+use quell_qdisc::{Ecn, Packet};
 use quell_sim::cc::{CongestionControl, EcnMode};
 use quell_sim::packet::{Ack, FlowId, Kind, Pkt};
 use quell_sim::scenario::Cc;
@@ -13,11 +14,11 @@ use quell_sim::tcp::{Receiver, Sender, receiver};
 struct Tape(Vec<Pkt>);
 
 impl Egress for Tape {
-    fn send(&mut self, _now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
+    fn send(&mut self, _now: Instant, _len: u32, make: impl FnOnce() -> Pkt) {
         self.0.push(make());
     }
 
-    fn send_run(&mut self, _: Nanos, _: u32, _: u32, _: impl Fn(u32) -> Pkt) -> bool {
+    fn send_run(&mut self, _: Instant, _: u32, _: u32, _: impl Fn(u32) -> Pkt) -> bool {
         false
     }
 }
@@ -27,10 +28,10 @@ struct Ends {
     cc: CongestionControl,
     receiver: Receiver,
     tape: Tape,
-    now: Nanos,
+    now: Instant,
 }
 
-const RTT: Nanos = 20 * MS;
+const RTT: Duration = Duration::from_millis(20);
 
 impl Ends {
     fn new(cc: Cc) -> Self {
@@ -53,7 +54,7 @@ impl Ends {
             first: 0,
             end: u64::MAX,
             last_short: 0,
-            offer_ns: 0,
+            offer_time: Duration::ZERO,
             iw: 10,
             sack: true,
             limited_transmit: true,
@@ -74,18 +75,18 @@ impl Ends {
             cc,
             receiver: Receiver::new(FlowId::default(), receiver),
             tape: Tape::default(),
-            now: 0,
+            now: Instant::ZERO,
         };
-        ends.sender.connect(0, &mut ends.tape);
+        ends.sender.connect(Instant::ZERO, &mut ends.tape);
         assert_eq!(ends.tape.0.pop().expect("a SYN").kind(), Kind::Syn);
-        ends.now = RTT;
+        ends.now = Instant::ZERO + RTT;
         let answer = Ack {
             syn: true,
             tsecr: 1,
             ..Ack::default()
         };
         ends.sender
-            .on_ack(RTT, &answer, &mut ends.cc, &mut ends.tape);
+            .on_ack(Instant::ZERO + RTT, &answer, &mut ends.cc, &mut ends.tape);
         ends
     }
 
@@ -98,18 +99,18 @@ impl Ends {
             if !fate(&mut p) {
                 continue;
             }
-            self.now += 100_000;
+            self.now += Duration::from_micros(100);
             acks.extend(self.receiver.on_data(self.now, &p));
             if self.receiver.ack_due(self.now) {
                 acks.push(self.receiver.ack());
             }
         }
-        if self.receiver.deadline() < quell_qdisc::NEVER {
+        if self.receiver.deadline() < NEVER {
             acks.push(self.receiver.ack());
         }
         self.now += RTT;
         for ack in acks {
-            self.now += 100_000;
+            self.now += Duration::from_micros(100);
             while self.sender.deadline() <= self.now {
                 self.sender.on_timer(self.now, &mut self.cc, &mut self.tape);
             }
@@ -257,7 +258,7 @@ fn limited_transmit_sends_on_the_first_two_duplicates() {
         });
         assert_eq!(std::mem::take(&mut ends.tape.0).len(), 3);
         for duplicate in 1..=2u32 {
-            ends.now += RTT + 10;
+            ends.now += RTT + Duration::from_nanos(10);
             let mut ack = Ack::default();
             if sack {
                 ack.count = 1;

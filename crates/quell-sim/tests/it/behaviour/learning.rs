@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use quell_qdisc::control::rlaqm::learn::{Learning, Progress};
-use quell_qdisc::{NEVER, SEC};
+use quell_qdisc::time::{Instant, NEVER};
 use quell_sim::World;
 
 use super::common::world;
@@ -24,7 +24,7 @@ fn progress(world: &World) -> Progress {
 #[test]
 fn rlaqm_learn_tries_what_it_learned_and_a_clone_of_its_world_continues_alike() {
     let mut one = link("rlaqm learn");
-    one.run_until(80 * SEC);
+    one.run_until(Instant::from_secs(80));
     assert!(progress(&one).tried >= 1, "{:?}", progress(&one));
     let mut other = one.clone();
     for world in [&mut one, &mut other] {

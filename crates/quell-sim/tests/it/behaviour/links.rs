@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use quell_link::trace::Trace;
-use quell_qdisc::time::Duration;
-use quell_qdisc::{MS, Nanos, SEC, US};
+use quell_qdisc::time::{Duration, Instant, SEC, US};
 use quell_sim::scenario::{Rate, Scenario};
 use quell_sim::{Status, World};
 
@@ -40,7 +39,7 @@ fn a_schedule_changes_the_rate_at_its_times() {
 }
 
 /// A scenario over a trace of these milliseconds.
-fn traced(ms: &[Nanos], rest: &str) -> Arc<Scenario> {
+fn traced(ms: &[u64], rest: &str) -> Arc<Scenario> {
     let mut s = scenario(&format!(
         "warmup = \"0s\"\n[link]\nrate = \"1mbit\"\noverhead = 4\nqueue = \"pfifo limit 1000\"\n{rest}"
     ));
@@ -52,10 +51,10 @@ fn traced(ms: &[Nanos], rest: &str) -> Arc<Scenario> {
     Arc::new(s)
 }
 
-fn run_traced(ms: &[Nanos], rest: &str) -> quell_link::record::Run {
+fn run_traced(ms: &[u64], rest: &str) -> quell_link::record::Run {
     let s = traced(ms, rest);
     let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
-    while w.run_until(s.duration.as_nanos()) != Status::Done {}
+    while w.run_until(Instant::ZERO + s.duration) != Status::Done {}
     w.record(0.0)
 }
 
@@ -109,7 +108,7 @@ fn a_packet_begun_keeps_its_place_in_a_trace() {
     // 6016.
     for (at, left) in [(1, 9), (11, 8), (21, 6), (31, 5), (41, 3)] {
         assert_eq!(
-            gauges_at(&mut w, at * MS).backlog_packets,
+            gauges_at(&mut w, Instant::from_millis(at)).backlog_packets,
             left,
             "at {at} ms"
         );
@@ -125,18 +124,21 @@ fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
     ));
-    assert_eq!(gauges_at(&mut w, 30 * US).departures, 2);
+    assert_eq!(gauges_at(&mut w, Instant::from_micros(30)).departures, 2);
     for k in 3..20u64 {
         let due = ((k - 1) * 1514 - 1600) * US;
-        assert_eq!(gauges_at(&mut w, due - US).departures, k - 1);
-        assert_eq!(gauges_at(&mut w, due + US).departures, k);
+        assert_eq!(
+            gauges_at(&mut w, Instant::ZERO + due - US).departures,
+            k - 1
+        );
+        assert_eq!(gauges_at(&mut w, Instant::ZERO + due + US).departures, k);
     }
     // A larger bucket passes as many packets as it holds, and one more.
     let mut w = world(&format!(
         "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nburst = 6056\nqueue = \"pfifo limit 1000\"\n{}",
         burst(20)
     ));
-    assert_eq!(gauges_at(&mut w, 30 * US).departures, 5);
+    assert_eq!(gauges_at(&mut w, Instant::from_micros(30)).departures, 5);
 }
 
 #[test]
@@ -162,10 +164,16 @@ fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
         "duration = \"1s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = 5\nqueue = \"pfifo limit 1000\"\n{}",
         burst(10)
     ));
-    assert_eq!(gauges_at(&mut w, 100 * US).backlog_packets, 4);
-    assert_eq!(gauges_at(&mut w, 1600 * US).backlog_packets, 3);
+    assert_eq!(
+        gauges_at(&mut w, Instant::from_micros(100)).backlog_packets,
+        4
+    );
+    assert_eq!(
+        gauges_at(&mut w, Instant::from_micros(1600)).backlog_packets,
+        3
+    );
     let r = {
-        while w.run_until(SEC) != Status::Done {}
+        while w.run_until(Instant::from_secs(1)) != Status::Done {}
         w.record(0.0)
     };
     assert_eq!(r.packets, 10);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use quell_link::record::Run;
 use quell_qdisc::control::{Control, Echo, SubQueue};
-use quell_qdisc::time::Duration;
-use quell_qdisc::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, NEVER, SEC};
+use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
 use quell_sim::stamps::DelayAttack;
 use quell_sim::{Status, World};
 
@@ -135,17 +135,14 @@ fn probes_take_the_round_trip_and_jitter_and_are_lost_as_told() {
     let [down, up] = heard("interval = \"100ms\"\njitter = \"2ms\"\nloss = 0.25");
     assert_eq!(down.len(), up.len(), "both controllers hear each answer");
     near(down.len() as f64, 675.0, 70.0);
-    let mean = |all: &[Nanos]| all.iter().sum::<u64>() as f64 / all.len() as f64 / MS as f64;
-    let trips: Vec<Nanos> = down.iter().map(|e| e.round_trip.as_nanos()).collect();
+    let mean =
+        |all: &[Duration]| all.iter().copied().sum::<Duration>().as_millis_f64() / all.len() as f64;
+    let trips: Vec<Duration> = down.iter().map(|e| e.round_trip).collect();
     near(mean(&trips), 32.0, 0.6);
     assert!(trips.iter().all(|t| *t >= 30 * MS));
-    let ways = [&down, &up].map(|all| {
-        all.iter()
-            .filter_map(|e| e.one_way.map(Duration::as_nanos))
-            .collect::<Vec<_>>()
-    });
+    let ways = [&down, &up].map(|all| all.iter().filter_map(|e| e.one_way).collect::<Vec<_>>());
     for (i, both) in ways[0].iter().zip(&ways[1]).enumerate() {
-        assert_eq!(both.0 + both.1, trips[i], "the ways make the round trip");
+        assert_eq!(*both.0 + *both.1, trips[i], "the ways make the round trip");
     }
     near(mean(&ways[1]), 15.0, 0.3);
     let mut reflectors: Vec<u32> = down.iter().map(|e| e.reflector).collect();
@@ -158,7 +155,10 @@ fn probes_take_the_round_trip_and_jitter_and_are_lost_as_told() {
 fn without_timestamps_only_the_round_trip_is_known_and_probes_end() {
     let [down, _] = heard("timestamps = false\nstop = \"10s\"");
     assert!(down.iter().all(|e| e.one_way.is_none()));
-    assert!(down.iter().all(|e| e.now.as_nanos() < 10 * SEC + 100 * MS));
+    assert!(
+        down.iter()
+            .all(|e| e.now < Instant::from_secs(10) + 100 * MS)
+    );
     assert!(down.len() > 90);
 }
 
@@ -213,13 +213,13 @@ fn lied_to(text: &str, liar: &str) -> [f64; 2] {
     w.lie(DelayAttack {
         reflectors: 1,
         hosts: vec![liar.to_owned()],
-        span: (15 * SEC, 40 * SEC),
+        span: (Instant::from_secs(15), Instant::from_secs(40)),
         hold: 260 * MS,
         growth: 25 * MS,
         ..DelayAttack::default()
     });
     let carried = |w: &World| [2, 3].map(|modem| w.gauges(modem).departed_bytes as f64);
-    w.run_until(15 * SEC);
+    w.run_until(Instant::from_secs(15));
     let before = carried(&w);
     w.run_until(NEVER);
     let after = carried(&w);
@@ -324,7 +324,7 @@ fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() 
         let mut w = world(&text);
         w.lie(DelayAttack {
             hosts: vec!["liar".to_owned()],
-            span: (15 * SEC, 40 * SEC),
+            span: (Instant::from_secs(15), Instant::from_secs(40)),
             hold: 600 * MS,
             pulse,
             ..DelayAttack::default()
@@ -333,7 +333,10 @@ fn a_far_host_whose_lie_pauses_does_not_slow_connections_of_moments_to_others() 
         w.record(0.0).fct_ms.expect("transfers").mean
     };
     // With pauses they took 4.5 times as long.
-    let (lasts, pauses) = (transfers((0, 0)), transfers((6 * SEC, 11 * SEC / 2)));
+    let (lasts, pauses) = (
+        transfers((Duration::ZERO, Duration::ZERO)),
+        transfers((6 * SEC, 11 * SEC / 2)),
+    );
     assert!(pauses < 1.5 * lasts, "{pauses} ms, {lasts} ms");
 }
 

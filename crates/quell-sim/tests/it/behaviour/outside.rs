@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use quell_qdisc::control::{Control, SubQueue};
-use quell_qdisc::time::Duration;
-use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
+use quell_qdisc::{Gauges, KnobSet, Knobs, Rng};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Session, Status, World};
 
@@ -15,7 +15,11 @@ const BUSY: &str = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"12112kb
     [[flow]]\nkind = \"cbr\"\nrate = \"24mbit\"\nrtt = \"1us\"\n";
 
 /// Runs to `end`, makes each decision, and returns their times.
-fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knobs) -> Vec<Nanos> {
+fn controlled(
+    w: &mut World,
+    end: Instant,
+    mut decide: impl FnMut(&Gauges) -> Knobs,
+) -> Vec<Instant> {
     let mut asked = Vec::new();
     while let Status::Decide {
         queue,
@@ -23,11 +27,8 @@ fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knob
         gauges,
     } = w.run_until(end)
     {
-        assert_eq!(
-            (queue, sub_queue, gauges.now.as_nanos()),
-            (0, None, w.now())
-        );
-        asked.push(gauges.now.as_nanos());
+        assert_eq!((queue, sub_queue, gauges.now), (0, None, w.now()));
+        asked.push(gauges.now);
         let knobs = decide(&gauges);
         w.set_knobs(queue, None, &knobs).expect("such knobs");
     }
@@ -42,25 +43,27 @@ fn a_controller_is_asked_at_exact_multiples_of_its_period() {
     // A decision that is due at the end of a slice comes at the start of the next, whatever the
     // slices.
     for end in [1, 29, 30, 31, 90, 1000, 1001, 2000] {
-        asked.extend(controlled(&mut w, end * MS, |_| Knobs::default()));
+        asked.extend(controlled(&mut w, Instant::from_millis(end), |_| {
+            Knobs::default()
+        }));
     }
-    let wanted: Vec<Nanos> = (1..=66).map(|k| k * 30 * MS).collect();
+    let wanted: Vec<Instant> = (1..=66).map(|k| Instant::from_millis(30 * k)).collect();
     assert_eq!(asked, wanted, "every 30 ms up to 1.98 s");
-    assert_eq!(w.now(), 2 * SEC);
+    assert_eq!(w.now(), Instant::from_secs(2));
 }
 
 #[test]
 fn a_controller_may_take_over_in_the_middle() {
     let mut w = world(BUSY);
-    gauges_at(&mut w, 1234 * MS);
+    gauges_at(&mut w, Instant::from_millis(1234));
     w.set_outside(0, 100 * MS).expect("such a queue");
     let mut last = w.now();
-    let asked = controlled(&mut w, 2 * SEC, |g| {
-        assert!(g.now.as_nanos() >= last, "time does not run backwards");
-        last = g.now.as_nanos();
+    let asked = controlled(&mut w, Instant::from_secs(2), |g| {
+        assert!(g.now >= last, "time does not run backwards");
+        last = g.now;
         Knobs::default()
     });
-    let wanted: Vec<Nanos> = (13..20).map(|k| k * 100 * MS).collect();
+    let wanted: Vec<Instant> = (13..20).map(|k| Instant::from_millis(100 * k)).collect();
     assert_eq!(asked, wanted);
 }
 
@@ -71,7 +74,7 @@ fn knobs_take_effect_at_once() {
     // A packet takes 1 ms, in which two arrive: the queue is always at its limit.
     let mut limits = [40, 10, 70].into_iter();
     let mut seen = Vec::new();
-    controlled(&mut w, 2 * SEC, |g| {
+    controlled(&mut w, Instant::from_secs(2), |g| {
         seen.push((g.limit_packets, g.backlog_packets, g.drops_overflow));
         Knobs {
             limit_packets: limits.next(),
@@ -92,10 +95,10 @@ fn knobs_take_effect_at_once() {
         drop: Some(p),
         ..Knobs::default()
     };
-    gauges_at(&mut w, SEC);
+    gauges_at(&mut w, Instant::from_secs(1));
     w.set_knobs(0, None, &drop(1.0)).expect("a drop knob");
     let before = w.gauges(0);
-    let after = gauges_at(&mut w, SEC + 500 * MS);
+    let after = gauges_at(&mut w, Instant::from_secs(1) + 500 * MS);
     assert_eq!(
         after.drops_early - before.drops_early,
         after.arrivals - before.arrivals
@@ -105,7 +108,7 @@ fn knobs_take_effect_at_once() {
         u64::from(before.backlog_packets)
     );
     w.set_knobs(0, None, &drop(0.0)).expect("a drop knob");
-    let last = gauges_at(&mut w, 2 * SEC);
+    let last = gauges_at(&mut w, Instant::from_secs(2));
     assert_eq!(last.drops_early, after.drops_early);
 }
 
@@ -113,19 +116,19 @@ fn knobs_take_effect_at_once() {
 fn steps_through_time_leave_no_trace() {
     let text = "duration = \"3s\"\nwarmup = \"1s\"\n[link]\nrate = \"5mbit\"\nqueue = \"pie\"\n[link.up]\nrate = \"300kbit\"\nqueue = \"learnqueue\"\n\
         [[flow]]\ncount = 2\n[[flow]]\nkind = \"web\"\n";
-    let record = |step: Nanos| {
+    let record = |step: Duration| {
         let mut w = world(text);
-        let mut at = 0;
-        while at < 3 * SEC {
+        let mut at = Instant::ZERO;
+        while at < Instant::from_secs(3) {
             at += step;
             while w.run_until(at) != Status::Done {}
         }
-        assert_eq!(w.now(), 3 * SEC, "it ends with the scenario");
+        assert_eq!(w.now(), Instant::from_secs(3), "it ends with the scenario");
         format!("{:?}", w.record(0.0))
     };
     let whole = record(3 * SEC);
-    assert_eq!(whole, record(7_777_777));
-    assert_eq!(whole, record(100_003));
+    assert_eq!(whole, record(Duration::from_nanos(7_777_777)));
+    assert_eq!(whole, record(Duration::from_nanos(100_003)));
 }
 
 /// The limit of a flow.
@@ -145,12 +148,12 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
     let mut asked = 0;
     while let Status::Decide {
         queue, sub_queue, ..
-    } = w.run_until(2 * SEC)
+    } = w.run_until(Instant::from_secs(2))
     {
         asked += 1;
         let sub = sub_queue.expect("a flow's limit");
         // The world does not continue without an answer, and knobs of another flow are no answer.
-        let still = |w: &mut World| match w.run_until(2 * SEC) {
+        let still = |w: &mut World| match w.run_until(Instant::from_secs(2)) {
             Status::Decide { sub_queue, .. } => (sub_queue, w.now()),
             Status::Done => panic!("a packet waits"),
         };
@@ -186,11 +189,11 @@ fn a_released_queue_keeps_its_knobs() {
     let mut w = world(
         "duration = \"2s\"\n[link]\nrate = \"5mbit\"\nqueue = \"learnqueue initial 40\"\n[[flow]]\ncount = 2\n",
     );
-    gauges_at(&mut w, 500 * MS);
+    gauges_at(&mut w, Instant::from_millis(500));
     w.release(0);
     let held = w.gauges(0).limit_packets;
     assert_ne!(held, 40, "it has moved before");
-    assert_eq!(gauges_at(&mut w, 2 * SEC).limit_packets, held);
+    assert_eq!(gauges_at(&mut w, Instant::from_secs(2)).limit_packets, held);
 }
 
 #[test]
@@ -245,7 +248,7 @@ fn answers_from_outside_work_in_a_cell_too() {
     let mut asked = 0;
     while let Status::Decide {
         queue, sub_queue, ..
-    } = w.run_until(2 * SEC)
+    } = w.run_until(Instant::from_secs(2))
     {
         asked += 1;
         w.set_knobs(queue, sub_queue, &limit(40)).expect("set");
@@ -282,7 +285,7 @@ fn a_session_fails_where_a_packet_waits_and_no_decision_comes() {
 #[test]
 fn bins_without_a_width_are_refused() {
     let scenario = Arc::new(scenario(BUSY));
-    let e = World::new(scenario, "fifo", 1, Some(0)).expect_err("no width");
+    let e = World::new(scenario, "fifo", 1, Some(Duration::ZERO)).expect_err("no width");
     assert_eq!(
         e.to_string(),
         "the bins of the series have a width of 0; give them 1 ns at least, or want no series"

@@ -1,7 +1,8 @@
 //! Loss recovery with and without SACK, timers, and options that the papers' simulators set
 //! differently.
 
-use quell_qdisc::{Knobs, MS, Nanos, SEC};
+use quell_qdisc::Knobs;
+use quell_qdisc::time::{Duration, Instant, MS};
 use quell_sim::World;
 
 use quell_link::record::Run;
@@ -18,13 +19,13 @@ fn drop_all(w: &mut World, on: bool) {
 
 /// Drops what arrives from `at` on, until at least `count` packets are dropped; returns their
 /// number.
-fn lose(w: &mut World, at: Nanos, count: u64) -> u64 {
+fn lose(w: &mut World, at: Instant, count: u64) -> u64 {
     let before = gauges_at(w, at).drops_early;
     drop_all(w, true);
     let mut now = at;
     let mut lost = 0;
     while lost < count {
-        now += 1000;
+        now += Duration::from_nanos(1000);
         lost = gauges_at(w, now).drops_early - before;
     }
     drop_all(w, false);
@@ -32,7 +33,7 @@ fn lose(w: &mut World, at: Nanos, count: u64) -> u64 {
 }
 
 /// Finishes the run; returns completion time in ms and retransmissions of its first flow.
-fn finish(mut w: World, end: Nanos) -> (f64, u64) {
+fn finish(mut w: World, end: Instant) -> (f64, u64) {
     gauges_at(&mut w, end);
     let r = w.record(0.0);
     let fct = r.flows[0].fct_ms.expect("the transfer completes");
@@ -51,13 +52,13 @@ fn transfer(segments: u32, keys: &str) -> World {
 
 #[test]
 fn newreno_without_sack_repairs_one_loss_per_round_trip_and_never_times_out() {
-    let (clean, _) = finish(transfer(600, "sack = false\n"), 100 * SEC);
+    let (clean, _) = finish(transfer(600, "sack = false\n"), Instant::from_secs(100));
     for count in [1, 2, 4, 7] {
         let mut w = transfer(600, "sack = false\n");
         // The queue is half a round trip (50 ms) from the sender: this is in the middle of the
         // twelfth round.
-        let lost = lose(&mut w, 1152 * MS, count);
-        let (fct, again) = finish(w, 100 * SEC);
+        let lost = lose(&mut w, Instant::from_millis(1152), count);
+        let (fct, again) = finish(w, Instant::from_secs(100));
         // A timeout would send the whole window again.
         assert_eq!(again, lost, "each lost segment again, and none besides");
         // RFC 6582: a partial ACK for each loss but the last. Meanwhile new data are sent with half
@@ -73,12 +74,12 @@ fn newreno_without_sack_repairs_one_loss_per_round_trip_and_never_times_out() {
 
 #[test]
 fn sack_repairs_many_losses_of_a_window_in_one_round_trip() {
-    let (clean, _) = finish(transfer(600, ""), 100 * SEC);
+    let (clean, _) = finish(transfer(600, ""), Instant::from_secs(100));
     let mut extra = Vec::new();
     for count in [1, 4, 10] {
         let mut w = transfer(600, "");
-        let lost = lose(&mut w, 1152 * MS, count);
-        let (fct, again) = finish(w, 100 * SEC);
+        let lost = lose(&mut w, Instant::from_millis(1152), count);
+        let (fct, again) = finish(w, Instant::from_secs(100));
         assert_eq!(again, lost);
         extra.push((fct - clean) / 100.0);
     }
@@ -94,9 +95,9 @@ fn lone_segment(keys: &str, rtt: u64, times: u64) -> f64 {
          [[flow]]\ncount = 1\nbytes = 1448\nrtt = \"{rtt}ms\"\nsack = false\n{keys}"
     ));
     // The SYN enters the queue half a round trip after the start, the data a round trip later.
-    gauges_at(&mut w, rtt * MS * 3 / 2 - 10 * MS);
-    lose(&mut w, rtt * MS * 3 / 2 - 9 * MS, times);
-    finish(w, 100 * SEC).0
+    gauges_at(&mut w, Instant::ZERO + rtt * MS * 3 / 2 - 10 * MS);
+    lose(&mut w, Instant::ZERO + rtt * MS * 3 / 2 - 9 * MS, times);
+    finish(w, Instant::from_secs(100)).0
 }
 
 #[test]
@@ -133,8 +134,12 @@ fn timeouts_back_off_by_two() {
     let mut w = world(
         "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"fifo\"\n[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"50ms\"\n",
     );
-    lose(&mut w, MS, 2);
-    near(finish(w, 100 * SEC).0, 3000.0 + 100.0 + packets, 1e-3);
+    lose(&mut w, Instant::from_millis(1), 2);
+    near(
+        finish(w, Instant::from_secs(100)).0,
+        3000.0 + 100.0 + packets,
+        1e-3,
+    );
 }
 
 #[test]
@@ -170,7 +175,7 @@ fn delayed_acks_follow_their_option() {
             "duration = \"20s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 10000\"\n\
              [link.up]\nrate = \"1gbit\"\n[[flow]]\ncc = \"newreno\"\ncount = 1\nbuffer = \"128kb\"\ndelack = {delack}\n"
         ));
-        gauges_at(&mut w, 20 * SEC);
+        gauges_at(&mut w, Instant::from_secs(20));
         w.gauges(1).arrivals as f64 / w.gauges(0).departures as f64
     };
     near(acks(1), 1.0, 0.02);

@@ -1,6 +1,7 @@
 //! TCP through heavy loss, outages and delay spikes: nothing stalls for ever.
 
-use quell_qdisc::{Knobs, MS, SEC};
+use quell_qdisc::Knobs;
+use quell_qdisc::time::{Instant, MS, SEC};
 
 use super::common::{gauges_at, measure, measure_with, near, world};
 
@@ -76,15 +77,15 @@ fn a_sender_in_the_dark_backs_off() {
         drop: Some(p),
         ..Knobs::default()
     };
-    gauges_at(&mut w, 10 * SEC);
+    gauges_at(&mut w, Instant::from_secs(10));
     w.set_knobs(0, None, &drop(1.0)).expect("such a knob");
-    let dark = gauges_at(&mut w, 10 * SEC + 200 * MS).arrivals;
-    let sent = gauges_at(&mut w, 20 * SEC).arrivals - dark;
+    let dark = gauges_at(&mut w, Instant::from_secs(10) + 200 * MS).arrivals;
+    let sent = gauges_at(&mut w, Instant::from_secs(20)).arrivals - dark;
     assert!((4..=8).contains(&sent), "{sent}");
     w.set_knobs(0, None, &drop(0.0)).expect("such a knob");
     // The next retransmission comes at about 13.9 s of the outage; then slow start.
-    let resumed = gauges_at(&mut w, 30 * SEC).departures;
-    let rest = gauges_at(&mut w, 40 * SEC).departures - resumed;
+    let resumed = gauges_at(&mut w, Instant::from_secs(30)).departures;
+    let rest = gauges_at(&mut w, Instant::from_secs(40)).departures - resumed;
     near(rest as f64 * 1514.0 * 8e-6 / 10.0, 10.0, 0.5);
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quell_qdisc::time::Duration;
-use quell_qdisc::{Nanos, Rng, SEC};
+use quell_qdisc::Rng;
+use quell_qdisc::time::{Duration, Instant};
 use quell_sim::scenario::{Rate, Scenario, Shaper};
 use quell_sim::{Status, World};
 
@@ -227,7 +227,7 @@ fn draw(rng: &mut Rng) -> String {
     text
 }
 
-fn run_to(w: &mut World, end: Nanos) {
+fn run_to(w: &mut World, end: Instant) {
     while w.run_until(end) != Status::Done {}
 }
 
@@ -248,14 +248,17 @@ fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
         s.clone(),
         &s.link.queue,
         seed,
-        Some((s.duration / 7 + Duration::from_nanos(1)).as_nanos()),
+        Some(s.duration / 7 + Duration::from_nanos(1)),
     )
     .expect("a world");
-    run_to(&mut w, rng.below(s.duration.as_nanos()));
+    run_to(
+        &mut w,
+        Instant::from_nanos(rng.below(s.duration.as_nanos())),
+    );
     let mut twin = w.clone();
-    run_to(&mut w, s.duration.as_nanos());
-    run_to(&mut twin, s.duration.as_nanos());
-    assert_eq!(w.now(), s.duration.as_nanos());
+    run_to(&mut w, Instant::ZERO + s.duration);
+    run_to(&mut twin, Instant::ZERO + s.duration);
+    assert_eq!(w.now(), Instant::ZERO + s.duration);
     let queues = 1 + s.hops.len() + usize::from(s.up.is_some());
     for q in 0..queues {
         let g = w.gauges(q);
@@ -271,7 +274,7 @@ fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
         format!("{:?}", twin.record(0.0)),
         "a clone"
     );
-    let seconds = s.duration.as_nanos() as f64 / SEC as f64;
+    let seconds = s.duration.as_secs_f64();
     let offered = match &s.link.rate {
         // Whole opportunities.
         Rate::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,

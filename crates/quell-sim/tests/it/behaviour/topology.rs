@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use quell_qdisc::{MS, Nanos};
 use quell_sim::{Status, World};
 
 use super::common::{measure, ms, near, scenario, world};
+use quell_qdisc::time::{Duration, Instant};
 
 /// Three hops with different rates (Mbit/s), delays (ms) and overheads.
 const HOPS: [(u64, u64, u32); 3] = [(10, 10, 14), (20, 20, 2), (50, 30, 0)];
@@ -84,16 +84,28 @@ fn packets_and_acks_enter_each_queue_at_their_time() {
         "duration = \"1s\"\n[link]\nrate = \"1gbit\"\ndelay = \"10ms\"\n[link.up]\ndelay = \"30ms\"\n\
          [[flow]]\ncount = 1\nbytes = 1000\nrtt = \"200ms\"\n",
     );
-    let mut arrivals = |queue: usize, at: Nanos| {
+    let mut arrivals = |queue: usize, at: Instant| {
         while w.run_until(at) != Status::Done {}
         w.gauges(queue).arrivals
     };
-    assert_eq!(arrivals(0, 80 * MS), 0);
-    assert_eq!(arrivals(0, 80 * MS + 1), 1, "the SYN");
-    assert_eq!(arrivals(1, 170 * MS), 0);
-    assert_eq!(arrivals(1, 170 * MS + 1000), 1, "its answer");
-    assert_eq!(arrivals(0, 280 * MS), 1);
-    assert_eq!(arrivals(0, 280 * MS + 2000), 2, "the data");
+    assert_eq!(arrivals(0, Instant::from_millis(80)), 0);
+    assert_eq!(
+        arrivals(0, Instant::from_millis(80) + Duration::from_nanos(1)),
+        1,
+        "the SYN"
+    );
+    assert_eq!(arrivals(1, Instant::from_millis(170)), 0);
+    assert_eq!(
+        arrivals(1, Instant::from_millis(170) + Duration::from_nanos(1000)),
+        1,
+        "its answer"
+    );
+    assert_eq!(arrivals(0, Instant::from_millis(280)), 1);
+    assert_eq!(
+        arrivals(0, Instant::from_millis(280) + Duration::from_nanos(2000)),
+        2,
+        "the data"
+    );
 }
 
 #[test]

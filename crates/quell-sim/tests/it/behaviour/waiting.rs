@@ -7,8 +7,8 @@ use quell_link::Queue;
 use quell_link::record::Run;
 use quell_qdisc::fifo::{self, Fifo};
 use quell_qdisc::outside::Handle;
-use quell_qdisc::time::{Duration, Instant};
-use quell_qdisc::{Dequeued, Discipline, Drops, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::time::{Duration, Instant, SEC};
+use quell_qdisc::{Dequeued, Discipline, Drops, Rng};
 use quell_sim::{RunOptions, Session, World};
 
 use super::common::{near, scenario};
@@ -53,7 +53,7 @@ fn cake_sends_at_its_bandwidth_in_a_cell() {
 #[derive(Clone, Debug)]
 struct Pairs {
     fifo: Fifo<Handle>,
-    patience: Nanos,
+    patience: Duration,
     owed: bool,
 }
 
@@ -74,7 +74,7 @@ impl Discipline<Handle> for Pairs {
         drops: &mut D,
     ) -> Dequeued<Handle> {
         if self.fifo.len() == 1 && !self.owed {
-            return Dequeued::NotBefore(now.saturating_add(Duration::from_nanos(self.patience)));
+            return Dequeued::NotBefore(now.saturating_add(self.patience));
         }
         self.owed = !self.owed && self.fifo.len() > 0;
         self.fifo.dequeue(now, rng, drops)
@@ -89,7 +89,11 @@ impl Discipline<Handle> for Pairs {
 
 #[test]
 fn a_discipline_that_waits_is_asked_again_at_an_arrival() {
-    for patience in [10 * SEC, NEVER - 1, NEVER] {
+    for patience in [
+        10 * SEC,
+        Duration::MAX - Duration::from_nanos(1),
+        Duration::MAX,
+    ] {
         let pairs = Queue::outside("pairs", move |_| Pairs {
             fifo: Fifo::new(fifo::Params::default()),
             patience,
