@@ -24,8 +24,7 @@
 
 use quell_qdisc::control::Delay;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::time::Duration;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
 /// Far hosts are kept in `SETS` sets of `WAYS`, with `CONNECTIONS` each; those idle longest are
 /// evicted.
@@ -33,39 +32,39 @@ const SETS: usize = 16;
 const WAYS: usize = 4;
 const CONNECTIONS: usize = 8;
 /// A connection with a measured round trip is kept if it had a segment within this time.
-const IN_USE: Nanos = SEC;
+const IN_USE: Duration = SEC;
 /// A host that has shown a delay within this time is evicted last.
-const SHOWN: Nanos = 10 * SEC;
+const SHOWN: Duration = Duration::from_secs(10);
 /// Segments of a connection that wait for their echo; more are not noted.
 const STAMPS: usize = 16;
 /// Smallest time between two segments that are noted.
-const GAP: Nanos = 10 * MS;
+const GAP: Duration = Duration::from_millis(10);
 /// Longest tick of a near clock with which delays are measured: that of old Linux.
-const TICK: Nanos = 12 * MS;
+const TICK: Duration = Duration::from_millis(12);
 /// Timeout of an echo.
-const LONGEST: Nanos = 30 * SEC;
+const LONGEST: Duration = Duration::from_secs(30);
 /// Smallest time between two reported delays.
-pub const WINDOW: Nanos = 25 * MS;
+pub const WINDOW: Duration = Duration::from_millis(25);
 /// A bound of at most 1 / `NONE` of the round trip counts as no delay.
-const NONE: Nanos = 8;
+const NONE: u64 = 8;
 /// A bound on the delay that is no larger than this is evidence that there is none.
-const CLEAR: Nanos = 3 * MS;
+const CLEAR: Duration = Duration::from_millis(3);
 /// Age at which a reported delay is out of date.
-const FRESH: Nanos = SEC;
+const FRESH: Duration = SEC;
 /// Longest time that a new connection waits for others to show no delay: one that stays although
 /// the rate has fallen is not the line's.
-const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
+const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without delay after which a host may again keep new connections from being used: with short
 /// pauses, one that lies would do so for as long as it likes.
-const CALM: Nanos = 30 * SEC;
+const CALM: Duration = Duration::from_secs(30);
 /// Least number of hosts, and 1 / least share of all hosts, whose timestamps must distinguish the
 /// directions: a single host may have a wrong clock.
 const MIN_SHOWING: usize = 2;
 const SHARE: usize = 3;
 /// Interval at which the far side's clock is checked, and the deviation that a change of the delay
 /// may cause.
-const JUDGED: Nanos = 2 * SEC;
-const WRONG: Nanos = 400 * MS;
+const JUDGED: Duration = Duration::from_secs(2);
+const WRONG: Duration = Duration::from_millis(400);
 /// Added to differences of clocks, so that none is negative.
 const OFFSET: i64 = 1 << 60;
 
@@ -88,23 +87,23 @@ pub struct Stamped {
 struct Stamp {
     value: u32,
     asks: bool,
-    entered: Nanos,
-    left: Nanos,
+    entered: Instant,
+    left: Instant,
     /// Time after `entered` at which the last segment with the same TSval entered the shaper, ns.
-    again: Nanos,
+    again: Duration,
 }
 
 /// The far side's clock.
 #[derive(Clone, Copy, Debug)]
 struct FarClock {
     /// Time of its first reading, and its value then.
-    since: Nanos,
+    since: Instant,
     first: u32,
-    judged: Nanos,
+    judged: Instant,
     /// Whether it ticks each millisecond.
     ticks_ms: bool,
     /// Time since which it is known to tick each millisecond, and the least delay since then.
-    known: Option<(Nanos, Nanos)>,
+    known: Option<(Instant, Duration)>,
     base: Option<Base>,
 }
 
@@ -112,16 +111,16 @@ struct FarClock {
 struct Connection {
     name: u64,
     /// Times of the last segment in either direction, and of the last one from the far side.
-    seen: Nanos,
-    came: Nanos,
+    seen: Instant,
+    came: Instant,
     /// Last TSval that left, and time at which a segment was last noted.
     value: Option<u32>,
-    noted: Nanos,
+    noted: Instant,
     /// The first `waiting` of these stamps wait for their echo, oldest first.
     stamps: [Stamp; STAMPS],
     waiting: usize,
     /// Time of the first round trip that was not used, and the least round trip since then.
-    first: Option<(Nanos, Nanos)>,
+    first: Option<(Instant, Duration)>,
     base: Option<Base>,
     clock: Option<FarClock>,
 }
@@ -130,10 +129,10 @@ impl Connection {
     fn new(name: u64) -> Self {
         Self {
             name,
-            seen: 0,
-            came: 0,
+            seen: Instant::ZERO,
+            came: Instant::ZERO,
             value: None,
-            noted: 0,
+            noted: Instant::ZERO,
             stamps: [Stamp::default(); STAMPS],
             waiting: 0,
             first: None,
@@ -152,19 +151,19 @@ impl Connection {
         self.waiting -= count;
     }
 
-    fn note(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
+    fn note(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         let is_first = self.value.is_none_or(|last| after(segment.value, last));
         if !is_first {
             let mut waiting = self.stamps[..self.waiting].iter_mut();
             if let Some(stamp) = waiting.find(|stamp| stamp.value == segment.value) {
-                stamp.again = stamp.again.max(entered.saturating_sub(stamp.entered));
+                stamp.again = stamp.again.max(entered.saturating_since(stamp.entered));
             }
             return;
         }
         self.value = Some(segment.value);
         let late = |stamp: &&Stamp| stamp.left + LONGEST < now;
         self.forget(self.stamps[..self.waiting].iter().take_while(late).count());
-        if self.waiting == STAMPS || (self.noted > 0 && now < self.noted + GAP) {
+        if self.waiting == STAMPS || (self.noted > Instant::ZERO && now < self.noted + GAP) {
             return;
         }
         self.noted = now;
@@ -173,7 +172,7 @@ impl Connection {
             asks: segment.asks,
             entered,
             left: now,
-            again: 0,
+            again: Duration::ZERO,
         };
         self.waiting += 1;
     }
@@ -195,7 +194,7 @@ impl Connection {
 
     /// Excess of the delay of the far side's segment over the smallest one, if the far clock shows
     /// it; `calm`: there is no delay now.
-    fn down(&mut self, now: Nanos, value: u32, calm: bool) -> Option<Nanos> {
+    fn down(&mut self, now: Instant, value: u32, calm: bool) -> Option<Duration> {
         let clock = self.clock.get_or_insert(FarClock {
             since: now,
             first: value,
@@ -205,11 +204,12 @@ impl Connection {
             base: None,
         });
         let ticks = i64::from(value.wrapping_sub(clock.first).cast_signed());
-        let behind = (now - clock.since).cast_signed() - ticks * MS.cast_signed();
-        let delay = (OFFSET + behind).cast_unsigned();
+        let behind = now.signed_since(clock.since) - ticks * MS.as_nanos().cast_signed();
+        let delay = Duration::from_nanos((OFFSET + behind).cast_unsigned());
         if now >= clock.judged + JUDGED {
             clock.judged = now;
-            clock.ticks_ms = behind.unsigned_abs() < WRONG.max((now - clock.since) / 1000);
+            clock.ticks_ms =
+                Duration::from_nanos(behind.unsigned_abs()) < WRONG.max((now - clock.since) / 1000);
             clock.known = clock.known.filter(|_| clock.ticks_ms);
             clock.base = clock.base.filter(|_| clock.ticks_ms);
         }
@@ -232,9 +232,9 @@ fn after(one: u32, other: u32) -> bool {
 /// A round trip that ended, of the connection at index `place`.
 struct Trip {
     place: usize,
-    took: Nanos,
+    took: Duration,
     /// See [`Stamp::again`].
-    again: Nanos,
+    again: Duration,
     /// Whether it was as short as the shortest of its connection, or of its host if the connection
     /// is new.
     clears: bool,
@@ -245,24 +245,24 @@ struct Trip {
 struct Host {
     name: u64,
     /// The last segment in either direction.
-    seen: Nanos,
+    seen: Instant,
     connections: [Option<Connection>; CONNECTIONS],
     /// Least round trip of all connections.
     base: Option<Base>,
     /// Start of the time in which it showed delay, with pauses of less than [`CALM`].
-    late: Option<Nanos>,
+    late: Option<Instant>,
     /// Start of the pause, if there is one.
-    pause: Option<Nanos>,
+    pause: Option<Instant>,
     /// Times at which the host last showed a delay, and last distinguished the directions.
-    showed: Option<Nanos>,
-    apart: Option<Nanos>,
+    showed: Option<Instant>,
+    apart: Option<Instant>,
 }
 
 impl Host {
     fn new(name: u64) -> Self {
         Self {
             name,
-            seen: 0,
+            seen: Instant::ZERO,
             connections: [None; CONNECTIONS],
             base: None,
             late: None,
@@ -273,12 +273,13 @@ impl Host {
     }
 
     /// The connection `name`, new if there is none; `None` while all places are in use.
-    fn connection(&mut self, now: Nanos, name: u64) -> Option<&mut Connection> {
+    fn connection(&mut self, now: Instant, name: u64) -> Option<&mut Connection> {
         let all = &mut self.connections;
         let place = all.iter().position(|c| c.is_some_and(|c| c.name == name));
         let place = place.or_else(|| {
             // In a flood of unanswered segments, their connections replace each other.
-            let quiet = |at: &usize| all[*at].map_or((false, 0), |c| (c.answered(), c.seen + 1));
+            let quiet =
+                |at: &usize| all[*at].map_or((false, None), |c| (c.answered(), Some(c.seen)));
             let place = (0..CONNECTIONS).min_by_key(quiet)?;
             if all[place].is_some_and(|c| c.answered() && now < c.seen + IN_USE) {
                 return None;
@@ -290,7 +291,7 @@ impl Host {
     }
 
     /// The round trip that a segment ends, if any.
-    fn trip(&mut self, now: Nanos, segment: &Stamped) -> Option<Trip> {
+    fn trip(&mut self, now: Instant, segment: &Stamped) -> Option<Trip> {
         self.seen = now;
         let of = |c: &Option<Connection>| c.is_some_and(|c| c.name == segment.connection);
         let place = self.connections.iter().position(of)?;
@@ -298,7 +299,7 @@ impl Host {
         let before = std::mem::replace(&mut connection.came, now);
         connection.seen = now;
         let stamp = connection.echoed(segment.echo)?;
-        let took = now.saturating_sub(stamp.left);
+        let took = now.saturating_since(stamp.left);
         let bounds_only = !stamp.asks && before <= stamp.left;
         let base = connection.base.or(self.base);
         let clears = base.is_some_and(|base| took <= base.least() + (took / NONE).max(CLEAR));
@@ -316,10 +317,10 @@ impl Host {
     /// distinguish the directions.
     fn delay(
         &mut self,
-        now: Nanos,
+        now: Instant,
         segment: &Stamped,
         trip: &Trip,
-        shown: Nanos,
+        shown: Duration,
         apart: bool,
     ) -> Option<Delay> {
         let connection = self.connections[trip.place].as_mut()?;
@@ -348,17 +349,17 @@ impl Host {
         let delay = match connection.down(now, segment.value, took <= none) {
             Some(down) => Delay {
                 source,
-                up: Duration::from_nanos(excess.saturating_sub(down)),
-                down: Duration::from_nanos(down.min(excess)),
-                fell: Duration::from_nanos(fell),
+                up: excess.saturating_sub(down),
+                down: down.min(excess),
+                fell,
                 apart: true,
             },
             None if apart => return None,
             None => Delay {
                 source,
-                up: Duration::from_nanos(excess),
-                down: Duration::from_nanos(excess),
-                fell: Duration::from_nanos(fell),
+                up: excess,
+                down: excess,
+                fell,
                 apart: false,
             },
         };
@@ -368,11 +369,11 @@ impl Host {
         Some(delay)
     }
 
-    fn tells_apart(&self, now: Nanos) -> bool {
+    fn tells_apart(&self, now: Instant) -> bool {
         self.apart.is_some_and(|at| now < at + FRESH)
     }
 
-    fn showed_since(&self, now: Nanos, span: Nanos) -> bool {
+    fn showed_since(&self, now: Instant, span: Duration) -> bool {
         self.showed.is_some_and(|at| now < at + span)
     }
 }
@@ -382,8 +383,8 @@ impl Host {
 pub struct Passive {
     hosts: Vec<Option<Host>>,
     /// The last reported delay and its time; the last one of another host.
-    told: Option<(Nanos, Delay)>,
-    other: Option<(Nanos, Delay)>,
+    told: Option<(Instant, Delay)>,
+    other: Option<(Instant, Delay)>,
     /// The least delays since the last report.
     least: Option<Delay>,
 }
@@ -416,14 +417,14 @@ impl Passive {
     }
 
     /// A segment, which entered the shaper at `entered`, has left it for the line.
-    pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
+    pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
         let place = self.place(segment.host).unwrap_or_else(|| {
             // Hosts that have shown a delay are evicted last, so in a flood new hosts replace each
             // other.
             let quiet = |at: &usize| {
                 let host = self.hosts[*at].as_ref();
-                host.map_or((false, 0), |host| {
-                    (host.showed_since(now, SHOWN), host.seen + 1)
+                host.map_or((false, None), |host| {
+                    (host.showed_since(now, SHOWN), Some(host.seen))
                 })
             };
             let places = Self::places(segment.host);
@@ -442,23 +443,23 @@ impl Passive {
     /// The recently reported delay, up plus down: the smaller one of the last two hosts, or that of
     /// a single host, unless this has lasted for [`NEWCOMER_TIMEOUT`]. Only this delay keeps new
     /// connections from being used.
-    fn shown(&self, now: Nanos) -> Nanos {
+    fn shown(&self, now: Instant) -> Duration {
         let both = [self.told, self.other].into_iter().flatten();
-        let fresh = both.filter(|(at, _)| now < at + FRESH);
+        let fresh = both.filter(|(at, _)| now < *at + FRESH);
         let delays = fresh.clone().map(|(_, delay)| delay.up + delay.down);
         let is_lone_and_lasts = fresh.clone().count() == 1
             && fresh
                 .filter_map(|(_, delay)| self.hosts[self.place(delay.source)?].as_ref()?.late)
                 .any(|late| now >= late + NEWCOMER_TIMEOUT);
         match is_lone_and_lasts {
-            true => 0,
-            false => delays.min().map_or(0, Duration::as_nanos),
+            true => Duration::ZERO,
+            false => delays.min().unwrap_or(Duration::ZERO),
         }
     }
 
     /// Whether enough hosts distinguish the directions that delays of other hosts, which do not,
     /// can be ignored.
-    fn apart(&self, now: Nanos) -> bool {
+    fn apart(&self, now: Instant) -> bool {
         let hosts = self.hosts.iter().flatten();
         let heard = hosts.filter(|host| host.showed_since(now, FRESH));
         let apart = heard.clone().filter(|host| host.tells_apart(now)).count();
@@ -466,7 +467,7 @@ impl Passive {
     }
 
     /// A segment has arrived from the line. Returns the delay if a report is due.
-    pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
+    pub fn came(&mut self, now: Instant, segment: &Stamped) -> Option<Delay> {
         let place = self.place(segment.host)?;
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
         let shown = self.shown(now);
@@ -478,7 +479,7 @@ impl Passive {
     }
 
     /// Records a delay. Returns the least delay of the last [`WINDOW`] if a report is due.
-    fn tell(&mut self, now: Nanos, delay: Delay) -> Option<Delay> {
+    fn tell(&mut self, now: Instant, delay: Delay) -> Option<Delay> {
         let least = self.least.map_or(delay, |least| {
             let sum = |delay: &Delay| delay.up + delay.down;
             let less = if sum(&delay) <= sum(&least) {

@@ -79,29 +79,21 @@ impl Stamps {
 
     /// A segment leaves the up link's shaper, whose queue it entered at `entered`, for the modem.
     pub fn left(&mut self, now: Instant, entered: Instant, segment: &Stamped) {
-        self.passive
-            .left(now.as_nanos(), entered.as_nanos(), segment);
+        self.passive.left(now, entered, segment);
     }
 
     /// A segment comes from the modem; `tell` is called with each delay that results.
     pub fn came(&mut self, now: Instant, segment: Stamped, mut tell: impl FnMut(&Delay)) {
         while let Some((_, held)) = self.held.front().copied().filter(|(due, _)| *due <= now) {
             self.held.pop_front();
-            self.passive
-                .came(now.as_nanos(), &held)
-                .iter()
-                .for_each(&mut tell);
+            self.passive.came(now, &held).iter().for_each(&mut tell);
         }
         let lie = self
             .lie
             .as_ref()
             .filter(|(_, hosts)| hosts.contains(&segment.host));
         match lie.map_or(Duration::ZERO, |(lie, _)| lie.holds(now, Duration::ZERO)) {
-            Duration::ZERO => self
-                .passive
-                .came(now.as_nanos(), &segment)
-                .iter()
-                .for_each(tell),
+            Duration::ZERO => self.passive.came(now, &segment).iter().for_each(tell),
             hold => self.held.push_back((now + hold, segment)),
         }
     }

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::{MS, Nanos, SEC, num, time};
+use quell_qdisc::time::{Duration, Instant};
+use quell_qdisc::{MS, Nanos, SEC, num};
 
 /// Time between two requests to any reflector, and to the same one, ns.
 const GAP: Nanos = 50 * MS;
@@ -109,12 +110,12 @@ impl Answer {
     /// The answer for the controller of the direction to the reflector, or `back`.
     pub fn echo(&self, now: Nanos, back: bool) -> Echo {
         Echo {
-            now: time::Instant::from_nanos(now),
+            now: Instant::from_nanos(now),
             reflector: self.reflector,
-            round_trip: time::Duration::from_nanos(self.round_trip),
+            round_trip: Duration::from_nanos(self.round_trip),
             one_way: self
                 .ways
-                .map(|ways| time::Duration::from_nanos(ways[usize::from(back)])),
+                .map(|ways| Duration::from_nanos(ways[usize::from(back)])),
         }
     }
 }
@@ -324,17 +325,18 @@ impl Reflector {
 
     /// Checks the one-way delays of an answer against the round trip.
     fn checked(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
-        let delays = [round_trip, ways[0], ways[1]];
+        let at = Instant::from_nanos(now);
+        let delays = [round_trip, ways[0], ways[1]].map(Duration::from_nanos);
         let least = self
             .least
-            .get_or_insert_with(|| Least(delays.map(|delay| Base::new(now, delay))));
+            .get_or_insert_with(|| Least(delays.map(|delay| Base::new(at, delay))));
         // Wrong times do not enter the smallest delays.
         let mut after = *least;
-        let mut over = [0; 3];
+        let mut over = [Duration::ZERO; 3];
         for ((base, delay), over) in after.0.iter_mut().zip(delays).zip(&mut over) {
-            *over = base.excess(now, delay);
+            *over = base.excess(at, delay);
         }
-        if over[1].max(over[2]) <= over[0] + WRONG {
+        if over[1].max(over[2]) <= over[0] + Duration::from_nanos(WRONG) {
             (*least, self.wrong) = (after, 0);
             return AnswerContents::Ways(ways);
         }
@@ -351,7 +353,7 @@ impl Reflector {
         // Assumes that neither direction has a queue now. If one has, its smallest delay falls as
         // soon as the queue shrinks.
         let [_, there, back] = &least.0;
-        let usual = [there.least(), back.least()];
+        let usual = [there.least(), back.least()].map(Duration::as_nanos);
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
             *moved = (*moved + usual + DAY - way) % DAY;
         }

@@ -2,10 +2,11 @@
 //! segments; the controllers of both get the delays computed from them.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time;
 
 use quell_link::passive::{Passive, Stamped};
-use quell_qdisc::{Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant};
 
 use super::shared::Watch;
 use crate::packet::header::{Class, Key, random_key};
@@ -14,7 +15,7 @@ use crate::packet::header::{Class, Key, random_key};
 #[derive(Clone)]
 pub struct Passing {
     passive: Arc<Mutex<Passive>>,
-    began: Instant,
+    began: time::Instant,
     key: Key,
     loops: Vec<Watch>,
 }
@@ -24,7 +25,7 @@ impl Passing {
     pub fn new(loops: Vec<Watch>) -> Self {
         Self {
             passive: Arc::default(),
-            began: Instant::now(),
+            began: time::Instant::now(),
             key: random_key(),
             loops,
         }
@@ -45,12 +46,12 @@ impl Passing {
         })
     }
 
-    fn now(&self) -> Nanos {
-        num::low_u64(self.began.elapsed().as_nanos())
+    fn now(&self) -> Instant {
+        Instant::from_nanos(num::low_u64(self.began.elapsed().as_nanos()))
     }
 
-    /// Records that a segment has left for the line, after `waited` ns in the shaper.
-    pub fn left(&self, waited: Nanos, segment: &Stamped) {
+    /// Records that a segment has left for the line, after `waited` in the shaper.
+    pub fn left(&self, waited: Duration, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
         // The clock is read under the lock, so that recorded times never run backwards.
         let now = self.now();

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use quell_link::Error;
 use quell_link::passive::Stamped;
 use quell_qdisc::control::learnqueue::Table;
+use quell_qdisc::time::Duration;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
@@ -299,7 +300,8 @@ impl<D: InterfaceBackend> Loop<D> {
             if let Some((passing, _)) = passing
                 && let Some(segment) = segments[packet.place as usize].take()
             {
-                passing.left(now.saturating_sub(packet.enqueued().as_nanos()), &segment);
+                let waited = now.saturating_sub(packet.enqueued().as_nanos());
+                passing.left(Duration::from_nanos(waited), &segment);
             }
         });
         while let Some(place) = self.link.freed() {

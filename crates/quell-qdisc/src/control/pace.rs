@@ -49,6 +49,7 @@ mod jitter;
 mod lasting;
 mod overload;
 
+use crate::time::{Duration, Instant, MS, SEC};
 pub use delays::Base;
 use delays::{AGREE, AGREE_TRAFFIC, BASE, Beginning, Delays, Evidence, Path};
 use jitter::Jitter;
@@ -57,19 +58,18 @@ use overload::Overload;
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::num;
-use crate::time::Duration;
-use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use crate::{Gauges, KnobSet, Knobs, Rng};
 
 /// Time between two readings of the counters.
-const TICK: Nanos = 50 * MS;
+const TICK: Duration = Duration::from_millis(50);
 /// Readings over which rates and the growth of the delay are measured: 200 ms.
 const SPAN: usize = 4;
 /// Time without an answer after which the reflectors count as lost.
-const LOST: Nanos = SEC;
+const LOST: Duration = SEC;
 /// Later answers do not count for the jitter.
-const HELD: Nanos = 2 * SEC;
+const HELD: Duration = Duration::from_secs(2);
 /// A reflector's timestamps are in whole milliseconds.
-const STAMP: Nanos = MS;
+const STAMP: Duration = MS;
 /// The shaper is used if it sends more than this share of its rate or more than 3000 bytes wait.
 const USED: f64 = 0.85;
 /// Bits of a full packet. The target includes the transmission time of 1.5 of them.
@@ -82,10 +82,10 @@ const CEILING: f64 = 1e12;
 /// with time constant `MEMORY`. The decay is slow because at a low rate only a low capacity can be
 /// measured: with a fast decay, false delays that last would lower this bound too.
 const SHARE: f64 = 0.1;
-const MEMORY: Nanos = 300 * SEC;
+const MEMORY: Duration = Duration::from_secs(300);
 /// Time constant with which, after a second of silence, the rate rises to the mean of the last
 /// minutes ([`Pace::usual`]).
-const RETURN: Nanos = 5 * SEC;
+const RETURN: Duration = Duration::from_secs(5);
 
 /// The rate that lets all arrivals pass, as a share of the capacity. CAKE with `ingress` that has
 /// dropped more than its rate sends two thirds of its rate for long (`failsafe_next_packet` in
@@ -98,7 +98,7 @@ const OPEN: f64 = 1.6;
 /// `PROVEN` with load, and with delays that began with load: later the lowered rate makes a small
 /// stream a load. Even then it may be wrong. So the rate grows while used, by `BLIND` per second.
 const LOADED: f64 = 0.9;
-const PROVEN: Nanos = 10 * SEC;
+const PROVEN: Duration = Duration::from_secs(10);
 const BLIND: f64 = 0.02;
 
 /// Default of the first rate, bit/s.
@@ -207,10 +207,7 @@ impl Params {
         if self.first().min(max) < num::whole_u64(FLOOR) {
             return Err("start and max must be at least 100kbit");
         }
-        if self
-            .drain
-            .is_some_and(|drain| drain < Duration::from_nanos(MS))
-        {
+        if self.drain.is_some_and(|drain| drain < MS) {
             return Err("drain must be at least 1ms");
         }
         Ok(())
@@ -242,18 +239,18 @@ impl Params {
 /// Counters and delay at a tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    now: Nanos,
+    now: Instant,
     departed: u64,
     /// Bytes that left, were dropped, or are queued.
     arrived: u64,
-    delay: Nanos,
+    delay: Duration,
 }
 
 impl Reading {
-    fn of(gauges: &Gauges, delay: Nanos) -> Self {
+    fn of(gauges: &Gauges, delay: Duration) -> Self {
         let departed = gauges.departed_bytes;
         Self {
-            now: gauges.now.as_nanos(),
+            now: gauges.now,
             departed,
             arrived: departed + gauges.dropped_bytes + gauges.backlog_bytes,
             delay,
@@ -279,29 +276,29 @@ pub struct Pace {
     /// Mean of [`Self::sure`] over the time in which delays were measured with load, bit/s, and
     /// that time, at most [`MEMORY`].
     usual: f64,
-    known: Nanos,
+    known: Duration,
     /// Whether the last delay came from the traffic, or from the only reflector of several that
     /// still answers, which counts like a host of the traffic.
     by_traffic: bool,
     /// Time of the last answer to a probe; moving average of the time between two, of which at
     /// most [`LOST`] counts, ns.
-    probed: Nanos,
+    probed: Instant,
     pause: f64,
     /// Time of the last delay, from an answer or from the traffic; moving average of the time
     /// between two, ns.
-    heard: Nanos,
+    heard: Instant,
     gap: f64,
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
     capacity: f64,
     deviation: f64,
     /// Time at which the shaper was last loaded; whether that was within a second before the last
     /// delay began.
-    busy: Nanos,
+    busy: Instant,
     proves: bool,
     readings: [Reading; SPAN],
     place: usize,
     /// Time at which the delay was last above the target.
-    congested: Nanos,
+    congested: Instant,
     /// Set while the rate is lowered so that the modem's queue empties: the state before that.
     draining: Option<Before>,
     lasting: Option<Lasting>,
@@ -326,19 +323,19 @@ impl Pace {
             jitter: Jitter::NONE,
             peak: 0.0,
             usual: 0.0,
-            known: 0,
+            known: Duration::ZERO,
             by_traffic: false,
-            probed: 0,
+            probed: Instant::ZERO,
             pause: 0.0,
-            heard: 0,
+            heard: Instant::ZERO,
             gap: 0.0,
             capacity: 0.0,
             deviation: 0.0,
-            busy: 0,
+            busy: Instant::ZERO,
             proves: false,
             readings: [Reading::default(); SPAN],
             place: 0,
-            congested: 0,
+            congested: Instant::ZERO,
             draining: None,
             lasting: None,
             overload: Overload::NONE,
@@ -357,7 +354,7 @@ impl Pace {
         (self.capacity, self.deviation)
     }
 
-    fn delay(&self) -> Nanos {
+    fn delay(&self) -> Duration {
         self.delays.delay(match self.by_traffic {
             true => AGREE_TRAFFIC,
             false => AGREE,
@@ -383,8 +380,8 @@ impl Pace {
 
     /// Delay above which the line counts as full, ns.
     fn target(&self) -> f64 {
-        let packets = 1.5 * PACKET_BITS / self.rate * SEC as f64;
-        (self.law.target.as_nanos() + self.jitter.allowance()) as f64 + self.slack() + packets
+        let packets = 1.5 * PACKET_BITS / self.rate * SEC.as_nanos() as f64;
+        (self.law.target + self.jitter.allowance()).as_nanos() as f64 + self.slack() + packets
     }
 
     /// Minimum rate, bit/s.
@@ -408,15 +405,15 @@ impl Pace {
     /// readings kept, bit/s. `None`: too little time.
     fn flow(&self, gauges: &Gauges) -> Option<f64> {
         let oldest = self.readings[self.place];
-        let span = gauges.now.as_nanos().checked_sub(oldest.now);
+        let span = gauges.now.checked_since(oldest.now);
         let span = span.filter(|span| *span >= TICK)?;
-        let read = Reading::of(gauges, 0);
+        let read = Reading::of(gauges, Duration::ZERO);
         let bytes = match self.ingress {
             // A kernel's counters may be read at different instants, so the sum can fall.
             true => read.arrived.saturating_sub(oldest.arrived),
             false => read.departed - oldest.departed,
         };
-        Some(bytes as f64 * 8.0 * SEC as f64 / span as f64)
+        Some(bytes as f64 * 8.0 * SEC.as_nanos() as f64 / span.as_nanos() as f64)
     }
 
     /// A sample of the line's capacity over the readings kept, bit/s. `None`: too little time, or
@@ -427,15 +424,15 @@ impl Pace {
             return Some(flow);
         }
         let oldest = self.readings[self.place];
-        let span = (gauges.now.as_nanos() - oldest.now) as f64;
-        let growth = (self.delay() as f64 - oldest.delay as f64) / span;
+        let span = (gauges.now - oldest.now).as_nanos() as f64;
+        let growth = (self.delay().as_nanos() as f64 - oldest.delay.as_nanos() as f64) / span;
         Some(flow / (1.0 + growth).max(0.5))
     }
 
     /// Updates the start with a delay (see [`Beginning::is_over`]); returns whether it continues,
     /// so that the line's queue may still hold older packets.
-    fn begins(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
-        if self.heard == 0 {
+    fn begins(&mut self, now: Instant, source: u64, fall: Option<Duration>) -> bool {
+        if self.heard == Instant::ZERO {
             self.beginning = Some(Beginning::new(now, self.rate));
             self.rate = FLOOR;
         }
@@ -451,7 +448,7 @@ impl Pace {
 
     /// Raises the rate over a tick; `growth` is a share per second.
     fn grow(&mut self, growth: f64) {
-        self.rate *= 1.0 + growth * TICK as f64 / SEC as f64;
+        self.rate *= 1.0 + growth * TICK.as_nanos() as f64 / SEC.as_nanos() as f64;
     }
 
     /// Adds a sample to the capacity and its mean deviation.
@@ -467,8 +464,11 @@ impl Pace {
 
     /// If the current delay is that of a longer path (see [`Lasting`]), restores the state before
     /// it and returns true.
-    fn accept_longer_path(&mut self, now: Nanos, gauges: &Gauges) -> bool {
-        let (delay, flow) = (self.delay() as f64, self.flow(gauges).unwrap_or_default());
+    fn accept_longer_path(&mut self, now: Instant, gauges: &Gauges) -> bool {
+        let (delay, flow) = (
+            self.delay().as_nanos() as f64,
+            self.flow(gauges).unwrap_or_default(),
+        );
         let steady = self.delays.are_steady();
         let Some(lasting) = &mut self.lasting else {
             return false;
@@ -502,14 +502,14 @@ impl Pace {
     }
 
     /// Whether at most one reflector was heard within [`AGREE`], and others before.
-    fn is_lone(&self, now: Nanos) -> bool {
+    fn is_lone(&self, now: Instant) -> bool {
         let known = self.paths.iter().flatten();
         let heard = known.clone().filter(|(path, _)| now <= path.came() + AGREE);
         known.count() >= 2 && heard.count() < 2
     }
 
     /// Whether the shaper was loaded within the last second.
-    fn is_busy(&self, now: Nanos) -> bool {
+    fn is_busy(&self, now: Instant) -> bool {
         now <= self.busy + SEC
     }
 
@@ -517,8 +517,8 @@ impl Pace {
     fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
         let now = evidence.at;
         self.delays.take(evidence);
-        let gap = now.saturating_sub(self.heard) as f64;
-        if self.heard > 0 && gap < LOST as f64 {
+        let gap = now.saturating_since(self.heard).as_nanos() as f64;
+        if self.heard > Instant::ZERO && gap < LOST.as_nanos() as f64 {
             self.gap += (gap - self.gap) / 16.0;
         }
         self.heard = now;
@@ -531,7 +531,7 @@ impl Pace {
         if self.accept_longer_path(now, gauges) {
             return self.knob();
         }
-        let (delay, target) = (self.delay() as f64, self.target());
+        let (delay, target) = (self.delay().as_nanos() as f64, self.target());
         if delay > target {
             self.congested = now;
             if let Some(sample) = self.sample(gauges) {
@@ -575,7 +575,7 @@ impl Pace {
 
 impl Control for Pace {
     fn period(&self) -> Duration {
-        Duration::from_nanos(TICK)
+        TICK
     }
 
     fn initial(&mut self) -> Knobs {
@@ -583,16 +583,19 @@ impl Control for Pace {
     }
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
-        let now = gauges.now.as_nanos();
+        let now = gauges.now;
         let last = self.readings[(self.place + SPAN - 1) % SPAN].now;
-        let passed = now.saturating_sub(last);
-        let forgotten = passed.min(MEMORY) as f64 / MEMORY as f64;
+        let passed = now.saturating_since(last);
+        let forgotten = passed.min(MEMORY).as_nanos() as f64 / MEMORY.as_nanos() as f64;
         self.peak = self.capacity.max(self.peak * (1.0 - forgotten));
         let oldest = self.readings[self.place];
-        let span = now.saturating_sub(oldest.now).max(1) as f64;
+        let span = now
+            .saturating_since(oldest.now)
+            .max(Duration::from_nanos(1))
+            .as_nanos() as f64;
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
         let (share, waits) = (
-            bits * SEC as f64 / span / self.rate,
+            bits * SEC.as_nanos() as f64 / span / self.rate,
             gauges.backlog_bytes > 3000,
         );
         let used = share > USED || waits;
@@ -602,7 +605,7 @@ impl Control for Pace {
         let delay = self.delay();
         let reading = Reading::of(gauges, delay);
         if self.ingress {
-            let calm = delay as f64 <= self.target();
+            let calm = delay.as_nanos() as f64 <= self.target();
             self.overload
                 .count(now, reading.arrived, gauges.dropped_bytes, calm);
         }
@@ -610,14 +613,14 @@ impl Control for Pace {
         let arriving = holds.then(|| self.sample(gauges)).flatten();
         self.readings[self.place] = reading;
         self.place = (self.place + 1) % SPAN;
-        let silence = now.saturating_sub(self.heard);
+        let silence = now.saturating_since(self.heard);
         // (`proves` may be old.)
         if silence <= LOST && self.capacity > 0.0 && self.is_busy(now) && self.proves {
-            self.known = (self.known + passed).clamp(1, MEMORY);
-            let share = passed as f64 / self.known as f64;
+            self.known = (self.known + passed).clamp(Duration::from_nanos(1), MEMORY);
+            let share = passed.as_nanos() as f64 / self.known.as_nanos() as f64;
             self.usual += (self.sure() - self.usual) * share.min(1.0);
         }
-        if self.heard > 0 && silence > LOST {
+        if self.heard > Instant::ZERO && silence > LOST {
             if let Some(beginning) = self.beginning.take() {
                 self.rate = beginning.rate;
             }
@@ -636,7 +639,7 @@ impl Control for Pace {
                     Some(_) => self.sure(),
                     None => self.rate.min(self.sure().max(self.usual)),
                 };
-                let share = passed as f64 / RETURN as f64;
+                let share = passed.as_nanos() as f64 / RETURN.as_nanos() as f64;
                 self.rate += (self.usual - self.rate).max(0.0) * share.min(1.0);
                 if used {
                     self.grow(BLIND);
@@ -644,14 +647,16 @@ impl Control for Pace {
                 }
                 self.capacity = self.capacity.max(self.rate);
             }
-        } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
-            let asked = self.heard == self.probed && silence as f64 > 4.0 * self.pause;
+        } else if self.heard > Instant::ZERO
+            && silence.as_nanos() as f64 > (4.0 * self.gap).max(2.0 * TICK.as_nanos() as f64)
+        {
+            let asked = self.heard == self.probed && silence.as_nanos() as f64 > 4.0 * self.pause;
             if asked && !self.ingress && self.held.is_none() && self.beginning.is_none() {
                 self.held = Some(self.rate);
                 self.rate *= self.law.least;
             }
-        } else if used && self.beginning.is_none() && delay as f64 <= self.target() {
-            let free = now.saturating_sub(self.congested) as f64 / SEC as f64;
+        } else if used && self.beginning.is_none() && delay.as_nanos() as f64 <= self.target() {
+            let free = now.saturating_since(self.congested).as_secs_f64();
             let growth = match self.capacity > 0.0 {
                 true => self.law.grow + self.law.doubt * self.doubt() + self.law.gain * free,
                 false => self.law.most,
@@ -662,8 +667,8 @@ impl Control for Pace {
     }
 
     fn on_probe(&mut self, probe: &Echo, gauges: &Gauges) -> Knobs {
-        let (now, round_trip) = (probe.now.as_nanos(), probe.round_trip.as_nanos());
-        let delay = probe.one_way.map_or(round_trip, Duration::as_nanos);
+        let (now, round_trip) = (probe.now, probe.round_trip);
+        let delay = probe.one_way.unwrap_or(round_trip);
         let place = probe.reflector as usize;
         if self.paths.len() <= place {
             self.paths.resize(place + 1, None);
@@ -677,12 +682,12 @@ impl Control for Pace {
         let fall = known.then(|| path.shortest.saturating_sub(delay));
         // A clock that is slewed adds up to 0.5 ms to the one-way delay each second, but not to the
         // round trip.
-        let trip = trips.excess(now, round_trip, loose.as_nanos()) + STAMP;
-        let excess = path.excess(now, delay, loose.as_nanos()).min(trip) + more.as_nanos();
+        let trip = trips.excess(now, round_trip, loose) + STAMP;
+        let excess = path.excess(now, delay, loose).min(trip) + more;
         let source = u64::from(probe.reflector);
         let begins = self.begins(now, source, fall);
-        if self.probed > 0 {
-            let pause = LOST.min(now.saturating_sub(self.probed)) as f64;
+        if self.probed > Instant::ZERO {
+            let pause = LOST.min(now.saturating_since(self.probed)).as_nanos() as f64;
             self.pause += (pause - self.pause) / 16.0;
         }
         (self.probed, self.by_traffic) = (now, self.is_lone(now));
@@ -704,17 +709,17 @@ impl Control for Pace {
     }
 
     fn on_delay(&mut self, delay: &Delay, gauges: &Gauges) -> Knobs {
-        let now = gauges.now.as_nanos();
-        let answered = self.probed > 0 && now.saturating_sub(self.probed) <= LOST;
+        let now = gauges.now;
+        let answered = self.probed > Instant::ZERO && now.saturating_since(self.probed) <= LOST;
         if self.nopassive || (answered && !self.is_lone(now)) {
             return self.knob();
         }
-        let excess = if self.ingress { delay.down } else { delay.up }.as_nanos();
+        let excess = if self.ingress { delay.down } else { delay.up };
         self.by_traffic = true;
         let begins = self.begins(
             now,
             delay.source,
-            (self.heard > 0).then_some(delay.fell.as_nanos()),
+            (self.heard > Instant::ZERO).then_some(delay.fell),
         );
         let evidence = Evidence {
             source: delay.source,

@@ -1,33 +1,33 @@
 //! The delay of the line, from the delays that its sources show.
 
 use super::lasting::STEADY;
-use crate::{MS, Nanos, SEC};
+use crate::time::{Duration, Instant, MS, SEC};
 
 /// A reflector's base delay is its smallest one of the last `BASE` to 2 `BASE`.
-pub(super) const BASE: Nanos = 10 * SEC;
+pub(super) const BASE: Duration = Duration::from_secs(10);
 /// The start ends when delays have not fallen by `FALL` or more for `CALM` (see
 /// [`Beginning::is_over`]), or after `BEGINNING`.
-const FALL: Nanos = MS;
-const CALM: Nanos = 300 * MS;
-const BEGINNING: Nanos = 20 * SEC;
+const FALL: Duration = MS;
+const CALM: Duration = Duration::from_millis(300);
+const BEGINNING: Duration = Duration::from_secs(20);
 /// Age up to which the last delay of a reflector counts, and of a remote host of the traffic. Some
 /// reflectors answer seldom: one that lies must not be the only one that was heard.
-pub(super) const AGREE: Nanos = 3 * SEC;
-pub(super) const AGREE_TRAFFIC: Nanos = SEC;
+pub(super) const AGREE: Duration = Duration::from_secs(3);
+pub(super) const AGREE_TRAFFIC: Duration = SEC;
 /// Number of sources whose last delay is kept.
 const SOURCES: usize = 16;
 
 /// Smallest delay of a reflector: in the present window of 10 s and in the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
-    since: Nanos,
-    now: Nanos,
-    before: Nanos,
+    since: Instant,
+    now: Duration,
+    before: Duration,
 }
 
 impl Base {
     /// Starts with the first delay.
-    pub fn new(at: Nanos, delay: Nanos) -> Self {
+    pub fn new(at: Instant, delay: Duration) -> Self {
         Self {
             since: at,
             now: delay,
@@ -36,12 +36,12 @@ impl Base {
     }
 
     /// Smallest delay of the last 10 to 20 s.
-    pub fn least(&self) -> Nanos {
+    pub fn least(&self) -> Duration {
         self.now.min(self.before)
     }
 
     /// Adds a delay; returns by how much it exceeds the smallest.
-    pub fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
+    pub fn excess(&mut self, at: Instant, delay: Duration) -> Duration {
         if at - self.since > BASE {
             (self.before, self.now, self.since) = (self.now, delay, at);
         }
@@ -51,7 +51,7 @@ impl Base {
 }
 
 /// Longest time between two answers of a reflector of which both have to be fast.
-const PAIR: Nanos = 700 * MS;
+const PAIR: Duration = Duration::from_millis(700);
 
 /// Delays of a reflector. An answer that is faster than the one before it by more than `loose`
 /// counts for the smallest delay only as `loose` faster: rare fast answers, by another path, would
@@ -61,13 +61,13 @@ const PAIR: Nanos = 700 * MS;
 pub(super) struct Path {
     base: Base,
     /// The last delay and its time.
-    last: (Nanos, Nanos),
+    last: (Duration, Instant),
     /// The smallest delay so far.
-    pub(super) shortest: Nanos,
+    pub(super) shortest: Duration,
 }
 
 impl Path {
-    pub(super) fn new(at: Nanos, delay: Nanos) -> Self {
+    pub(super) fn new(at: Instant, delay: Duration) -> Self {
         Self {
             base: Base::new(at, delay),
             last: (delay, at),
@@ -76,7 +76,7 @@ impl Path {
     }
 
     /// Adds a delay; returns by how much it exceeds the smallest.
-    pub(super) fn excess(&mut self, at: Nanos, delay: Nanos, loose: Nanos) -> Nanos {
+    pub(super) fn excess(&mut self, at: Instant, delay: Duration, loose: Duration) -> Duration {
         let (last, came) = self.last;
         let counts = match at <= came + PAIR {
             true => delay.max(last.saturating_sub(loose)),
@@ -88,7 +88,7 @@ impl Path {
     }
 
     /// When the last delay came.
-    pub(super) fn came(&self) -> Nanos {
+    pub(super) fn came(&self) -> Instant {
         self.last.1
     }
 }
@@ -97,7 +97,7 @@ impl Path {
 #[derive(Clone, Debug)]
 pub(super) struct Beginning {
     /// Time of the first delay.
-    since: Nanos,
+    since: Instant,
     /// The rate to set afterwards.
     pub(super) rate: f64,
     sources: Vec<Falling>,
@@ -108,13 +108,13 @@ pub(super) struct Beginning {
 #[derive(Clone, Copy, Debug)]
 struct Falling {
     source: u64,
-    fell: Nanos,
-    last: Nanos,
+    fell: Instant,
+    last: Instant,
     calm: u32,
 }
 
 impl Beginning {
-    pub(super) fn new(now: Nanos, rate: f64) -> Self {
+    pub(super) fn new(now: Instant, rate: f64) -> Self {
         Self {
             since: now,
             rate,
@@ -126,7 +126,7 @@ impl Beginning {
     /// first of the source). A source is calm if it has given a delay since the last one that fell
     /// by [`FALL`], and that was [`CALM`] ago. The start is over if two sources are calm, or if one
     /// is calm with two delays and at most two sources were heard within a second.
-    pub(super) fn is_over(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
+    pub(super) fn is_over(&mut self, now: Instant, source: u64, fall: Option<Duration>) -> bool {
         let place = self.sources.iter().position(|of| of.source == source);
         let place = place.unwrap_or_else(|| {
             let first = Falling {
@@ -159,15 +159,15 @@ impl Beginning {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     pub(super) source: u64,
-    pub(super) at: Nanos,
-    pub(super) excess: Nanos,
+    pub(super) at: Instant,
+    pub(super) excess: Duration,
 }
 
 impl Evidence {
     pub(super) const NONE: Self = Self {
         source: 0,
-        at: 0,
-        excess: 0,
+        at: Instant::ZERO,
+        excess: Duration::ZERO,
     };
 }
 
@@ -176,9 +176,9 @@ impl Evidence {
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
     last: Evidence,
-    longer: Nanos,
-    smallest: Nanos,
-    largest: Nanos,
+    longer: Duration,
+    smallest: Duration,
+    largest: Duration,
 }
 
 /// The last two delays, and those of each source.
@@ -189,22 +189,23 @@ pub(super) struct Delays {
     /// Entries whose time is 0 are free.
     sources: [Source; SOURCES],
     /// End of the time in which [`Source::longer`] counts.
-    until: Nanos,
+    until: Instant,
 }
 
 impl Delays {
     /// Adds a delay.
     pub(super) fn take(&mut self, mut evidence: Evidence) {
-        let is_own = |of: &Source| of.last.at > 0 && of.last.source == evidence.source;
+        let is_own = |of: &Source| of.last.at > Instant::ZERO && of.last.source == evidence.source;
         let own = self.sources.iter().position(is_own);
         let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].last.at);
         if let Some(place) = own.or_else(oldest) {
             let of = &mut self.sources[place];
             if own.is_none() {
-                (of.longer, of.smallest, of.largest) = (0, Nanos::MAX, 0);
+                (of.longer, of.smallest, of.largest) =
+                    (Duration::ZERO, Duration::MAX, Duration::ZERO);
             }
             if evidence.at >= self.until {
-                of.longer = 0;
+                of.longer = Duration::ZERO;
             }
             of.longer = of.longer.min(evidence.excess);
             of.smallest = of.smallest.min(evidence.excess);
@@ -218,38 +219,39 @@ impl Delays {
     /// Begins a window.
     pub(super) fn begin_window(&mut self) {
         for of in &mut self.sources {
-            (of.smallest, of.largest) = (Nanos::MAX, 0);
+            (of.smallest, of.largest) = (Duration::MAX, Duration::ZERO);
         }
     }
 
     /// Whether at least two thirds of the sources have a smallest delay in the window of at least
     /// [`STEADY`] of their largest.
     pub(super) fn are_steady(&self) -> bool {
-        let heard = self.sources.iter().filter(|of| of.smallest < Nanos::MAX);
-        let steady = |of: &&Source| of.smallest as f64 >= of.largest as f64 * STEADY;
+        let heard = self.sources.iter().filter(|of| of.smallest < Duration::MAX);
+        let steady =
+            |of: &&Source| of.smallest.as_nanos() as f64 >= of.largest.as_nanos() as f64 * STEADY;
         let steady = heard.clone().filter(steady).count();
         3 * steady >= 2 * heard.count()
     }
 
     /// Sets [`Source::longer`] to the smallest delay of the window.
-    pub(super) fn accept(&mut self, now: Nanos) {
+    pub(super) fn accept(&mut self, now: Instant) {
         self.until = now + 2 * BASE;
         for of in &mut self.sources {
-            if of.smallest < Nanos::MAX {
+            if of.smallest < Duration::MAX {
                 of.longer = of.smallest;
             }
-            of.last.excess = 0;
+            of.last.excess = Duration::ZERO;
         }
-        (self.last.excess, self.before.excess) = (0, 0);
+        (self.last.excess, self.before.excess) = (Duration::ZERO, Duration::ZERO);
     }
 
     /// Delay of the line: the smallest of the last two delays, the last delay of another source,
     /// and the largest delay that at least a third of the sources reach. Of the sources, those
     /// heard within `agree` count.
-    pub(super) fn delay(&self, agree: Nanos) -> Nanos {
+    pub(super) fn delay(&self, agree: Duration) -> Duration {
         let two = self.last.excess.min(self.before.excess);
-        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + agree;
-        let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
+        let lately = |of: &&Evidence| of.at > Instant::ZERO && self.last.at < of.at + agree;
+        let (mut shown, mut count, mut other) = ([Duration::ZERO; SOURCES], 0, None::<Evidence>);
         for of in self.sources.iter().map(|of| &of.last).filter(lately) {
             shown[count] = of.excess;
             count += 1;

@@ -1,7 +1,7 @@
 //! Jitter of the answers, which is not the delay of a queue.
 
 use super::delays::Evidence;
-use crate::{MS, Nanos};
+use crate::time::{Duration, Instant};
 
 /// A peak of the delay is an answer that is later, or earlier, than both of its neighbours; its
 /// height is the smaller difference. A queue rises and falls over several answers, so few of them
@@ -13,41 +13,44 @@ const SHARE: [usize; 2] = [3, 5];
 /// Smallest number of answers for an allowance.
 const MIN_COUNT: usize = 16;
 /// Longest time between two neighbours.
-const NEAR: Nanos = 150 * MS;
+const NEAR: Duration = Duration::from_millis(150);
 /// The allowance is `FACTOR` of that height less `FREE`, at most `MAX_ALLOWANCE`.
-const FACTOR: Nanos = 6;
-const FREE: Nanos = 7 * MS;
-const MAX_ALLOWANCE: Nanos = 30 * MS;
+const FACTOR: u64 = 6;
+const FREE: Duration = Duration::from_millis(7);
+const MAX_ALLOWANCE: Duration = Duration::from_millis(30);
 
 /// Heights of the last answers as peaks; 0: none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Jitter {
     last: [Evidence; 2],
-    heights: [Nanos; KEPT],
+    heights: [Duration; KEPT],
     count: usize,
-    allowance: Nanos,
+    allowance: Duration,
 }
 
 impl Jitter {
     pub(super) const NONE: Self = Self {
         last: [Evidence::NONE; 2],
-        heights: [0; KEPT],
+        heights: [Duration::ZERO; KEPT],
         count: 0,
-        allowance: 0,
+        allowance: Duration::ZERO,
     };
 
     /// Adds a delay.
     pub(super) fn take(&mut self, evidence: Evidence) {
         let [first, middle] = self.last;
         self.last = [middle, evidence];
-        if first.at == 0 || evidence.at > middle.at + NEAR || middle.at > first.at + NEAR {
+        if first.at == Instant::ZERO
+            || evidence.at > middle.at + NEAR
+            || middle.at > first.at + NEAR
+        {
             return;
         }
         let [before, at, after] = [first, middle, evidence].map(|of| of.excess);
         let is_peak = (at > before && at > after) || (at < before && at < after);
         let height = match is_peak {
             true => at.abs_diff(before).min(at.abs_diff(after)),
-            false => 0,
+            false => Duration::ZERO,
         };
         self.heights[self.count % KEPT] = height;
         self.count += 1;
@@ -62,7 +65,7 @@ impl Jitter {
     }
 
     /// Time to add to the target, ns.
-    pub(super) fn allowance(&self) -> Nanos {
+    pub(super) fn allowance(&self) -> Duration {
         self.allowance
     }
 }
@@ -78,11 +81,11 @@ mod tests {
         for k in 1..=400 {
             jitter.take(Evidence {
                 source: k % 3,
-                at: k * 50 * MS,
-                excess: (late(k) * MS as f64) as Nanos,
+                at: Instant::from_millis(50 * k),
+                excess: Duration::from_nanos((late(k) * 1e6) as u64),
             });
         }
-        jitter.allowance() as f64 / MS as f64
+        jitter.allowance().as_millis_f64()
     }
 
     #[test]

@@ -1,18 +1,17 @@
 use super::*;
-use crate::time::Instant;
 
 /// A line with a queue before it, loaded as much as the loop allows; an answer arrives every 50 ms.
 struct Line {
     pace: Pace,
-    now: Nanos,
+    now: Instant,
     sent: f64,
     queue: f64,
     /// Largest rate of the sender, Mbit/s.
     demand: f64,
     /// Increase of the one-way delay per second by the drift of the reflector's clock.
-    drift: Nanos,
+    drift: Duration,
     /// Increase of the path's delay.
-    longer: Nanos,
+    longer: Duration,
     /// Every other answer of the first reflector shows only half of this increase.
     lies: bool,
     /// Random delay of an answer on the way back, ms; reflectors answer in turn.
@@ -33,12 +32,12 @@ impl Line {
     fn new(ingress: bool) -> Self {
         Self {
             pace: Pace::new(&behind(ingress)),
-            now: 0,
+            now: Instant::ZERO,
             sent: 0.0,
             queue: 0.0,
             demand: f64::INFINITY,
-            drift: 0,
-            longer: 0,
+            drift: Duration::ZERO,
+            longer: Duration::ZERO,
             lies: false,
             jitter: |_| 0.0,
             reflectors: 1,
@@ -47,7 +46,7 @@ impl Line {
     }
 
     /// Runs for a time on a line of this rate; returns the mean delay in the modem, ms.
-    fn run(&mut self, span: Nanos, mbps: f64, answers: bool) -> f64 {
+    fn run(&mut self, span: Duration, mbps: f64, answers: bool) -> f64 {
         let mut rng = Rng::new(1, "test");
         let (mut sum, ticks) = (0.0, span / TICK);
         for _ in 0..ticks {
@@ -63,7 +62,7 @@ impl Line {
                 offered
             };
             let gauges = Gauges {
-                now: Instant::from_nanos(self.now),
+                now: self.now,
                 departed_bytes: self.sent as u64,
                 backlog_bytes: if self.pace.rate < self.demand * 1e6 {
                     10_000
@@ -73,22 +72,22 @@ impl Line {
                 ..Gauges::default()
             };
             self.pace.decide(&gauges, &mut [], &mut rng);
-            let delay = self.queue / line * TICK as f64;
-            sum += delay / MS as f64;
+            let delay = self.queue / line * TICK.as_nanos() as f64;
+            sum += delay / MS.as_nanos() as f64;
             if answers {
-                let drift = self.now / SEC * self.drift;
-                let late = (self.jitter)(&mut self.rng) * MS as f64;
-                let number = (self.now / TICK) as u32;
+                let drift = self.now.as_secs() * self.drift;
+                let late = (self.jitter)(&mut self.rng) * MS.as_nanos() as f64;
+                let number = ((self.now - Instant::ZERO) / TICK) as u32;
                 let reflector = number % self.reflectors;
                 let is_even = (number / self.reflectors).is_multiple_of(2);
                 let lies = self.lies && reflector == 0 && is_even;
                 let longer = self.longer / if lies { 2 } else { 1 };
-                let late = delay as Nanos + late as Nanos + longer;
+                let late = Duration::from_nanos(delay as u64 + late as u64) + longer;
                 let echo = Echo {
-                    now: Instant::from_nanos(self.now),
+                    now: self.now,
                     reflector,
-                    round_trip: Duration::from_nanos(30 * MS + late),
-                    one_way: Some(Duration::from_nanos(15 * MS + late + drift)),
+                    round_trip: 30 * MS + late,
+                    one_way: Some(15 * MS + late + drift),
                 };
                 self.pace.on_probe(&echo, &gauges);
             }
@@ -101,10 +100,10 @@ impl Line {
         for _ in 0..20 {
             self.now += TICK;
             let echo = Echo {
-                now: Instant::from_nanos(self.now),
+                now: self.now,
                 reflector: 0,
-                round_trip: Duration::from_nanos(30 * MS),
-                one_way: Some(Duration::from_nanos(15 * MS)),
+                round_trip: 30 * MS,
+                one_way: Some(15 * MS),
             };
             self.pace.on_probe(&echo, &Gauges::default());
         }
@@ -144,7 +143,7 @@ fn a_reflectors_clock_that_is_slewed_is_no_delay() {
     for ingress in [true, false] {
         let mut line = Line::new(ingress);
         line.idle();
-        line.drift = 500_000;
+        line.drift = Duration::from_nanos(500_000);
         line.run(30 * SEC, 100.0, true);
         for _ in 0..30 {
             let delay = line.run(SEC, 100.0, true);
@@ -201,12 +200,12 @@ fn a_path_that_becomes_longer_below_the_capacity_costs_what_is_sent_for_few_seco
         line.idle();
         line.demand = 8.0;
         for _ in 0..4 {
-            for longer in [0, 20 * MS] {
+            for longer in [Duration::ZERO, 20 * MS] {
                 line.longer = longer;
                 let before = line.sent;
                 line.run(15 * SEC, 20.0, true);
                 let mbps = (line.sent - before) * 8.0 / 15e6;
-                assert!(mbps > 6.5, "{ingress} {longer}: {mbps}");
+                assert!(mbps > 6.5, "{ingress} {longer:?}: {mbps}");
             }
         }
     }
@@ -241,22 +240,23 @@ fn jitter_of_the_answers_is_no_delay() {
 fn a_rate_that_grows_without_end_leaves_estimates_that_are_numbers() {
     for ingress in [true, false] {
         let (mut pace, mut rng) = (Pace::new(&behind(ingress)), Rng::new(1, "test"));
-        let silence = 30 * SEC..12 * 3600 * SEC;
-        for tick in 1..(silence.end + 60 * SEC) / TICK {
-            let now = tick * TICK;
+        let silence = Instant::from_secs(30)..Instant::from_secs(12 * 3600);
+        for tick in 1..(silence.end - Instant::ZERO + 60 * SEC) / TICK {
+            let now = Instant::ZERO + tick * TICK;
             let gauges = Gauges {
-                now: Instant::from_nanos(now),
+                now,
                 departed_bytes: tick * 125_000,
                 backlog_bytes: 10_000,
                 ..Gauges::default()
             };
             pace.decide(&gauges, &mut [], &mut rng);
             if !silence.contains(&now) {
-                let late = (now % SEC).min(SEC - now % SEC) / 2;
+                let phase = (now - Instant::ZERO) % SEC;
+                let late = phase.min(SEC - phase) / 2;
                 let echo = Echo {
-                    now: Instant::from_nanos(now),
+                    now,
                     reflector: 0,
-                    round_trip: Duration::from_nanos(30 * MS + late),
+                    round_trip: 30 * MS + late,
                     one_way: None,
                 };
                 pace.on_probe(&echo, &gauges);
@@ -290,31 +290,31 @@ fn a_line_that_falls_to_a_tenth_is_followed() {
 fn one_reflector_of_three_that_holds_its_answers_back_does_not_raise_the_target() {
     let (mut pace, mut held, mut raised) = (Pace::new(&behind(true)), Vec::new(), 0);
     for k in 1..=2400 {
-        let now = k * TICK;
-        let mut answer = |sent: Nanos, late: Nanos| {
+        let now = Instant::ZERO + k * TICK;
+        let mut answer = |sent: Instant, late: Duration| {
             let gauges = Gauges {
-                now: Instant::from_nanos(now),
+                now,
                 ..Gauges::default()
             };
             let echo = Echo {
-                now: Instant::from_nanos(now),
+                now,
                 reflector: (k % 3) as u32,
-                round_trip: Duration::from_nanos(now - sent + 20 * MS),
-                one_way: Some(Duration::from_nanos(20 * MS + late)),
+                round_trip: now - sent + 20 * MS,
+                one_way: Some(20 * MS + late),
             };
             pace.on_probe(&echo, &gauges);
         };
         match k % 3 == 0 && k > 60 {
             true => held.push(now),
-            false => answer(now, 0),
+            false => answer(now, Duration::ZERO),
         }
         // The reflector answers all probes of 29 s at once; every other answer shows a delay.
         if k % 579 == 0 {
             for (n, sent) in held.drain(..).enumerate() {
-                answer(sent, 300 * MS * (n as Nanos % 2));
+                answer(sent, 300 * MS * (n as u64 % 2));
             }
         }
-        raised += u32::from(pace.jitter.allowance() > 0);
+        raised += u32::from(pace.jitter.allowance() > Duration::ZERO);
     }
     assert_eq!(raised, 0);
 }
@@ -327,7 +327,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
     let mut stalled = false;
     for tick in 1..60 * 20 {
         let gauges = Gauges {
-            now: Instant::from_nanos(tick * TICK),
+            now: Instant::ZERO + tick * TICK,
             departed_bytes: tick * 60_000,
             ..Gauges::default()
         };
@@ -337,7 +337,7 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
             let echo = Echo {
                 now: gauges.now,
                 reflector: 0,
-                round_trip: Duration::from_nanos(30 * MS),
+                round_trip: 30 * MS,
                 one_way: None,
             };
             pace.on_probe(&echo, &gauges);
@@ -354,15 +354,15 @@ fn answers_that_come_less_than_once_a_second_do_not_mean_that_the_line_stalls() 
 #[test]
 fn one_late_answer_is_no_evidence() {
     let mut pace = Pace::new(&Params::default());
-    let echo = |now: Nanos, late: Nanos| Echo {
-        now: Instant::from_nanos(now),
+    let echo = |now: Instant, late: Duration| Echo {
+        now,
         reflector: 0,
-        round_trip: Duration::from_nanos(30 * MS + late),
+        round_trip: 30 * MS + late,
         one_way: None,
     };
     for i in 1..10 {
-        let late = if i == 5 { 200 * MS } else { 0 };
-        pace.on_probe(&echo(i * TICK, late), &Gauges::default());
+        let late = if i == 5 { 200 * MS } else { Duration::ZERO };
+        pace.on_probe(&echo(Instant::ZERO + i * TICK, late), &Gauges::default());
     }
     assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
 }
@@ -375,9 +375,9 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
         let mut pace = Pace::new(&Params::default());
         let mut rng = Rng::new(1, "test");
         for i in 1..30 {
-            let now = i * TICK;
+            let now = Instant::ZERO + i * TICK;
             let gauges = Gauges {
-                now: Instant::from_nanos(now),
+                now,
                 departed_bytes: i * 6250,
                 ..Gauges::default()
             };
@@ -385,17 +385,17 @@ fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
             let late = match i {
                 15 | 16 => 200 * MS,
                 17.. if falls => (200 * MS).saturating_sub((i - 16) * 20 * MS),
-                _ => 0,
+                _ => Duration::ZERO,
             };
             let echo = Echo {
-                now: Instant::from_nanos(now),
+                now,
                 reflector: 0,
-                round_trip: Duration::from_nanos(30 * MS + late),
+                round_trip: 30 * MS + late,
                 one_way: None,
             };
             pace.on_probe(&echo, &gauges);
         }
-        assert!(pace.congested > 0);
+        assert!(pace.congested > Instant::ZERO);
         (pace.rate, pace.estimate().0)
     };
     assert_eq!(rate_after(false), (START as f64, 0.0));
@@ -409,16 +409,12 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
     let mut pace = Pace::new(params);
     let mut kept = Vec::new();
     for i in 1..400 {
-        let (now, reflector) = (Nanos::from(i) * TICK, i % reflectors);
+        let (now, reflector) = (Instant::ZERO + u64::from(i) * TICK, i % reflectors);
         let lies = reflector == reflectors - 1 && i > 100;
-        let echo = |now: Nanos| Echo {
-            now: Instant::from_nanos(now),
+        let echo = |now: Instant| Echo {
+            now,
             reflector,
-            round_trip: if lies {
-                Duration::from_nanos(330 * MS)
-            } else {
-                Duration::from_nanos(30 * MS)
-            },
+            round_trip: if lies { 330 * MS } else { 30 * MS },
             one_way: None,
         };
         match lies {
@@ -427,13 +423,7 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
         }
         if kept.len() == 2 {
             for echo in kept.drain(..) {
-                pace.on_probe(
-                    &Echo {
-                        now: Instant::from_nanos(now),
-                        ..echo
-                    },
-                    &Gauges::default(),
-                );
+                pace.on_probe(&Echo { now, ..echo }, &Gauges::default());
             }
         }
     }
@@ -443,8 +433,8 @@ fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
 #[test]
 fn one_reflector_that_lies_is_no_evidence() {
     let pace = with_a_liar(3, &Params::default());
-    assert_eq!((pace.congested, pace.draining), (0, None));
-    assert!(with_a_liar(1, &Params::default()).congested > 0);
+    assert_eq!((pace.congested, pace.draining), (Instant::ZERO, None));
+    assert!(with_a_liar(1, &Params::default()).congested > Instant::ZERO);
 }
 
 #[test]
@@ -454,9 +444,9 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
         let reflector = i % 3;
         let late = if reflector == 0 { 2000 - 20 * i } else { 30 };
         let echo = Echo {
-            now: Instant::from_nanos(Nanos::from(i) * TICK),
+            now: Instant::ZERO + u64::from(i) * TICK,
             reflector,
-            round_trip: Duration::from_nanos(Nanos::from(late) * MS),
+            round_trip: u64::from(late) * MS,
             one_way: None,
         };
         pace.on_probe(&echo, &Gauges::default());
@@ -466,23 +456,23 @@ fn one_source_that_falls_does_not_prolong_the_beginning() {
 
 /// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for
 /// `lie`; returns the line, and the lowest rate during the lie, Mbit/s.
-fn lied_to(params: &Params, lie: Nanos) -> (Line, f64) {
+fn lied_to(params: &Params, lie: Duration) -> (Line, f64) {
     let mut line = Line::new(params.ingress);
     line.pace = Pace::new(params);
     let mut least = f64::MAX;
-    for now in (0..30 * SEC + lie).step_by(TICK as usize) {
-        let lies = now > 30 * SEC;
+    for tick in 0..(30 * SEC + lie).div_ceil(TICK) {
+        let lies = tick * TICK > 30 * SEC;
         line.run(TICK, 20.0, false);
-        let queue = (line.queue * 8.0 / 20e6 * SEC as f64) as Nanos;
-        let shown = queue + if lies { 500 * MS } else { 0 };
+        let queue = (line.queue * 8.0 / 20e6 * SEC.as_nanos() as f64) as u64;
+        let shown = Duration::from_nanos(queue) + if lies { 500 * MS } else { Duration::ZERO };
         let delay = Delay {
             source: 7,
-            up: Duration::from_nanos(shown),
-            down: Duration::from_nanos(shown),
+            up: shown,
+            down: shown,
             ..Delay::default()
         };
         let gauges = Gauges {
-            now: Instant::from_nanos(line.now),
+            now: line.now,
             departed_bytes: line.sent as u64,
             backlog_bytes: 10_000,
             ..Gauges::default()
@@ -530,9 +520,9 @@ fn after_a_lie_without_further_evidence_the_rate_returns_to_what_it_usually_was(
 fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
     let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
     for step in 1..2000_u64 {
-        let now = step * 25 * MS;
+        let now = Instant::from_millis(25 * step);
         let gauges = Gauges {
-            now: Instant::from_nanos(now),
+            now,
             departed_bytes: step * 30_000,
             backlog_bytes: 10_000,
             ..Gauges::default()
@@ -542,17 +532,17 @@ fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
         }
         // Each of the ten once in a second.
         let (source, up) = match step % 4 {
-            0 => (step / 4 % 10, 0),
-            at => (10 + at % 2, 300 * MS * Nanos::from(step > 100)),
+            0 => (step / 4 % 10, Duration::ZERO),
+            at => (10 + at % 2, 300 * MS * u64::from(step > 100)),
         };
         let delay = Delay {
             source,
-            up: Duration::from_nanos(up),
+            up,
             ..Delay::default()
         };
         pace.on_delay(&delay, &gauges);
     }
-    assert_eq!((pace.congested, pace.draining), (0, None));
+    assert_eq!((pace.congested, pace.draining), (Instant::ZERO, None));
     assert!(pace.rate > 10e6, "{}", pace.rate);
 }
 
@@ -638,8 +628,8 @@ fn overload(shares: &[u64]) -> Vec<bool> {
     let (mut overload, mut dropped) = (Overload::NONE, 0);
     let each = shares.iter().zip(1..).map(|(share, second)| {
         dropped += share * 10;
-        overload.count(second * SEC, second * 1000, dropped, false);
-        overload.holds(second * SEC)
+        overload.count(Instant::from_secs(second), second * 1000, dropped, false);
+        overload.holds(Instant::from_secs(second))
     });
     each.collect()
 }
@@ -673,8 +663,13 @@ fn after_a_calm_time_the_next_hold_is_the_first_one_again() {
 fn losses_while_the_delay_is_within_the_target_once_a_second_are_no_overload() {
     let (mut overload, mut held) = (Overload::NONE, false);
     for tick in 1..60 * 20 {
-        overload.count(tick * TICK, tick * 1000, tick * 400, tick % 20 == 0);
-        held |= overload.holds(tick * TICK);
+        overload.count(
+            Instant::ZERO + tick * TICK,
+            tick * 1000,
+            tick * 400,
+            tick % 20 == 0,
+        );
+        held |= overload.holds(Instant::ZERO + tick * TICK);
     }
     assert!(!held);
 }
@@ -688,15 +683,19 @@ fn late_seconds_of_a_small_stream_do_not_limit_later_traffic_for_ever() {
         line.demand = 3.0;
         for tick in 0..60 * 20 {
             line.run(TICK, 20.0, false);
-            let late = if tick / 20 % 10 == 9 { 20 * MS } else { 0 };
+            let late = if tick / 20 % 10 == 9 {
+                20 * MS
+            } else {
+                Duration::ZERO
+            };
             let delay = Delay {
                 source: tick % 2,
-                up: Duration::from_nanos(late),
-                down: Duration::from_nanos(late),
+                up: late,
+                down: late,
                 ..Delay::default()
             };
             let gauges = Gauges {
-                now: Instant::from_nanos(line.now),
+                now: line.now,
                 departed_bytes: line.sent as u64,
                 ..Gauges::default()
             };
@@ -727,22 +726,26 @@ fn what_a_line_without_load_shows_does_not_limit_later_traffic() {
         let (mut pace, mut rng) = (Pace::new(&behind(ingress)), Rng::new(1, "test"));
         let (mut sent, mut lowest) = (0.0, f64::INFINITY);
         for tick in 1..400 {
-            let (now, chat) = (tick * TICK, tick < 100);
+            let (now, chat) = (Instant::ZERO + tick * TICK, tick < 100);
             let demand = if chat { 0.02e6 } else { 12e6 };
             sent += pace.rate.min(demand) / 8.0 / 20.0;
             let gauges = Gauges {
-                now: Instant::from_nanos(now),
+                now,
                 departed_bytes: sent as u64,
                 backlog_bytes: if pace.rate < demand { 10_000 } else { 0 },
                 ..Gauges::default()
             };
             pace.decide(&gauges, &mut [], &mut rng);
             if chat {
-                let delay = if tick % 8 < 4 { 12 * MS } else { 0 };
+                let delay = if tick % 8 < 4 {
+                    12 * MS
+                } else {
+                    Duration::ZERO
+                };
                 let delay = Delay {
                     source: tick % 2,
-                    down: Duration::from_nanos(delay),
-                    up: Duration::from_nanos(delay),
+                    down: delay,
+                    up: delay,
                     ..Delay::default()
                 };
                 pace.on_delay(&delay, &gauges);
