@@ -107,7 +107,7 @@ mod tests {
         let passing = Passing::new(vec![watch.clone()]);
         let leaves = |class: &Class| {
             if let Some(segment) = passing.segment(class, false) {
-                passing.left(0, &segment);
+                passing.left(Duration::ZERO, &segment);
             }
         };
         leaves(&segment(near, far, SYN, (1, 0)));
