@@ -540,6 +540,8 @@ class Dqn:
         batch: int = 256,
         replay: int = 400_000,
         follow: float = 0.005,
+        centring: float = 0.0,
+        error_limit: float = 1.0,
     ) -> Dqn:
         """Begin with random weights for a card (JSON) and widths of hidden layers, or with a policy file's weights.
 
@@ -561,10 +563,10 @@ class Dqn:
     def model(self, card: str, *, mean: bool = False) -> bytes:
         """Return a policy file with this card and the present weights, or their mean."""
 
-    def state(self) -> tuple[list[bytes], int, int]:
+    def state(self) -> tuple[list[bytes], int, int, float]:
         """Return the state on which the next fit depends."""
 
-    def restore(self, numbers: Sequence[bytes], steps: int, averaged: int) -> None:
+    def restore(self, numbers: Sequence[bytes], steps: int, averaged: int, baseline: float) -> None:
         """Continue from what `state` returned."""
 
 def policy_bytes(card: str, layers: Sequence[tuple[Buffer, Buffer]]) -> bytes:

@@ -17,7 +17,7 @@ impl Dqn {
     /// weights of `model`, a policy file's bytes.
     #[new]
     #[pyo3(signature = (card, hidden, seed, *, model = None, weight = 1.0, square = true, scale_ms = 5.0, gamma = 0.95, horizon = 5,
-        batch = 256, replay = 400_000, follow = 0.005))]
+        batch = 256, replay = 400_000, follow = 0.005, centring = 0.0, error_limit = 1.0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         card: &str,
@@ -32,6 +32,8 @@ impl Dqn {
         batch: usize,
         replay: usize,
         follow: f32,
+        centring: f64,
+        error_limit: f32,
     ) -> PyResult<Self> {
         let card = Card::from_json(card).map_err(input_error)?;
         let policy = match model {
@@ -52,7 +54,8 @@ impl Dqn {
             batch,
             replay,
             follow,
-            centring: 0.0,
+            centring,
+            error_limit,
         };
         let policy = policy.map_err(input_error)?;
         dqn::Dqn::new(&policy, settings, seed)
@@ -97,19 +100,30 @@ impl Dqn {
 
     /// The state on which the next fit depends, besides the constructor's arguments: float32 of the
     /// online, target and mean weights, Adam's first and second moments and the replay memory; the
-    /// numbers of Adam's steps and of averaged weights.
-    fn state<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, u64, u32) {
+    /// numbers of Adam's steps and of averaged weights; the baseline of rewards.
+    fn state<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, u64, u32, f64) {
         let s = self.0.state();
         let all = [s.online, s.target, s.mean, s.first, s.second, s.rows];
         let bytes = |v: &Vec<f32>| {
             let bytes: Vec<u8> = v.iter().flat_map(|x| x.to_ne_bytes()).collect();
             PyBytes::new(py, &bytes)
         };
-        (all.iter().map(bytes).collect(), s.steps, s.averaged)
+        (
+            all.iter().map(bytes).collect(),
+            s.steps,
+            s.averaged,
+            s.baseline,
+        )
     }
 
     /// Continues from what `state` returned.
-    fn restore(&mut self, numbers: [Vec<u8>; 6], steps: u64, averaged: u32) -> PyResult<()> {
+    fn restore(
+        &mut self,
+        numbers: [Vec<u8>; 6],
+        steps: u64,
+        averaged: u32,
+        baseline: f64,
+    ) -> PyResult<()> {
         let [online, target, mean, first, second, rows] = numbers.map(|bytes| floats(&bytes));
         let state = dqn::State {
             online: online?,
@@ -119,6 +133,7 @@ impl Dqn {
             second: second?,
             steps,
             averaged,
+            baseline,
             rows: rows?,
         };
         self.0.restore(state).map_err(input_error)

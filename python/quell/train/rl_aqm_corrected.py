@@ -47,6 +47,12 @@ class Arguments:
     senders: tuple[Senders, ...] = ("newreno",)
     seed: int = 1
     hidden: tuple[int, ...] = (32, 32)
+    levels: tuple[float, ...] = LEVELS
+    """Probabilities that the network ranks."""
+    period_ms: float = 20.0
+    """Time between decisions."""
+    ceiling_ms: float = 20.0
+    """Delay above which p is 0.5 in training, whatever the network answers."""
     utilisation_weight: float = 1.0
     utilisation_power: int = 2
     delay_scale_ms: float = 5.0
@@ -61,6 +67,10 @@ class Arguments:
     batch: int = 256
     fits_per_step: float = 4 / 256
     replay: int = 400_000
+    centring: float = 0.0
+    """Share by which the baseline of rewards follows at each fit."""
+    error_limit: float = 1.0
+    """Error from which on Huber's loss is linear."""
     follow: float = 0.005
     """Share by which the target network follows at each fit."""
     validation: int = 16
@@ -84,11 +94,12 @@ def train(
     """
     chosen = arguments
     if start is not None:
-        check(start)
+        check(start, chosen)
     learner = _core.Dqn(
         json.dumps(card(chosen)), list(chosen.hidden), chosen.seed, model=start, weight=chosen.utilisation_weight,
         square=chosen.utilisation_power == 2, scale_ms=chosen.delay_scale_ms, gamma=chosen.gamma,
         horizon=chosen.horizon, batch=chosen.batch, replay=chosen.replay, follow=chosen.follow,
+        centring=chosen.centring, error_limit=chosen.error_limit,
     )  # fmt: skip
     options = kit.options(chosen, start, without=("rounds", "command"))
     session = kit.Session(
@@ -98,21 +109,22 @@ def train(
     if session.state is not None:
         with session.restoring():
             numbers = [bytes(part.tolist()) for part in session.state["numbers"]]
-            learner.restore(numbers, session.state["steps"], session.state["averaged"])
+            learner.restore(numbers, *(session.state[name] for name in ("steps", "averaged", "baseline")))
             score, number, mean, model = session.state["best"]
             best = (score, number, mean, bytes(model.tolist())) if model is not None else None
 
     def state() -> kit.State:
-        numbers, steps, averaged = learner.state()
+        numbers, steps, averaged, baseline = learner.state()
         held = (*best[:3], _tensor(best[3])) if best else (0.0, 0, False, None)
-        return {"numbers": [_tensor(part) for part in numbers], "steps": steps, "averaged": averaged, "best": held}
+        counts = {"steps": steps, "averaged": averaged, "baseline": baseline}
+        return {"numbers": [_tensor(part) for part in numbers], **counts, "best": held}
 
     with session:
         for number in range(session.done, chosen.rounds):
             exploring = max(chosen.epsilon_min, 1 - number / (chosen.rounds * chosen.exploring))
             first = number * chosen.links
             runs = [(first + k, _nic(chosen, k), _senders(chosen, k)) for k in range(chosen.links)]
-            episodes = on.map(simulate, runs, "train", chosen.seed, exploring, _file(learner, chosen))
+            episodes = on.map(simulate, runs, "train", chosen.seed, exploring, _file(learner, chosen), words(chosen))
             rewards = [learner.keep(inputs, actions) for inputs, actions in episodes]
             steps = sum(len(actions) // 4 for _, actions in episodes)
             rate = chosen.learning_rate * max(0.05, 1 - number / chosen.rounds)
@@ -140,9 +152,9 @@ def train(
     return write(out, model, card(chosen, results), f"greatest mean reward on {_judging(chosen)}")
 
 
-def check(start: bytes) -> None:
+def check(start: bytes, chosen: Arguments) -> None:
     """Check that a network has the right inputs and outputs. Raises InputError."""
-    found, own = json.loads(_core.Policy("--from", start).card), card(Arguments())
+    found, own = json.loads(_core.Policy("--from", start).card), card(chosen)
 
     def form(described: dict[str, Any]) -> object:
         inputs = [(i["name"], round(i.get("offset", 0.0), 6), round(i["scale"], 6)) for i in described["inputs"]]
@@ -168,13 +180,20 @@ def _judging(chosen: Arguments) -> str:
     return f"{chosen.validation} links of 45 s for each nic of {', '.join(map(str, dict.fromkeys(chosen.nics)))}"
 
 
-def simulate(item: tuple[int, int, Senders], of: str, seed: int, epsilon: float, model: bytes) -> tuple[bytes, bytes]:
+def words(chosen: Arguments) -> str:
+    """Return the queue's words in training."""
+    return f"rlaqm period {chosen.period_ms!r}ms ceiling {chosen.ceiling_ms!r}ms"
+
+
+def simulate(
+    item: tuple[int, int, Senders], of: str, seed: int, epsilon: float, model: bytes, rlaqm: str
+) -> tuple[bytes, bytes]:
     """Simulate link `(index, nic, senders)` of a set; return the network's inputs and actions."""
     index, nic, senders = item
     scenario = rl_aqm_links.link(f"{of} {seed}", index, nic=nic, seconds=SECONDS, senders=senders)
-    words = f"rlaqm epsilon {epsilon!r}" + (" ecn" if senders == "mixed" else "")
+    queue = f"{rlaqm} epsilon {epsilon!r}" + (" ecn" if senders == "mixed" else "")
     explore = seed * 1_000_003 + index
-    _, inputs, actions, _ = _core.episode(scenario, words, scenario.run_seed(0), model=model, explore=explore)
+    _, inputs, actions, _ = _core.episode(scenario, queue, scenario.run_seed(0), model=model, explore=explore)
     return inputs, actions
 
 
@@ -190,7 +209,7 @@ def validate(chosen: Arguments, model: bytes, on: Executor = HERE) -> float:
         json.dumps(card(chosen)), [], 0, model=model, weight=chosen.utilisation_weight,
         square=chosen.utilisation_power == 2, scale_ms=chosen.delay_scale_ms,
     )  # fmt: skip
-    episodes = on.map(simulate, runs, "validation", 0, 0.0, model)
+    episodes = on.map(simulate, runs, "validation", 0, 0.0, model, words(chosen))
     weights = [chosen.nics.count(nic) for _, nic, _ in runs]
     rewards = [w * judge.keep(*played) for w, played in zip(weights, episodes, strict=True)]
     return sum(rewards) / sum(weights)
@@ -217,10 +236,10 @@ def card(chosen: Arguments, results: dict[str, Any] | None = None) -> dict[str, 
     return {
         "format": 1,
         "name": "rl-aqm-corrected",
-        "what": "RL-AQM (corrected): ranks drop probabilities of a FIFO, every 20 ms",
+        "what": f"RL-AQM (corrected): ranks drop probabilities of a FIFO, every {chosen.period_ms:g} ms",
         "inputs": [{"name": n, "scale": s} for n, s in INPUTS.items()],
         "hidden": ["relu"] * len(chosen.hidden),
-        "heads": [{"name": "action", "activation": "linear", "outputs": [LEVEL + f"{p:g}" for p in LEVELS]}],
+        "heads": [{"name": "action", "activation": "linear", "outputs": [LEVEL + f"{p:g}" for p in chosen.levels]}],
         "trained_on": f"{chosen.rounds} rounds of {chosen.links} links of 45 s, 5 to 100 Mbit/s, 10 to 100 ms, "
         f"senders {', '.join(chosen.senders)}, nic {', '.join(map(str, chosen.nics))}, reward {paid}; {chosen.command}",
         "seed": chosen.seed,

@@ -95,6 +95,9 @@ pub struct Settings {
     pub follow: f32,
     /// Share by which the baseline of rewards follows with each batch, 0..1; 0: there is none.
     pub centring: f64,
+    /// Error from which on Huber's loss is linear. With rewards whose sums vary much more, values
+    /// are medians, not means.
+    pub error_limit: f32,
 }
 
 /// The network in training, and what it learns from. Plain data: a clone continues identically.
@@ -223,6 +226,7 @@ impl Dqn {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let (mut taken, mut values) = (Vec::new(), vec![0.0; batch * actions]);
         let (mut slopes, mut scratch) = (Vec::new(), self.online.policy().scratch());
+        let limit = self.settings.error_limit;
         let mut loss = 0.0;
         for _ in 0..count {
             before.clear();
@@ -258,13 +262,14 @@ impl Dqn {
                 .zip(&taken)
             {
                 let off = row[*action] - aim;
-                slope[*action] = off.clamp(-1.0, 1.0) / batch as f32;
+                slope[*action] = off.clamp(-limit, limit) / (limit * batch as f32);
                 surplus -= f64::from(off);
                 let off = f64::from(off.abs());
-                loss += if off < 1.0 {
-                    0.5 * off * off
+                let limit = f64::from(limit);
+                loss += if off < limit {
+                    0.5 * off * off / limit
                 } else {
-                    off - 0.5
+                    off - 0.5 * limit
                 };
             }
             self.baseline += self.settings.centring * surplus / (batch as f64 * discounted);
@@ -317,7 +322,7 @@ impl Dqn {
         Ok(network.layers())
     }
 
-    /// The state on which the next fit depends, besides settings, seed and the baseline of rewards.
+    /// The state on which the next fit depends, besides settings and seed.
     pub fn state(&self) -> State {
         State {
             online: self.online.weights().to_vec(),
@@ -327,6 +332,7 @@ impl Dqn {
             second: self.adam.second.clone(),
             steps: self.adam.steps,
             averaged: self.averaged,
+            baseline: self.baseline,
             rows: self.rows.clone(),
         }
     }
@@ -358,6 +364,7 @@ impl Dqn {
             second: state.second,
             ..Adam::new(0.0)
         };
+        self.baseline = state.baseline;
         self.rows = state.rows;
         Ok(())
     }
@@ -374,6 +381,7 @@ pub struct State {
     pub second: Vec<f32>,
     pub steps: u64,
     pub averaged: u32,
+    pub baseline: f64,
     pub rows: Vec<f32>,
 }
 
@@ -421,6 +429,7 @@ mod tests {
             replay: 1000,
             follow: 0.05,
             centring: 0.0,
+            error_limit: 1.0,
         };
         Dqn::new(&policy, settings, 1).unwrap()
     }
@@ -504,14 +513,37 @@ mod tests {
     }
 
     #[test]
+    fn values_are_means_within_the_limit_of_errors_and_medians_beyond() {
+        for (limit, expected) in [(100.0, 6.5), (0.1, 10.5)] {
+            let mut dqn = learner(1, 0.0);
+            dqn.settings.error_limit = limit;
+            dqn.pay.reward.weight = 20.0;
+            let mut rng = Rng::new(4, "use");
+            // One period in five is idle: a reward of -9.5, else 10.5.
+            let row = |idle| [0.0, if idle { 0.0 } else { 1.0 }];
+            let inputs: Vec<f32> = (0..900).flat_map(|_| row(rng.below(5) == 0)).collect();
+            dqn.keep(&inputs, &[0.0; 900]);
+            dqn.fit(1500, 1e-2, 0).unwrap();
+            dqn.fit(1500, 1e-3, 1).unwrap();
+            let value = values(&dqn, 0.0)[0];
+            assert!((value - expected).abs() < 1.0, "{limit}: {value}");
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_bits_and_a_state_continues() {
-        let (mut a, mut b) = (learner(5, 0.95), learner(5, 0.95));
+        let centred = || {
+            let mut dqn = learner(5, 0.95);
+            dqn.settings.centring = 0.05;
+            dqn
+        };
+        let (mut a, mut b) = (centred(), centred());
         for dqn in [&mut a, &mut b] {
             played(dqn, 500);
             dqn.fit(50, 1e-3, 0).unwrap();
             dqn.average();
         }
-        let mut c = learner(5, 0.95);
+        let mut c = centred();
         c.restore(a.state()).unwrap();
         for dqn in [&mut b, &mut c] {
             dqn.fit(50, 5e-4, 1).unwrap();

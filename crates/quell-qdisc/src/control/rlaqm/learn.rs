@@ -21,9 +21,9 @@ const EPSILON: f64 = 0.01;
 /// No exploration above this delay.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 /// Length of a block of a trial.
-const BLOCK: Duration = Duration::from_secs(10);
+const BLOCK: Duration = Duration::from_secs(5);
 /// Time at the start of a block that does not count.
-const SKIPPED: Duration = Duration::from_secs(2);
+const SKIPPED: Duration = Duration::from_secs(1);
 /// Pairs of blocks after which a trial ends.
 const PAIRS: u32 = 30;
 /// First pause in decisions after a network that was worse. Each pause is twice the one before.
@@ -50,6 +50,7 @@ fn settings(reward: PeriodReward) -> Settings {
         replay: 60_000,
         follow: 0.005,
         centring: 0.05,
+        error_limit: 10.0,
     }
 }
 
@@ -150,8 +151,7 @@ impl Learning {
             && let Some(policy) = self.next_candidate()
         {
             self.progress.tried += 1;
-            let is_first = policy.is_same(&self.first);
-            self.candidate = Some((policy, Trial::new(self.blocks(), is_first, rng)));
+            self.candidate = Some((policy, Trial::new(self.blocks(), rng)));
         }
         let acting_next = match &self.candidate {
             Some((policy, trial)) if trial.candidate_acts() => policy,

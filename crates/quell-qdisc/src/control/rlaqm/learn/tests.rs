@@ -20,9 +20,9 @@ fn each_block_skips_the_other_networks_last_reward_and_counts_one_of_its_own() {
         } = learning.blocks();
         (length, skipped)
     };
-    assert_eq!(blocks(20 * MS), (500, 100));
-    assert_eq!(blocks(2 * SEC), (5, 1));
-    assert_eq!(blocks(3 * SEC), (3, 1));
+    assert_eq!(blocks(20 * MS), (250, 50));
+    assert_eq!(blocks(SEC), (5, 1));
+    assert_eq!(blocks(2 * SEC), (2, 1));
     assert_eq!(blocks(6 * SEC), (2, 1));
     assert_eq!(blocks(10 * SEC), (2, 1));
 }
