@@ -324,10 +324,10 @@ def test_a_dqn_refuses_bytes_of_the_wrong_length() -> None:
     ):
         with pytest.raises(InputError, match=message):
             learner.keep(bytes(inputs_length), bytes(actions_length))
-    numbers, *counts = learner.state()
-    learner.restore(numbers, *counts)
+    numbers, steps, averaged, baseline = learner.state()
+    learner.restore(numbers, steps, averaged, baseline)
     with pytest.raises(InputError, match="not a whole number of float32"):
-        learner.restore([*numbers[:-1], numbers[-1] + b"x"], *counts)
+        learner.restore([*numbers[:-1], numbers[-1] + b"x"], steps, averaged, baseline)
 
 
 def test_the_command_says_what_is_wrong_in_one_line(
