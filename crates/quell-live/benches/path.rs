@@ -9,7 +9,7 @@ use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Live, LiveLink, Params};
 use quell_live::pool::Pool;
-use quell_qdisc::{Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 const RATE: u64 = 100_000_000;
 const BYTES: usize = 1486;
@@ -33,12 +33,11 @@ fn main() {
         wants: link.wants(),
     };
     let mut pool = Pool::new(2048, 1 << 25);
-    let (until, every) = (
-        (seconds.unwrap_or(2.0) * SEC as f64) as Nanos,
-        BYTES as u64 * 8 * SEC / (RATE * 6 / 5),
-    );
+    let until = Duration::from_nanos((seconds.unwrap_or(2.0) * 1e9) as u64);
+    let every = BYTES as u64 * 8 * SEC / (RATE * 6 / 5);
     let mut packets = 0;
-    for now in (0..until).step_by(every as usize) {
+    for k in 0..until.div_ceil(every) {
+        let now = Instant::ZERO + k * every;
         let Some(place) = pool.take() else { continue };
         let packet = &mut pool.bytes(place)[..BYTES];
         header(packet, (packets % FLOWS) as u16);

@@ -102,7 +102,11 @@ impl Exposition {
             }
         }
         self.sample(&bucket, &format!("{labels},le=\"+Inf\""), seen);
-        self.sample(&format!("{name}_sum"), labels, sojourns.sum as f64 / 1e9);
+        self.sample(
+            &format!("{name}_sum"),
+            labels,
+            sojourns.sum.as_nanos() as f64 / 1e9,
+        );
         self.sample(&format!("{name}_count"), labels, seen);
     }
 
@@ -149,7 +153,7 @@ mod tests {
     #[test]
     fn times_in_the_queue_are_a_histogram() {
         let mut sojourns = Sojourns {
-            sum: 2_500_000_000,
+            sum: quell_qdisc::time::Duration::from_millis(2_500),
             ..Sojourns::default()
         };
         (sojourns.counts[0], sojourns.counts[7], sojourns.counts[31]) = (3, 2, 1);

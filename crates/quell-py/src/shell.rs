@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use quell_link::{Error, Queue};
 use quell_live::link::Params;
 use quell_live::shell::{Config, ExitStatus, FarSide, Shell as Running};
-use quell_qdisc::Nanos;
+use quell_qdisc::time;
 use quell_sim::scenario::{Link, Shaper, run_seed};
 
 use crate::scenario::Scenario;
@@ -53,8 +53,8 @@ impl Shell {
             .flows
             .first()
             .filter(|_| base_rtt)
-            .map_or(0, |f| f.rtt.as_nanos());
-        let bin = duration(bin_s)?.as_nanos();
+            .map_or(time::Duration::ZERO, |f| f.rtt);
+        let bin = duration(bin_s)?;
         let params = |link, seed| params(link, rtt / 2, seed, bin).map_err(input_error);
         let config = Config {
             down: params(&s.link, s.seed)?,
@@ -179,7 +179,12 @@ impl Shell {
 }
 
 /// Parameters of the live link for a scenario's link.
-fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Params, Error> {
+fn params(
+    link: &Link,
+    base_delay: time::Duration,
+    seed: u64,
+    bin: time::Duration,
+) -> Result<Params, Error> {
     if link.nic > 0 {
         let error = Error::new("a shell's link has no device queue").key("link.nic");
         return Err(error.remedy("write nic = 0"));
@@ -188,7 +193,7 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
         rate: link.rate.clone(),
         queue: Queue::parse_live(&link.queue)?,
         delay: if !link.delay.is_zero() {
-            link.delay.as_nanos()
+            link.delay
         } else {
             base_delay
         },
@@ -199,7 +204,8 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
             Shaper::Htb { burst } => Some(burst),
         },
         seed,
-        bin: NonZeroU64::new(bin).ok_or_else(|| Error::new("the bins have a width of 0"))?,
+        bin: NonZeroU64::new(bin.as_nanos())
+            .ok_or_else(|| Error::new("the bins have a width of 0"))?,
         talkers: false,
     })
 }

@@ -7,8 +7,8 @@ use quell_link::record::{Run, Series};
 use quell_link::words::{Queue, catalogue};
 use quell_live::header::Class;
 use quell_live::link::{Live, LiveLink, Params};
-use quell_qdisc::time::Duration;
-use quell_qdisc::{Ecn, MS, Nanos, SEC};
+use quell_qdisc::Ecn;
+use quell_qdisc::time::{Duration, Instant};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
@@ -18,14 +18,14 @@ const RATE: u64 = 10_003_000;
 /// above the link's.
 const SIZE: u32 = 1473;
 const OFFERED: u64 = 10_307_000;
-const START: Nanos = 1_234_567;
-/// Time from the sender to the queue, ns: half of the shortest round trip.
-const WAY: Nanos = 500;
+const START: Instant = Instant::from_nanos(1_234_567);
+/// Time from the sender to the queue: half of the shortest round trip.
+const WAY: Duration = Duration::from_nanos(500);
 /// No decision is due at this time: the simulator stops before a decision at its end, a link does
 /// not.
-const DURATION: Nanos = 6001 * MS;
-const WARMUP: Nanos = 500 * MS;
-const BIN: Nanos = 250 * MS;
+const END: Instant = Instant::from_millis(6001);
+const WARMUP: Instant = Instant::from_millis(500);
+const BIN: Duration = Duration::from_millis(250);
 const SEED: u64 = 7;
 /// IP and UDP headers, bytes.
 const HEADERS: u32 = 28;
@@ -33,11 +33,11 @@ const HEADERS: u32 = 28;
 fn simulated(queue: &str, shaper: &str, loss: f64) -> Run {
     let text = format!(
         "duration = \"6001ms\"\nwarmup = \"500ms\"\n[link]\nrate = \"{RATE}bit\"\nshaper = \"{shaper}\"\nloss = {loss}\n\
-         [[flow]]\nkind = \"cbr\"\nrate = \"{OFFERED}bit\"\nsize = {SIZE}\nstart = \"{START}ns\"\nrtt = \"1us\"\n"
+         [[flow]]\nkind = \"cbr\"\nrate = \"{OFFERED}bit\"\nsize = {SIZE}\nstart = \"{START:?}ns\"\nrtt = \"1us\"\n"
     );
     let scenario = Scenario::parse(&text, "planes", &Overrides::default()).expect("a scenario");
     let options = RunOptions {
-        series_bin: Some(Duration::from_nanos(BIN)),
+        series_bin: Some(BIN),
         ..RunOptions::default()
     };
     let never = AtomicBool::new(false);
@@ -49,7 +49,7 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
         burst,
         loss,
         seed: SEED,
-        bin: NonZeroU64::new(BIN).expect("a width"),
+        bin: NonZeroU64::new(BIN.as_nanos()).expect("a width"),
         ..Params::line(RATE, Queue::parse(queue).expect("queue words"))
     });
     let class = Class {
@@ -60,14 +60,15 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
     };
     let mut warm = false;
     for k in 0.. {
-        let bits = u128::from(SIZE) * 8 * u128::from(SEC) * k;
-        let now = START + WAY + (bits / u128::from(OFFERED)) as Nanos;
+        let bits = u128::from(SIZE) * 8 * 1_000_000_000 * k;
+        let sent = START + Duration::from_nanos((bits / u128::from(OFFERED)) as u64);
+        let now = sent + WAY;
         if now > WARMUP && !warm {
             link.advance(WARMUP, |_, _| ());
             link.restart(WARMUP, false);
             warm = true;
         }
-        if now >= DURATION {
+        if now >= END {
             break;
         }
         link.advance(now, |_, _| ());
@@ -75,8 +76,8 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
         link.advance(now, |_, _| ());
         while link.freed().is_some() {}
     }
-    link.advance(DURATION, |_, _| ());
-    link.record(DURATION)
+    link.advance(END, |_, _| ());
+    link.record(END)
 }
 
 /// Leaves out what only one of the two planes knows.

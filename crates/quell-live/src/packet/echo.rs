@@ -10,33 +10,33 @@ use std::net::IpAddr;
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::time::{Duration, Instant};
-use quell_qdisc::{MS, Nanos, SEC, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, MS, SEC};
 
-/// Time between two requests to any reflector, and to the same one, ns.
-const GAP: Nanos = 50 * MS;
-const REST: Nanos = 200 * MS;
-/// Time after which a request counts as unanswered, ns: longer than the queue of any modem, so that
+/// Time between two requests to any reflector, and to the same one.
+const GAP: Duration = Duration::from_millis(50);
+const REST: Duration = Duration::from_millis(200);
+/// Time after which a request counts as unanswered: longer than the queue of any modem, so that
 /// a full queue is still measured.
-const LATE: Nanos = 30 * SEC;
+const LATE: Duration = Duration::from_secs(30);
 /// Timestamp requests without an answer before a reflector gets echo requests.
 const TRIES: u32 = 5;
 /// From then on one in this many requests is a timestamp request again, since a full modem may have
 /// dropped all of the first.
 const AGAIN: u16 = 16;
-/// If a one-way delay grows by this much more than the round trip, ns, a clock is wrong, and the
+/// If a one-way delay grows by this much more than the round trip, a clock is wrong, and the
 /// answer is ignored. This many consecutive answers show that the clock was set (this machine's is
-/// late after a suspension). A clock that is set again within this time, ns, is no longer used.
-const WRONG: Nanos = 100 * MS;
+/// late after a suspension). A clock that is set again within this time, is no longer used.
+const WRONG: Duration = Duration::from_millis(100);
 const WRONG_ANSWERS: u32 = 5;
-const SETTLED: Nanos = 60 * SEC;
+const SETTLED: Duration = Duration::from_secs(60);
 /// A round trip does not show which direction is slow. It is ignored if at least this many
 /// reflectors have measured both directions within this time, ns; so many must agree.
 const MIN_AGREEING: usize = 2;
-const LATELY: Nanos = SEC;
+const LATELY: Duration = SEC;
 /// Length of a day, after which timestamps start again at 0, ms.
 const DAY_MS: i64 = 86_400_000;
-const DAY: Nanos = DAY_MS as Nanos * MS;
+const DAY: Duration = Duration::from_millis(DAY_MS as u64);
 
 /// Longest request, bytes.
 pub const LENGTH: usize = 20;
@@ -50,7 +50,7 @@ struct Request {
     dated: bool,
     sequence: u16,
     word: u32,
-    sent: Nanos,
+    sent: Instant,
 }
 
 /// Smallest delays of a reflector: round trip, up, down.
@@ -69,13 +69,13 @@ struct Reflector {
     /// Timestamp requests since the last answer to one.
     tries: u32,
     wrong: u32,
-    /// Offsets added to the one-way delays since a clock was set, ns, and the time of that.
-    moved: [Nanos; 2],
-    set: Option<Nanos>,
+    /// Offsets added to the one-way delays since a clock was set, and the time of that.
+    moved: [Duration; 2],
+    set: Option<Instant>,
     /// Time of its last answer that measured both directions.
-    measured: Option<Nanos>,
+    measured: Option<Instant>,
     least: Option<Least>,
-    next: Nanos,
+    next: Instant,
     seen: ReflectorStats,
 }
 
@@ -88,8 +88,8 @@ pub struct ReflectorStats {
     pub answered: u64,
     /// Packets from its address that answered no request.
     pub refused: u64,
-    /// Last round trip, ns.
-    pub round_trip: Option<Nanos>,
+    /// Last round trip.
+    pub round_trip: Option<Duration>,
     /// Whether it answers with timestamps.
     pub dated: bool,
 }
@@ -99,23 +99,21 @@ pub struct ReflectorStats {
 pub struct Answer {
     /// The reflector's number; a different number for its answers without timestamps.
     pub reflector: u32,
-    /// Time from the request to the answer, ns.
-    pub round_trip: Nanos,
-    /// One-way delays to the reflector and back, ns, each including the unknown offset of the
+    /// Time from the request to the answer.
+    pub round_trip: Duration,
+    /// One-way delays to the reflector and back, each including the unknown offset of the
     /// clocks.
-    pub ways: Option<[Nanos; 2]>,
+    pub ways: Option<[Duration; 2]>,
 }
 
 impl Answer {
     /// The answer for the controller of the direction to the reflector, or `back`.
-    pub fn echo(&self, now: Nanos, back: bool) -> Echo {
+    pub fn echo(&self, now: Instant, back: bool) -> Echo {
         Echo {
-            now: Instant::from_nanos(now),
+            now,
             reflector: self.reflector,
-            round_trip: Duration::from_nanos(self.round_trip),
-            one_way: self
-                .ways
-                .map(|ways| Duration::from_nanos(ways[usize::from(back)])),
+            round_trip: self.round_trip,
+            one_way: self.ways.map(|ways| ways[usize::from(back)]),
         }
     }
 }
@@ -125,7 +123,7 @@ impl Answer {
 pub struct Prober<W> {
     reflectors: Vec<Reflector>,
     turn: usize,
-    due: Nanos,
+    due: Instant,
     number: u16,
     words: W,
     /// Time of day at time 0, ms since midnight UTC.
@@ -145,17 +143,17 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             open: VecDeque::new(),
             tries: 0,
             wrong: 0,
-            moved: [0; 2],
+            moved: [Duration::ZERO; 2],
             set: None,
             measured: None,
             least: None,
-            next: 0,
+            next: Instant::ZERO,
             seen: ReflectorStats::default(),
         });
         Self {
             reflectors: reflectors.collect(),
             turn: 0,
-            due: 0,
+            due: Instant::ZERO,
             number: num::low_u16((words().unwrap_or_default()).into()),
             words,
             began_ms,
@@ -168,7 +166,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     }
 
     /// Time at which the next request is due.
-    pub fn due(&self) -> Nanos {
+    pub fn due(&self) -> Instant {
         self.due
     }
 
@@ -184,7 +182,7 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
 
     /// Writes the next request to `out`; returns its destination and length. `None` if no request
     /// is due.
-    pub fn ask(&mut self, now: Nanos, out: &mut [u8; LENGTH]) -> Option<(IpAddr, usize)> {
+    pub fn ask(&mut self, now: Instant, out: &mut [u8; LENGTH]) -> Option<(IpAddr, usize)> {
         self.due = now + GAP;
         let count = self.reflectors.len();
         let ready = |k: &usize| self.reflectors[k % count].next <= now;
@@ -241,12 +239,12 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
     /// Evaluates a packet from the ICMP header on; `None` if it is from no reflector, answers no
     /// request, or is not to be used: its timestamps are wrong, or it has none while enough other
     /// reflectors measure both directions.
-    pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
+    pub fn take(&mut self, now: Instant, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
         let count = num::count(self.reflectors.len());
         let lately =
             |reflector: &&Reflector| reflector.measured.is_some_and(|at| now < at + LATELY);
         let others = self.reflectors.iter().filter(lately).count();
-        let clock = self.began_ms.cast_signed() + (now / MS).cast_signed();
+        let clock = self.began_ms.cast_signed() + now.as_millis().cast_signed();
         let (at, reflector) = (0..)
             .zip(&mut self.reflectors)
             .find(|(_, reflector)| reflector.address == from)?;
@@ -254,13 +252,13 @@ impl<W: FnMut() -> Option<u32>> Prober<W> {
             reflector.seen.refused += 1;
             return None;
         };
-        let round_trip = now.saturating_sub(request.sent);
+        let round_trip = now.saturating_since(request.sent);
         reflector.tries = 0;
         reflector.dated |= request.dated;
         reflector.seen.answered += 1;
         reflector.seen.round_trip = Some(round_trip);
         let ways = times.map(|[received, sent]| {
-            let before = clock - (round_trip / MS).cast_signed();
+            let before = clock - round_trip.as_millis().cast_signed();
             let [there, back] = reflector.moved;
             [
                 (difference(received.into(), before) + there) % DAY,
@@ -324,19 +322,23 @@ impl Reflector {
     }
 
     /// Checks the one-way delays of an answer against the round trip.
-    fn checked(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> AnswerContents {
-        let at = Instant::from_nanos(now);
-        let delays = [round_trip, ways[0], ways[1]].map(Duration::from_nanos);
+    fn checked(
+        &mut self,
+        now: Instant,
+        round_trip: Duration,
+        ways: [Duration; 2],
+    ) -> AnswerContents {
+        let delays = [round_trip, ways[0], ways[1]];
         let least = self
             .least
-            .get_or_insert_with(|| Least(delays.map(|delay| Base::new(at, delay))));
+            .get_or_insert_with(|| Least(delays.map(|delay| Base::new(now, delay))));
         // Wrong times do not enter the smallest delays.
         let mut after = *least;
         let mut over = [Duration::ZERO; 3];
         for ((base, delay), over) in after.0.iter_mut().zip(delays).zip(&mut over) {
-            *over = base.excess(at, delay);
+            *over = base.excess(now, delay);
         }
-        if over[1].max(over[2]) <= over[0] + Duration::from_nanos(WRONG) {
+        if over[1].max(over[2]) <= over[0] + WRONG {
             (*least, self.wrong) = (after, 0);
             return AnswerContents::Ways(ways);
         }
@@ -353,7 +355,7 @@ impl Reflector {
         // Assumes that neither direction has a queue now. If one has, its smallest delay falls as
         // soon as the queue shrinks.
         let [_, there, back] = &least.0;
-        let usual = [there.least(), back.least()].map(Duration::as_nanos);
+        let usual = [there.least(), back.least()];
         for ((moved, usual), way) in self.moved.iter_mut().zip(usual).zip(ways) {
             *moved = (*moved + usual + DAY - way) % DAY;
         }
@@ -363,15 +365,15 @@ impl Reflector {
 
 /// The delays in an answer.
 enum AnswerContents {
-    Ways([Nanos; 2]),
+    Ways([Duration; 2]),
     RoundTrip,
     Nothing,
 }
 
-/// Time from one time of day to another plus half a day, ns, so that it is positive whatever the
+/// Time from one time of day to another plus half a day, so that it is positive whatever the
 /// clocks' offset.
-fn difference(later: i64, earlier: i64) -> Nanos {
-    (later - earlier + DAY_MS / 2).rem_euclid(DAY_MS) as Nanos * MS
+fn difference(later: i64, earlier: i64) -> Duration {
+    (later - earlier + DAY_MS / 2).rem_euclid(DAY_MS) as u64 * MS
 }
 
 /// The Internet checksum (RFC 1071).
@@ -403,7 +405,7 @@ mod tests {
         move || Some(rng.u32())
     }
 
-    fn asked(prober: &mut Prober<impl FnMut() -> Option<u32>>, now: Nanos) -> (IpAddr, Vec<u8>) {
+    fn asked(prober: &mut Prober<impl FnMut() -> Option<u32>>, now: Instant) -> (IpAddr, Vec<u8>) {
         let mut out = [0; LENGTH];
         let (to, length) = prober.ask(now, &mut out).expect("one is due");
         (to, out[..length].to_vec())
@@ -411,7 +413,7 @@ mod tests {
 
     /// Linux's answer to a request that arrives `up` after it was sent, by a clock that is `ahead`
     /// ms ahead.
-    fn answered(request: &[u8], sent: Nanos, up: Nanos, ahead: i64) -> Vec<u8> {
+    fn answered(request: &[u8], sent: Instant, up: Duration, ahead: i64) -> Vec<u8> {
         let mut answer = request.to_vec();
         answer[0] = match request[0] {
             13 => 14,
@@ -419,7 +421,7 @@ mod tests {
             _ => 0,
         };
         if answer[0] == 14 {
-            let clock = LATE_IN_THE_DAY as i64 + ((sent + up) / MS) as i64 + ahead;
+            let clock = LATE_IN_THE_DAY as i64 + (sent + up).as_millis() as i64 + ahead;
             let time = (clock.rem_euclid(DAY_MS) as u32).to_be_bytes();
             answer[12..16].copy_from_slice(&time);
             answer[16..20].copy_from_slice(&time);
@@ -431,14 +433,19 @@ mod tests {
     fn requests_have_right_checksums_and_take_turns() {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         for (k, (whom, kind)) in [(ONE, 13), (TWO, 13), (SIX, 128)].into_iter().enumerate() {
-            let (to, request) = asked(&mut prober, k as Nanos * GAP);
+            let (to, request) = asked(&mut prober, Instant::ZERO + k as u64 * GAP);
             assert_eq!((to, request[0]), (whom, kind));
             if to.is_ipv4() {
                 assert_eq!(checksum(&request), 0);
             }
         }
-        assert!(prober.ask(3 * GAP, &mut [0; LENGTH]).is_none(), "none yet");
-        assert_eq!(prober.due(), REST);
+        assert!(
+            prober
+                .ask(Instant::from_millis(150), &mut [0; LENGTH])
+                .is_none(),
+            "none yet"
+        );
+        assert_eq!(prober.due(), Instant::ZERO + REST);
     }
 
     #[test]
@@ -447,7 +454,7 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut ways = Vec::new();
             for k in 0..10 {
-                let sent = k * REST;
+                let sent = Instant::ZERO + k * REST;
                 let (_, request) = asked(&mut prober, sent);
                 let (up, down) = (10 * MS, if k == 9 { 90 * MS } else { 20 * MS });
                 let answer = answered(&request, sent, up, ahead);
@@ -455,7 +462,8 @@ mod tests {
                 assert_eq!(answer.round_trip, up + down);
                 ways.push(answer.ways.unwrap());
             }
-            let grown = |way: usize| (ways[9][way] as i64 - ways[0][way] as i64) / MS as i64;
+            let way = |k: usize, way: usize| ways[k][way].as_nanos().cast_signed();
+            let grown = |of: usize| (way(9, of) - way(0, of)) / 1_000_000;
             assert!(grown(0).abs() <= 1, "{ahead}: {}", grown(0));
             assert!((grown(1) - 70).abs() <= 1, "{ahead}: {}", grown(1));
         }
@@ -464,21 +472,44 @@ mod tests {
     #[test]
     fn only_answers_to_requests_under_way_count_and_each_once() {
         let mut prober = Prober::new(&[ONE, TWO], seeded(), LATE_IN_THE_DAY);
-        let (_, request) = asked(&mut prober, 0);
-        let answer = answered(&request, 0, 5 * MS, 0);
-        assert!(prober.take(MS, TWO, &answer).is_none(), "of another");
-        assert!(prober.take(MS, SIX, &answer).is_none(), "of no reflector");
+        let (_, request) = asked(&mut prober, Instant::ZERO);
+        let answer = answered(&request, Instant::ZERO, 5 * MS, 0);
+        assert!(
+            prober.take(Instant::from_millis(1), TWO, &answer).is_none(),
+            "of another"
+        );
+        assert!(
+            prober.take(Instant::from_millis(1), SIX, &answer).is_none(),
+            "of no reflector"
+        );
         for k in 0..answer.len() {
             // All bytes except the checksum, which the kernel checks, and the times.
             if matches!(k, 0 | 1 | 4..=11) {
                 let mut wrong = answer.clone();
                 wrong[k] ^= 1;
-                assert!(prober.take(MS, ONE, &wrong).is_none(), "byte {k}");
+                assert!(
+                    prober.take(Instant::from_millis(1), ONE, &wrong).is_none(),
+                    "byte {k}"
+                );
             }
-            assert!(prober.take(MS, ONE, &answer[..k]).is_none(), "{k} bytes");
+            assert!(
+                prober
+                    .take(Instant::from_millis(1), ONE, &answer[..k])
+                    .is_none(),
+                "{k} bytes"
+            );
         }
-        assert!(prober.take(10 * MS, ONE, &answer).is_some());
-        assert!(prober.take(11 * MS, ONE, &answer).is_none(), "again");
+        assert!(
+            prober
+                .take(Instant::from_millis(10), ONE, &answer)
+                .is_some()
+        );
+        assert!(
+            prober
+                .take(Instant::from_millis(11), ONE, &answer)
+                .is_none(),
+            "again"
+        );
         let (_, seen) = prober.seen().next().unwrap();
         assert_eq!((seen.sent, seen.answered), (1, 1));
         assert!(seen.refused > 20);
@@ -488,11 +519,12 @@ mod tests {
     /// without seeing the request.
     fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
         let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
-        asked(&mut prober, 0);
-        let (_, guess) = asked(&mut prober.clone(), REST);
-        asked(&mut prober, REST);
-        let answer = answered(&guess, REST, 5 * MS, 0);
-        prober.take(REST + 10 * MS, ONE, &answer).is_some()
+        asked(&mut prober, Instant::ZERO);
+        let sent = Instant::ZERO + REST;
+        let (_, guess) = asked(&mut prober.clone(), sent);
+        asked(&mut prober, sent);
+        let answer = answered(&guess, sent, 5 * MS, 0);
+        prober.take(sent + 10 * MS, ONE, &answer).is_some()
     }
 
     #[test]
@@ -508,21 +540,21 @@ mod tests {
     #[test]
     fn nothing_is_asked_without_random_words() {
         let mut prober = Prober::new(&[ONE], || None, LATE_IN_THE_DAY);
-        assert!(prober.ask(0, &mut [0; LENGTH]).is_none());
-        assert_eq!(prober.due(), GAP);
+        assert!(prober.ask(Instant::ZERO, &mut [0; LENGTH]).is_none());
+        assert_eq!(prober.due(), Instant::ZERO + GAP);
     }
 
     #[test]
     fn a_reflector_without_timestamps_gets_echo_requests_under_another_number() {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
-        let mut now = 0;
+        let mut now = Instant::ZERO;
         for _ in 0..TRIES {
             assert_eq!(asked(&mut prober, now).1[0], 13);
             now += REST;
         }
         let (_, request) = asked(&mut prober, now);
         assert_eq!((request[0], request.len()), (8, 12));
-        let answer = answered(&request, now, 0, 0);
+        let answer = answered(&request, now, Duration::ZERO, 0);
         let answer = prober.take(now + 30 * MS, ONE, &answer).unwrap();
         assert_eq!((answer.reflector, answer.ways), (1, None));
     }
@@ -533,7 +565,8 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut under_way = VecDeque::new();
             let mut counted = Vec::new();
-            for now in (0..45 * SEC).step_by(REST as usize) {
+            for k in 0..45 * SEC / REST {
+                let now = Instant::ZERO + k * REST;
                 let (_, request) = asked(&mut prober, now);
                 under_way.push_back((now, request));
                 if let Some((sent, request)) =
@@ -544,11 +577,11 @@ mod tests {
                 }
             }
             let all = ((45 * SEC - late) / REST) as usize;
-            assert_eq!(counted.len(), all, "{late}");
+            assert_eq!(counted.len(), all, "{late:?}");
             assert!(counted.iter().all(|answer| answer.round_trip == late));
             // At first echo requests were sent, since no answers arrived.
             let ways = counted.iter().filter(|answer| answer.ways.is_some());
-            assert!(ways.count() >= all - (late / REST) as usize, "{late}");
+            assert!(ways.count() >= all - (late / REST) as usize, "{late:?}");
             let (_, seen) = prober.seen().next().unwrap();
             assert!(seen.dated && seen.refused == 0, "{seen:?}");
         }
@@ -560,12 +593,12 @@ mod tests {
             let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let (mut answered_with, mut asked_for) = (0, 0);
             for k in 1..=100 {
-                let now = k * REST;
+                let now = Instant::ZERO + k * REST;
                 let (_, request) = asked(&mut prober, now);
                 let dated = request[0] == 13;
                 asked_for += u32::from(dated);
                 if k > 6 && (has_any || !dated) {
-                    let answer = answered(&request, now, 10, 0);
+                    let answer = answered(&request, now, Duration::from_nanos(10), 0);
                     let answer = prober.take(now + 20 * MS, ONE, &answer);
                     answered_with += u32::from(answer.expect("an answer").ways.is_some());
                 }
@@ -580,7 +613,7 @@ mod tests {
     fn answers(ahead: impl Fn(u64) -> i64, count: u64) -> (Vec<Option<Answer>>, bool) {
         let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let answers = (0..count).map(|k| {
-            let sent = k * REST;
+            let sent = Instant::ZERO + k * REST;
             let (_, request) = asked(&mut prober, sent);
             let answer = answered(&request, sent, 10 * MS, ahead(k));
             prober.take(sent + 30 * MS, ONE, &answer)
@@ -607,7 +640,7 @@ mod tests {
         let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         let mut counted = Vec::new();
         for k in 0..60 {
-            let sent = k * REST;
+            let sent = Instant::ZERO + k * REST;
             let (to, request) = asked(&mut prober, sent);
             let answer = answered(&request, sent, 10 * MS, 0);
             // From 4 s on the second one is silent.

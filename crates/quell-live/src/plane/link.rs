@@ -17,10 +17,8 @@ use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::control::{Clock, Delay, Echo};
 use quell_qdisc::discipline::Wants;
-use quell_qdisc::{
-    Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
-    num, time,
-};
+use quell_qdisc::time::{Duration, Instant, NEVER, SEC};
+use quell_qdisc::{Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, Packet, Rng, num};
 
 use crate::packet::header::Class;
 use crate::plane::talkers::{Talkers, TopTalkers};
@@ -33,7 +31,7 @@ pub const ETHERNET: u32 = 14;
 const SMALL: u32 = 3;
 
 /// Default width of the series' bins: 100 ms.
-const BIN: NonZeroU64 = match NonZeroU64::new(100 * MS) {
+const BIN: NonZeroU64 = match NonZeroU64::new(100_000_000) {
     Some(bin) => bin,
     None => NonZeroU64::MIN,
 };
@@ -45,8 +43,8 @@ pub struct Params {
     pub rate: Rate,
     /// Queue words.
     pub queue: Queue,
-    /// Delay before the queue, ns.
-    pub delay: Nanos,
+    /// Delay before the queue.
+    pub delay: Duration,
     /// Probability of random loss behind the queue, 0..1.
     pub loss: f64,
     /// Link-layer bytes per packet that the rate includes.
@@ -68,7 +66,7 @@ impl Params {
         Self {
             rate: Rate::Constant(bps),
             queue,
-            delay: 0,
+            delay: Duration::ZERO,
             loss: 0.0,
             overhead: ETHERNET,
             burst: None,
@@ -76,6 +74,11 @@ impl Params {
             bin: BIN,
             talkers: false,
         }
+    }
+
+    /// Width of the series' bins.
+    pub fn bin(&self) -> Duration {
+        Duration::from_nanos(self.bin.get())
     }
 }
 
@@ -92,7 +95,7 @@ pub struct Live {
     pub payload: u32,
     ecn: Ecn,
     len: u32,
-    enqueued: Nanos,
+    enqueued: Instant,
     labels: Labels,
     /// Index of its acknowledgment in the link's notes; [`NONE`]: none.
     acknowledgment: u32,
@@ -110,7 +113,7 @@ impl Live {
             payload: class.payload,
             ecn: class.ecn,
             len: bytes,
-            enqueued: 0,
+            enqueued: Instant::ZERO,
             labels: class.labels,
             acknowledgment: NONE,
         }
@@ -135,12 +138,12 @@ impl Packet for Live {
         self.ecn = Ecn::Ce;
     }
     #[inline]
-    fn enqueued(&self) -> time::Instant {
-        time::Instant::from_nanos(self.enqueued)
+    fn enqueued(&self) -> Instant {
+        self.enqueued
     }
     #[inline]
-    fn set_enqueued(&mut self, now: time::Instant) {
-        self.enqueued = now.as_nanos();
+    fn set_enqueued(&mut self, now: Instant) {
+        self.enqueued = now;
     }
 }
 
@@ -174,16 +177,16 @@ impl Notes {
 
 impl Observer<Live> for Notes {
     #[inline]
-    fn departed(&mut self, _now: time::Instant, packet: &Live) {
+    fn departed(&mut self, _now: Instant, packet: &Live) {
         self.forget(packet);
     }
 
-    fn dropped(&mut self, _now: time::Instant, packet: Live, _cause: DropCause) {
+    fn dropped(&mut self, _now: Instant, packet: Live, _cause: DropCause) {
         self.forget(&packet);
         self.freed.push(packet.place);
     }
 
-    fn lost(&mut self, _now: time::Instant, packet: Live) {
+    fn lost(&mut self, _now: Instant, packet: Live) {
         self.freed.push(packet.place);
     }
 
@@ -202,10 +205,10 @@ impl Observer<Live> for Notes {
 pub struct LiveLink {
     params: Params,
     /// Packets on their way to the queue, with their arrival times there.
-    wire: VecDeque<(Nanos, Live)>,
+    wire: VecDeque<(Instant, Live)>,
     talkers: Option<Box<Talkers>>,
     bottleneck: Bottleneck<Live, Notes>,
-    bin_at: Nanos,
+    bin_at: Instant,
     top_talkers: TopTalkers,
     series: Series,
     /// Delivered bytes behind transport headers: in total, before the present bin, before the
@@ -217,7 +220,7 @@ pub struct LiveLink {
 
 /// Upper bounds of the bins in which a [`View`] counts sojourn times, ns: six per decade from 0.1
 /// ms to 10 s.
-pub const BOUNDS: [Nanos; 31] = {
+pub const BOUNDS: [u64; 31] = {
     let (steps, mut bounds, mut k) = ([10, 15, 22, 33, 47, 68], [0; 31], 0);
     while k < bounds.len() {
         bounds[k] = steps[k % 6] * 10_u64.pow(4 + num::count(k) / 6);
@@ -232,8 +235,8 @@ pub struct Sojourns {
     /// Packets at or below each of [`BOUNDS`] and above the one before; the last count has those
     /// above all.
     pub counts: [u64; BOUNDS.len() + 1],
-    /// Sum of their sojourn times, ns.
-    pub sum: Nanos,
+    /// Sum of their sojourn times.
+    pub sum: Duration,
 }
 
 /// Counters of a guarded controller's decisions.
@@ -360,7 +363,7 @@ impl LiveLink {
             .map_or(Shaper::Line, |burst| Shaper::Htb { burst });
         let link = bottleneck::Params {
             rate: params.rate.clone(),
-            mean_bps: params.rate.mean_bps(60 * time::SEC),
+            mean_bps: params.rate.mean_bps(60 * SEC),
             shaper,
             nic: 0,
             loss: params.loss,
@@ -373,10 +376,10 @@ impl LiveLink {
             wire: VecDeque::new(),
             talkers: params.talkers.then(Box::default),
             bottleneck: Bottleneck::new(&link, &params.queue, rng, Notes::default()),
-            bin_at: params.bin.get(),
+            bin_at: Instant::ZERO + params.bin(),
             top_talkers: TopTalkers::default(),
             series: Series {
-                bin_s: params.bin.get() as f64 / SEC as f64,
+                bin_s: params.bin().as_secs_f64(),
                 ..Series::default()
             },
             payload: 0,
@@ -417,7 +420,7 @@ impl LiveLink {
 
     /// Counts an arriving packet's bytes for its flow and host.
     #[inline]
-    pub fn heard(&mut self, now: Nanos, class: &Class, bytes: u32) {
+    pub fn heard(&mut self, now: Instant, class: &Class, bytes: u32) {
         if let Some(talkers) = &mut self.talkers {
             talkers.heard(now, class.tuple, bytes.into());
         }
@@ -426,7 +429,7 @@ impl LiveLink {
     /// A packet with an acknowledgment arrives, which an ACK filter may evaluate.
     pub fn arrive_with(
         &mut self,
-        now: Nanos,
+        now: Instant,
         packet: Live,
         acknowledgment: Option<Acknowledgment>,
     ) {
@@ -440,47 +443,38 @@ impl LiveLink {
     }
 
     /// A packet arrives.
-    pub fn arrive(&mut self, now: Nanos, mut packet: Live) {
+    pub fn arrive(&mut self, now: Instant, mut packet: Live) {
         packet.len = packet.bytes + self.params.overhead;
         self.wire.push_back((now + self.params.delay, packet));
     }
 
     /// Time of the next event.
-    pub fn next(&self) -> Nanos {
-        let control = self
-            .bottleneck
-            .queue
-            .decide_at
-            .min(time::Instant::from_nanos(self.bin_at));
-        self.next_send().min(control.as_nanos())
+    pub fn next(&self) -> Instant {
+        let control = self.bottleneck.queue.decide_at.min(self.bin_at);
+        self.next_send().min(control)
     }
 
     /// Time of the next event of packets: the line is done with one, or one reaches the queue. The
     /// loop should be awake then.
-    pub fn next_send(&self) -> Nanos {
+    pub fn next_send(&self) -> Instant {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
-        self.bottleneck
-            .next
-            .min(time::Instant::from_nanos(arrival))
-            .as_nanos()
+        self.bottleneck.next.min(arrival)
     }
 
     /// Tells the controller that a probe has come back.
-    pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
-        self.bottleneck
-            .on_probe(time::Instant::from_nanos(now), probe);
+    pub fn on_probe(&mut self, now: Instant, probe: &Echo) {
+        self.bottleneck.on_probe(now, probe);
     }
 
     /// Tells the controller a delay that the traffic's own segments have shown.
-    pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
-        self.bottleneck
-            .on_delay(time::Instant::from_nanos(now), delay);
+    pub fn on_delay(&mut self, now: Instant, delay: &Delay) {
+        self.bottleneck.on_delay(now, delay);
     }
 
     /// Processes all events up to `now` in the order of time, and at the same time in the
     /// simulator's order (bins, decisions, departures, arrivals). `out` gets each packet that
     /// leaves, with its departure time.
-    pub fn advance(&mut self, now: Nanos, mut out: impl FnMut(Nanos, Live)) {
+    pub fn advance(&mut self, now: Instant, mut out: impl FnMut(Instant, Live)) {
         loop {
             let time = self.next();
             if time > now {
@@ -488,11 +482,10 @@ impl LiveLink {
             }
             if self.bin_at == time {
                 self.close_bin(time);
-            } else if self.bottleneck.queue.decide_at == time::Instant::from_nanos(time) {
-                self.bottleneck
-                    .decide(time::Instant::from_nanos(time), |_| ());
-            } else if self.bottleneck.next == time::Instant::from_nanos(time) {
-                if let Some(packet) = self.bottleneck.event(time::Instant::from_nanos(time)) {
+            } else if self.bottleneck.queue.decide_at == time {
+                self.bottleneck.decide(time, |_| ());
+            } else if self.bottleneck.next == time {
+                if let Some(packet) = self.bottleneck.event(time) {
                     self.payload += u64::from(packet.payload);
                     out(time, packet);
                 }
@@ -502,8 +495,7 @@ impl LiveLink {
                     self.payload += u64::from(packet.payload);
                     out(time, packet);
                 } else {
-                    self.bottleneck
-                        .enqueue(time::Instant::from_nanos(time), packet.len, || packet);
+                    self.bottleneck.enqueue(time, packet.len, || packet);
                 }
             }
         }
@@ -515,30 +507,26 @@ impl LiveLink {
     }
 
     /// Ends a bin of the series.
-    fn close_bin(&mut self, now: Nanos) {
-        let width = now - (self.bin_at - self.params.bin.get());
-        self.bin_at = now + self.params.bin.get();
-        self.bottleneck.close_bin(
-            time::Instant::from_nanos(now),
-            time::Duration::from_nanos(width),
-            &mut self.series,
-        );
+    fn close_bin(&mut self, now: Instant) {
+        let width = now - (self.bin_at - self.params.bin());
+        self.bin_at = now + self.params.bin();
+        self.bottleneck.close_bin(now, width, &mut self.series);
         if let Some(talkers) = &mut self.talkers {
             self.top_talkers = talkers.top(now);
         }
         let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
         self.series.goodput_mbps.resize(1, Vec::new());
-        self.series.goodput_mbps[0].push(mbps(payload as f64, time::Duration::from_nanos(width)));
+        self.series.goodput_mbps[0].push(mbps(payload as f64, width));
     }
 
     /// Restarts the record now; with `series` the time series, too.
-    pub fn restart(&mut self, now: Nanos, series: bool) {
-        self.bottleneck.restart(time::Instant::from_nanos(now));
+    pub fn restart(&mut self, now: Instant, series: bool) {
+        self.bottleneck.restart(now);
         self.warm_payload = self.payload;
         if series {
-            self.bin_at = now + self.params.bin.get();
+            self.bin_at = now + self.params.bin();
             self.binned_payload = self.payload;
-            self.bottleneck.begin_bin(time::Instant::from_nanos(now));
+            self.bottleneck.begin_bin(now);
             self.series = Series {
                 bin_s: self.series.bin_s,
                 ..Series::default()
@@ -549,17 +537,15 @@ impl LiveLink {
     /// The record up to `now`. Goodput counts the bytes behind transport headers, with
     /// retransmissions, which a queue cannot distinguish. Fields that only end points can measure
     /// (flows, RTT) are empty, as are the run's name and cost.
-    pub fn record(&mut self, now: Nanos) -> Run {
-        let run = self
-            .bottleneck
-            .record(time::Instant::from_nanos(now), std::iter::empty());
-        let span = time::Instant::from_nanos(now) - self.bottleneck.queue.probe.meter.since();
+    pub fn record(&mut self, now: Instant) -> Run {
+        let run = self.bottleneck.record(now, std::iter::empty());
+        let span = now - self.bottleneck.queue.probe.meter.since();
         Run {
             queue: self.params.queue.canonical(),
             seed: self.params.seed,
             goodput_mbps: mbps(
                 (self.payload - self.warm_payload) as f64,
-                span.max(time::Duration::from_nanos(1)),
+                span.max(Duration::from_nanos(1)),
             ),
             series: Some(self.series.clone()),
             ..run
@@ -573,13 +559,13 @@ impl LiveLink {
         let c = &queue.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
         let mut sojourns = Sojourns {
-            sum: queue.probe.meter.measured().sojourn_sum.as_nanos(),
+            sum: queue.probe.meter.measured().sojourn_sum,
             ..Sojourns::default()
         };
         let counted = &queue.probe.meter.sojourns;
         counted.count_between(&BOUNDS, &mut sojourns.counts);
         View {
-            now_s: (self.bin_at - self.params.bin.get()) as f64 / SEC as f64,
+            now_s: (self.bin_at - self.params.bin() - Instant::ZERO).as_secs_f64(),
             capacity_mbps: queue
                 .rate_bps()
                 .map_or(last(&s.capacity_mbps), |bps| bps as f64 / 1e6),
@@ -629,11 +615,8 @@ impl LiveLink {
 
     /// Present limit, packets; 0 if the discipline shows none.
     pub fn limit_packets(&self) -> u32 {
-        let now = self.bin_at - self.params.bin.get();
-        self.bottleneck
-            .queue
-            .positions(time::Instant::from_nanos(now))
-            .0
+        let now = self.bin_at - self.params.bin();
+        self.bottleneck.queue.positions(now).0
     }
 
     /// Most packets that the queue may hold. If its limit is in bytes of memory, it holds more
@@ -648,14 +631,13 @@ impl LiveLink {
 
     /// Lowers the queue's limit to at most `packets` from `now` on, if its discipline has a limit
     /// in packets. The discipline then chooses what is dropped, rather than the full pool.
-    pub fn hold_at_most(&mut self, now: Nanos, packets: u32) {
+    pub fn hold_at_most(&mut self, now: Instant, packets: u32) {
         if self.bottleneck.queue.discipline().knobs().limit && self.limit_packets() > packets {
             let knobs = Knobs {
                 limit_packets: Some(packets),
                 ..Knobs::KEEP
             };
-            self.bottleneck
-                .set_knobs(time::Instant::from_nanos(now), None, &knobs);
+            self.bottleneck.set_knobs(now, None, &knobs);
         }
     }
 
@@ -670,8 +652,8 @@ impl LiveLink {
     }
 
     /// The rate now, bit/s.
-    pub fn rate_bps(&self, now: Nanos) -> u64 {
-        self.bottleneck.rate_bps(time::Instant::from_nanos(now))
+    pub fn rate_bps(&self, now: Instant) -> u64 {
+        self.bottleneck.rate_bps(now)
     }
 
     /// Packets in the queue.

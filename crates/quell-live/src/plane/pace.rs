@@ -1,45 +1,46 @@
 //! A loop's clock and its waiting: it sleeps, then polls the clock for the last stretch.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time;
 
-use quell_qdisc::{MS, Nanos, SEC, US, num};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 use crate::plane::link::LiveLink;
 use crate::system::sys;
 
 /// Longest sleep, which bounds the time until a loop notices that it must stop.
-const NAP: Nanos = 20 * MS;
+const NAP: Duration = Duration::from_millis(20);
 /// Most time before a deadline that is spent polling the clock, since sleeps are inexact.
-const SPIN: Nanos = 60 * US;
+const SPIN: Duration = Duration::from_micros(60);
 /// Longest time for which packets of a fast link are collected, to leave as a batch: this costs
 /// much less CPU time.
-const BATCH: Nanos = 50 * US;
+const BATCH: Duration = Duration::from_micros(50);
 
 /// A loop's clock, and how exact its sleeps are.
 pub struct Pace {
-    began: Instant,
-    /// Time by which recent sleeps were too long, ns. The loop wakes that much before a deadline.
-    oversleep: Nanos,
+    began: time::Instant,
+    /// Time by which recent sleeps were too long. The loop wakes that much before a deadline.
+    oversleep: Duration,
 }
 
 impl Pace {
     /// Starts a clock at 0.
     pub fn new() -> Self {
         Self {
-            began: Instant::now(),
+            began: time::Instant::now(),
             oversleep: SPIN,
         }
     }
 
     /// Instant of time 0.
-    pub fn began(&self) -> Instant {
+    pub fn began(&self) -> time::Instant {
         self.began
     }
 
-    /// Time since the start, ns.
-    pub fn now(&self) -> Nanos {
-        num::low_u64(self.began.elapsed().as_nanos())
+    /// Time on this clock.
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(num::low_u64(self.began.elapsed().as_nanos()))
     }
 
     /// Waits, first asleep, then polling the clock, until the link has an event or `backend` is
@@ -52,8 +53,8 @@ impl Pace {
         let packet = 1514 * 8 * SEC / link.rate_bps(now).max(1);
         let punctual = first == link.next_send();
         let batch = match packet < BATCH {
-            true => BATCH.min(packet * link.backlog() as Nanos),
-            false => 0,
+            true => BATCH.min(packet * link.backlog() as u64),
+            false => Duration::ZERO,
         };
         let deadline = first.saturating_add(batch);
         if deadline <= now {
@@ -61,7 +62,7 @@ impl Pace {
         }
         let spin = match punctual {
             true => SPIN.min(packet / 4).min(self.oversleep),
-            false => 0,
+            false => Duration::ZERO,
         };
         let left = deadline - now;
         if left <= spin {
@@ -71,9 +72,9 @@ impl Pace {
             return;
         }
         let sleep = (left - spin).min(NAP);
-        if !sys::readable(backend, Duration::from_nanos(sleep)) {
+        if !sys::readable(backend, time::Duration::from_nanos(sleep.as_nanos())) {
             // The longest recent excess, which decays by a sixteenth per sleep.
-            let over = self.now().saturating_sub(now + sleep);
+            let over = self.now().saturating_since(now + sleep);
             self.oversleep = over.max(self.oversleep - self.oversleep / 16);
         }
     }

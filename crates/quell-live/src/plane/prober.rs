@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::{num, time};
 use serde_json::{Value, json};
 
 use super::shared::Watch;
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Time without an answer after which the operator is told.
 const QUIET: Duration = Duration::from_secs(10);
 /// Longest wait, which bounds the time until the thread notices that it must stop.
-const NAP: Nanos = 50 * MS;
+const NAP: Duration = Duration::from_millis(50);
 
 /// Parses the values of `--reflector`; duplicates are removed.
 ///
@@ -62,8 +62,8 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
 pub struct Reflectors {
     prober: Prober<fn() -> Option<u32>>,
     sockets: [Option<UdpSocket>; 2],
-    began: Nanos,
-    woken: Nanos,
+    began: time::Instant,
+    woken: time::Instant,
     /// Whether no answer has been read yet.
     fresh: bool,
 }
@@ -98,12 +98,12 @@ impl Reflectors {
         let mut all = Self {
             prober,
             sockets,
-            began: sys::monotonic(),
-            woken: 0,
+            began: clock(),
+            woken: time::Instant::ZERO,
             fresh: true,
         };
         for address in addresses {
-            if let Err(error) = all.ask(0)
+            if let Err(error) = all.ask(time::Instant::ZERO)
                 && error.raw_os_error() == Some(libc::EPERM)
             {
                 let what = format!(
@@ -118,8 +118,13 @@ impl Reflectors {
         Ok(all)
     }
 
+    /// Time since the start.
+    fn now(&self) -> time::Instant {
+        time::Instant::ZERO + clock().saturating_since(self.began)
+    }
+
     /// Sends the next request, if one is due.
-    fn ask(&mut self, now: Nanos) -> std::io::Result<()> {
+    fn ask(&mut self, now: time::Instant) -> std::io::Result<()> {
         let mut request = [0; LENGTH];
         if let Some((to, length)) = self.prober.ask(now, &mut request)
             && let Some(socket) = &self.sockets[usize::from(to.is_ipv6())]
@@ -132,17 +137,17 @@ impl Reflectors {
     /// Descriptors that are readable when answers arrive.
     pub fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
         // During a flood nothing is read until the pause is over.
-        if self.woken > sys::monotonic() {
+        if self.woken > clock() {
             return [None; 2];
         }
         let [four, six] = &self.sockets;
         [four, six].map(|socket| socket.as_ref().map(|socket| socket.as_fd()))
     }
 
-    /// Time at which [`Self::turn`] must be called next, on the monotonic clock, ns.
-    pub fn due(&self) -> Nanos {
-        let due = self.began + self.prober.due();
-        if self.woken > sys::monotonic() {
+    /// Time at which [`Self::turn`] must be called next, on the monotonic clock.
+    pub fn due(&self) -> time::Instant {
+        let due = self.began + (self.prober.due() - time::Instant::ZERO);
+        if self.woken > clock() {
             due.min(self.woken)
         } else {
             due
@@ -152,7 +157,7 @@ impl Reflectors {
     /// Sends a request if one is due, and reads answers. A request that cannot be sent counts as
     /// unanswered.
     pub fn turn(&mut self, mut each: impl FnMut(Answer)) {
-        let now = sys::monotonic().saturating_sub(self.began);
+        let now = self.now();
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
@@ -163,7 +168,8 @@ impl Reflectors {
         for socket in self.sockets.iter().flatten() {
             for reads in 0.. {
                 if reads == READS {
-                    self.woken = sys::monotonic() + num::low_u64(PAUSE.as_nanos());
+                    self.woken =
+                        clock() + time::Duration::from_nanos(num::low_u64(PAUSE.as_nanos()));
                     break;
                 }
                 let Ok((length, from)) = socket.recv_from(&mut packet) else {
@@ -180,7 +186,7 @@ impl Reflectors {
                     }
                     SocketAddr::V6(_) => 0,
                 };
-                let now = sys::monotonic().saturating_sub(self.began);
+                let now = self.now();
                 let icmp = packet.get(header..).unwrap_or_default();
                 if let Some(answer) = self.prober.take(now, from.ip(), icmp) {
                     each(answer);
@@ -200,6 +206,11 @@ impl Reflectors {
     }
 }
 
+/// The monotonic clock.
+fn clock() -> time::Instant {
+    time::Instant::from_nanos(sys::monotonic())
+}
+
 /// Statistics per reflector, shared with the status server.
 #[derive(Clone, Debug, Default)]
 pub struct ReflectorTable(Arc<Mutex<Vec<(IpAddr, ReflectorStats)>>>);
@@ -214,7 +225,7 @@ impl ReflectorTable {
                 "sent": seen.sent,
                 "answered": seen.answered,
                 "refused": seen.refused,
-                "round_trip_ms": seen.round_trip.map(|time| time as f64 / MS as f64),
+                "round_trip_ms": seen.round_trip.map(|time| time.as_millis_f64()),
                 "timestamps": seen.dated,
             })
         };
@@ -300,20 +311,20 @@ impl ProbeThread {
         let work = move || {
             sys::be_punctual(1);
             sandbox::reflectors();
-            let mut due = 0;
+            let mut due = time::Instant::ZERO;
             while !stopped.load(Ordering::Relaxed) {
                 reflectors.turn(|answer| {
                     for (back, of) in &loops {
                         of.hear(&answer, *back);
                     }
                 });
-                let now = sys::monotonic();
+                let now = clock();
                 if now >= due {
-                    due = now + 100 * MS;
+                    due = now + 100 * time::MS;
                     *known.0.lock().unwrap_or_else(PoisonError::into_inner) = reflectors.seen();
                 }
-                let wait = reflectors.due().saturating_sub(now).min(NAP);
-                sys::which_readable(reflectors.fds(), Duration::from_nanos(wait));
+                let wait = Duration::from_nanos(reflectors.due().saturating_since(now).as_nanos());
+                sys::which_readable(reflectors.fds(), wait.min(NAP));
             }
         };
         let thread = host::thread("quell-reflectors");

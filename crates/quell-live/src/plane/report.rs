@@ -2,14 +2,13 @@
 
 use quell_link::Hist;
 use quell_link::record::{Run, Summary};
-use quell_qdisc::{MS, Nanos};
+use quell_qdisc::time::{Duration, Instant, MS};
 use serde::Serialize;
 
 use crate::plane::link::LiveLink;
 
-/// Delay after its due time from which a packet's departure counts as a missed opportunity to send,
-/// ns.
-pub const LATE: Nanos = MS;
+/// Delay after its due time from which a packet's departure counts as a missed opportunity to send.
+pub const LATE: Duration = MS;
 
 /// The record of a simulated run, extended by measures of the machine.
 #[derive(Clone, Debug, Serialize)]
@@ -54,7 +53,7 @@ impl Record {
     pub fn new(
         name: &str,
         link: &mut LiveLink,
-        now: Nanos,
+        now: Instant,
         cpu_s: f64,
         machine: MachineReport,
         late: &Hist,
@@ -73,7 +72,7 @@ impl Record {
             ..run
         };
         let live = MachineReport {
-            late_ms: late.summary(1.0 / MS as f64),
+            late_ms: late.summary(1e-6),
             inside: link.inside() as u64,
             ..machine
         };

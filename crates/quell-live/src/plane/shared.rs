@@ -116,7 +116,7 @@ impl Task {
             params.rate = Rate::Shared(Share::new(line.clone(), time::Instant::from_nanos(since)));
         }
         let mut link = LiveLink::new(params);
-        link.hold_at_most(0, capacity);
+        link.hold_at_most(time::Instant::ZERO, capacity);
         link.time_decisions(Arc::new(move || {
             time::Instant::from_nanos(num::low_u64(began.elapsed().as_nanos()))
         }));
@@ -300,7 +300,6 @@ mod tests {
     use crate::packet::header::Class;
     use crate::plane::link::Live;
     use quell_link::words::Queue;
-    use quell_qdisc::{MS, SEC};
 
     #[test]
     fn learnqueue_keeps_what_it_has_learned_with_each_of_its_words() {
@@ -312,11 +311,11 @@ mod tests {
         let before = task(10_000_000, words);
         let mut link = before.link(&Pace::new(), 1000, None);
         for place in 0..1000 {
-            let now = u64::from(place) * MS;
+            let now = time::Instant::from_millis(place.into());
             link.advance(now, |_, _| {});
             link.arrive(now, Live::new(place, 1500, &Class::default()));
         }
-        link.advance(2 * SEC, |_, _| {});
+        link.advance(time::Instant::from_secs(2), |_, _| {});
         let learned = link.learned().expect("a table");
         assert!(learned.visits().iter().flatten().sum::<u32>() > 50);
         let faster = task(40_000_000, words);

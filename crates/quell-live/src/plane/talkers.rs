@@ -4,15 +4,14 @@
 //! Data Streams", ICDT 2005 (Space-Saving). A flow or host with more than 1/`KEPT` of a second's
 //! bytes is always found, however many others there are. The count shown for it is a lower bound.
 
-use quell_qdisc::{Nanos, SEC};
-
 use crate::packet::header::{Host, Tuple};
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 /// Counters for flows, and for hosts.
 const KEPT: usize = 64;
 /// Flows and hosts that are shown.
 const SHOWN: usize = 8;
-const WINDOW: Nanos = SEC;
+const WINDOW: Duration = SEC;
 
 /// Byte counters of the most frequent keys.
 #[derive(Clone, Debug)]
@@ -145,13 +144,13 @@ impl TopTalkers {
 pub struct Talkers {
     flows: Top<Tuple>,
     hosts: Top<Host>,
-    since: Nanos,
+    since: Instant,
     top: TopTalkers,
 }
 
 impl Talkers {
     /// Counts one or more packets of a flow, `bytes` in total.
-    pub fn heard(&mut self, now: Nanos, flow: Tuple, bytes: u64) {
+    pub fn heard(&mut self, now: Instant, flow: Tuple, bytes: u64) {
         self.turn(now);
         self.flows.add(flow, bytes);
         for host in flow.hosts().into_iter().flatten() {
@@ -160,13 +159,13 @@ impl Talkers {
     }
 
     /// The largest of the last full second.
-    pub fn top(&mut self, now: Nanos) -> TopTalkers {
+    pub fn top(&mut self, now: Instant) -> TopTalkers {
         self.turn(now);
         self.top
     }
 
-    fn turn(&mut self, now: Nanos) {
-        let seconds = now.saturating_sub(self.since) / WINDOW;
+    fn turn(&mut self, now: Instant) {
+        let seconds = now.saturating_since(self.since) / WINDOW;
         if seconds == 0 {
             return;
         }
@@ -204,14 +203,14 @@ mod tests {
     fn a_heavy_flow_is_found_among_a_million() {
         let mut talkers = Talkers::default();
         for k in 0..1_000_000_u32 {
-            talkers.heard(0, flow(k + 10), 40);
+            talkers.heard(Instant::ZERO, flow(k + 10), 40);
             if k % 20 == 0 {
-                talkers.heard(0, flow(1), 40);
+                talkers.heard(Instant::ZERO, flow(1), 40);
             }
         }
         assert!(talkers.flows.counts.len() <= KEPT && talkers.hosts.counts.len() <= KEPT);
         assert!(talkers.flows.counts.capacity() == KEPT);
-        let top = talkers.top(SEC);
+        let top = talkers.top(Instant::from_secs(1));
         let (first, bytes) = top.flows.iter().next().unwrap();
         assert_eq!(first, flow(1));
         // It has sent 2 MB; the shown count is the certain part.
@@ -225,14 +224,15 @@ mod tests {
     #[test]
     fn a_second_without_packets_has_no_flows() {
         let mut talkers = Talkers::default();
-        talkers.heard(SEC / 2, flow(1), 1000);
-        assert_eq!(talkers.top(SEC / 2), TopTalkers::default(), "not yet full");
-        let shown: Vec<_> = talkers.top(SEC).flows.iter().collect();
+        let half = Instant::from_millis(500);
+        talkers.heard(half, flow(1), 1000);
+        assert_eq!(talkers.top(half), TopTalkers::default(), "not yet full");
+        let shown: Vec<_> = talkers.top(Instant::from_secs(1)).flows.iter().collect();
         assert_eq!(shown, [(flow(1), 1000)]);
-        assert_eq!(talkers.top(2 * SEC), TopTalkers::default());
-        talkers.heard(2 * SEC, flow(2), 1000);
+        assert_eq!(talkers.top(Instant::from_secs(2)), TopTalkers::default());
+        talkers.heard(Instant::from_secs(2), flow(2), 1000);
         assert_eq!(
-            talkers.top(9 * SEC),
+            talkers.top(Instant::from_secs(9)),
             TopTalkers::default(),
             "of a second long ago"
         );

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use quell_link::Error;
 use quell_link::passive::Stamped;
 use quell_qdisc::control::learnqueue::Table;
-use quell_qdisc::time::Duration;
+use quell_qdisc::time::Instant;
 use quell_qdisc::{Ecn, Packet};
 
 use super::backend::{Arrived, InterfaceBackend};
@@ -195,13 +195,13 @@ impl<D: InterfaceBackend> Loop<D> {
     fn run(&mut self, shared: &Shared) {
         self.snapshot.realtime = sys::be_punctual(1);
         sandbox::packets();
-        let (mut next_look, mut open) = (0, false);
+        let (mut next_look, mut open) = (Instant::ZERO, false);
         loop {
             let stop = shared.stop.load(Ordering::Relaxed);
             let passed = self.backend.beat();
             if self.heartbeat.turn(self.backend.last()) || passed {
                 self.retake();
-                next_look = 0;
+                next_look = Instant::ZERO;
             }
             if !open && shared.open.load(Ordering::Relaxed) {
                 open = true;
@@ -210,7 +210,7 @@ impl<D: InterfaceBackend> Loop<D> {
             let change = lock(&shared.change).take();
             if let Some(task) = change.filter(|_| !open) {
                 self.change(task, shared);
-                next_look = 0;
+                next_look = Instant::ZERO;
             }
             let more = self.backend.read(&self.parser, &mut self.arrived);
             self.take(open);
@@ -222,7 +222,7 @@ impl<D: InterfaceBackend> Loop<D> {
                 Feedback::Delay(delay) => self.link.on_delay(now, &delay),
             });
             if now >= next_look || stop {
-                next_look = now + self.link.params().bin.get();
+                next_look = now + self.link.params().bin();
                 self.link.forget();
                 self.snapshot.link = View {
                     missed: self.missed,
@@ -291,7 +291,7 @@ impl<D: InterfaceBackend> Loop<D> {
         let (passing, segments) = (&self.passing, &mut self.segments);
         let wash = self.parser.wants.washed;
         self.link.advance(now, |due, packet| {
-            *missed += u64::from(now.saturating_sub(due) > LATE);
+            *missed += u64::from(now.saturating_since(due) > LATE);
             snapshot.sent += 1;
             snapshot.held -= 1;
             let mark = packet.ecn() == Ecn::Ce;
@@ -300,8 +300,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if let Some((passing, _)) = passing
                 && let Some(segment) = segments[packet.place as usize].take()
             {
-                let waited = now.saturating_sub(packet.enqueued().as_nanos());
-                passing.left(Duration::from_nanos(waited), &segment);
+                passing.left(now.saturating_since(packet.enqueued()), &segment);
             }
         });
         while let Some(place) = self.link.freed() {
@@ -374,7 +373,7 @@ impl<D: InterfaceBackend> Loop<D> {
         self.task = task;
         self.begin(learned);
         for (_, packet) in self.held() {
-            self.link.arrive(0, packet);
+            self.link.arrive(Instant::ZERO, packet);
         }
     }
 }

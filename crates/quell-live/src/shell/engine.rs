@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use quell_link::Hist;
-use quell_qdisc::{Ecn, Nanos, Packet, num};
+use quell_qdisc::time::Instant;
+use quell_qdisc::{Ecn, Packet, num};
 
 use crate::packet::header::{Change, Class, Key, Parser};
 use crate::packet::large::{FRAME, Large};
@@ -69,7 +70,7 @@ impl Engine {
             machine: MachineReport::default(),
             late: Hist::new(),
             pace: Pace::new(),
-            at: 0,
+            at: Instant::ZERO,
             gone,
         };
         let ask = Arc::new(AtomicU8::new(0));
@@ -138,7 +139,7 @@ struct Loop {
     late: Hist,
     pace: Pace,
     /// Time up to which the link was advanced.
-    at: Nanos,
+    at: Instant,
     /// Set when a device was deleted.
     gone: Arc<AtomicBool>,
 }
@@ -150,7 +151,7 @@ fn is_deleted(error: &io::Error) -> bool {
 }
 
 impl Loop {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Instant {
         self.pace.now()
     }
 
@@ -158,7 +159,7 @@ impl Loop {
         let clock = cpu_time::ThreadTime::now();
         self.machine.realtime = sys::be_punctual(1);
         let mut buffer = vec![0; FRAME];
-        let mut next_view = 0;
+        let mut next_view = Instant::ZERO;
         while !stop.load(Ordering::Relaxed) && !self.gone.load(Ordering::Relaxed) {
             let more = self.read(&mut buffer);
             self.send();
@@ -168,7 +169,7 @@ impl Loop {
                 self.link.restart(self.at, series);
             }
             if now >= next_view {
-                next_view = now + self.link.params().bin.get();
+                next_view = now + self.link.params().bin();
                 let missed = self.machine.missed;
                 let seen = View {
                     missed,
@@ -280,8 +281,8 @@ impl Loop {
             taken
         };
         self.link.advance(now, |due, packet| {
-            let late = now.saturating_sub(due);
-            lateness.record(late);
+            let late = now.saturating_since(due);
+            lateness.record(late.as_nanos());
             machine.missed += u64::from(late > LATE);
             let mark = packet.ecn() == Ecn::Ce;
             let marked = if Large::has(packet.place) {

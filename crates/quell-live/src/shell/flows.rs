@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quell_link::Hist;
 use quell_link::record::Flow;
-use quell_qdisc::{MS, num};
+use quell_qdisc::num;
 
 use crate::rtnetlink::message::{attributes, u32_at, u64_at};
 use crate::system::{host, sys};
@@ -303,7 +303,7 @@ impl Sender {
             delivered_in_order_mbps: goodput_mbps,
             retransmits: self.retransmits.into(),
             cwnd_packets: windows as f64 / f64::from(looks.max(1)),
-            rtt_ms: (looks > 0).then(|| self.rtts.summary(1.0 / MS as f64)),
+            rtt_ms: (looks > 0).then(|| self.rtts.summary(1e-6)),
             ..Flow::default()
         }
     }

@@ -285,7 +285,8 @@ impl Session {
                 false => end.map_or(next, |end| end.min(next)),
             };
             let reflectors = self.reflectors.as_ref();
-            let until = reflectors.map_or(until, |reflectors| until.min(reflectors.due()));
+            let until =
+                reflectors.map_or(until, |reflectors| until.min(reflectors.due().as_nanos()));
             let wait = until.saturating_sub(now).min(TURN);
             let [four, six] = reflectors.map_or([None; 2], Reflectors::fds);
             let fds = [

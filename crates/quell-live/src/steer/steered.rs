@@ -305,7 +305,7 @@ impl Steered {
         let Some(controller) = &mut self.controller else {
             return;
         };
-        let echo = answer.echo(self.gauges.now.as_nanos(), back);
+        let echo = answer.echo(self.gauges.now, back);
         let knobs = controller.on_probe(&echo, &self.gauges);
         self.wish(&knobs, bounds);
     }

@@ -6,7 +6,7 @@ use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Live, LiveLink, Params};
 use quell_qdisc::discipline::Wants;
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::time::{Duration, Instant, MS, SEC, US};
 
 const RATE: u64 = 100_000_000;
 const PARSER: Parser = Parser {
@@ -34,18 +34,18 @@ fn packet(place: u32, flow: u32, bytes: u32) -> Live {
 
 /// A source of packets: time of the next one, interval, first flow, number of flows, size.
 struct Source {
-    at: Nanos,
-    every: Nanos,
+    at: Instant,
+    every: Duration,
     flow: u32,
     flows: u32,
     bytes: u32,
 }
 
-/// Sorted delays of the watched flow, ns, and the largest number of packets held.
-fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, usize) {
+/// Sorted delays of the watched flow and the largest number of packets held.
+fn run(words: &str, flood: Option<(u32, Duration)>, span: Duration) -> (Vec<Duration>, usize) {
     const WATCHED: u32 = u32::MAX;
-    let source = |flow, every, bytes| Source {
-        at: u64::from(flow) % every,
+    let source = |flow, every: Duration, bytes| Source {
+        at: Instant::from_nanos(u64::from(flow) % every.as_nanos()),
         every,
         flow,
         flows: 1,
@@ -56,7 +56,7 @@ fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, us
     sources
         .extend((0..4).map(|k| source(WATCHED - 1 - k, 4 * 1500 * 8 * SEC / (RATE * 6 / 5), 1486)));
     sources.extend(flood.map(|(flows, every)| Source {
-        at: 0,
+        at: Instant::ZERO,
         every,
         flow: 0,
         flows,
@@ -65,13 +65,14 @@ fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, us
     let (mut link, mut came) = (link(words), Vec::new());
     let (mut delays, mut most, mut free) = (Vec::new(), 0, Vec::new());
     let watched = packet(0, WATCHED, 200).hash;
+    let end = Instant::ZERO + span;
     while let Some(next) = sources.iter_mut().min_by_key(|s| s.at) {
         let now = next.at;
-        if now > span {
+        if now > end {
             break;
         }
         let flow = if next.flows > 1 {
-            (next.flow + (now / next.every) as u32) % next.flows
+            (next.flow + ((now - Instant::ZERO) / next.every) as u32) % next.flows
         } else {
             next.flow
         };
@@ -79,7 +80,7 @@ fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, us
         next.at += next.every;
         let place = free.pop().unwrap_or(came.len() as u32);
         if place as usize == came.len() {
-            came.push(0);
+            came.push(Instant::ZERO);
         }
         came[place as usize] = now;
         link.advance(now, |through, p| {
@@ -108,19 +109,21 @@ fn resident() -> usize {
 fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice() {
     let flows = std::env::var("QUELL_FLOOD").map_or(20_000, |n| n.parse::<u32>().unwrap());
     // 100,000 new flows per second of one packet each: 59 of 100 Mbit/s. Then more than all of it.
-    let fast = [10_000, 5_000];
+    let fast = [10 * US, 5 * US];
     // `hush` serves flows by their shares, which many flows with little traffic must not distort.
-    let slow = [100_000, 50_000];
+    let slow = [100 * US, 50 * US];
     let queues = ["fq_codel", "cake", "fq_pie", "lfq"].map(|words| (words, fast));
     for (words, intervals) in queues.into_iter().chain([("hush", slow)]) {
         for every in intervals {
-            let span = Nanos::from(flows) * every;
+            let span = u64::from(flows) * every;
             let before = resident();
             let (calm, _) = run(words, None, span);
             let (flooded, most) = run(words, Some((flows, every)), span);
             let grown = resident().saturating_sub(before) >> 20;
-            let mean = |d: &[Nanos]| d.iter().sum::<Nanos>() as f64 / d.len().max(1) as f64 / 1e6;
-            let p95 = |d: &[Nanos]| d.get(d.len() * 95 / 100).map_or(0.0, |ns| *ns as f64 / 1e6);
+            let mean = |d: &[Duration]| {
+                d.iter().copied().sum::<Duration>().as_millis_f64() / d.len().max(1) as f64
+            };
+            let p95 = |d: &[Duration]| d.get(d.len() * 95 / 100).map_or(0.0, |d| d.as_millis_f64());
             let passed = flooded.len() as f64 / calm.len() as f64;
             println!(
                 "{words}, {} flows/s: the call waits {:.3} ms calm, {:.3} ms in the flood (p95 {:.3}, {:.3}); {:.1} % of it passes; \
@@ -136,7 +139,7 @@ fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice()
             assert!(grown < 64, "{words}: {grown} MiB");
             // A flood of more than the whole rate harms all flows: no queue can tell which of them
             // are legitimate.
-            if every >= 10_000 {
+            if every >= 10 * US {
                 assert!(passed > 0.99, "{words}: {passed}");
                 assert!(mean(&flooded) < 2.0 * mean(&calm), "{words}");
             }

@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use quell_link::words;
 use quell_qdisc::outside::Handle;
+use quell_qdisc::time::{Instant, MS};
 use quell_qdisc::{Dequeued, Drops, Rng};
 
 fn params(words: &str, bps: u64) -> Params {
@@ -25,18 +26,19 @@ fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
         delay: 5 * MS,
         ..params("pfifo", 8_000_000)
     });
-    for (at, place) in [(0, 0), (0, 1), (10 * MS, 2)] {
-        link.arrive(at, live(place, 986, 0, Ecn::NotEct));
+    for (at, place) in [(0, 0), (0, 1), (10, 2)] {
+        link.arrive(Instant::from_millis(at), live(place, 986, 0, Ecn::NotEct));
     }
     let mut out = Vec::new();
-    assert_eq!(link.next(), 5 * MS);
-    link.advance(6 * MS, |due, p| out.push((due, p.place)));
-    link.advance(100 * MS, |due, p| out.push((due, p.place)));
-    assert_eq!(out, [(6 * MS, 0), (7 * MS, 1), (16 * MS, 2)]);
+    assert_eq!(link.next(), Instant::from_millis(5));
+    link.advance(Instant::from_millis(6), |due, p| out.push((due, p.place)));
+    link.advance(Instant::from_millis(100), |due, p| out.push((due, p.place)));
+    let times = [(6, 0), (7, 1), (16, 2)].map(|(ms, place)| (Instant::from_millis(ms), place));
+    assert_eq!(out, times);
     let record = crate::plane::report::Record::new(
         "down",
         &mut link,
-        100 * MS,
+        Instant::from_millis(100),
         0.0,
         Default::default(),
         &quell_link::Hist::new(),
@@ -53,7 +55,7 @@ fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
 struct Leaky(VecDeque<Handle>, u64, u32);
 
 impl Discipline<Handle> for Leaky {
-    fn enqueue<D: Drops<Handle>>(&mut self, _: time::Instant, p: Handle, _: &mut Rng, _: &mut D) {
+    fn enqueue<D: Drops<Handle>>(&mut self, _: Instant, p: Handle, _: &mut Rng, _: &mut D) {
         self.2 += 1;
         if self.2 != 3 {
             self.1 += u64::from(p.len());
@@ -62,7 +64,7 @@ impl Discipline<Handle> for Leaky {
     }
     fn dequeue<D: Drops<Handle>>(
         &mut self,
-        _: time::Instant,
+        _: Instant,
         _: &mut Rng,
         _: &mut D,
     ) -> Dequeued<Handle> {
@@ -90,9 +92,9 @@ fn packets_pass_a_queue_from_outside_that_has_failed() {
     let mut link = LiveLink::new(Params::line(8_000_000, leaky()));
     let mut out = Vec::new();
     for place in 0..6 {
-        link.arrive(10, live(place, 986, 0, Ecn::NotEct));
+        link.arrive(Instant::from_nanos(10), live(place, 986, 0, Ecn::NotEct));
     }
-    link.advance(100 * MS, |_, p| out.push(p.place));
+    link.advance(Instant::from_millis(100), |_, p| out.push(p.place));
     // The first packet was on the line; the queue fails with the third.
     assert_eq!(
         link.failure().map(|why| &why[..16]),
@@ -102,18 +104,23 @@ fn packets_pass_a_queue_from_outside_that_has_failed() {
     let mut freed: Vec<_> = std::iter::from_fn(|| link.freed()).collect();
     freed.sort_unstable();
     assert_eq!(freed, [1, 2]);
-    link.arrive(200 * MS, live(9, 986, 0, Ecn::NotEct));
+    link.arrive(Instant::from_millis(200), live(9, 986, 0, Ecn::NotEct));
     let mut late = Vec::new();
-    link.advance(300 * MS, |due, p| late.push((due, p.place)));
-    assert_eq!(late, [(200 * MS, 9)]);
+    link.advance(Instant::from_millis(300), |due, p| {
+        late.push((due, p.place))
+    });
+    assert_eq!(late, [(Instant::from_millis(200), 9)]);
 }
 
 #[test]
 fn a_limit_set_late_counts_from_then_on_in_the_mean() {
     let mut link = LiveLink::new(params("fixed limit 100", 8_000_000));
-    link.advance(SEC, |_, _| ());
-    link.hold_at_most(SEC, 10);
-    let mean = link.record(2 * SEC).limit_packets.expect("a mean limit");
+    link.advance(Instant::from_secs(1), |_, _| ());
+    link.hold_at_most(Instant::from_secs(1), 10);
+    let mean = link
+        .record(Instant::from_secs(2))
+        .limit_packets
+        .expect("a mean limit");
     assert!((mean - 55.0).abs() < 0.01, "{mean}");
 }
 
@@ -125,11 +132,15 @@ fn a_token_bucket_lets_a_burst_through_and_keeps_the_packet_that_is_paid_for_que
         ..params("pfifo", 8_000_000)
     });
     for place in 0..4 {
-        link.arrive(0, live(place, 986, 0, Ecn::NotEct));
+        link.arrive(Instant::ZERO, live(place, 986, 0, Ecn::NotEct));
     }
     let mut out = Vec::new();
-    link.advance(2 * MS, |due, p| out.push((due, p.place)));
-    assert_eq!(out, [(0, 0), (0, 1), (MS * 2 / 5, 2), (MS * 7 / 5, 3)]);
+    link.advance(Instant::from_millis(2), |due, p| out.push((due, p.place)));
+    let times = [(0, 0), (0, 1), (400, 2), (1400, 3)];
+    assert_eq!(
+        out,
+        times.map(|(us, place)| (Instant::from_micros(us), place))
+    );
     assert_eq!(link.inside(), 0);
 }
 
@@ -137,27 +148,27 @@ fn a_token_bucket_lets_a_burst_through_and_keeps_the_packet_that_is_paid_for_que
 fn controllers_decide_on_their_cadence_also_when_nothing_moves() {
     let mut link = LiveLink::new(params("learnqueue initial 20 max 100", 12_000_000));
     let mut times = Vec::new();
-    while link.next() < 50 * MS {
+    while link.next() < Instant::from_millis(50) {
         let next = link.next();
         link.advance(next, |_, _| ());
         times.push(next);
     }
-    assert_eq!(times, [15 * MS, 30 * MS, 45 * MS]);
+    assert_eq!(times, [15, 30, 45].map(Instant::from_millis));
 }
 
 #[test]
 fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
-    let decide = |late: u64| {
+    let decide = |late: Instant| {
         let mut link = LiveLink::new(params("rlaqm guard", 12_000_000));
-        link.time_decisions(std::sync::Arc::new(move || time::Instant::from_nanos(late)));
-        link.advance(100 * MS, |_, _| ());
+        link.time_decisions(std::sync::Arc::new(move || late));
+        link.advance(Instant::from_millis(100), |_, _| ());
         *link.guard().unwrap()
     };
     // RL-AQM decides every 20 ms. The clock is up to 100 ms behind the decisions' times, then 10 s
     // ahead of them.
-    let calm = decide(0);
+    let calm = decide(Instant::ZERO);
     assert_eq!((calm.decisions, calm.learned, calm.fallbacks), (5, 5, 0));
-    let late = decide(10 * SEC);
+    let late = decide(Instant::from_secs(10));
     assert_eq!((late.learned, late.stale, late.fallbacks), (0, 5, 1));
 }
 
@@ -165,11 +176,12 @@ fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
 fn a_series_has_every_bin() {
     let mut link = LiveLink::new(params("codel", 12_000_000));
     for k in 0..1000 {
-        link.arrive(k * MS / 2, live(k as u32, 1486, 0, Ecn::Ect0));
-        link.advance(k * MS / 2, |_, _| ());
+        let now = Instant::ZERO + k * MS / 2;
+        link.arrive(now, live(k as u32, 1486, 0, Ecn::Ect0));
+        link.advance(now, |_, _| ());
         while link.freed().is_some() {}
     }
-    link.advance(SEC, |_, _| ());
+    link.advance(Instant::from_secs(1), |_, _| ());
     let s = link.series();
     assert_eq!(
         (s.drops.len(), s.marks.len(), s.backlog_ms.len()),
@@ -187,7 +199,7 @@ fn a_series_has_every_bin() {
 #[test]
 fn a_record_that_begins_again_knows_nothing_of_before() {
     let mut link = LiveLink::new(params("pfifo limit 5", 8_000_000));
-    let run = |link: &mut LiveLink, from: Nanos| {
+    let run = |link: &mut LiveLink, from: Instant| {
         for k in 0..200 {
             // Every 50th time 10 packets arrive at once, more than fit.
             for _ in 0..1 + u32::from(k % 50 == 0) * 9 {
@@ -201,16 +213,16 @@ fn a_record_that_begins_again_knows_nothing_of_before() {
         let late = quell_link::Hist::new();
         crate::plane::report::Record::new("down", link, now, 0.0, Default::default(), &late).run
     };
-    run(&mut link, 0);
-    link.advance(250 * MS, |_, _| ());
-    link.restart(250 * MS, true);
-    run(&mut link, 250 * MS);
-    link.advance(500 * MS, |_, _| ());
-    let again = record(&mut link, 500 * MS);
+    run(&mut link, Instant::ZERO);
+    link.advance(Instant::from_millis(250), |_, _| ());
+    link.restart(Instant::from_millis(250), true);
+    run(&mut link, Instant::from_millis(250));
+    link.advance(Instant::from_millis(500), |_, _| ());
+    let again = record(&mut link, Instant::from_millis(500));
     let mut fresh = LiveLink::new(params("pfifo limit 5", 8_000_000));
-    run(&mut fresh, 0);
-    fresh.advance(250 * MS, |_, _| ());
-    let once = record(&mut fresh, 250 * MS);
+    run(&mut fresh, Instant::ZERO);
+    fresh.advance(Instant::from_millis(250), |_, _| ());
+    let once = record(&mut fresh, Instant::from_millis(250));
     assert_eq!(again.measured_s, once.measured_s);
     assert_eq!((again.packets, again.drops), (once.packets, once.drops));
     assert_eq!(again.goodput_mbps, once.goodput_mbps);
@@ -226,7 +238,7 @@ fn an_ack_filter_drops_what_later_acks_repeat_and_notes_are_used_again() {
     assert!(link.wants().acknowledgments && link.wants().labels);
     let (mut sent, mut freed) = (0, 0);
     for number in 0..1000u32 {
-        let now = Nanos::from(number) * MS / 10;
+        let now = Instant::ZERO + u64::from(number) * MS / 10;
         let ack = Acknowledgment {
             pure: true,
             number,
@@ -265,15 +277,15 @@ fn drive(
     steps: &[Step],
     loss: f64,
     sleepy: bool,
-) -> (Vec<(Nanos, Live)>, Vec<u32>, usize) {
+) -> (Vec<(Instant, Live)>, Vec<u32>, usize) {
     let mut link = LiveLink::new(Params {
         delay: MS,
         loss,
         ..params(words, 5_000_000)
     });
-    let (mut out, mut freed, mut now) = (Vec::new(), Vec::new(), 0);
+    let (mut out, mut freed, mut now) = (Vec::new(), Vec::new(), Instant::ZERO);
     for (place, &(gap, bytes, flow, ecn, sleep)) in steps.iter().enumerate() {
-        now += gap * 1000;
+        now += Duration::from_micros(gap);
         link.arrive(now, live(place as u32, bytes, flow, Ecn::from_bits(ecn)));
         // A loop that sleeps wakes for the next packet at the latest.
         let awake = !sleepy || sleep < 2000;
