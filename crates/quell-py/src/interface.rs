@@ -85,7 +85,7 @@ pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {
     kinds
         .map(|kind| {
             let knobs = kind.knobs().map(|knob| knob.name()).collect();
-            (kind.name, kind.class, knobs, kind.least / 1_000_000)
+            (kind.name, kind.class, knobs, kind.least.as_millis())
         })
         .collect()
 }

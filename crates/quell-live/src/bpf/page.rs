@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quell_link::Error;
 use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 use serde_json::{Map as Object, Value as Json};
 
 use super::super::bpf::{self, Map};
@@ -263,7 +264,7 @@ impl Page {
     }
 
     /// The gauges of a device's discipline of this kind and handle, if this page has them.
-    pub fn gauges(&self, device: u32, kind: &str, handle: u32, now: u64) -> Option<Gauges> {
+    pub fn gauges(&self, device: u32, kind: &str, handle: u32, now: Instant) -> Option<Gauges> {
         let slot = handle >> 16 & (SLOTS - 1);
         let slot = self.slots().nth(slot as usize)?;
         let same = kind.strip_prefix(KIND) == Some(&self.name);
@@ -322,10 +323,11 @@ impl Slot<'_> {
         self.short(STEERED_DROP).store(drop, Ordering::Relaxed);
     }
 
-    /// Makes steering valid until `time` (CLOCK_MONOTONIC, ns). Until then the queue's own law does
+    /// Makes steering valid until `time` (CLOCK_MONOTONIC). Until then the queue's own law does
     /// not decide.
-    pub fn valid_until(&self, time: u64) {
-        self.long(VALID_UNTIL).store(time, Ordering::Relaxed);
+    pub fn valid_until(&self, time: Instant) {
+        self.long(VALID_UNTIL)
+            .store(time.as_nanos(), Ordering::Relaxed);
     }
 
     /// Rate to which the queue is shaped, bytes/s; 0: not shaped.
@@ -348,22 +350,23 @@ impl Slot<'_> {
         self.short(GAUGES).load(Ordering::Relaxed) == VERSION
     }
 
-    /// The gauges at `now` (CLOCK_MONOTONIC, ns).
-    pub fn gauges(&self, now: u64) -> Gauges {
+    /// The gauges at `now` (CLOCK_MONOTONIC).
+    pub fn gauges(&self, now: Instant) -> Gauges {
         let long = |at| self.long(at).load(Ordering::Relaxed);
         let short = |at| self.short(at).load(Ordering::Relaxed);
         Gauges(TABLE.map(|(_, at, form, of)| {
             if !of.is_empty() && !of.contains(&self.page.name.as_str()) {
                 return None;
             }
-            let steered = now < long(VALID_UNTIL);
+            let steered = now < Instant::from_nanos(long(VALID_UNTIL));
             if at == STEERED_DROP && !steered {
                 return None;
             }
             Some(match (at, form) {
                 (VALID_UNTIL, _) => Value::Count(steered.into()),
                 (UPDATED, _) => {
-                    Value::Count(now.saturating_sub(Some(long(at)).filter(|at| *at > 0)?))
+                    let updated = Instant::from_nanos(Some(long(at)).filter(|at| *at > 0)?);
+                    Value::Count(now.saturating_since(updated).as_nanos())
                 }
                 (_, Long) => Value::Count(long(at)),
                 (_, Form::Some) => Value::Count(Some(long(at)).filter(|value| *value < u64::MAX)?),
@@ -376,7 +379,7 @@ impl Slot<'_> {
     }
 
     /// The gauges as a JSON object.
-    pub fn json(&self, now: u64) -> Json {
+    pub fn json(&self, now: Instant) -> Json {
         let mut line = Object::new();
         line.insert("present".into(), self.is_present().into());
         self.gauges(now).each(&mut |name, value| {
@@ -496,8 +499,9 @@ mod tests {
         slot.short(GAUGES + 136).store(1 << 28, Ordering::Relaxed);
         long(UPDATED, 40);
         slot.steer(1 << 30);
-        slot.valid_until(60);
-        let read = |now| page.gauges(7, "quell_hush", 0x9E00 << 16, now);
+        slot.valid_until(Instant::from_nanos(60));
+        let read = |now| page.gauges(7, "quell_hush", 0x9E00 << 16, Instant::from_nanos(now));
+        let now = Instant::from_nanos(50);
         let gauges = read(50).expect("it is there");
         assert_eq!(gauges.get("target_ns"), Some(8_250_000.0));
         assert_eq!(gauges.get("idle"), Some(0.25));
@@ -525,20 +529,20 @@ mod tests {
             "{said}"
         );
         assert_eq!(gauges.get("steered_drop"), Some(0.25));
-        let json = slot.json(50);
+        let json = slot.json(now);
         assert_eq!(
             (&json["present"], &json["target_ns"]),
             (&true.into(), &8_250_000.into())
         );
 
-        assert_eq!(page.gauges(8, "quell_hush", 0, 50), None, "another device");
+        assert_eq!(page.gauges(8, "quell_hush", 0, now), None, "another device");
         assert_eq!(
-            page.gauges(7, "quell_codel", 0, 50),
+            page.gauges(7, "quell_codel", 0, now),
             None,
             "another discipline"
         );
         assert_eq!(
-            page.gauges(7, "quell_hush", 1 << 16, 50),
+            page.gauges(7, "quell_hush", 1 << 16, now),
             None,
             "another queue"
         );

@@ -98,7 +98,7 @@ impl Reflectors {
         let mut all = Self {
             prober,
             sockets,
-            began: clock(),
+            began: sys::monotonic(),
             woken: time::Instant::ZERO,
             fresh: true,
         };
@@ -120,7 +120,7 @@ impl Reflectors {
 
     /// Time since the start.
     fn now(&self) -> time::Instant {
-        time::Instant::ZERO + clock().saturating_since(self.began)
+        time::Instant::ZERO + sys::monotonic().saturating_since(self.began)
     }
 
     /// Sends the next request, if one is due.
@@ -137,7 +137,7 @@ impl Reflectors {
     /// Descriptors that are readable when answers arrive.
     pub fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
         // During a flood nothing is read until the pause is over.
-        if self.woken > clock() {
+        if self.woken > sys::monotonic() {
             return [None; 2];
         }
         let [four, six] = &self.sockets;
@@ -147,7 +147,7 @@ impl Reflectors {
     /// Time at which [`Self::turn`] must be called next, on the monotonic clock.
     pub fn due(&self) -> time::Instant {
         let due = self.began + (self.prober.due() - time::Instant::ZERO);
-        if self.woken > clock() {
+        if self.woken > sys::monotonic() {
             due.min(self.woken)
         } else {
             due
@@ -168,8 +168,8 @@ impl Reflectors {
         for socket in self.sockets.iter().flatten() {
             for reads in 0.. {
                 if reads == READS {
-                    self.woken =
-                        clock() + time::Duration::from_nanos(num::low_u64(PAUSE.as_nanos()));
+                    self.woken = sys::monotonic()
+                        + time::Duration::from_nanos(num::low_u64(PAUSE.as_nanos()));
                     break;
                 }
                 let Ok((length, from)) = socket.recv_from(&mut packet) else {
@@ -204,11 +204,6 @@ impl Reflectors {
     pub fn seen(&self) -> Vec<(IpAddr, ReflectorStats)> {
         self.prober.seen().collect()
     }
-}
-
-/// The monotonic clock.
-fn clock() -> time::Instant {
-    time::Instant::from_nanos(sys::monotonic())
 }
 
 /// Statistics per reflector, shared with the status server.
@@ -318,7 +313,7 @@ impl ProbeThread {
                         of.hear(&answer, *back);
                     }
                 });
-                let now = clock();
+                let now = sys::monotonic();
                 if now >= due {
                     due = now + 100 * time::MS;
                     *known.0.lock().unwrap_or_else(PoisonError::into_inner) = reflectors.seen();

@@ -4,7 +4,8 @@
 //! The tables only have options whose change keeps the discipline's backlog and state
 //! (docs/lab/kernel.md has the measurements).
 
-use quell_qdisc::{MS, Nanos, num};
+use quell_qdisc::num;
+use quell_qdisc::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::rtnetlink::message::{attributes, u32_at, u64_at};
@@ -110,13 +111,13 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether this is a class of the kind, not the discipline.
     pub class: bool,
-    /// Shortest time between two changes, ns.
-    pub least: Nanos,
+    /// Shortest time between two changes.
+    pub least: Duration,
     knobs: &'static [(Knob, Form)],
 }
 
-/// Shortest interval at which measured changes had no side effect, ns.
-const MIN_INTERVAL: Nanos = 2 * MS;
+/// Shortest interval at which measured changes had no side effect.
+const MIN_INTERVAL: Duration = Duration::from_millis(2);
 
 const fn row(name: &'static str, knobs: &'static [(Knob, Form)]) -> Kind {
     Kind {
@@ -167,7 +168,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "tbf",
         class: false,
-        least: 500 * MS,
+        least: Duration::from_millis(500),
         knobs: &[(Knob::Limit, Form::TbfLimit), (Knob::Rate, Form::TbfRate)],
     },
 ];

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use quell_link::Error;
 use quell_link::units::counted;
+use quell_qdisc::time::Instant;
 
 use super::Plan;
 use super::dropper::{DropPoint, Dropper};
@@ -249,7 +250,7 @@ impl Actuator {
     pub fn unhook(&mut self, dump: &mut Dump) -> Result<(), Error> {
         let dropping = self.dropping.as_mut();
         if let Some(dropping) = &dropping {
-            dropping.point.valid_until(0);
+            dropping.point.valid_until(Instant::ZERO);
         }
         if let Some(hook) = dropping.and_then(|dropping| dropping.hook.take()) {
             hook.remove(dump, &mut self.rtnl)?;

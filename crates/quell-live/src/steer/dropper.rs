@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell_link::Error;
-use quell_qdisc::Nanos;
+use quell_qdisc::time::Instant;
 
 use super::super::bpf::{self, Assembler, Map};
 use crate::attach;
@@ -78,8 +78,8 @@ impl DropPoint {
         }
     }
 
-    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC, ns).
-    pub fn valid_until(&self, time: Nanos) {
+    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC).
+    pub fn valid_until(&self, time: Instant) {
         match self {
             Self::Program(dropper) => dropper.valid_until(time),
             Self::Queue(page, _) => page.slots().for_each(|slot| slot.valid_until(time)),
@@ -149,9 +149,9 @@ impl Dropper {
         number.store(probability.min(CERTAIN), Ordering::Relaxed);
     }
 
-    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC, ns).
-    pub fn valid_until(&self, time: Nanos) {
-        self.number(UNTIL).store(time, Ordering::Relaxed);
+    /// Sets the time until which the probability is valid (CLOCK_MONOTONIC).
+    pub fn valid_until(&self, time: Instant) {
+        self.number(UNTIL).store(time.as_nanos(), Ordering::Relaxed);
     }
 
     /// Packets dropped and marked so far.
@@ -223,7 +223,7 @@ mod tests {
     struct Machine {
         code: Vec<u64>,
         memory: [u64; BYTES / 8],
-        now: Nanos,
+        now: u64,
         rng: Rng,
         /// ECN field of the packet.
         ecn: u8,

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use quell_link::Error;
 use quell_link::units::parse_time;
-use quell_qdisc::Nanos;
 use quell_qdisc::control::Control;
+use quell_qdisc::time::{Duration, MS, SEC};
 
 use crate::plane::prober;
 pub use crate::rtnetlink::options as kinds;
@@ -26,10 +26,10 @@ use crate::system::{host, state};
 use session::Session;
 use source::{Bounds, Source};
 
-/// Bounds of the time between samples, ns.
-const EVERY: std::ops::RangeInclusive<Nanos> = 1_000_000..=1_000_000_000;
-/// Default time for which a line on standard input is valid, ns.
-const VALID: Nanos = 10_000_000_000;
+/// Bounds of the time between samples.
+const EVERY: std::ops::RangeInclusive<Duration> = MS..=SEC;
+/// Default time for which a line on standard input is valid.
+const VALID: Duration = Duration::from_secs(10);
 
 /// The checked options.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ struct Plan {
     source: Source,
     /// Name of the controller or source, for messages.
     by: String,
-    every: Nanos,
+    every: Duration,
     rate: Option<u64>,
-    valid: Nanos,
-    duration: Option<Nanos>,
+    valid: Duration,
+    duration: Option<Duration>,
     dry_run: bool,
     insist: bool,
     json: bool,
@@ -169,12 +169,8 @@ fn bounds(options: &Options, knobs: &[Knob]) -> Result<Vec<Bounds>, Error> {
     each.collect()
 }
 
-fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
-    let time = text
-        .map(parse_time)
-        .transpose()
-        .map_err(|e| e.key(option))?;
-    Ok(time.map(|time| time.as_nanos()))
+fn time(option: &str, text: Option<&str>) -> Result<Option<Duration>, Error> {
+    text.map(parse_time).transpose().map_err(|e| e.key(option))
 }
 
 /// Steers until SIGTERM, Ctrl-C, the end of `--duration` or of standard input; then restores the

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use quell_link::Error;
 use quell_link::units::format_time;
-use quell_qdisc::{Nanos, num, time};
+use quell_qdisc::num;
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 use super::super::watch::Sample;
 use super::super::watch::lines::Format;
@@ -29,10 +30,10 @@ use crate::system::messages::tell;
 use crate::system::watchdog::{Heartbeat, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
-/// Longest time between two turns, ns; the watchdog counts turns.
-const TURN: Nanos = 100_000_000;
-/// Interval of the checks of the watchdog and the reflectors, ns.
-const LOOK: Nanos = 1_000_000_000;
+/// Longest time between two turns; the watchdog counts turns.
+const TURN: Duration = Duration::from_millis(100);
+/// Interval of the checks of the watchdog and the reflectors.
+const LOOK: Duration = SEC;
 /// Ethernet header, which limits in bytes include, bytes.
 const HEADER: u64 = 14;
 
@@ -63,7 +64,7 @@ pub struct Session {
     /// The message about the vanished device, while it is waited for.
     waiting: Option<String>,
     /// Time until which the last line from standard input is valid.
-    valid_until: Option<Nanos>,
+    valid_until: Option<Instant>,
     changes: u64,
     left_out: u64,
     /// Samples that the reader of standard output did not accept.
@@ -172,11 +173,7 @@ impl Session {
             let Plan { by, every, .. } = &self.plan;
             let by = if by == "-" { "standard input" } else { by };
             let dry = if self.plan.dry_run { "dry run, " } else { "" };
-            let (name, has, every) = (
-                &queue.name,
-                queue.present(),
-                format_time(time::Duration::from_nanos(*every)),
-            );
+            let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
             let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
             self.plan.say(&line);
             self.say_bound(queue);
@@ -274,7 +271,9 @@ impl Session {
                     tell("the watchdog had ended and was started again");
                 }
                 if let Some(asked) = &self.reflectors
-                    && let Some(line) = self.reachability.message(asked.answered(), Instant::now())
+                    && let Some(line) = self
+                        .reachability
+                        .message(asked.answered(), std::time::Instant::now())
                 {
                     tell(line);
                 }
@@ -285,9 +284,8 @@ impl Session {
                 false => end.map_or(next, |end| end.min(next)),
             };
             let reflectors = self.reflectors.as_ref();
-            let until =
-                reflectors.map_or(until, |reflectors| until.min(reflectors.due().as_nanos()));
-            let wait = until.saturating_sub(now).min(TURN);
+            let until = reflectors.map_or(until, |reflectors| until.min(reflectors.due()));
+            let wait = until.saturating_since(now).min(TURN);
             let [four, six] = reflectors.map_or([None; 2], Reflectors::fds);
             let fds = [
                 Some(self.signals.as_fd()),
@@ -298,7 +296,7 @@ impl Session {
                 four,
                 six,
             ];
-            ready = sys::which_readable(fds, Duration::from_nanos(wait));
+            ready = sys::which_readable(fds, std::time::Duration::from_nanos(wait.as_nanos()));
         }
     }
 
@@ -338,7 +336,7 @@ impl Session {
     }
 
     /// Reads standard input if it is the source and is readable; returns whether it has ended.
-    fn lines(&mut self, now: Nanos, readable: bool) -> bool {
+    fn lines(&mut self, now: Instant, readable: bool) -> bool {
         let Plan {
             source: Source::Lines(lines),
             knobs,
@@ -369,7 +367,7 @@ impl Session {
             if !*quiet {
                 tell(&format!(
                     "no line on standard input for {}: what was before holds until the next one",
-                    format_time(time::Duration::from_nanos(*valid))
+                    format_time(*valid)
                 ));
             }
         }
@@ -378,7 +376,12 @@ impl Session {
 
     /// Samples the queues, takes decisions if they are `due`, passes on the reflectors' answers,
     /// and makes changes. Returns a reason to end, if there is one.
-    fn step(&mut self, now: Nanos, due: bool, answers: &[Answer]) -> Result<Option<String>, Error> {
+    fn step(
+        &mut self,
+        now: Instant,
+        due: bool,
+        answers: &[Answer],
+    ) -> Result<Option<String>, Error> {
         if self.waiting.is_some() {
             self.find_again();
             return Ok(None);
@@ -415,7 +418,7 @@ impl Session {
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {
             // If the loop is late by more than the watchdog's timeout, packets pass.
-            let late = num::low_u64(STUCK_TIMEOUT.as_nanos());
+            let late = Duration::from_nanos(num::low_u64(STUCK_TIMEOUT.as_nanos()));
             let until = now.saturating_add(self.plan.every).saturating_add(late);
             dropping.point.valid_until(until);
         }
@@ -429,7 +432,7 @@ impl Session {
     }
 
     /// Samples the queues.
-    fn look(&mut self, now: Nanos) -> Result<ScanResult, Error> {
+    fn look(&mut self, now: Instant) -> Result<ScanResult, Error> {
         let (device, dev) = (self.device, self.plan.dev.as_str());
         let mut looks = Vec::new();
         let mut out = Vec::new();
@@ -631,7 +634,7 @@ impl Session {
     }
 
     /// Sends the changes that are due.
-    fn change(&mut self, now: Nanos) -> Result<(), Error> {
+    fn change(&mut self, now: Instant) -> Result<(), Error> {
         let (mut asked, mut lines) = (Vec::new(), String::new());
         for (at, queue) in self.queues.iter_mut().enumerate() {
             let Some(values) = queue.due(now) else {

@@ -12,7 +12,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
 use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
-use quell_qdisc::{Nanos, disciplines, num, time};
+use quell_qdisc::{disciplines, num, time};
 
 use super::dropper::CERTAIN;
 use crate::rtnetlink::options::Knob;
@@ -189,7 +189,7 @@ impl Source {
             let classic = words::classic(knob == Knob::Drop, rate_bps);
             controller = Box::new(Guard::new(params, controller, classic));
         }
-        controller.time_decisions(Arc::new(|| time::Instant::from_nanos(sys::monotonic())));
+        controller.time_decisions(Arc::new(sys::monotonic));
         Some(controller)
     }
 
@@ -348,9 +348,9 @@ fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
     Ok(found)
 }
 
-/// Default time between two samples, ns: the controllers' period, within bounds.
-pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
-    const DEFAULT: Nanos = 100_000_000;
+/// Default time between two samples: the controllers' period, within bounds.
+pub fn period(source: &Source, knobs: &[Knob]) -> time::Duration {
+    const DEFAULT: time::Duration = time::Duration::from_millis(100);
     let controller = match source {
         Source::Words(queue) => knobs
             .first()
@@ -360,9 +360,7 @@ pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
     };
     match controller.map(|controller| controller.period()) {
         None | Some(time::Duration::MAX) => DEFAULT,
-        Some(period) => period
-            .as_nanos()
-            .clamp(*super::EVERY.start(), *super::EVERY.end()),
+        Some(period) => period.clamp(*super::EVERY.start(), *super::EVERY.end()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
-use quell_qdisc::{Gauges, Knobs, Nanos, Rng, num, time};
+use quell_qdisc::{Gauges, Knobs, Rng, num, time};
 
 use super::super::watch::meter::{Meter, Rates};
 use super::dropper::{CERTAIN, Counts};
@@ -48,7 +48,7 @@ pub struct Steered {
     was: Values,
     set: Values,
     wanted: Values,
-    changed_at: Option<Nanos>,
+    changed_at: Option<time::Instant>,
     controller: Option<Box<dyn Control>>,
     rng: Rng,
     /// Size of a packet for conversion, if the kernel's limit is in bytes.
@@ -67,7 +67,7 @@ pub struct Steered {
     /// Packets that they have dropped since then.
     lost: Option<u64>,
     meter: Meter,
-    last: Option<(Nanos, Counters)>,
+    last: Option<(time::Instant, Counters)>,
     gauges: Gauges,
 }
 
@@ -215,7 +215,7 @@ impl Steered {
     }
 
     /// Evaluates a sample: compares the settings, and computes rates and gauges.
-    pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Comparison, Rates) {
+    pub fn look(&mut self, now: time::Instant, queue: &Queue<'_>) -> (Comparison, Rates) {
         self.seen = true;
         if queue.kind != self.found.kind || queue.stab != self.found.stab {
             return (Comparison::Replaced, Rates::default());
@@ -240,7 +240,7 @@ impl Steered {
         (look, rates)
     }
 
-    fn read(&mut self, now: Nanos, counters: &Counters, rates: &Rates) {
+    fn read(&mut self, now: time::Instant, counters: &Counters, rates: &Rates) {
         let (g, charge) = (&mut self.gauges, self.charge);
         let lost = self.lost.take();
         self.below.retain_mut(|(.., seen)| std::mem::take(seen));
@@ -264,10 +264,10 @@ impl Steered {
             let all = || charge.of(counters.bytes, counters.packets);
             let mean = mean.or_else(|| all().checked_div(counters.packets));
             g.dropped_bytes += drops * mean.unwrap_or(0);
-            let held = u128::from(now.saturating_sub(then));
+            let held = u128::from(now.saturating_since(then).as_nanos());
             g.backlog_ns += u128::from(last.backlog_packets) * held;
         }
-        g.now = time::Instant::from_nanos(now);
+        g.now = now;
         g.backlog_packets = counters.backlog_packets;
         let waits = (counters.backlog_bytes, counters.backlog_packets);
         g.backlog_bytes = charge.of(waits.0.into(), waits.1.into());
@@ -334,8 +334,8 @@ impl Steered {
     }
 
     /// The values to set now, if any.
-    pub fn due(&self, now: Nanos) -> Option<Values> {
-        let early = |then: Nanos| now.saturating_sub(then) < self.kind.least;
+    pub fn due(&self, now: time::Instant) -> Option<Values> {
+        let early = |then: time::Instant| now.saturating_since(then) < self.kind.least;
         let early = self.changed_at.is_some_and(early);
         let mut values = Values::default();
         for (knob, value) in self.wanted.each() {
@@ -385,7 +385,7 @@ impl Steered {
     }
 
     /// Records a change that was made.
-    pub fn made(&mut self, now: Nanos, values: &Values) {
+    pub fn made(&mut self, now: time::Instant, values: &Values) {
         for (knob, value) in values.each() {
             self.set.set(knob, self.kind.stored(knob, value));
         }
@@ -515,7 +515,7 @@ mod tests {
                 ..Counters::default()
             };
             queue.read(
-                queue.gauges.now.as_nanos() + 1,
+                queue.gauges.now + time::Duration::from_nanos(1),
                 &counters,
                 &Rates::default(),
             );
@@ -576,7 +576,7 @@ mod tests {
                 ..Counters::default()
             };
             queue.read(
-                queue.gauges.now.as_nanos() + 1,
+                queue.gauges.now + time::Duration::from_nanos(1),
                 &counters,
                 &Rates::default(),
             );
@@ -630,7 +630,7 @@ mod tests {
                     ..Counters::default()
                 };
                 queue.look(
-                    k,
+                    time::Instant::from_nanos(k),
                     &Queue {
                         kind: "cake",
                         options: &options,

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 /// The errno of the last system call.
 pub fn errno() -> c_int {
@@ -722,8 +723,8 @@ pub fn pin(cpu: usize) {
     }
 }
 
-/// CLOCK_MONOTONIC, nanoseconds.
-pub fn monotonic() -> u64 {
+/// The time on CLOCK_MONOTONIC.
+pub fn monotonic() -> Instant {
     // SAFETY: zero is a valid timespec to be filled; it outlives the call.
     let now = unsafe {
         let mut now: libc::timespec = std::mem::zeroed();
@@ -731,7 +732,8 @@ pub fn monotonic() -> u64 {
         now
     };
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+    Instant::from_nanos(seconds * 1_000_000_000 + nanos)
 }
 
 /// Sends a signal to a process.

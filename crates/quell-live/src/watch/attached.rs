@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use quell_link::Error;
+use quell_qdisc::time::{Duration, Instant};
 
 use crate::bpf::page::{Gauges, KIND, Page};
 use crate::rtnetlink::message::Queue;
 
-/// Time between two attempts to open a device's page, ns.
-const AGAIN: u64 = 250_000_000;
+/// Time between two attempts to open a device's page.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// The opened pages of devices.
 pub struct Attached {
@@ -23,8 +24,8 @@ pub struct Attached {
 #[derive(Default)]
 struct Device {
     page: Option<Page>,
-    /// Time of the next attempt to open the page, ns.
-    due: u64,
+    /// Time of the next attempt to open the page.
+    due: Instant,
     /// Whether a queue of quell was on the device in this sample.
     seen: bool,
 }
@@ -47,9 +48,9 @@ impl Attached {
             .retain(|_, device| std::mem::take(&mut device.seen));
     }
 
-    /// The gauges of this queue at `now`, ns. `None` if the queue is not quell's, its page cannot
+    /// The gauges of this queue at `now`. `None` if the queue is not quell's, its page cannot
     /// be opened, or the page belongs to an earlier queue.
-    pub fn gauges(&mut self, now: u64, name: &str, queue: &Queue<'_>) -> Option<Gauges> {
+    pub fn gauges(&mut self, now: Instant, name: &str, queue: &Queue<'_>) -> Option<Gauges> {
         let (key, kind) = (queue.key, queue.kind);
         if key.class || !kind.starts_with(KIND) {
             return None;
@@ -124,16 +125,20 @@ mod tests {
     fn each_device_has_a_page_that_is_found_again_when_another_queue_takes_the_place() {
         OPENED.set(0);
         let mut attached = Attached::new(open);
-        let mut has = |now, device, kind| {
+        let mut has = |after: Duration, device, kind| {
+            let now = Instant::ZERO + after;
             let gauges = attached.gauges(now, "va", &queue(device, kind));
             gauges.is_some_and(|gauges| gauges.get("target_ns").is_some() || kind == "quell_codel")
         };
-        assert!(has(0, 1, "quell_hush") && has(0, 2, "quell_hush"));
-        assert!(!has(0, 1, "fq_codel"), "the kernel's own have none");
-        assert!(has(1, 1, "quell_hush"));
+        assert!(has(Duration::ZERO, 1, "quell_hush") && has(Duration::ZERO, 2, "quell_hush"));
+        assert!(
+            !has(Duration::ZERO, 1, "fq_codel"),
+            "the kernel's own have none"
+        );
+        assert!(has(Duration::from_nanos(1), 1, "quell_hush"));
         assert_eq!(OPENED.get(), 2, "once for each");
         assert!(
-            !has(2, 1, "quell_codel"),
+            !has(Duration::from_nanos(2), 1, "quell_codel"),
             "its page is not looked for all the time"
         );
         assert!(has(AGAIN, 1, "quell_codel"));
@@ -147,7 +152,11 @@ mod tests {
         let mut attached = Attached::new(open);
         for _ in 0..3 {
             attached.begin();
-            assert!(attached.gauges(0, "va", &queue(1, "quell_hush")).is_some());
+            assert!(
+                attached
+                    .gauges(Instant::ZERO, "va", &queue(1, "quell_hush"))
+                    .is_some()
+            );
         }
         assert_eq!((OPENED.get(), attached.devices.len()), (1, 1));
         attached.begin();
@@ -160,7 +169,7 @@ mod tests {
         let mut attached = Attached::new(open);
         let mut notes = Vec::new();
         for (step, name) in ["va", "vb", "va"].into_iter().enumerate() {
-            let now = step as u64 * AGAIN;
+            let now = Instant::ZERO + step as u64 * AGAIN;
             let device = 3 + step as u32 % 2;
             assert_eq!(
                 attached.gauges(now, name, &queue(device, "quell_hush")),

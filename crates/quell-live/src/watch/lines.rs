@@ -309,6 +309,7 @@ mod tests {
     use crate::bpf::page::Page;
     use crate::rtnetlink::message::Key;
     use crate::rtnetlink::message::{INGRESS, ROOT};
+    use quell_qdisc::time::Instant;
 
     #[test]
     fn numbers_dates_and_handles_are_written_as_the_standard_library_date_and_tc_would() {
@@ -366,7 +367,7 @@ mod tests {
             device: "va",
             queue,
             rates: Rates::default(),
-            gauges: Page::made("hush", device).gauges(device, kind, handle, 5),
+            gauges: Page::made("hush", device).gauges(device, kind, handle, Instant::from_nanos(5)),
         };
         let write = |format: Format| {
             let mut out = Vec::new();

@@ -1,6 +1,7 @@
 //! Rates and the sojourn time, derived from two samples of a queue's counters.
 
 use quell_qdisc::num;
+use quell_qdisc::time::Instant;
 
 use crate::rtnetlink::message::Counters;
 
@@ -25,14 +26,14 @@ pub struct Rates {
 /// Computes rates from a queue's successive samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
-    last: Option<(u64, Counters)>,
+    last: Option<(Instant, Counters)>,
     busy_ns: f64,
     busy_bytes: f64,
 }
 
 impl Meter {
-    /// Rates since the last sample, for a sample at `now`, ns.
-    pub fn sample(&mut self, now: u64, counters: &Counters) -> Rates {
+    /// Rates since the last sample, for a sample at `now`.
+    pub fn sample(&mut self, now: Instant, counters: &Counters) -> Rates {
         let last = self.last.replace((now, *counters));
         // Fewer bytes than before mean that another queue is in its place.
         let last = last.filter(|(then, last)| now > *then && counters.bytes >= last.bytes);
@@ -43,7 +44,7 @@ impl Meter {
                 ..Rates::default()
             };
         };
-        let interval = (now - then) as f64;
+        let interval = (now - then).as_nanos() as f64;
         let bytes = (counters.bytes - last.bytes) as f64;
         // Without PKT64, the packet counter has 32 bits.
         let packets = match counters.packets.checked_sub(last.packets) {
@@ -85,8 +86,6 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
     fn counters(bytes: u64, backlog_bytes: u32) -> Counters {
         Counters {
             bytes,
@@ -99,16 +98,19 @@ mod tests {
     #[test]
     fn the_sojourn_time_is_the_backlog_at_the_rate_of_a_busy_queue() {
         let mut meter = Meter::default();
-        assert_eq!(meter.sample(0, &counters(0, 5000)).sojourn_ms, None);
+        assert_eq!(
+            meter.sample(Instant::ZERO, &counters(0, 5000)).sojourn_ms,
+            None
+        );
         // 10 kB in 10 ms is 8 Mbit/s: 25 kB wait 25 ms.
-        let rates = meter.sample(10 * MS, &counters(10_000, 25_000));
+        let rates = meter.sample(Instant::from_millis(10), &counters(10_000, 25_000));
         assert_eq!(rates.bps, Some(8e6));
         assert_eq!(rates.packets, Some(1000.0));
         assert_eq!(rates.sojourn_ms, Some(25.0));
         // An idle interval does not change the rate.
-        let rates = meter.sample(1010 * MS, &counters(10_000, 0));
+        let rates = meter.sample(Instant::from_millis(1010), &counters(10_000, 0));
         assert_eq!((rates.bps, rates.sojourn_ms), (Some(0.0), Some(0.0)));
-        let rates = meter.sample(1020 * MS, &counters(10_500, 25_000));
+        let rates = meter.sample(Instant::from_millis(1020), &counters(10_500, 25_000));
         assert_eq!(rates.sojourn_ms, Some(25.0));
     }
 
@@ -117,11 +119,16 @@ mod tests {
         let mut meter = Meter::default();
         let mut before = counters(1 << 40, 0);
         (before.packets, before.drops) = (u64::from(u32::MAX), u32::MAX - 1);
-        meter.sample(0, &before);
+        meter.sample(Instant::ZERO, &before);
         let mut after = counters(1 << 40, 0);
         (after.packets, after.drops) = (9, 1);
-        let rates = meter.sample(1000 * MS, &after);
+        let rates = meter.sample(Instant::from_millis(1000), &after);
         assert_eq!((rates.packets, rates.drops), (Some(10.0), Some(3.0)));
-        assert_eq!(meter.sample(2000 * MS, &counters(5, 0)).bps, None);
+        assert_eq!(
+            meter
+                .sample(Instant::from_millis(2000), &counters(5, 0))
+                .bps,
+            None
+        );
     }
 }

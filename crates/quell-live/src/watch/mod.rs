@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use quell_link::Error;
 use quell_link::units::{counted, parse_time};
-use quell_qdisc::num;
+use quell_qdisc::{num, time};
 
 pub use self::sampler::Sample;
 pub use crate::bpf::page::Gauges;
@@ -34,12 +34,12 @@ use output::{Output, Rotate};
 use sampler::Sampler;
 use screen::Screen;
 
-/// Bounds of the time between samples, ns.
-const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
+/// Bounds of the time between samples.
+const EVERY: std::ops::RangeInclusive<time::Duration> = time::MS..=time::Duration::from_secs(60);
 
-/// Shortest time between two updates of dashboard and metrics, ns: the interval at which the
+/// Shortest time between two updates of dashboard and metrics: the interval at which the
 /// dashboard polls.
-const BOARD: u64 = 250_000_000;
+const BOARD: time::Duration = time::Duration::from_millis(250);
 
 /// Samples until SIGTERM, Ctrl-C or the end of `--duration`. `finished` receives the path of each
 /// completed file.
@@ -48,7 +48,7 @@ const BOARD: u64 = 250_000_000;
 /// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be
 /// written.
 pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Error> {
-    let every = time("--every", options.every.as_deref())?.unwrap_or(1_000_000_000);
+    let every = time("--every", options.every.as_deref())?.unwrap_or(time::SEC);
     if !EVERY.contains(&every) {
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
@@ -68,7 +68,7 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
             .iter()
             .for_each(|address| tell(&format!("dashboard: {address}")));
         let board = LatestSamples::default();
-        watch.board = Some((board.clone(), 0));
+        watch.board = Some((board.clone(), time::Instant::ZERO));
         server.start(Box::new(board));
     }
     let begin = sys::monotonic();
@@ -92,7 +92,10 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         if end.is_some_and(|end| next > end) {
             break;
         }
-        sys::readable(signals.as_fd(), Duration::from_nanos(next - now));
+        sys::readable(
+            signals.as_fd(),
+            Duration::from_nanos((next - now).as_nanos()),
+        );
         if signals.next().is_some() {
             break;
         }
@@ -127,12 +130,8 @@ fn listed(dump: &mut dump::Dump) -> io::Result<Vec<(String, String, String, Stri
     Ok(found)
 }
 
-fn time(option: &str, text: Option<&str>) -> Result<Option<u64>, Error> {
-    let time = text
-        .map(parse_time)
-        .transpose()
-        .map_err(|e| e.key(option))?;
-    Ok(time.map(|time| time.as_nanos()))
+fn time(option: &str, text: Option<&str>) -> Result<Option<time::Duration>, Error> {
+    text.map(parse_time).transpose().map_err(|e| e.key(option))
 }
 
 struct Watch<'a> {
@@ -141,7 +140,7 @@ struct Watch<'a> {
     output: Option<Output<'a>>,
     screen: Option<Screen>,
     /// Latest samples for the server, and the time of their next update.
-    board: Option<(LatestSamples, u64)>,
+    board: Option<(LatestSamples, time::Instant)>,
     quiet: bool,
     queues: usize,
     samples: u64,
@@ -229,7 +228,7 @@ impl<'a> Watch<'a> {
         )))
     }
 
-    fn sample(&mut self, now: u64) -> io::Result<()> {
+    fn sample(&mut self, now: time::Instant) -> io::Result<()> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = since.map_or(0, |since| num::low_u64(since.as_nanos()));
         let Self {

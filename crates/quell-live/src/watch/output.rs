@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use quell_link::Error;
 use quell_link::units::{parse_size, parse_time};
+use quell_qdisc::time::{Duration, Instant, SEC};
 
 use super::lines::Format;
 use crate::system::bounded_writer::{BoundedWriter, Wait};
@@ -17,8 +18,8 @@ use crate::system::host::{self, Signals};
 
 /// Buffered bytes after which a file is written.
 const ROOM: usize = 64 << 10;
-/// Longest time that a line waits in the buffer, ns.
-const MAX_AGE: u64 = 1_000_000_000;
+/// Longest time that a line waits in the buffer.
+const MAX_AGE: Duration = SEC;
 
 /// When a file is finished and the next one started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub enum Rotate {
     Never,
     /// At this size, bytes.
     Size(u64),
-    /// At this age, ns.
-    Age(u64),
+    /// At this age.
+    Age(Duration),
 }
 
 impl Rotate {
@@ -42,7 +43,7 @@ impl Rotate {
                 .remedy("write a size from 64kb, as 100mb, or a time from 1s, as 600s")
         };
         match (parse_time(text), parse_size(text)) {
-            (Ok(age), _) if age.as_nanos() >= MAX_AGE => Ok(Self::Age(age.as_nanos())),
+            (Ok(age), _) if age >= MAX_AGE => Ok(Self::Age(age)),
             (Err(_), Ok(size)) if size >= ROOM as u64 => Ok(Self::Size(size)),
             _ => Err(wrong()),
         }
@@ -56,8 +57,8 @@ pub type Finished<'a> = &'a mut dyn FnMut(&Path);
 pub struct Output<'a> {
     format: Format,
     buffer: Vec<u8>,
-    /// Time of the first line in the buffer, ns.
-    since: Option<u64>,
+    /// Time of the first line in the buffer.
+    since: Option<Instant>,
     target: Target<'a>,
     /// What has happened to the file, not yet reported.
     note: Option<String>,
@@ -74,7 +75,7 @@ struct Files<'a> {
     file: File,
     /// Bytes written, all of them whole lines.
     written: u64,
-    begun: u64,
+    begun: Instant,
     rotate: Rotate,
     /// Number of finished files that are kept; `None`: all.
     keep: Option<usize>,
@@ -90,7 +91,7 @@ impl<'a> Output<'a> {
         Self {
             format,
             buffer: format.heading().into_bytes(),
-            since: Some(0),
+            since: Some(Instant::ZERO),
             target: Target::Standard(signals),
             note: None,
         }
@@ -105,7 +106,7 @@ impl<'a> Output<'a> {
         path: &Path,
         rotate: Rotate,
         keep: Option<usize>,
-        now: u64,
+        now: Instant,
         finished: Finished<'a>,
     ) -> Result<Self, Error> {
         let format = match path.extension().and_then(|e| e.to_str()) {
@@ -152,9 +153,9 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If the lines cannot be written.
-    pub fn turn(&mut self, now: u64) -> io::Result<()> {
+    pub fn turn(&mut self, now: Instant) -> io::Result<()> {
         let since = *self.since.get_or_insert(now);
-        let age = now.saturating_sub(since);
+        let age = now.saturating_since(since);
         let due = match &self.target {
             Target::Standard(_) => true,
             Target::File(_) => self.buffer.len() >= ROOM || age >= MAX_AGE,
@@ -255,11 +256,11 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn due(&self, now: u64) -> bool {
+    fn due(&self, now: Instant) -> bool {
         match self.rotate {
             Rotate::Never => false,
             Rotate::Size(size) => self.written >= size,
-            Rotate::Age(age) => now.saturating_sub(self.begun) >= age,
+            Rotate::Age(age) => now.saturating_since(self.begun) >= age,
         }
     }
 
@@ -272,7 +273,7 @@ impl Files<'_> {
         self.path.with_extension(name)
     }
 
-    fn next(&mut self, now: u64) -> io::Result<()> {
+    fn next(&mut self, now: Instant) -> io::Result<()> {
         self.number += 1;
         // Files of an earlier run are kept. With `--keep` their numbers do not start at 1, so each
         // number is tried.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use quell_link::Error;
+use quell_qdisc::time::Instant;
 
 use super::attached::Attached;
 use super::meter::{Meter, Rates};
@@ -103,12 +104,12 @@ impl Sampler {
         self.attached.notes()
     }
 
-    /// Samples every queue at `now`, ns; returns their number.
+    /// Samples every queue at `now`; returns their number.
     ///
     /// # Errors
     /// If the kernel refuses or could not deliver the whole list; what it delivered has been passed
     /// to `each`.
-    pub fn sample(&mut self, now: u64, each: &mut dyn FnMut(&Sample<'_>)) -> io::Result<usize> {
+    pub fn sample(&mut self, now: Instant, each: &mut dyn FnMut(&Sample<'_>)) -> io::Result<usize> {
         let Self {
             dump,
             wanted,
@@ -179,7 +180,7 @@ impl State {
 
     fn sample<'a>(
         &'a mut self,
-        now: u64,
+        now: Instant,
         queue: Queue<'a>,
         wanted: &[String],
     ) -> Option<Sample<'a>> {

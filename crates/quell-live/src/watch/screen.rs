@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
 
+use quell_qdisc::time::{Duration, Instant};
+
 use super::sampler::Sample;
 use crate::bpf::page::Gauges;
 use crate::rtnetlink::message::{Handle, Key};
@@ -12,8 +14,8 @@ use crate::system::bounded_writer::{BoundedWriter, Wait};
 use crate::system::frame::{self, Bars, Frame, HISTORY, History};
 use crate::system::sys;
 
-/// Time between two updates, ns.
-const STEP: u64 = 250_000_000;
+/// Time between two updates.
+const STEP: Duration = Duration::from_millis(250);
 /// Width of the table to the left of the sparkline, in columns.
 const TABLE: usize = 67;
 
@@ -21,7 +23,7 @@ const TABLE: usize = 67;
 pub struct Screen {
     order: Vec<Key>,
     queues: HashMap<Key, Shown>,
-    drawn: u64,
+    drawn: Instant,
     frame: Frame,
     bars: Bars,
 }
@@ -49,7 +51,7 @@ impl Screen {
         Some(Self {
             order: Vec::new(),
             queues: HashMap::new(),
-            drawn: 0,
+            drawn: Instant::ZERO,
             frame: Frame::default(),
             bars: Bars::of_locale(),
         })
@@ -84,8 +86,8 @@ impl Screen {
     ///
     /// # Errors
     /// If the terminal no longer exists.
-    pub fn turn(&mut self, now: u64) -> io::Result<()> {
-        if now.saturating_sub(self.drawn) < STEP {
+    pub fn turn(&mut self, now: Instant) -> io::Result<()> {
+        if now.saturating_since(self.drawn) < STEP {
             return Ok(());
         }
         self.drawn = now;
@@ -114,7 +116,7 @@ impl Screen {
             "packets",
             "sojourn",
             "drops",
-            HISTORY as u64 * STEP / 1_000_000_000
+            (HISTORY as u64 * STEP).as_secs()
         );
         let _ = writeln!(text, "{}", fit(title));
         // One line is for the title, one for the count of the rest, one for the cursor.

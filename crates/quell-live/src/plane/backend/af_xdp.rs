@@ -528,7 +528,7 @@ impl InterfaceBackend for XdpSocket {
     }
 
     fn beat(&mut self) -> bool {
-        let (now, mut all) = (sys::monotonic(), 0);
+        let (now, mut all) = (sys::monotonic().as_nanos(), 0);
         for port in &self.ports {
             self.heartbeats
                 .number(port.queue, 0)
