@@ -59,7 +59,7 @@ def json_type(kind):
         return f"list of {json_type(found[1] or found[2])}"
     if found := re.fullmatch(r"\((.*)\)", kind):
         return f"({', '.join(json_type(part.strip()) for part in found[1].split(','))})"
-    if re.fullmatch(r"[ui](8|16|32|64|128|size)|Nanos", kind):
+    if re.fullmatch(r"[ui](8|16|32|64|128|size)", kind):
         return "integer"
     return {"f64": "number", "f32": "number", "String": "text", "bool": "true or false"}.get(kind, kind.split("::")[-1])
 

@@ -32,16 +32,6 @@ pub use gauges::{
 pub use packet::{Acknowledgment, Dequeued, DropCause, Drops, Ecn, Labels, Packet};
 pub use rng::Rng;
 
-/// Integer nanoseconds since an epoch that the caller chooses.
-pub type Nanos = u64;
-/// The time of an event that never happens.
-pub const NEVER: Nanos = u64::MAX;
-/// One microsecond.
-pub const US: Nanos = 1_000;
-/// One millisecond.
-pub const MS: Nanos = 1_000_000;
-/// One second.
-pub const SEC: Nanos = 1_000_000_000;
 /// The largest Ethernet frame without VLAN tag or checksum, in bytes: `psched_mtu()` of Linux for
 /// an MTU of 1500.
 pub const MTU: u32 = 1514;
