@@ -38,7 +38,7 @@ impl Congestion for Delay {
         let Some(rtt) = ack.rtt.filter(|_| ack.window_limited && !ack.reducing) else {
             return;
         };
-        let queued = self.window * (1.0 - ack.min_rtt as f64 / rtt as f64);
+        let queued = self.window * (1.0 - ack.min_rtt.as_nanos() as f64 / rtt.as_nanos() as f64);
         self.slow_start &= queued < MIN_QUEUED;
         let step = match queued {
             _ if self.slow_start => 1.0,
