@@ -102,11 +102,7 @@ impl Exposition {
             }
         }
         self.sample(&bucket, &format!("{labels},le=\"+Inf\""), seen);
-        self.sample(
-            &format!("{name}_sum"),
-            labels,
-            sojourns.sum.as_nanos() as f64 / 1e9,
-        );
+        self.sample(&format!("{name}_sum"), labels, sojourns.sum.as_secs_f64());
         self.sample(&format!("{name}_count"), labels, seen);
     }
 
