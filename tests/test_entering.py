@@ -163,7 +163,7 @@ SAMPLES = {
                 "            Qdisc::Sample($q) => $body,\n",
             ),
             (QDISC / "lib.rs", "pub use gauges::", "pub use disciplines::sample;\n"),
-            (LINK / "words/hashed.rs", "/// What was given of `sfb`", DISCIPLINE_ROW.lstrip() + "\n"),
+            (LINK / "words/hashed.rs", "static SFB:", DISCIPLINE_ROW.lstrip() + "\n"),
             (LINK / "words/hashed.rs", "&HHF]", "&SAMPLE, "),
         ],
     ),
