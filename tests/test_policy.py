@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import quell
 from conftest import ROOT
 from quell.common.extras import install
-from quell.envs.policy import Policy
+from quell.policy import Policy
 
 MODELS = sorted((ROOT / "crates/quell-link/models").glob("*.safetensors"))
 ROWS = 203
@@ -29,6 +29,11 @@ HEADS = {
     "deviation": ("softplus", 1),
     "r": ("relu", 2),
 }
+
+
+def test_policies_do_not_need_gymnasium() -> None:
+    program = "import sys, quell; quell.Policy.load(sys.argv[1]); assert 'gymnasium' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program, MODELS[0]], check=True, capture_output=True)
 
 
 def write(path: Path, card: dict[str, Any], tensors: dict[str, NDArray[np.float32]]) -> Path:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from quell.envs import baseline, env, vector_env
     from quell.envs.parallel import parallel_env
-    from quell.envs.policy import Policy
+    from quell.policy import Policy
     from quell.views import plot as plot
 
 __all__ = [
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
     core = dict.fromkeys(("InputError", "Scenario", "__version__"), "_core")
-    homes = core | {"Policy": "envs.policy", "parallel_env": "envs.parallel"}
+    homes = core | {"Policy": "policy", "parallel_env": "envs.parallel"}
     homes |= dict.fromkeys(("baseline", "env", "vector_env"), "envs")
     home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)

@@ -18,7 +18,6 @@ MOVED = {
     "notes": "inputs.notes",
     "parallel": "envs.parallel",
     "plot": "views.plot",
-    "policy": "envs.policy",
     "queue": "experiments.queue",
     "sb3": "envs.sb3",
     "shortcuts": "inputs.shortcuts",
