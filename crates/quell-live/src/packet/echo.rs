@@ -26,7 +26,7 @@ const TRIES: u32 = 5;
 const AGAIN: u16 = 16;
 /// If a one-way delay grows by this much more than the round trip, a clock is wrong, and the
 /// answer is ignored. This many consecutive answers show that the clock was set (this machine's is
-/// late after a suspension). A clock that is set again within this time, is no longer used.
+/// late after a suspension). A clock that is set again within this time is no longer used.
 const WRONG: Duration = Duration::from_millis(100);
 const WRONG_ANSWERS: u32 = 5;
 const SETTLED: Duration = Duration::from_secs(60);
