@@ -79,9 +79,7 @@ impl CoupledQueues {
     #[getter]
     fn now_s(&self) -> Vec<f64> {
         let members = self.0.members();
-        members
-            .map(|m| m.world.now().as_nanos() as f64 / 1e9)
-            .collect()
+        members.map(|m| m.world.now().as_secs_f64()).collect()
     }
 
     /// See [`Fleet::replace`].

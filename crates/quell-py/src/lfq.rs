@@ -8,7 +8,6 @@ use quell_lab::lfq::{Draws, Lab, Outcome, Settings};
 use quell_link::Error;
 use quell_qdisc::control::lfq::{self as control, FEATURES, Params};
 use quell_qdisc::policy::Affine;
-use quell_qdisc::time::Instant;
 
 use crate::{duration, input_error};
 
@@ -139,7 +138,7 @@ fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>>
     put(
         "decided_at",
         outcomes()
-            .flat_map(|o| f64s(&[o.map_or(f64::NAN, |o| seconds(o.at))]))
+            .flat_map(|o| f64s(&[o.map_or(f64::NAN, |o| o.at.as_secs_f64())]))
             .collect(),
     )?;
     Ok(dict)
@@ -150,13 +149,9 @@ fn draws(d: &Draws) -> [f64; 5] {
         d.rate_bps as f64,
         d.rtt.as_secs_f64(),
         d.duration.as_secs_f64(),
-        seconds(d.act_after),
+        d.act_after.as_secs_f64(),
         f64::from(u8::from(d.bic)),
     ]
-}
-
-fn seconds(at: Instant) -> f64 {
-    (at - Instant::ZERO).as_secs_f64()
 }
 
 /// The names of the network's inputs, in order.

@@ -50,7 +50,7 @@ impl Packet {
     /// Time of its arrival at this queue, seconds.
     #[getter]
     fn enqueued(&self) -> f64 {
-        seconds(self.handle.enqueued())
+        self.handle.enqueued().as_secs_f64()
     }
 
     /// Marks it CE if it is ECN-capable; False (and untouched) if it is not.
@@ -264,7 +264,7 @@ impl PyQueue {
             held: AtomicBool::new(true),
         };
         let packet = Bound::new(py, packet)?;
-        let answer = enqueue.bind(py).call1((&packet, seconds(now)))?;
+        let answer = enqueue.bind(py).call1((&packet, now.as_secs_f64()))?;
         if answer.is_none() {
             return Ok(true);
         }
@@ -284,7 +284,7 @@ impl PyQueue {
         let Some((_, dequeue)) = &self.methods else {
             return Ok(Dequeued::Empty);
         };
-        let time = seconds(now);
+        let time = now.as_secs_f64();
         let answer = dequeue.bind(py).call1((time,))?;
         if let Ok(packet) = answer.cast::<Packet>() {
             return self.returned(packet.get()).map_err(Wrong::Did);
@@ -391,11 +391,6 @@ impl Discipline<Handle> for PyQueue {
     fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
-}
-
-/// A time for Python.
-fn seconds(at: Instant) -> f64 {
-    (at - Instant::ZERO).as_secs_f64()
 }
 
 /// A time from Python, later than `now`.

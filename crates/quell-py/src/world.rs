@@ -4,7 +4,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quell_link::Error;
-use quell_qdisc::time::Instant;
 use quell_qdisc::{Gauges, Knobs};
 use quell_sim::{RunOptions, Session, Status};
 
@@ -126,7 +125,7 @@ fn ended() -> PyErr {
 
 fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("now", (gauges.now - Instant::ZERO).as_secs_f64())?;
+    dict.set_item("now", gauges.now.as_secs_f64())?;
     dict.set_item("backlog_packets", gauges.backlog_packets)?;
     dict.set_item("backlog_bytes", gauges.backlog_bytes)?;
     dict.set_item("limit_packets", gauges.limit_packets)?;

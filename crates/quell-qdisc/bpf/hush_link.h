@@ -13,8 +13,8 @@
 #define FASTEST (1ULL << 40)
 #define QUEUED 1ULL
 enum {
-    SMALL = 100,   /* largest packet that may begin a handshake, bytes */
-    MOST_BITS = 3, /* the mean of the flows' service is that of at most 2^MOST_BITS times their effective number */
+    SMALL = 100,      /* largest packet that may begin a handshake, bytes */
+    COUNTED_BITS = 3, /* in the mean service of the flows at most 2^COUNTED_BITS times their effective number count */
 };
 
 struct peer {
@@ -276,8 +276,7 @@ static always_inline void link_decay(struct link *link, u64 span)
     link->folds += past;
     link->total = scaled(link->total, -(s64)past);
     link->weight = (MEMORY << Q) / memory;
-    /* At most 2^MOST_BITS times the effective number of flows counts. */
-    mean = link->total / min64(link->active, power(link->ln_equals, MOST_BITS));
+    mean = link->total / min64(link->active, power(link->ln_equals, COUNTED_BITS));
     link->twentieth = mean / 20;
     link->ln_mean = ln(mean + link->twentieth + 1);
 }

@@ -96,6 +96,11 @@ macro_rules! units {
             pub const fn as_secs(self) -> u64 {
                 self.0 / 1_000_000_000
             }
+            /// In seconds, rounded to the nearest number.
+            #[inline]
+            pub const fn as_secs_f64(self) -> f64 {
+                self.0 as f64 / 1e9
+            }
             /// This and a duration, at most the largest value.
             #[inline]
             pub const fn saturating_add(self, more: Duration) -> Self {
@@ -222,12 +227,6 @@ impl Duration {
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
-    }
-
-    /// In seconds, rounded to the nearest number.
-    #[inline]
-    pub const fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
     }
 
     /// In milliseconds, rounded to the nearest number.

@@ -104,7 +104,8 @@ def known(kinds: Sequence[str], option: str = "--kind") -> list[str]:
     return [kind for kind in KINDS if not kinds or kind in kinds]
 
 
-def _log(rng: random.Random, low: float, high: float) -> float:
+def log_uniform(rng: random.Random, low: float, high: float) -> float:
+    """Draw a number whose logarithm is uniform."""
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
@@ -112,7 +113,7 @@ def _rate_and_rtt(
     rng: random.Random, rates: tuple[float, float] = (1e6, 1e9), rtts: tuple[float, float] = (1e-3, 0.3)
 ) -> tuple[float, float]:
     while True:
-        rate, rtt = _log(rng, *rates), _log(rng, *rtts)
+        rate, rtt = log_uniform(rng, *rates), log_uniform(rng, *rtts)
         if rate * rtt <= LARGEST_BDP_BITS:
             return rate, rtt
 
@@ -124,7 +125,7 @@ def _split(rng: random.Random, flows: int, parts: int) -> list[int]:
 
 def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng)
-    flows = round(_log(rng, 1, 100))
+    flows = round(log_uniform(rng, 1, 100))
     # Long enough for flows to leave slow start, then for 100 round trips and 2500 packets, within bounds.
     warmup = min(max(40 * rtt, 1.0), 10.0)
     measured = min(max(100 * rtt, 2500 * PACKET_BITS / rate, 3.0), 30.0) * span.length
@@ -135,7 +136,7 @@ def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     tables: list[dict[str, Any]] = []
     names = rng.sample(("newreno", "cubic", "cubic", "bbr", "prague"), parts)
     for cc, count in zip(names, _split(rng, flows, parts), strict=True):
-        own = rtt if parts == 1 else min(rtt * _log(rng, 0.5, 2.0), 0.5)
+        own = rtt if parts == 1 else min(rtt * log_uniform(rng, 0.5, 2.0), 0.5)
         table = {"cc": cc, "count": count, "rtt": _us(own), "stagger": f"{warmup * 500:.0f}ms"}
         if classic and cc in ("newreno", "cubic"):
             table["ecn"] = True
@@ -147,7 +148,7 @@ def _mixed(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     if rng.random() < 1 / 5:
         steps = rng.randint(2, 5)
         times = [0.0, *(warmup + measured * (k + 1) / (steps + 1) for k in range(steps))]
-        rates = [rate, *(rate * _log(rng, 0.4, 1.6) for _ in range(steps))]
+        rates = [rate, *(rate * log_uniform(rng, 0.4, 1.6) for _ in range(steps))]
         link = {"schedule": [[_ms(t), _bps(r)] for t, r in zip(times, rates, strict=True)]}
         what += " changing"
     if rng.random() < 1 / 10:
@@ -183,7 +184,7 @@ def _comings(
 
 def _settled(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng)
-    flows = round(_log(rng, 1, 100))
+    flows = round(log_uniform(rng, 1, 100))
     duration = span.of(rng.uniform(30, 90), rate)
     names = _senders(rng, flows)
     flows = max(flows, len(names))
@@ -199,12 +200,12 @@ def _far(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng, (1e6, 100e6), (0.15, 0.6))
     duration = span.of(240, rate)
     names = rng.sample(("newreno", "cubic", "bbr", "prague"), rng.randint(2, 4))
-    flows = max(round(_log(rng, 2, 20)), len(names))
+    flows = max(round(log_uniform(rng, 2, 20)), len(names))
     # The default receive window, 6 MB, would be the bottleneck.
     tables, what = _bulk(rng, names, flows, rtt, stagger=1.0, rtts=(0.15, 0.6), buffer="32mb")
     link: dict[str, Any] = {"rate": _bps(rate)}
     if rng.random() < 1 / 5:
-        link["loss"] = _log(rng, 1e-6, 1e-4)
+        link["loss"] = log_uniform(rng, 1e-6, 1e-4)
         what += " loss"
     if rng.random() < 1 / 4:
         tables.append(_udp(rng, rate))
@@ -215,8 +216,8 @@ def _far(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
 
 def _moving(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     where = rng.choice(("cellular", "satellite", "wifi"))
-    rtt = _log(rng, 0.02, 0.1)
-    flows = round(_log(rng, 1, 8))
+    rtt = log_uniform(rng, 0.02, 0.1)
+    flows = round(log_uniform(rng, 1, 8))
     names = _senders(rng, flows)
     flows = max(flows, len(names))
     seconds = 60.0 * span.length
@@ -277,11 +278,11 @@ def _cell(
 def _busy(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     rate, rtt = _rate_and_rtt(rng, (3e6, 300e6), (5e-3, 0.12))
     duration = span.of(90, rate)
-    flows = round(_log(rng, 1, 10))
+    flows = round(log_uniform(rng, 1, 10))
     names = _senders(rng, flows)
     flows = max(flows, len(names))
     tables, what = _bulk(rng, names, flows, rtt, stagger=1.0)
-    link: dict[str, Any] = {"rate": _bps(rate), "up": {"rate": _bps(max(rate / _log(rng, 1, 15), 1e6))}}
+    link: dict[str, Any] = {"rate": _bps(rate), "up": {"rate": _bps(max(rate / log_uniform(rng, 1, 15), 1e6))}}
     if rng.random() < 2 / 3:
         tables.append(_web(rng, rate, rtt, (0.05, 0.4)))
         what += " web"
@@ -289,7 +290,7 @@ def _busy(rng: random.Random, index: int, seeds: int, span: Span) -> Link:
     for kind in sorted(rng.sample(kinds, rng.randint(2, len(kinds)))):
         # An application uses at most a few Mbit/s, so fast links have more of them.
         count = rng.randint(1, max(1, min(round(rate / 10e6), 4)))
-        tables.append({"kind": kind, "count": count, "rtt": _us(rtt * _log(rng, 0.5, 2.0)), "stagger": "2s"})
+        tables.append({"kind": kind, "count": count, "rtt": _us(rtt * log_uniform(rng, 0.5, 2.0)), "stagger": "2s"})
         what += f" {kind}"
     if rng.random() < 1 / 4:
         tables.append({"kind": "upload", "count": 1, "rtt": _us(rtt), "stagger": "2s"})
@@ -319,7 +320,7 @@ def _bulk(
     classic = rng.random() < 0.2
     tables = []
     for cc, count in zip(names, _split(rng, flows, len(names)), strict=True):
-        own = rtt if len(names) == 1 else min(max(rtt * _log(rng, 0.5, 2.0), rtts[0]), rtts[1])
+        own = rtt if len(names) == 1 else min(max(rtt * log_uniform(rng, 0.5, 2.0), rtts[0]), rtts[1])
         table = {"cc": cc, "count": count, "rtt": _us(own), "stagger": _us(stagger), **more}
         if classic and cc in ("newreno", "cubic"):
             table["ecn"] = True
@@ -328,7 +329,7 @@ def _bulk(
 
 
 def _web(rng: random.Random, rate: float, rtt: float, load: tuple[float, float]) -> dict[str, Any]:
-    size = _log(rng, 10e3, 300e3)
+    size = log_uniform(rng, 10e3, 300e3)
     arrivals = min(rate * rng.uniform(*load) / (8 * size), 200.0)
     return {"kind": "web", "size": f"exp:{size:.0f}", "arrivals": arrivals, "rtt": _us(rtt)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import tomllib
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 
 from quell import _core
 from quell._core import Scenario
+from quell.train.kinds import log_uniform
 
 Senders = Literal["newreno", "mixed", "transient"]
 """NewReno, as in the paper; CUBIC with ECN, and BBR; or NewReno flows that arrive and leave continually."""
@@ -41,10 +41,7 @@ def link(of: str, index: int, *, nic: int, seconds: float = SECONDS, senders: Se
     """Draw link `index` of the set named `of`: the same rate, round trip and senders for each `nic` and length."""
     rng = random.Random(f"rl-aqm {of} {index}")
 
-    def wide(low: float, high: float) -> float:
-        return math.exp(rng.uniform(math.log(low), math.log(high)))
-
-    rate, one_way_us = wide(*RATES), round(wide(*RTTS) * 5e5)
+    rate, one_way_us = log_uniform(rng, *RATES), round(log_uniform(rng, *RTTS) * 5e5)
     scale = seconds / SECONDS
 
     def ms(text: str) -> str:
@@ -56,7 +53,7 @@ def link(of: str, index: int, *, nic: int, seconds: float = SECONDS, senders: Se
     if senders == "transient":
         start = rng.expovariate(1.0)
         while start < seconds - 0.01:
-            stop = min(start + wide(*STAYS_S), seconds)
+            stop = min(start + log_uniform(rng, *STAYS_S), seconds)
             times = {"start": f"{1e3 * start:.0f}ms", "stop": f"{1e3 * stop:.0f}ms"}
             flows.append({"cc": "newreno", "rtt": rtt, **times})
             start += rng.expovariate(1.0)

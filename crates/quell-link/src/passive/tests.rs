@@ -1,6 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 
+/// The time this many milliseconds after the start.
+const fn after(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
 /// A connection between two hosts. Their clocks tick at these rates and start just before they
 /// wrap.
 struct Pair {
@@ -96,7 +101,7 @@ fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
     // A local network: nothing but queueing delay from the third round trip on.
     let mut pair = Pair::new(1000, 1000);
     pair.run(Instant::ZERO, 20 * MS, [MS, MS]);
-    let told = pair.run(Instant::from_millis(20), 9 * SEC, [13 * MS, MS]);
+    let told = pair.run(after(20), 9 * SEC, [13 * MS, MS]);
     let late = told.iter().filter(|(now, _)| *now > Instant::from_secs(5));
     assert!(late.clone().count() > 100);
     for (now, delay) in late {
@@ -127,26 +132,16 @@ fn other_clocks_tell_the_delay_of_both_directions_together() {
 #[test]
 fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
     let mut passive = Passive::default();
-    for now in [10, 11, 12].map(Instant::from_millis) {
+    for now in [10, 11, 12].map(after) {
         passive.left(now, now, &stamped(5, 0, true));
     }
-    passive.left(
-        Instant::from_millis(30),
-        Instant::from_millis(30),
-        &stamped(6, 0, true),
-    );
-    assert!(
-        passive
-            .came(Instant::from_millis(40), &stamped(1, 5, false))
-            .is_some()
-    );
+    passive.left(after(30), after(30), &stamped(6, 0, true));
+    assert!(passive.came(after(40), &stamped(1, 5, false)).is_some());
     let connection = first(&passive);
     assert_eq!(connection.base.unwrap().least(), 30 * MS);
     let waits = connection.waiting;
     assert!(
-        passive
-            .came(Instant::from_millis(200), &stamped(1, 5, false))
-            .is_none(),
+        passive.came(after(200), &stamped(1, 5, false)).is_none(),
         "again"
     );
     let connection = first(&passive);
@@ -194,7 +189,7 @@ fn a_near_clock_that_ticks_slowly_tells_no_delay() {
 fn an_echo_of_what_has_not_left_forgets_nothing() {
     let mut passive = Passive::default();
     for round in 1..100_u32 {
-        let at = Instant::from_millis(100 * u64::from(round));
+        let at = after(100 * u64::from(round));
         passive.left(at, at, &stamped(round, 0, true));
         assert_eq!(
             passive.came(at + MS, &stamped(1, round + 1000, false)),
@@ -248,21 +243,9 @@ fn unanswered_segments_do_not_replace_answered_connections() {
 #[test]
 fn a_sender_with_nothing_to_send_is_no_delay() {
     let mut passive = Passive::default();
-    passive.left(
-        Instant::from_millis(1),
-        Instant::from_millis(1),
-        &stamped(1, 0, true),
-    );
-    assert!(
-        passive
-            .came(Instant::from_millis(31), &stamped(1, 1, true))
-            .is_some()
-    );
-    passive.left(
-        Instant::from_millis(32),
-        Instant::from_millis(32),
-        &stamped(2, 1, false),
-    );
+    passive.left(after(1), after(1), &stamped(1, 0, true));
+    assert!(passive.came(after(31), &stamped(1, 1, true)).is_some());
+    passive.left(after(32), after(32), &stamped(2, 1, false));
     // The next segment of a video arrives five seconds later.
     assert_eq!(
         passive.came(Instant::from_secs(5), &stamped(2, 2, true)),
@@ -286,26 +269,18 @@ fn a_sender_with_nothing_to_send_is_no_delay() {
 #[test]
 fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
     let mut passive = Passive::default();
-    passive.left(
-        Instant::from_millis(1),
-        Instant::from_millis(1),
-        &stamped(1, 0, true),
-    );
-    assert!(
-        passive
-            .came(Instant::from_millis(11), &stamped(1, 1, true))
-            .is_some()
-    );
+    passive.left(after(1), after(1), &stamped(1, 0, true));
+    assert!(passive.came(after(11), &stamped(1, 1, true)).is_some());
     // Each ACK triggers one segment, and nothing arrives in between.
     let mut told = |at: Instant, value: u32, takes: Duration| {
         passive.left(at, at, &stamped(value, 1, false));
         passive.came(at + takes, &stamped(value, value, true))
     };
-    let delay = told(Instant::from_millis(100), 2, 12 * MS).unwrap();
+    let delay = told(after(100), 2, 12 * MS).unwrap();
     let all = [delay.up, delay.down, delay.fell];
     assert_eq!(all, [2 * MS, 2 * MS, Duration::ZERO]);
-    assert_eq!(told(Instant::from_millis(200), 3, 20 * MS), None);
-    let delay = told(Instant::from_millis(300), 4, 8 * MS).unwrap();
+    assert_eq!(told(after(200), 3, 20 * MS), None);
+    let delay = told(after(300), 4, 8 * MS).unwrap();
     assert_eq!((delay.up, delay.fell), (Duration::ZERO, 2 * MS));
 }
 
@@ -318,7 +293,7 @@ fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
     };
     let mut told = Vec::new();
     for round in 1..20_u32 {
-        let now = Instant::from_millis(60 * u64::from(round));
+        let now = after(60 * u64::from(round));
         for connection in [1, 2] {
             passive.left(now, now, &two(connection, round, 0));
         }
@@ -450,7 +425,7 @@ fn short_pauses_of_its_delay_do_not_let_a_host_keep_others_from_being_judged_aga
 fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source() {
     let mut all = Vec::new();
     for round in 0..100 {
-        let at = Instant::from_millis(80 * round);
+        let at = after(80 * round);
         all.extend((0..300).map(|c| (9, 100 + c, at + c * MS / 10, 10 * MS)));
         all.extend([1, 2].map(|host| (host, host, at + 40 * MS, 30 * MS)));
     }

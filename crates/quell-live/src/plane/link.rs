@@ -565,7 +565,7 @@ impl LiveLink {
         let counted = &queue.probe.meter.sojourns;
         counted.count_between(&BOUNDS, &mut sojourns.counts);
         View {
-            now_s: (self.bin_at - self.params.bin() - Instant::ZERO).as_secs_f64(),
+            now_s: (self.bin_at - self.params.bin()).as_secs_f64(),
             capacity_mbps: queue
                 .rate_bps()
                 .map_or(last(&s.capacity_mbps), |bps| bps as f64 / 1e6),

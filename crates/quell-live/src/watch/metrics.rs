@@ -164,7 +164,7 @@ impl StatusSource for LatestSamples {
     }
 
     fn queues(&self) -> Vec<QueueStatus> {
-        let now_s = sys::monotonic().as_nanos() as f64 / 1e9;
+        let now_s = sys::monotonic().as_secs_f64();
         let rows = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         rows.iter().map(|row| row.status(now_s)).collect()
     }

@@ -19,9 +19,9 @@ const SMALL: u32 = 100;
 pub const SLOWEST: u64 = 100;
 /// Highest rate, bytes per second.
 pub const FASTEST: u64 = 1 << 40;
-/// The mean of the flows' service is that of at most 2^`MOST_BITS` times their effective number:
-/// otherwise hundreds of flows with hardly any service would make a call one of the largest.
-const MOST_BITS: i64 = 3;
+/// In the mean service of the flows at most 2^`COUNTED_BITS` times their effective number count.
+/// Otherwise hundreds of flows with hardly any service would make a call one of the largest.
+const COUNTED_BITS: i64 = 3;
 /// Silence after which a flow may be a new connection.
 const SILENCE: Duration = SEC;
 
@@ -362,8 +362,8 @@ impl Link {
         self.folds = self.folds.wrapping_add(past);
         self.total = fixed::scaled(self.total, -i64::from(past));
         self.weight = weight(self.round_trip);
-        let most = fixed::power(self.ln_equals, MOST_BITS);
-        let mean = self.total / most.min(self.active.into());
+        let counted = fixed::power(self.ln_equals, COUNTED_BITS).min(self.active.into());
+        let mean = self.total / counted;
         self.twentieth = mean / 20;
         self.ln_mean = fixed::ln(mean + self.twentieth + 1);
     }
