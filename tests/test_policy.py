@@ -243,6 +243,8 @@ def test_a_card_takes_over_what_gymnasiums_normaliser_has_learned() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
 
+    import quell.envs  # noqa: F401 (registers the environment)
+
     env = gymnasium.wrappers.NormalizeObservation(gymnasium.make("quell/RlAqm-v0"))
     env.reset(seed=1)
     for _ in range(50):
