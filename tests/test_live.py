@@ -101,7 +101,7 @@ def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 def test_with_a_model_that_cannot_be_read_the_stand_in_keeps_traffic_flowing(net: Net, tmp_path: Path) -> None:
-    (tmp_path / "m").write_text("hush 2\npower NaN\nend\n")
+    (tmp_path / "m").write_text("hush 3\npower NaN\nend\n")
     command = net.live("--rate", "8mbit", "--aqm", f"hush model {tmp_path / 'm'}", "--status", str(tmp_path / "s"))
     got = net.datagrams(300)
     look = state(tmp_path / "s")

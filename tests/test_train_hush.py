@@ -148,7 +148,7 @@ def test_judging_gives_the_rows_as_json(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "hush 1\n", "hush 2\n", "hush 2\npower NaN\nend\n", "hush 2\npower 1e9\nend\n", "\0"]
+    "text", ["", "hush 2\n", "hush 3\n", "hush 3\npower NaN\nend\n", "hush 3\npower 1e9\nend\n", "\0"]
 )
 def test_a_bad_model_is_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "bad.txt"
@@ -180,10 +180,19 @@ def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_pat
     assert space.model([0.0] * len(space.at)) == space.first
     far = space.model([1e6] * len(space.at))
     assert far["gain"] == [1.0] and far["window"] == space.first["window"] and max(far["target"]) == 20.0
+    only = hush.Space(hush.shipped(), ["gain"])
+    assert only.model([1e6]) == only.first | {"gain": [1.0]}
     (tmp_path / "far.txt").write_text(hush.write(far))
     assert hush.read(tmp_path / "far.txt") == far
     with pytest.raises(InputError, match="missing"):
         hush.read(tmp_path / "missing.txt")
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("hush")
+def test_a_line_that_is_not_learned_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["train", "hush", "--only", "lead"]) == 2
+    assert "--only lead: write one of cap, dry, gain" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.torch

@@ -32,6 +32,7 @@ struct link {
     u64 last, since;   /* end of the last period, and of the last one that measured the rate */
     u64 idle_since;    /* time from which the link has nothing to send; NEVER while it has */
     u64 idle_ns, idle_ns_of_rate;
+    u64 idle_at;       /* time at which a packet last arrived at an idle link; 0 before */
     u64 bytes;         /* sent since the rate was measured */
     u64 sent;
     u64 rate;          /* bytes per second; 0 while unknown */
@@ -98,7 +99,7 @@ global int link_init(struct link *link nonnull)
         p->excess = 0;
     }
     link->due = NEVER;
-    link->last = link->since = link->idle_since = link->idle_ns = link->idle_ns_of_rate = 0;
+    link->last = link->since = link->idle_since = link->idle_ns = link->idle_ns_of_rate = link->idle_at = 0;
     link->bytes = link->sent = link->rate = link->per_byte = 0;
     link->idle = (1 << 30) / 50;
     link->active = link->asked = 1;
@@ -136,7 +137,11 @@ static always_inline void link_arrived(struct link *link, u64 now, s32 flow, u32
             link->last = link->since = now;
             link->due = now + PERIOD;
         }
-        link->idle_ns += less(now, max64(link->idle_since, link->last));
+        u64 idle = less(now, max64(link->idle_since, link->last));
+
+        if (idle)
+            link->idle_at = now;
+        link->idle_ns += idle;
         link->idle_ns_of_rate += less(now, max64(link->idle_since, link->since));
         link->idle_since = NEVER;
         link->asked = 0;

@@ -46,8 +46,8 @@ static const int HUSH_STEP[9] = {
     -237573, -5306, -24190, 82176, 21730, -81, 45089, -829, 2705,
 };
 
-static const int HUSH_IDLE[4] = {
-    -303797, 52429, -12020, -34465,
+static const int HUSH_DRY[4] = {
+    -137626, 26214, 0, 0,
 };
 
 #define HUSH_POWER 43234
@@ -58,7 +58,7 @@ static const int HUSH_IDLE[4] = {
 #define HUSH_KAPPA 45875
 #define HUSH_LEAD 131072
 #define HUSH_OWN 65536
-#define HUSH_GAIN 105
+#define HUSH_GAIN 328
 #define HUSH_FALLS -163840
 #define HUSH_RISES 80101
 

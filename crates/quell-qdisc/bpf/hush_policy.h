@@ -16,7 +16,8 @@ struct policy {
     u64 due, last;
     s64 actions; /* per round trip, FINE fractional bits; like trough and peak (ns) a running mean */
     s64 trough, peak;
-    s64 bias; /* ln of the factor of the target that follows the idle share */
+    s64 dry;  /* the dry share, a running mean with 30 fractional bits */
+    s64 bias; /* ln of the factor of the target that follows it */
     u64 decisions;
 };
 
@@ -35,7 +36,7 @@ struct reading {
 static always_inline void policy_init(struct policy *p)
 {
     p->due = p->last = p->decisions = 0;
-    p->actions = p->trough = p->peak = p->bias = 0;
+    p->actions = p->trough = p->peak = p->dry = p->bias = 0;
 }
 
 static always_inline void guard_init(struct guard *g)
@@ -87,16 +88,21 @@ static always_inline u64 in_range(u64 time)
     return min64(max64(time, SECOND / 100000), 5 * SECOND);
 }
 
-/* The target's factor follows the idle share: per round trip (at least 20 ms), its ln falls by at most `gain` and rises by twice that. */
+/* The target's factor follows the dry share: per round trip (at least 20 ms), its ln falls by at most `gain` and rises by twice that. */
 static always_inline void policy_follow(struct policy *p, u64 span, const struct link *link, const s64 *x)
 {
-    s64 sum = HUSH_IDLE[0] * x[0] + HUSH_IDLE[1] * x[1] + HUSH_IDLE[2] * x[3] + HUSH_IDLE[3] * x[8];
-    u64 set = max64(power(sum >> Q, 30), 1);
-    s64 ratio = min64(((u64)link->idle << Q) / set, 3 << Q);
+    s64 sum = HUSH_DRY[0] * x[0] + HUSH_DRY[1] * x[1] + HUSH_DRY[2] * x[3] + HUSH_DRY[3] * x[8];
+    u64 set = min64(max64(power(sum >> Q, 30), 1), 1 << 30);
+    s64 lately = link->idle_at && less(p->last, link->idle_at) <= link->round_trip ? 1 << 30 : 0;
+    s64 ratio;
     u64 trip = max64(link->round_trip, 20 * MS);
     s64 trips = span >= trip ? ONE : (s64)((span << Q) / trip);
     s64 step = HUSH_GAIN * trips >> Q;
 
+    if (!span)
+        p->dry = set;
+    p->dry = approached(p->dry, lately, decay(span, max64(20 * link->round_trip, SECOND)));
+    ratio = min64(((u64)p->dry << Q) / set, 3 << Q);
     p->bias = clamped(p->bias + step * (ratio - ONE), (s64)HUSH_FALLS * ONE, (s64)HUSH_RISES * ONE);
 }
 

@@ -543,6 +543,10 @@ def train_hush(
             help="Kind of links that training does not see; the card has its figures.",
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="WORD", help="Learn this line of the model, not all; repeatable: target."),
+    ] = None,
     sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.1,
     model: Annotated[
         Path | None, typer.Option("--model", metavar="FILE", help="Start from this model, not from quell's own.")
@@ -625,9 +629,12 @@ def train_hush(
     train.need_torch("cma")
     from quell.train import hush
 
+    for word in only or []:
+        if word not in hush.LEARNED:
+            raise InputError(f"--only {word}: write one of {', '.join(sorted(hush.LEARNED))}")
     arguments = hush.Arguments(
         generations=generations, population=population, batch=batch, pool=links or 60, sigma=sigma, seed=seed,
-        leave_out=leave_out or "", command=command(),
+        leave_out=leave_out or "", only=tuple(only or ()), command=command(),
     )  # fmt: skip
     first = None if model is None else hush.read(model)
     with executor(ray) as on:

@@ -112,7 +112,7 @@ def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Mode
         "lone packets get no lead": _with(model, lead=[0.0]),
         "flows are served nearly equally": _with(model, kappa=[4.0]),
         "ECT(1) is marked whichever flow built the queue": _with(model, own=[0.0]),
-        "the target does not follow the idle share": _with(model, gain=[0.0]),
+        "the target does not follow the dry share": _with(model, gain=[0.0]),
         "small windows are marked too": _with(model, window=[0.0]),
         "no flow is marked by the law": _with(model, window=[1000.0]),
         "no cap": _with(model, cap=[50.0] + [0.0] * len(FEATURES)),

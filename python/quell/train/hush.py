@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -36,11 +36,11 @@ with warnings.catch_warnings():
     import cma
 
 ROWS = {
-    "target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "idle": 4, "power": 1, "longest": 1, "window": 1,
+    "target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "dry": 4, "power": 1, "longest": 1, "window": 1,
     "service": 1, "steady": 1, "kappa": 1, "lead": 1, "own": 1, "gain": 1, "falls": 1, "rises": 1,
 }  # fmt: skip
 """Words of a model, with the number of values of each."""
-LEARNED = {"target", "cap", "step", "idle", "longest", "service", "steady", "kappa", "gain", "rises"}
+LEARNED = {"target", "cap", "step", "dry", "longest", "service", "steady", "kappa", "gain", "rises"}
 """Words whose values the training changes. `lead` is set by hand, because the cost does not measure that a game waits
 for a download."""
 SPREAD = {"longest": 0.1, "gain": 0.02, "service": 2.0, "steady": 2.0}
@@ -76,6 +76,8 @@ class Arguments:
     seed: int = 1
     leave_out: str = ""
     """Kind of links that training and validation leave out."""
+    only: tuple[str, ...] = ()
+    """Words whose values the training changes; empty: those of `LEARNED`."""
     length: float = 1.0
     """Factor on the length of a run in training and validation."""
     packets: float = 1e6
@@ -94,7 +96,7 @@ def parse(model: str) -> Model:
 def write(model: Model, card: Sequence[str] = ()) -> str:
     """Return a model's text, with the card's lines as comments."""
     rows = [" ".join([word, *(f"{number:.6g}" for number in model[word])]) for word in ROWS]
-    return "\n".join(["hush 2", *(f"# {line}".rstrip() for line in card), *rows, "end", ""])
+    return "\n".join(["hush 3", *(f"# {line}".rstrip() for line in card), *rows, "end", ""])
 
 
 def read(file: Path) -> Model:
@@ -119,9 +121,9 @@ def scaled(model: Model, word: str, factor: float) -> Model:
 class Space:
     """The learned numbers as a vector."""
 
-    def __init__(self, first: Model) -> None:
+    def __init__(self, first: Model, words: Collection[str] = LEARNED) -> None:
         self.first = first
-        self.at = [(word, k) for word, row in first.items() for k in range(len(row)) if word in LEARNED]
+        self.at = [(word, k) for word, row in first.items() for k in range(len(row)) if word in words]
         self.spread = np.array([SPREAD.get(word, 1.0) for word, _ in self.at])
         self.origin = np.array([first[word][k] for word, k in self.at])
 
@@ -184,7 +186,7 @@ def train(
     A resumed training replays its earlier generations, which gives the same state bit for bit. The classics' runs are
     kept in `cache`, by default a file beside the checkpoint. Raises InputError, Stopped.
     """
-    space = Space(first or shipped())
+    space = Space(first or shipped(), arguments.only or LEARNED)
     options = asdict(arguments) | {"first": write(space.first)}
     for free in ("generations", "command", "held_out"):
         options.pop(free)

@@ -510,7 +510,7 @@ mod tests {
             ..Options::default()
         };
         let file = std::env::temp_dir().join(format!("quell-truncated-{}", std::process::id()));
-        std::fs::write(&file, "hush 2\ntarget 1 2 3").expect("room");
+        std::fs::write(&file, "hush 3\ntarget 1 2 3").expect("room");
         let words = format!("hush limit 500 model {}", file.display());
         let plan = |aqm: &str| Plan::new(&with(aqm));
         let broken = plan(&words).expect("a queue");

@@ -60,6 +60,8 @@ pub struct Link {
     asked: bool,
     /// Idle time in this period, and since the rate was measured, ns.
     idle_ns: Duration,
+    /// Time at which a packet last arrived at an idle link; zero before.
+    idle_at: Instant,
     idle_ns_of_rate: Duration,
     /// Bytes sent in total, and up to the last measurement of the rate.
     sent: u64,
@@ -98,6 +100,7 @@ impl Default for Link {
             idle_since: Instant::ZERO,
             asked: true,
             idle_ns: Duration::ZERO,
+            idle_at: Instant::ZERO,
             idle_ns_of_rate: Duration::ZERO,
             sent: 0,
             sent_before: 0,
@@ -159,6 +162,11 @@ impl Link {
     /// Share of the time in which the link had nothing to send, with 30 fractional bits.
     pub fn idle(&self) -> i64 {
         self.idle
+    }
+    /// Whether the link was idle within the last round trip: the policy's dry share is the share of
+    /// the time in which this is so.
+    pub fn dry(&self, now: Instant) -> bool {
+        self.idle_at != Instant::ZERO && now.saturating_since(self.idle_at) <= self.round_trip
     }
     /// Bytes sent since the queue's creation.
     pub fn sent(&self) -> u64 {
@@ -244,6 +252,9 @@ impl Link {
             (self.last, self.since, self.due) = (now, now, now + PERIOD);
         }
         let idle = now.saturating_since(self.idle_since.max(self.last));
+        if idle > Duration::ZERO {
+            self.idle_at = now;
+        }
         self.idle_ns += idle;
         self.idle_ns_of_rate += now.saturating_since(self.idle_since.max(self.since));
         self.idle_since = NEVER;
@@ -432,6 +443,22 @@ mod tests {
             let idle = link.idle() as f64 / (1 << 30) as f64;
             assert!((idle - 1.0 / 3.0).abs() < 0.01, "{idle}");
         }
+    }
+
+    #[test]
+    fn a_link_is_dry_for_one_round_trip_after_it_was_idle() {
+        let mut link = Link::default();
+        let before = steady(&mut link, Instant::from_secs(1), 1000, true);
+        assert!(
+            !link.dry(before),
+            "the time before the first packet is unknown"
+        );
+        link.departed(before, 0, 1500, true);
+        // The last packet takes a millisecond; then the link has nothing to send for another one.
+        let now = before + 2 * MS;
+        link.arrived(now, 0, 1500);
+        assert!(link.dry(now) && link.dry(now + link.round_trip()));
+        assert!(!link.dry(now + link.round_trip() + MS));
     }
 
     #[test]

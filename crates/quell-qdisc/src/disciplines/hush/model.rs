@@ -1,6 +1,6 @@
 //! The model: the numbers that training finds, and their text file.
 //!
-//! A file begins with the line `hush 2`; a line for each part (its word and its numbers) and the
+//! A file begins with the line `hush 3`; a line for each part (its word and its numbers) and the
 //! line `end` follow. Lines that begin with `#` are the model card.
 
 use std::sync::{Arc, OnceLock};
@@ -48,10 +48,10 @@ pub struct Model {
     /// The step marks ECT(1) packets only if their flow's backlog times the number of active flows
     /// takes more than this many steps to drain; 0: always.
     pub own: i32,
-    /// Weights for ln of the idle share at which the target does not change: of 1, R, n and packets
+    /// Weights for ln of the dry share at which the target does not change: of 1, R, n and packets
     /// per flow; see [`super::policy`].
-    pub idle: [i32; IDLE_FEATURES],
-    /// Rate at which ln of the target follows the idle share, per round trip; 0: not at all.
+    pub dry: [i32; DRY_FEATURES],
+    /// Rate at which ln of the target follows the dry share, per round trip; 0: not at all.
     pub gain: i32,
     /// Smallest value that this adds to ln of the target, at most 0.
     pub falls: i32,
@@ -59,8 +59,8 @@ pub struct Model {
     pub rises: i32,
 }
 
-/// Features of the idle share at which the target does not change.
-pub const IDLE_FEATURES: usize = 4;
+/// Features of the dry share at which the target does not change.
+pub const DRY_FEATURES: usize = 4;
 
 /// The text of the model that quell ships.
 pub const TEXT: &str = include_str!("shipped.txt");
@@ -80,7 +80,7 @@ const NUMBERS: [(&str, f64, f64); 11] = [
     ("falls", -10.0, 0.0),
     ("rises", 0.0, 10.0),
 ];
-const IDLE: &str = "idle";
+const DRY: &str = "dry";
 /// The largest magnitude of a weight.
 const MAX_WEIGHT: f64 = 100.0;
 
@@ -103,16 +103,16 @@ impl Model {
         let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
         let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
         match lines.next() {
-            Some((_, "hush 2")) => (),
-            Some((_, "hush 1")) => {
+            Some((_, "hush 3")) => (),
+            Some((_, "hush 1" | "hush 2")) => {
                 return Err(
                     "a model of an earlier version's law; train again with `quell train hush`"
                         .into(),
                 );
             }
-            _ => return Err("no model of hush; its first line must be `hush 2`".into()),
+            _ => return Err("no model of hush; its first line must be `hush 3`".into()),
         }
-        let mut idle = None;
+        let mut dry = None;
         let mut rows = [None; ROWS.len()];
         let mut numbers = [None; NUMBERS.len()];
         let mut ended = false;
@@ -132,9 +132,9 @@ impl Model {
                 if rows[i].replace(row).is_some() {
                     return Err(twice());
                 }
-            } else if word == IDLE {
-                let row = read::<IDLE_FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
-                if idle.replace(row).is_some() {
+            } else if word == DRY {
+                let row = read::<DRY_FEATURES>(n, word, &values, -MAX_WEIGHT, MAX_WEIGHT)?;
+                if dry.replace(row).is_some() {
                     return Err(twice());
                 }
             } else if let Some(i) = NUMBERS.iter().position(|(name, ..)| *name == word) {
@@ -145,7 +145,7 @@ impl Model {
                 }
             } else {
                 let numbers = NUMBERS.map(|(word, ..)| word);
-                let known: Vec<_> = ROWS.into_iter().chain([IDLE]).chain(numbers).collect();
+                let known: Vec<_> = ROWS.into_iter().chain([DRY]).chain(numbers).collect();
                 return Err(format!(
                     "line {n}: unknown word `{word:.30}`; known: {}",
                     known.join(", ")
@@ -186,7 +186,7 @@ impl Model {
             kappa: kappa.ok_or_else(|| lacks("kappa"))?,
             lead: lead.ok_or_else(|| lacks("lead"))?,
             own: own.ok_or_else(|| lacks("own"))?,
-            idle: idle.ok_or_else(|| lacks(IDLE))?,
+            dry: dry.ok_or_else(|| lacks(DRY))?,
             gain: gain.ok_or_else(|| lacks("gain"))?,
             falls: falls.ok_or_else(|| lacks("falls"))?,
             rises: rises.ok_or_else(|| lacks("rises"))?,
@@ -260,10 +260,12 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        assert!(error("").contains("first line must be `hush 2`"));
-        assert!(error("hush 3\n").contains("first line must be `hush 2`"));
-        assert!(error("hush 1\n").contains("train again with `quell train hush`"));
-        assert!(error("hush 2\ntarget 1 2\n").contains("target has 2 numbers; it needs 9"));
-        assert!(error("hush 2\nbias 1\n").contains("unknown word `bias`; known: target, wait"));
+        assert!(error("").contains("first line must be `hush 3`"));
+        assert!(error("hush 4\n").contains("first line must be `hush 3`"));
+        for earlier in ["hush 1\n", "hush 2\n"] {
+            assert!(error(earlier).contains("train again with `quell train hush`"));
+        }
+        assert!(error("hush 3\ntarget 1 2\n").contains("target has 2 numbers; it needs 9"));
+        assert!(error("hush 3\nbias 1\n").contains("unknown word `bias`; known: target, wait"));
     }
 }

@@ -15,9 +15,12 @@
 //! 8. ln (greatest time to drain / R + 0.01) + 2
 //! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
 //!
-//! The target is also multiplied by a factor that follows the idle share: while that is below the
-//! value that the model's row `idle` gives for the link, with the features 1, 2, 4 and 9, the
-//! factor falls; above it, the factor rises, within bounds. This is integral control.
+//! The target is also multiplied by a factor that follows the dry share: the share of the time that
+//! is within a round trip after the link was idle. A lower target makes more round trips dry. Where
+//! few are, a higher target would gain little goodput; where many are, it would gain much. While
+//! the share is below the value that the model's row `dry` gives for the link, with the features
+//! 1, 2, 4 and 9, the factor falls; above it, the factor rises, within bounds. This is integral
+//! control.
 
 use super::fixed::{self, ONE, Q, approach, ln, scaled_time as scaled, share};
 use super::law::{Law, Settings};
@@ -45,6 +48,8 @@ pub struct Policy {
     actions: i64,
     trough: i64,
     peak: i64,
+    /// The dry share, a running mean with 30 fractional bits.
+    dry: i64,
     /// ln of the factor of the target, with [`BIAS`] fractional bits.
     bias: i64,
 }
@@ -61,6 +66,7 @@ impl Default for Policy {
             actions: 0,
             trough: 0,
             peak: 0,
+            dry: 0,
             bias: 0,
         }
     }
@@ -84,14 +90,21 @@ impl Policy {
         settings(model, &features, link, self.bias >> (BIAS - Q))
     }
 
-    /// Lets the target's factor follow the idle share: per round trip (at least 20 ms), its ln
-    /// falls by at most `gain` and rises by at most twice that.
+    /// Lets the target's factor follow the dry share: per round trip (at least 20 ms), its ln falls
+    /// by at most `gain` and rises by at most twice that.
     fn follow(&mut self, span: Duration, model: &Model, link: &Link, x: &[i64; FEATURES]) {
-        let weighed = (model.idle.iter().zip([x[0], x[1], x[3], x[8]]))
+        let weighed = (model.dry.iter().zip([x[0], x[1], x[3], x[8]]))
             .map(|(w, x)| i64::from(*w) * x)
             .sum::<i64>();
-        let set = fixed::power(weighed >> Q, 30).max(1);
-        let ratio = num::low_i64(((i128::from(link.idle()) << Q) / i128::from(set)).min(3 << Q));
+        let set = num::low_i64(fixed::power(weighed >> Q, 30).clamp(1, 1 << 30).into());
+        if span.is_zero() {
+            // Nothing is known, and the first round trips of flows are dry whatever the target is.
+            self.dry = set;
+        }
+        let dry = i64::from(link.dry(self.last)) << 30;
+        let memory = (20 * link.round_trip()).max(SEC);
+        approach(&mut self.dry, dry, share(span, memory));
+        let ratio = ((self.dry << Q) / set).min(3 << Q);
         let trips = (u128::from(span.as_nanos()) << Q)
             / u128::from(link.round_trip().max(20 * MS).as_nanos());
         let trips = trips.min(1 << Q) as i64;
