@@ -25,7 +25,7 @@ from quell import _core
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs import speedtest, tc
-from quell.tune import aims, install, judge, netlink, now, page, search, show, space, targets
+from quell.tune import aims, install, judge, netlink, now, page, search, show, space, sqm, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
@@ -260,9 +260,9 @@ def test_an_interface_that_is_assumed_is_noted_with_the_lines_and_on_the_page(qu
     assert done.returncode == 0, done.stderr
     assert f"# {comment}" in done.stdout
     paragraphs = re.findall(r'<p class="facts">(.*?)</p>', (tmp_path / "tune.html").read_text())
-    assert paragraphs[1] == "The lines are /etc/config/sqm of OpenWrt."
+    assert paragraphs[1] == "The lines are commands of uci for SQM on OpenWrt."
     assert paragraphs[2].startswith(comment)
-    assert paragraphs[-1] == "LuCI shows it at Network, SQM QoS."
+    assert paragraphs[-1] == "LuCI shows the settings at Network, SQM QoS."
     done = quell("tune", *words, "--dev", "eth0")
     assert done.returncode == 0, done.stderr
     assert "is assumed" not in done.stdout + (tmp_path / "tune.html").read_text()
@@ -671,13 +671,47 @@ def test_sqm_configurations() -> None:
     line = home("50mbit/10mbit", "docsis")
     cake = search.shapes(moved("cake"), line)
     uci = targets.TARGETS["openwrt"].lines("eth0.2", line, *cake)
-    assert uci[0] == "config queue 'eth0_2'"
-    for text in ("interface 'eth0.2'", "download '44250'", "upload '8850'", "script 'layer_cake.qos'"):
-        assert f"\toption {text}" in uci
-    assert "\toption eqdisc_opts 'docsis nat rtt 12ms dual-srchost diffserv4 ack-filter-aggressive'" in uci
+    assert uci[:2] == ["uci -q delete sqm.eth0_2", "uci set sqm.eth0_2=queue"]
+    for text in ("interface='eth0.2'", "download='44250'", "upload='8850'", "script='layer_cake.qos'"):
+        assert f"uci set sqm.eth0_2.{text}" in uci
+    words = "docsis nat rtt 12ms dual-srchost diffserv4 ack-filter-aggressive"
+    assert f"uci set sqm.eth0_2.eqdisc_opts='{words}'" in uci
+    assert uci[-2:] == ["uci commit sqm", "/etc/init.d/sqm restart"]
     plain = targets.TARGETS["sqm"].lines("eth0", line, *search.shapes(moved("fq_codel"), line))
     for text in ('QDISC="fq_codel"', 'ITARGET="8ms"', 'EQDISC_OPTS="interval 17ms quantum 307"', 'OVERHEAD="4"'):
         assert text in plain
+
+
+UCI_OPTIONS = """
+    interface enabled download upload qdisc script squash_dscp squash_ingress iqdisc_opts eqdisc_opts linklayer
+    itarget etarget ilimit elimit overhead tcMPU linklayer_adaptation_mechanism qdisc_advanced
+    qdisc_really_really_advanced linklayer_advanced
+"""
+"""openwrt.org's page on /etc/config/sqm, and run-openwrt.sh of sqm-scripts; the last three are LuCI's."""
+
+
+@pytest.mark.parametrize("framing", [None, "docsis", "pppoe-llcsnap"])
+@pytest.mark.parametrize("dev", ["pppoe-wan", "eth0'; touch made; '", "eth0`touch made`$(touch made)\n\ntouch made\n"])
+def test_a_shell_passes_every_option_to_uci_and_does_nothing_else(
+    tmp_path: Path, dev: str, framing: str | None
+) -> None:
+    line = home("50mbit/10mbit", framing)
+    target = targets.TARGETS["openwrt"]
+    for setting in every("openwrt", line):
+        *lines, restart = target.lines(dev, line, *search.shapes(setting, line))
+        assert restart == "/etc/init.d/sqm restart"
+        script = "\n".join(["uci() { printf '%s\\0' \"$@\"; }", *lines])
+        done = subprocess.run(["sh", "-eu"], input=script, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+        told = done.stdout.split("\0")
+        values = dict(word.partition("=")[::2] for word in told if "=" in word)
+        name = sqm.section(dev)
+        assert values.pop(f"sqm.{name}") == "queue"
+        assert values[f"sqm.{name}.interface"] == dev
+        assert values[f"sqm.{name}.qdisc"] == setting.kind
+        assert {path.removeprefix(f"sqm.{name}.") for path in values} <= set(UCI_OPTIONS.split())
+        # A value that is empty would delete the option, and some versions then print an error.
+        assert all(values.values())
 
 
 def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:

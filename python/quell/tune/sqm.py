@@ -1,4 +1,4 @@
-"""sqm-scripts: OpenWrt's `/etc/config/sqm` and the plain configuration of other systems.
+"""sqm-scripts: `uci` commands for OpenWrt's `/etc/config/sqm`, and the plain configuration of other systems.
 
 Names of options are those of its `run-openwrt.sh`, `defaults.sh` and `eth0.iface.conf.example`. With
 `piece_of_cake.qos` and `layer_cake.qos` cake is the shaper and takes further words from `*qdisc_opts`; the last of
@@ -17,7 +17,7 @@ KINDS = ("cake", "fq_codel")
 
 
 def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return a section of `/etc/config/sqm`."""
+    """Return commands of the router's shell that replace the interface's section of `/etc/config/sqm`."""
     options = {
         "interface": dev,
         "enabled": "1",
@@ -26,12 +26,24 @@ def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         "qdisc_really_really_advanced": "1",
         "linklayer_advanced": "1",
     }
-    return [f"config queue '{section(dev)}'", *(f"\toption {key} '{value}'" for key, value in options.items())]
+    path = f"sqm.{section(dev)}"
+    return [
+        f"uci -q delete {path}",
+        f"uci set {path}=queue",
+        *(f"uci set {path}.{key}={_quoted(value)}" for key, value in options.items() if value),
+        "uci commit sqm",
+        "/etc/init.d/sqm restart",
+    ]
+
+
+def _quoted(text: str) -> str:
+    """Quote a value for a shell, always, as `uci show` does."""
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def section(dev: str) -> str:
     """Return the name of an interface's section, since names in UCI allow only letters, digits and underscores."""
-    return re.sub(r"\W", "_", dev)
+    return re.sub(r"\W", "_", dev, flags=re.ASCII)
 
 
 def plain(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:

@@ -147,11 +147,12 @@ TARGETS = {
         undo=_UNDO_TC,
     ),
     "openwrt": Target(
-        "/etc/config/sqm of OpenWrt", sqm.KINDS, sqm.openwrt,
+        "commands of uci for SQM on OpenWrt", sqm.KINDS, sqm.openwrt,
         use="Once: opkg update && opkg install sqm-scripts luci-app-sqm\n"
         "(OpenWrt 25.12 and later: apk update && apk add sqm-scripts luci-app-sqm)\n"
-        "Put this section in place of the one of {dev} in /etc/config/sqm, then: /etc/init.d/sqm restart\n"
-        "LuCI shows it at Network, SQM QoS.",
+        "Paste the lines into a root shell of the router. They replace the section {name} of /etc/config/sqm.\n"
+        "If `uci show sqm` lists another enabled section for {dev}, disable it: sqm uses the first one.\n"
+        "LuCI shows the settings at Network, SQM QoS.",
         undo="uci delete sqm.{name} && uci commit sqm && /etc/init.d/sqm restart",
         assumed="{dev} is assumed to be the interface to the modem; --dev names another. `ifstatus wan` on the router "
         "shows its name at l3_device.",
