@@ -173,6 +173,7 @@ def sweep(
     return _shaped(frame.swept(swept.runs), nested)
 
 
+@keywords()
 def evaluate(
     aqm: list[Aqm] | Aqm | None = None,
     link: str | None = None,

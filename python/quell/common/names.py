@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
 from quell import _core
@@ -12,6 +12,20 @@ from quell._core import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_OTHER_WORDS = {
+    "aqm": ("queues", "qdisc", "qdiscs", "disciplines", "algorithms"),
+    "source": ("scenario", "file", "path"),
+    "link": ("scenario", "source"),
+    "seeds": ("runs", "repeats", "repetitions"),
+    "jobs": ("threads", "workers", "processes", "cores"),
+    "duration": ("time", "length", "seconds"),
+    "rate": ("bandwidth", "capacity", "speed"),
+    "rtt": ("delay", "latency", "ping"),
+    "flows": ("traffic",),
+}
+"""Words that callers try, by the keyword that they mean."""
 
 
 def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
@@ -26,17 +40,17 @@ def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
     return name
 
 
-def keywords(more: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a decorator for a function whose last parameter is `**options: Unpack[more]`, `more` being a TypedDict.
+def keywords(more: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a decorator for a function whose last parameter may be `**options: Unpack[more]`, `more` being a TypedDict.
 
     `help()` and notebooks then show the keys of `more` as keywords. An unknown keyword raises InputError with the
-    nearest one.
+    keyword that it means, or else the nearest one.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         own = inspect.signature(function)
         shown = {p.name: p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD}
-        for name, kind in more.__annotations__.items():
+        for name, kind in ({} if more is None else more.__annotations__).items():
             written = getattr(kind, "__forward_arg__", kind)
             default = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=written)
             shown.setdefault(name, default)
@@ -45,10 +59,17 @@ def keywords(more: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @functools.wraps(function)
         def checked(*args: P.args, **options: P.kwargs) -> R:
             for name in options:
-                known("keyword", name, names)
+                _keyword(name, names)
             return function(*args, **options)
 
         vars(checked)["__signature__"] = own.replace(parameters=list(shown.values()))
         return checked
 
     return decorate
+
+
+def _keyword(name: str, names: Sequence[str]) -> None:
+    meant = next((each for each, words in _OTHER_WORDS.items() if name in words and each in names), None)
+    if meant is not None and name not in names:
+        raise InputError(f"unknown keyword `{name}`; did you mean `{meant}`? Known: {', '.join(names)}")
+    known("keyword", name, names)
