@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars
 import pytest
 
 from conftest import QUELL, ROOT, Quell, make_record
@@ -153,6 +154,31 @@ def test_a_csv_cell_is_never_a_formula(tmp_path: Path, begins: str) -> None:
         rows = list(csv.DictReader(file))
     assert [row["scenario"] for row in rows] == ["'" + name, "a=b"]
     assert float(rows[0]["goodput_mbps"]) == 10.0
+    frame.write_swept(None, tmp_path / "swept.csv", [({"flow.name": name}, make_record("pfifo"))])
+    with (tmp_path / "swept.csv").open(newline="") as file:
+        assert [row["flow.name"] for row in csv.DictReader(file)] == ["'" + name]
+
+
+def test_show_writes_the_files_that_compare_writes(quell: Quell, tmp_path: Path) -> None:
+    words = ["--duration", "2s", "--warmup", "0s", "--seeds", "1", "--series", "0.2"]
+    written = ["--csv", "a.csv", "--parquet", "a.parquet", "--flent", "a.flent.gz"]
+    done = quell("compare", "home", "--aqm", "codel", "--aqm", "pfifo", *words, "--json", "runs.json", *written)
+    assert done.returncode == 0, done.stderr
+    done = quell("show", "runs.json", *(word.replace("a.", "b.") for word in written))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "b.csv").read_text() == (tmp_path / "a.csv").read_text()
+    frames = [polars.read_parquet(tmp_path / f"{name}.parquet") for name in "ab"]
+    assert frames[0].equals(frames[1]) and "series" in frames[0].columns
+    assert sorted(path.name for path in tmp_path.glob("b.*.flent.gz")) == ["b.codel.1.flent.gz", "b.pfifo.1.flent.gz"]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--parquet", "--flent"])
+def test_show_refuses_to_write_records_of_what_has_none(quell: Quell, tmp_path: Path, option: str) -> None:
+    (tmp_path / "seen.csv").write_text("")
+    for name in ("seen.csv", str(ROOT / "crates/quell-link/models/rl-aqm.safetensors")):
+        done = quell("show", name, option, "out.flent.gz")
+        assert done.returncode == 2
+        assert done.stderr == f"quell: {option}: {name} has no records of simulated runs; leave it out\n"
 
 
 def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Path) -> None:

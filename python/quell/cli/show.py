@@ -17,13 +17,13 @@ from rich.table import Table as RichTable
 from quell import _core
 from quell._core import InputError
 from quell.cli import watch
-from quell.cli.options import Html, ShownJson
+from quell.cli.options import Csv, Flent, Html, Parquet, ShownJson
 from quell.common import origin
 from quell.common.console import err, out
 from quell.common.files import write_text
 from quell.common.text import one_line
 from quell.experiments import experiment
-from quell.inputs import flent
+from quell.inputs import flent as flent_file
 from quell.results import behaviour, commands, stats
 from quell.views import commands as view_of
 from quell.views import table
@@ -33,7 +33,7 @@ from quell.views.targets import Targets, command, write_each
 EXAMPLES = (
     "Examples:\n\n  quell show before.json after.json --html both.html\n\n"
     "  quell show learnqueue.safetensors --html table.html\n\n  quell show rl-aqm.safetensors\n\n"
-    "  quell show runs.json --html report.html\n\n  quell show rrul.flent.gz --html beside.html"
+    "  quell show runs.json --html report.html --csv runs.csv\n\n  quell show rrul.flent.gz --html beside.html"
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"
 ROWS = 24
@@ -80,23 +80,30 @@ def show(
             "a data file of Flent; samples of quell watch. Several: records of quell shell.",
         ),
     ],
-    html: Html = None,
     json: ShownJson = None,
+    html: Html = None,
+    parquet: Parquet = None,
+    csv: Csv = None,
+    flent: Flent = None,
 ) -> int:
     """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
-    targets = Targets(json, html)
+    targets = Targets(json, html, parquet, csv, flent)
     if len(files) > 1:
+        _no_runs(files[0], targets)
         return show_commands([(file, _core.read_file(file, "records")) for file in files], targets)
     [file] = files
-    if flent.is_flent(file):
-        return _show_flent(flent.Measured.load(file), targets)
+    if flent_file.is_flent(file):
+        _no_runs(file, targets)
+        return _show_flent(flent_file.Measured.load(file), targets)
     if watch.is_watched(file):
         from quell.views import samples as watched
 
+        _no_runs(file, targets)
         return watched.show(file, targets)
     data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)
+    _no_runs(file, targets)
     # A model file begins with the length of its header in eight bytes, then has the header in JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
@@ -133,6 +140,7 @@ def _show_network(file: Path, network: behaviour.Network, targets: Targets) -> i
 def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     outcome = experiment.recorded(file, data)
     if commands.are_commands(outcome.records):
+        _no_runs(file, targets)
         return show_commands([(file, data)], targets)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
@@ -140,8 +148,15 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)
         out.print(table.legend(rows, out.width, styled=out.is_terminal))
-    targets.write(outcome, json=_json.loads(data))
+    targets.write(outcome, series=True, json=_json.loads(data))
     return 0
+
+
+def _no_runs(file: Path, targets: Targets) -> None:
+    """Refuse options that write result records. Raises InputError."""
+    for option in ("parquet", "csv", "flent"):
+        if getattr(targets, option) is not None:
+            raise InputError(f"--{option}: {file} has no records of simulated runs; leave it out")
 
 
 def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:
@@ -167,7 +182,7 @@ def show_commands(given: Sequence[tuple[Path, bytes]], targets: Targets) -> int:
     return 0
 
 
-def _show_flent(measured: flent.Measured, targets: Targets) -> int:
+def _show_flent(measured: flent_file.Measured, targets: Targets) -> int:
     series = {name: values for name, values in measured.results.items() if any(v is not None for v in values)}
     loaded = {name: [v for i in measured.loaded() if (v := values[i]) is not None] for name, values in series.items()}
     if not targets.quiet:
@@ -191,14 +206,14 @@ def _show_flent(measured: flent.Measured, targets: Targets) -> int:
     return 0
 
 
-def beside(measured: flent.Measured) -> str:
+def beside(measured: flent_file.Measured) -> str:
     """Return a page with the measured series beside those of a simulated run of the measured line."""
     runs = [("measured", measured.x, measured.results)]
     for queue in ("pfifo", "fq_codel"):
         scenario = measured.scenario(up_queue=queue).replace(seeds=1)
-        jobs = experiment.plan(scenario, [queue], series_bin_s=flent.STEP_S)
+        jobs = experiment.plan(scenario, [queue], series_bin_s=flent_file.STEP_S)
         [record] = experiment.run_jobs(scenario, jobs).records
-        document = flent.document(record, datetime.now(UTC))
+        document = flent_file.document(record, datetime.now(UTC))
         runs.append((queue, document["x_values"], document["results"]))
     time = Axis("time, s")
     panels = []
@@ -223,8 +238,8 @@ def beside(measured: flent.Measured) -> str:
     return page(*about, [figure], command=command(), tab=measured.path.name)
 
 
-def _line(name: str, x: Sequence[float], series: Sequence[flent.Values | None], group: int) -> Line:
-    means = flent.over([values for values in series if values is not None], stats.mean)
+def _line(name: str, x: Sequence[float], series: Sequence[flent_file.Values | None], group: int) -> Line:
+    means = flent_file.over([values for values in series if values is not None], stats.mean)
     return Line(name, list(zip(x, means, strict=False)), "line", group)
 
 

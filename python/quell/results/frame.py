@@ -364,7 +364,7 @@ def write_swept(
         frame.write_parquet(held)
         files.write_bytes(parquet, held.getvalue())
     if csv is not None:
-        files.write_text(csv, flat(frame).write_csv())
+        _write_csv(csv, frame)
 
 
 def each(frame: pl.DataFrame, lists: str) -> pl.DataFrame:
@@ -384,7 +384,11 @@ def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 def write_csv(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write a flat frame of runs as CSV, atomically."""
-    frame = flat(runs(records))
+    _write_csv(path, runs(records))
+
+
+def _write_csv(path: Path, frame: pl.DataFrame) -> None:
+    frame = flat(frame)
     text = pl.col(pl.String)
     frame = frame.with_columns(pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep())
     files.write_text(path, frame.write_csv())
