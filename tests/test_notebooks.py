@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from base64 import b64decode, b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,15 +39,45 @@ def test_a_notebook_is_committed_with_its_outputs_and_nothing_of_the_machine(pat
     assert str(ROOT) not in path.read_text("utf-8") and path.stat().st_size < 300_000
 
 
+def committed(folder: Path, source: str, output: dict[str, Any]) -> Path:
+    """Write a checkout with one notebook of one cell; return the notebook."""
+    (folder / "tools").mkdir()
+    (folder / "examples").mkdir()
+    (folder / "tools/notebooks.py").write_text((ROOT / "tools/notebooks.py").read_text("utf-8"))
+    cell = {"cell_type": "code", "id": "a", "source": source, "metadata": {}, "execution_count": 1}
+    whole = {"cells": [cell | {"outputs": [output]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "examples/wrong.ipynb").write_text(json.dumps(whole))
+    return folder / "examples/wrong.ipynb"
+
+
 @pytest.mark.slow
 def test_what_prints_something_else_is_stale(tmp_path: Path) -> None:
-    source = (ROOT / "tools/notebooks.py").read_text("utf-8")
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "tools/notebooks.py").write_text(source)
-    output = {"output_type": "stream", "name": "stdout", "text": "5\n"}
-    cell = {"cell_type": "code", "id": "a", "source": "print(2 + 2)", "metadata": {}, "execution_count": 1}
-    whole = {"cells": [cell | {"outputs": [output]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    (tmp_path / "examples/wrong.ipynb").write_text(json.dumps(whole))
+    committed(tmp_path, "print(2 + 2)", {"output_type": "stream", "name": "stdout", "text": "5\n"})
     done = run([sys.executable, "tools/notebooks.py", "--check"], tmp_path, timeout=300)
-    assert done.returncode == 1 and "has changed in wrong.ipynb" in done.stderr
+    assert done.returncode == 1 and "have changed in wrong.ipynb" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_draws_something_else_is_stale_and_is_drawn_again(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+
+    def encoded(red: int, blue: int) -> str:
+        held = io.BytesIO()
+        image.new("RGB", (8, 8), (red, 0, blue)).save(held, "PNG")
+        return b64encode(held.getvalue()).decode()
+
+    plain = {"text/plain": "<PIL.Image.Image image mode=RGB size=8x8>"}
+    output = {"output_type": "execute_result", "execution_count": 1, "metadata": {}}
+    source = 'from PIL import Image\nImage.new("RGB", (8, 8), (200, 0, 0))'
+    file = committed(tmp_path, source, output | {"data": plain | {"image/png": encoded(0, 200)}})
+    command = [sys.executable, "tools/notebooks.py"]
+    done = run([*command, "--check"], tmp_path, timeout=300)
+    assert done.returncode == 1 and "have changed in wrong.ipynb" in done.stderr
+    done = run(command, tmp_path, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "notebooks: wrote wrong.ipynb\n"), done.stderr
+    data = json.loads(file.read_text())["cells"][0]["outputs"][0]["data"]
+    assert image.open(io.BytesIO(b64decode(data["image/png"]))).getpixel((0, 0)) == (200, 0, 0)
+    # Another processor may round differently.
+    file.write_text(file.read_text().replace(data["image/png"].strip(), encoded(201, 0)))
+    done = run([*command, "--check"], tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -3,9 +3,11 @@
 
     .venv/bin/python tools/notebooks.py [--check] [NAME...]
 
---check writes nothing and fails if the text of an output differs or a picture is missing. Run `make build` before it.
+--check writes nothing and fails if a text or a picture differs. Run `make build` before it.
 """
 
+import base64
+import io
 import pathlib
 import sys
 import tempfile
@@ -15,9 +17,12 @@ import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from PIL import Image, ImageChops, ImageStat
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ("text/plain", "image/png")
+ROUNDING = 16
+"""Largest difference of a pixel, of 255, that another processor may cause."""
 
 
 def executed(path):
@@ -68,6 +73,25 @@ def shown(notebook):
     return cells
 
 
+def pictures(notebook):
+    """Return the pictures of the outputs, in their order."""
+    data = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    files = [io.BytesIO(base64.b64decode(one["image/png"])) for one in data if "image/png" in one]
+    return [Image.open(file).convert("RGB") for file in files]
+
+
+def same(one, other):
+    """Return whether two notebooks have the same sources, texts and pictures."""
+    return shown(one) == shown(other) and all(map(alike, pictures(one), pictures(other)))
+
+
+def alike(one, other):
+    """Return whether two pictures differ by rounding only."""
+    if one.size != other.size:
+        return False
+    return all(highest <= ROUNDING for _, highest in ImageStat.Stat(ImageChops.difference(one, other)).extrema)
+
+
 def main(words):
     """Write or check the notebooks."""
     names = [word for word in words if word != "--check"]
@@ -77,13 +101,13 @@ def main(words):
     stale = []
     for path in (paths[name] for name in names or paths):
         now = executed(path)
-        if shown(now) != shown(nbformat.read(path, as_version=4)):
+        if not same(now, nbformat.read(path, as_version=4)):
             stale.append(path.name)
             if "--check" not in words:
                 nbformat.write(now, path)
     if stale and "--check" in words:
-        sys.exit(f"notebooks: what cells print has changed in {', '.join(stale)}: .venv/bin/python tools/notebooks.py")
-    print(f"notebooks: {'wrote ' + ', '.join(stale) if stale else 'all as printed'}")
+        sys.exit(f"notebooks: cells' outputs have changed in {', '.join(stale)}: .venv/bin/python tools/notebooks.py")
+    print(f"notebooks: {'wrote ' + ', '.join(stale) if stale else 'nothing has changed'}")
 
 
 if __name__ == "__main__":
