@@ -86,7 +86,7 @@ def test_packages_get_the_address_and_absolute_links(copy: Path) -> None:
     readme = (copy / "README.md").read_text("utf-8")
     targets = re.findall(r"\]\(([^)\s]+)\)", readme)
     assert len(targets) > 20 and all(target.startswith(("https://", "#")) for target in targets)
-    assert f"/raw/v{quell.__version__}/docs/images/household.png" in readme
+    assert f"/raw/v{quell.__version__}/docs/images/front.png" in readme
     again = _tool(copy, "address", "https://host.example/owner/quell")
     assert again.returncode == 1 and "already" in again.stderr
     assert _tool(copy, "address", "host.example").returncode == 1

@@ -171,13 +171,18 @@ def test_the_reference_has_every_crate(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 1920])
-def test_the_first_page_leads_to_the_playground_and_shows_its_table_whole(site: Path, browser: Any, width: int) -> None:
+def test_the_first_page_offers_three_ways_and_shows_its_picture_and_its_table_whole(
+    site: Path, browser: Any, width: int
+) -> None:
     page = Page(browser, site / "index.html")
     page.size(width)
     browser.get(page.path.as_uri())
     buttons = page.js("return [...document.querySelectorAll('.md-button')].map(e => e.getAttribute('href'))")
     built = (site / "playground/index.html").exists()
-    assert buttons == ["playground/index.html"] * built + ["tutorials/home.html"]
+    first = "playground/index.html" if built else "tutorials/home.html"
+    assert buttons == [first, "how-to/tune.html", "how-to/extending.html"]
+    shown = "return [...document.images].filter(e => e.naturalWidth > 0 && e.clientWidth > 300).length"
+    assert page.js(shown) == 1
     card = page.js("return [...document.querySelectorAll('meta[property^=og]')].map(e => e.content)")
     assert len(card) == 3 and all(card)
     cut = "const e = document.querySelector('pre code'); return e.scrollWidth - e.clientWidth"

@@ -3,8 +3,8 @@
 
     .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 
-docs/images/report.png is of `quell compare lte --html report.html`, with `--height 2375`; docs/images/household.png of README's
-`quell compare household ... --html household.html`, with `--part .felt`.
+docs/images/report.png is of `quell compare lte --html report.html`, with `--height 2375`; of README's `quell compare household
+... --html household.html` docs/images/household.png is with `--part .felt`, docs/images/front.png with `--width 560 --part '#scatter'`.
 
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """

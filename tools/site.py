@@ -228,18 +228,29 @@ def gallery():
 
 
 def playground():
-    """Build the playground and lead to it from its page and the first one, or say there why it cannot be built."""
+    """Build the playground and link it from its page, or say there why it cannot be built."""
     reason = playgrounds.missing()
     if not reason:
         playgrounds.main(PAGES / "playground" / "index.html")
+    opened = button("Open the playground", "../playground/index.html", first=True)
+    below_first(PAGES / "how-to/playground.md", f"Not built here: {reason}." if reason else opened)
+    start(has_playground=not reason)
 
-    def button(path):
-        return f"[Open the playground]({path}){{ .md-button .md-button--primary }}"
 
-    page = PAGES / "how-to/playground.md"
-    below_first(page, f"Not built here: {reason}." if reason else button("../playground/index.html"))
-    tutorial = "[A slow home line, step by step](tutorials/home.md){ .md-button }"
-    below_first(PAGES / "index.md", tutorial if reason else f"{button('playground/index.html')} {tutorial}")
+def start(*, has_playground):
+    """Offer three ways to start on the first page."""
+    ways = [
+        button("Try it in the browser", "playground/index.html", first=True)
+        if has_playground
+        else button("Try it", "tutorials/home.md", first=True),
+        button("Tune my line", "how-to/tune.md"),
+        button("Compare my idea", "how-to/extending.md"),
+    ]
+    below_first(PAGES / "index.md", " ".join(ways))
+
+
+def button(title, path, *, first=False):
+    return f"[{title}]({path}){{ .md-button{' .md-button--primary' if first else ''} }}"
 
 
 def below_first(page, added):
