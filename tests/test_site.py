@@ -15,6 +15,8 @@ from browser import Page
 from conftest import ROOT, run
 
 SITE = ROOT / "target/site"
+CUT = "const e = document.querySelector('pre code'); return e.scrollWidth - e.clientWidth"
+"""How many pixels of the first block are cut off."""
 
 
 def test_a_link_to_a_folder_without_a_page_is_refused_in_a_line(tmp_path: Path) -> None:
@@ -185,8 +187,15 @@ def test_the_first_page_offers_three_ways_and_shows_its_picture_and_its_table_wh
     assert page.js(shown) == 1
     card = page.js("return [...document.querySelectorAll('meta[property^=og]')].map(e => e.content)")
     assert len(card) == 3 and all(card)
-    cut = "const e = document.querySelector('pre code'); return e.scrollWidth - e.clientWidth"
-    assert page.js(cut) <= 0
+    assert page.js(CUT) <= 0
+
+
+@pytest.mark.slow
+def test_an_output_of_a_hundred_columns_fits_between_the_navigation_and_the_contents(site: Path, browser: Any) -> None:
+    page = Page(browser, site / "how-to/compare.html")
+    page.size(1280)
+    browser.get(page.path.as_uri())
+    assert page.js(CUT) <= 0
 
 
 @pytest.mark.slow
