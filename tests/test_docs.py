@@ -36,6 +36,12 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in _anchors(path.read_text("utf-8")), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_one_title_since_the_site_lists_what_is_below_the_first(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"^# ", prose, re.MULTILINE)) == 1
+
+
 def _anchors(page: str) -> list[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
