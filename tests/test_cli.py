@@ -215,6 +215,20 @@ def test_help_has_examples(quell: Quell, command: str) -> None:
     assert command != "detach" or "quell attach" not in examples
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("command", [[], ["tune"], ["compare"], ["show"], ["live"]], ids=" ".join)
+def test_help_fits_the_terminal_and_cuts_no_word(quell: Quell, command: list[str], columns: int) -> None:
+    text = quell(*command, "--help", columns=columns).stdout
+    assert "Examples:" in text and "…" not in text
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_the_help_of_tune_begins_with_the_line_and_ends_with_the_search(quell: Quell) -> None:
+    text = quell("tune", "--help").stdout
+    places = [text.index(option) for option in ("--rate ", "--for ", "--apply ", "--trials ", "--json ")]
+    assert places == sorted(places)
+
+
 def test_the_list_of_commands_version_and_completion_exist(quell: Quell) -> None:
     assert "compare" in quell().stdout
     # The parent process tells which shell to complete for; the second command keeps bash from becoming quell.

@@ -26,6 +26,7 @@ from quell.views import table
 EXAMPLES = (
     "Examples:\n\n"
     "  quell compare --html report.html\n\n"
+    "  quell compare household --aqm pfifo --aqm fq_codel --aqm cake\n\n"
     "  quell compare lte --aqm pfifo --aqm 'codel target 20ms' --seeds 10\n\n"
     "  quell compare --rate 50mbit --rtt 30ms --flow cubic:2 --flow bbr --json runs.json\n\n"
     "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
@@ -74,9 +75,8 @@ def compare(
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records.
 
-    `quell compare autorate` compares loops that set a shaper's rate, on lines whose rate moves.
-
-    With --trace NAME.down it compares them on a measured line (docs/explanation/autorate.md).
+    `quell compare autorate` compares loops that set a shaper's rate, on lines whose rate moves, or with
+    `--trace NAME.down` on a measured line (docs/explanation/autorate.md).
     """
     others = {"real": real, "rpm": rpm, "aqm": aqm, **vars(changes), **vars(output)}
     if files and all(name.endswith(".json") for name in files):

@@ -55,7 +55,7 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Simulate a bottleneck with any queue discipline and find the one that suits it."""
+    """Find a queue that keeps a network link responsive."""
 
 
 def app(names: Sequence[str] = NAMES) -> typer.Typer:

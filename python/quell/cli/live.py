@@ -14,7 +14,7 @@ EXAMPLES = table.examples("live")
 
 @table.options("live")
 def live(**options: Any) -> int:
-    """Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.
+    """Shape and queue an interface's traffic, with any queue. If quell stops, traffic continues.
 
     SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
     """

@@ -54,8 +54,8 @@ Tc = Annotated[
 Flow = Annotated[
     list[str] | None,
     typer.Option(
-        "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=LINK,
-        help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s, call, page.",
+        "--flow", metavar="FLOW", rich_help_panel=LINK,
+        help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, cubic@ecn=1, dctcp:2@10s-30s, call, page.",
         autocompletion=complete.flows,
     ),
 ]  # fmt: skip

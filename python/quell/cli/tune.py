@@ -11,7 +11,7 @@ import typer
 
 from quell._core import InputError
 from quell.cli import complete
-from quell.cli.options import OUTPUT, Duration, File, Html, Jobs, Ray
+from quell.cli.options import OUTPUT, File, Html
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
 from quell.experiments import experiment
@@ -28,35 +28,35 @@ EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
     "  quell tune --rate 16mbit/1mbit --framing pppoe-llcsnap --for calls,bulk:2 --target openwrt --dev wan\n\n"
     "  speedtest --format=json | quell tune --speedtest -\n\n"
-    "  quell tune household --trials 300 --json -\n\n"
-    "  sudo quell tune --rate 50mbit/10mbit --for calls,bulk --verify\n\n"
+    "  quell tune --rate 50mbit/10mbit --for calls,bulk --html tune.html\n\n"
     "  sudo quell tune --rate 50mbit/10mbit --apply eth0\n\n"
     "  sudo quell tune --undo eth0\n\n"
-    "  quell tune --rate 50mbit/10mbit --for calls,bulk --html tune.html\n\n"
-    "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
-    "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
+    "  sudo quell tune --rate 50mbit/10mbit --for calls,bulk --verify\n\n"
+    "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -\n\n"
+    "  quell tune household --trials 300 --json -\n\n"
+    "  quell tune --fleet lines.csv --target openwrt > settings.csv"
 )
 _TRIALS = 300
 _WHAT = "What to set"
 _MACHINE = "On this machine"
+_SEARCH = "The search"
 
 
 def tune(
     file: File = None,
     rate: Annotated[
         str | None,
-        typer.Option(metavar="DOWN/UP", help="The line's rates: 50mbit/10mbit.", rich_help_panel="The line"),
+        typer.Option(metavar="DOWN/UP", help="The line's rates: 50mbit/10mbit."),
     ] = None,
     rtt: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Its base round trip: 30ms.", rich_help_panel="The line"),
+        typer.Option(metavar="TIME", help="Round trip of the idle line: 30ms."),
     ] = None,
     speedtest_: Annotated[
         str | None,
         typer.Option(
             "--speedtest",
             metavar="FILE|-",
-            rich_help_panel="The line",
             help="Take rates and round trip from a speed test: Ookla's JSON, or cfspeedtest's.",
         ),
     ] = None,
@@ -64,42 +64,38 @@ def tune(
         str | None,
         typer.Option(
             metavar="WORDS",
-            rich_help_panel="The line",
             help="The line's framing in keywords of tc-cake(8): docsis, 'pppoe-ptm ether-vlan'. Default: Ethernet.",
             autocompletion=complete.framings,
         ),
     ] = None,
     buffer: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="What the modem's FIFOs hold: 250ms.", rich_help_panel="The line"),
+        typer.Option(metavar="TIME", help="What the modem's FIFOs hold: 250ms."),
     ] = None,
     now_: Annotated[
         list[str] | None,
         typer.Option(
             "--now",
             metavar="LINE|FILE|-",
-            rich_help_panel="The line",
             help="Lines of tc that run today, or what `tc qdisc show` prints; repeatable. Default: no shaper.",
         ),
     ] = None,
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Ask for the line, the aims and the router.", rich_help_panel="The line")
-    ] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the line, the aims and the router.")] = False,
     for_: Annotated[
         str | None,
         typer.Option(
             "--for",
             metavar="AIM[:WEIGHT],...",
             rich_help_panel=_WHAT,
-            help=f"What matters: {', '.join(aims.WORDS)}. Default: {aims.DEFAULT}.",
+            help=f"What matters: {', '.join(aims.WORDS)}. Default: {', '.join(aims.DEFAULT.split(','))}.",
             autocompletion=complete.listed(*aims.WORDS),
         ),
     ] = None,
     target: Annotated[
         str,
         typer.Option(
-            metavar="|".join(targets.TARGETS),
-            help="The system to configure.",
+            metavar="SYSTEM",
+            help=f"The system to configure: {', '.join(targets.TARGETS)}.",
             rich_help_panel=_WHAT,
             autocompletion=complete.one_of(*targets.TARGETS),
         ),
@@ -126,28 +122,15 @@ def tune(
         str | None,
         typer.Option(
             metavar="CSV",
-            rich_help_panel="The line",
             help="Many lines: a file with the columns rate, rtt, framing; prints a row of settings for each.",
         ),
     ] = None,
-    trials: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=1_000_000,
-            help="Settings to search.",
-        ),
-    ] = _TRIALS,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=2, max=99, help="Seeds that settings are judged with.")
-    ] = judge.SEEDS,
     apply: Annotated[
         str | None,
         typer.Option(
             metavar="DEV",
             rich_help_panel=_MACHINE,
-            help="Install the lines of tc on this interface; what was there is kept for --undo (root).",
+            help="Install the result on this interface; --undo restores what was there (root).",
             autocompletion=complete.interfaces,
         ),
     ] = None,
@@ -164,7 +147,7 @@ def tune(
         bool,
         typer.Option(
             "--replace",
-            help="With --apply and --undo: also where a queue is not quell's.",
+            help="With --apply or --undo: replace a queue that quell did not install.",
             rich_help_panel=_MACHINE,
         ),
     ] = False,
@@ -173,13 +156,34 @@ def tune(
         typer.Option(
             "--verify",
             rich_help_panel=_MACHINE,
-            help="Replay now, default and tuned on real Linux TCP, in network namespaces (root).",
+            help="Replay the compared settings with real Linux TCP, in network namespaces (root).",
         ),
     ] = False,
-    duration: Duration = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of traffic and search.")] = 1,
-    jobs: Jobs = 0,
-    ray: Ray = None,
+    trials: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=1_000_000, help="Settings to try.", rich_help_panel=_SEARCH),
+    ] = _TRIALS,
+    seeds: Annotated[
+        int,
+        typer.Option(metavar="N", min=2, max=99, help="Random seeds of the final comparison.", rich_help_panel=_SEARCH),
+    ] = judge.SEEDS,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Random seed of traffic and search.", rich_help_panel=_SEARCH)
+    ] = 1,
+    duration: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Simulated time of a run: 20s.", rich_help_panel=_SEARCH),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, max=1_000_000, help="Runs at a time; 0: one per core.", rich_help_panel=_SEARCH
+        ),
+    ] = 0,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray).", rich_help_panel=_SEARCH),
+    ] = None,
     json: Annotated[
         str | None,
         typer.Option(

@@ -8,28 +8,28 @@ import textwrap
 COMMANDS = {
     "Simulate": {
         "compare": "Compare queues on one bottleneck: a table, a report, result records.",
+        "tune": "Search the queue settings that suit a line, and print lines to paste.",
         "run": "Run one queue once and show its flows.",
         "optimum": "Find the best constant limit or drop probability of a plain FIFO, and the front of constants.",
         "sweep": "Run a scenario with all combinations of some keys' values.",
         "rpm": "Measure responsiveness under working conditions, in round trips per minute.",
         "evaluate": "Evaluate queues per RFC 7928: its scenarios, with a verdict and plots for each queue.",
-        "tune": "Search the queue settings that suit a line, and print lines to paste.",
         "queues": "List the queues with their options and defaults.",
         "scenarios": "List the built-in scenarios, or print one as a file.",
     },
-    "Learn and reproduce": {
-        "train": "Train a learned controller (all but learnqueue need torch).",
-        "reproduce": "Repeat a published paper's measurements and compare them with the printed numbers.",
-        "show": "Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured.",
-    },
     "Real packets": {
         "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
-        "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
+        "live": "Shape and queue an interface's traffic, with any queue. If quell stops, traffic continues.",
         "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
         "steer": "Set knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
         "attach": "Run one of quell's queues in the kernel, as BPF: no process remains, no packet leaves the kernel.",
         "detach": "Remove what quell attach put into the kernel and restore the previous queue.",
         "doctor": "Check what live, shell, steer and attach need, and name the remedy for what is missing.",
+    },
+    "Learn and reproduce": {
+        "train": "Train a learned controller (all but learnqueue need torch).",
+        "reproduce": "Repeat a published paper's measurements and compare them with the printed numbers.",
+        "show": "Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured.",
     },
 }
 """Each command with the first paragraph of its help, by group."""
@@ -42,11 +42,18 @@ _OPTIONS = {
 }
 
 
+_EXAMPLES = (
+    "quell compare --html report.html",
+    "quell tune --rate 50mbit/10mbit",
+    "quell shell --rate 10mbit --delay 20ms --aqm fq_codel -- COMMAND",
+)
+
+
 def text(columns: int | None = None) -> str:
     """Return the help of the whole program, wrapped to `columns` (default: the terminal's, at most 100)."""
     width = columns or min(shutil.get_terminal_size().columns, 100)
     lines = [
-        "Simulate a bottleneck with any queue discipline and find the one that suits it.",
+        "Find a queue that keeps a network link responsive.",
         "",
         "Usage: quell COMMAND [OPTIONS] [ARGUMENTS]",
     ]
@@ -59,4 +66,4 @@ def text(columns: int | None = None) -> str:
                 about, max(width, column + 20), initial_indent=head, subsequent_indent=" " * column,
                 break_on_hyphens=False,
             )  # fmt: skip
-    return "\n".join([*lines, "", "Start with: quell compare", ""])
+    return "\n".join([*lines, "", "Examples:", *(f"  {example}" for example in _EXAMPLES), ""])

@@ -31,7 +31,7 @@ mod linux {
 
     const LIVE: Page = Page {
         command: "quell-live",
-        about: "Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.",
+        about: "Shapes and queues an interface's traffic, with any queue. If quell-live stops, traffic continues.",
         examples: options::live::EXAMPLES,
         more: "  --version, --help
 
