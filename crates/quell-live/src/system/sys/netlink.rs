@@ -1,0 +1,138 @@
+//! Netlink sockets: requests, routes, notifications.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use quell_qdisc::num;
+
+use super::poll::readable;
+use super::sockets::{attach_filter, filter_step, receive_bytes, send_bytes, set_option};
+use super::{check, owned};
+
+/// Sends a message to the kernel by rtnetlink, without waiting for an answer.
+pub fn netlink(message: &[u32]) {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers; then a buffer that is valid for its length.
+    unsafe {
+        if let Ok(socket) = owned(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)) {
+            let bytes = size_of_val(message);
+            libc::send(socket.as_raw_fd(), message.as_ptr().cast(), bytes, 0);
+        }
+    }
+}
+
+/// A nonblocking rtnetlink socket for requests.
+pub fn rtnetlink() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
+}
+
+/// Binds a netlink socket and returns its port, which its requests and the notifications about them
+/// carry. Enables explanations of errors (NETLINK_EXT_ACK), if the kernel has them.
+pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures
+    // outlive the calls.
+    unsafe {
+        let explain: c_int = 1;
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = num::short(libc::AF_NETLINK);
+        let mut size = num::count(size_of_val(&address));
+        let raw = fd.as_raw_fd();
+        let (level, name) = (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK);
+        let value = (&raw const explain).cast();
+        libc::setsockopt(raw, level, name, value, num::count(size_of_val(&explain)));
+        check(libc::bind(raw, (&raw const address).cast(), size))?;
+        check(libc::getsockname(raw, (&raw mut address).cast(), &mut size))?;
+        Ok(address.nl_pid)
+    }
+}
+
+/// Lists the IPv4 routes of all tables; `each` gets a message for each.
+pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+    // struct nlmsghdr and struct rtmsg: 28 bytes.
+    let flags = num::short(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
+    let mut request = Vec::from(28u32.to_ne_bytes());
+    request.extend(libc::RTM_GETROUTE.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
+    request.resize(28, 0);
+    request[16] = libc::AF_INET.to_le_bytes()[0];
+    send_bytes(socket.as_fd(), &request)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        if !readable(socket.as_fd(), Duration::from_secs(5)) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let length = receive_bytes(socket.as_fd(), &mut buffer)?;
+        let mut rest = &buffer[..length];
+        while let Some(head) = rest.first_chunk::<6>() {
+            let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            match i32::from(u16::from_ne_bytes([head[4], head[5]])) {
+                libc::NLMSG_DONE => return Ok(()),
+                libc::NLMSG_ERROR => return Err(io::ErrorKind::Unsupported.into()),
+                _ => {}
+            }
+            let Some(message) = rest.get(..length).filter(|_| length >= 16) else {
+                break;
+            };
+            each(message);
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+    }
+}
+
+/// A nonblocking netlink socket to netfilter with a receive buffer of `room` bytes. If the buffer
+/// is full, only the kernel is notified, not this process (NETLINK_NO_ENOBUFS).
+pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
+    let forced = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room);
+    // SO_RCVBUFFORCE is not allowed in a user namespace; then the system's limit applies.
+    forced.or_else(|_| set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, room))?;
+    set_option(&fd, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
+    Ok(fd)
+}
+
+/// A nonblocking netlink socket that gets the notifications of these groups.
+pub fn notifications(protocol: c_int, groups: &[c_int]) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. An
+    // unbound socket gets no notifications.
+    let fd = unsafe {
+        let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = num::short(libc::AF_NETLINK);
+        let size = num::count(size_of_val(&address));
+        check(libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size,
+        ))?;
+        fd
+    };
+    let join = libc::NETLINK_ADD_MEMBERSHIP;
+    for group in groups {
+        set_option(&fd, libc::SOL_NETLINK, join, *group)?;
+    }
+    Ok(fd)
+}
+
+/// Filters notifications about requests of the socket with this port out of a netlink socket.
+pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
+    // struct nlmsghdr has the port at byte 12, in this machine's byte order; the filter reads in
+    // network byte order.
+    let port = u32::from_be_bytes(port.to_ne_bytes());
+    let [load, drop, keep] = [
+        filter_step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 12),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        filter_step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+    ];
+    let is_own = filter_step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, port);
+    attach_filter(fd, &mut [load, is_own, drop, keep])
+}
