@@ -33,6 +33,20 @@ tc qdisc add dev v0 root handle 1: htb default 10
 tc class add dev v0 parent 1: classid 1:10 htb rate 80mbit
 tc qdisc add dev v0 parent 1:10 handle 10: pfifo limit 1000
 """
+BRIDGED = """
+ip link add v0 type veth peer name v1
+ip link add w0 type veth peer name w1
+ip link add bridge type bridge
+ip link set v0 master bridge
+ip link set w1 master bridge
+ip addr add 10.7.0.1/24 dev w0
+ip addr add fd07::1/64 dev w0 nodad
+for dev in v0 v1 w0 w1 bridge; do ip link set $dev up; done
+ip neigh replace 10.7.0.2 lladdr 02:00:00:00:00:01 dev w0 nud permanent
+ip neigh replace fd07::2 lladdr 02:00:00:00:00:01 dev w0 nud permanent
+tc qdisc add dev v0 root pfifo
+"""
+"""A bridge from w1 to v0."""
 SEND = """
 import socket, sys, time
 address, count, tos = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -158,6 +172,34 @@ def test_ecn_marks_what_can_be_marked_and_drops_the_rest(line: Line, ect: int) -
     assert 2630 < len(line.fates(3000)) < 2830
     process.terminate()
     ended(process)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("address", ["10.7.0.2", "fd07::2"])
+def test_a_packet_that_a_bridge_shares_with_a_capture_is_marked(address: str) -> None:
+    with space_with("qcb", BRIDGED) as made:
+        line = Line(made.name)
+        tried = line.steer("v0", "0", "--with", "clsact", "--duration", "1ms")
+        if tried.returncode:
+            pytest.skip(f"this kernel cannot: {tried.stderr.strip()}")
+        capture = line.start(sys.executable, "-c", CATCH.replace("v1", "w1"), "3")
+        assert capture.stdout is not None
+        assert capture.stdout.readline() == "ready\n"
+        process = line.dropping("0.09", "--ecn")
+        # The capture has its own copy of the headers, which stays without marks.
+        frames = line.fates(1000, 2, address)
+        process.terminate()
+        ended(process)
+        copies = [bytes.fromhex(text) for text in capture.communicate(timeout=30)[0].splitlines()]
+        line.end()
+    field = {4: lambda h: h[1] & 3, 6: lambda h: h[1] >> 4 & 3}
+    found = [field[frame[14] >> 4](frame[14:]) for frame in frames]
+    assert len(found) == 1000
+    assert set(found) == {2, 3}
+    assert 45 < found.count(3) < 145
+    seen = [frame for frame in copies if frame[-50:] == frame[-1:] * 50]
+    assert len(seen) == 1000
+    assert {field[frame[14] >> 4](frame[14:]) for frame in seen} == {2}
 
 
 @pytest.mark.real_time

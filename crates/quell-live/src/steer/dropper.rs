@@ -29,6 +29,7 @@ pub const MARK_MOST: u64 = CERTAIN / 10;
 const SCHED_CLS: u32 = 3;
 const KTIME: i32 = 5;
 const RANDOM: i32 = 7;
+const PULL_DATA: i32 = 39;
 const SET_CE: i32 = 97;
 // linux/pkt_cls.h: let the next filter decide; drop the packet.
 const UNSPEC: i32 = -1;
@@ -187,6 +188,12 @@ fn program(map: &OwnedFd) -> Vec<u64> {
     // Mark or drop?
     p.load(1, 7, MARKS);
     p.jump_at_least(8, 1, drop);
+    // A packet that shares its headers with a clone cannot be marked, such as a bridged one whose
+    // arrival a program captures. This call gives it headers of its own; length 0: all that are in
+    // linear memory. If it fails, so does the mark.
+    p.copy(1, 6);
+    p.set(2, 0);
+    p.call(PULL_DATA);
     p.copy(1, 6);
     p.call(SET_CE);
     p.jump_zero(0, drop);
@@ -227,6 +234,10 @@ mod tests {
         rng: Rng,
         /// ECN field of the packet.
         ecn: u8,
+        /// Whether each packet shares its headers with a clone, and whether the present one still
+        /// does.
+        cloned: bool,
+        shared: bool,
     }
 
     impl Machine {
@@ -238,6 +249,8 @@ mod tests {
                 now: 1000,
                 rng: Rng::new(1, "packets"),
                 ecn: 0,
+                cloned: false,
+                shared: false,
             }
         }
 
@@ -253,8 +266,12 @@ mod tests {
             match helper {
                 KTIME => self.now,
                 RANDOM => self.rng.below(CERTAIN),
+                PULL_DATA => {
+                    self.shared = false;
+                    0
+                }
                 // bpf_skb_ecn_set_ce: 1 if the packet is marked now.
-                SET_CE if self.ecn == 0 => 0,
+                SET_CE if self.ecn == 0 || self.shared => 0,
                 SET_CE => {
                     self.ecn = 3;
                     1
@@ -305,7 +322,7 @@ mod tests {
         fn fates(&mut self, ecn: u8) -> (u32, u32) {
             let (mut dropped, mut marked) = (0, 0);
             for _ in 0..100_000 {
-                self.ecn = ecn;
+                (self.ecn, self.shared) = (ecn, self.cloned);
                 match self.run() {
                     SHOT => dropped += 1,
                     UNSPEC => marked += u32::from(self.ecn != ecn),
@@ -344,7 +361,8 @@ mod tests {
         machine.store(UNTIL, 2000);
         machine.store(MARKS, MARK_MOST);
         machine.store(PROBABILITY, CERTAIN / 20);
-        for ect in [1, 2] {
+        for (ect, cloned) in [(1, false), (2, false), (2, true)] {
+            machine.cloned = cloned;
             let (dropped, marked) = machine.fates(ect);
             assert_eq!(dropped, 0);
             assert!((4700..5300).contains(&marked), "{marked}");
