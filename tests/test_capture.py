@@ -9,7 +9,7 @@ import dpkt
 import pytest
 
 from conftest import Quell
-from packets import DOWN, HOME, UP, tcp, transfer, udp_exchange
+from packets import DOWN, HOME, UP, address, tcp, transfer, udp_exchange
 from quell._core import InputError
 from quell.experiments import experiment
 from quell.inputs.capture import Seen
@@ -76,6 +76,20 @@ def test_an_idle_line_has_no_bottleneck(tmp_path: Path) -> None:
     assert (seen.down_mbps, seen.up_mbps, seen.rtt_ms, seen.flows) == (None, None, None, {"call": 1})
     with pytest.raises(InputError, match="no acknowledged data of TCP"):
         seen.scenario("10mbit/1mbit")
+
+
+@pytest.mark.parametrize("stranger", ["10.0.0.1", "192.168.100.1"])
+def test_a_packet_to_a_private_address_does_not_move_the_near_side(tmp_path: Path, stranger: str) -> None:
+    # Between router and modem the near address is public. The provider's DHCP server, the modem, or the forged source
+    # of a packet that the router answers, may be private.
+    busy = transfer(1.0, 6.0, DOWN, "198.51.100.1", 5000, 0.02, up=False)
+    busy += transfer(2.0, 6.0, UP, "198.51.100.9", 6000, 0.021, up=True)
+    public = [(at, data.replace(address(HOME), address("203.0.113.5"))) for at, data in busy]
+    usual = Seen.load(write(tmp_path / "line.pcap", public))
+    assert usual.flows == {"download": 1, "upload": 1}
+    assert usual.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
+    answer = tcp("203.0.113.5", stranger, (2, 1), 0, 6, 0)
+    assert Seen.load(write(tmp_path / "line.pcap", [*public, (3.0, answer)])) == usual
 
 
 def test_a_capture_that_is_still_being_written_is_read(tmp_path: Path) -> None:

@@ -209,9 +209,17 @@ class _Reading:
         )
 
     def _inside(self) -> frozenset[bytes]:
-        """Find the addresses on the near side of the line: private ones, or else the one that received most bytes."""
+        """Find the addresses on the near side of the line: private ones, or else the one that received most bytes.
+
+        A few packets of private addresses, such as those of the provider's DHCP server, do not make these the near
+        side: more bytes have to cross between private and other addresses than between others.
+        """
         private = {address for address in self.to if any(ipaddress.ip_address(address) in net for net in _PRIVATE)}
-        if private and len(private) < len(self.to):
+        carried: Counter[int] = Counter()
+        for flow in self.flows.values():
+            ends = sum(address in private for address, _ in flow.ways)
+            carried[ends] += sum(way.bytes for way in flow.ways.values())
+        if carried[1] > carried[0]:
             return frozenset(private)
         return frozenset([max(self.to, key=lambda address: sum(self.to[address].values()))])
 
