@@ -59,6 +59,9 @@ HOSTS = [
     "127.0.0.1@evil.example",
     "[::1]",
     "0.0.0.0",
+    "127.1",
+    "localhost.",
+    "",
 ]
 
 
@@ -134,6 +137,10 @@ def test_guesses_of_the_token_get_nothing(target: Target) -> None:
         b"POST /state HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
         b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n",
         b"GET /../../etc/passwd HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nOrigin: http://evil.example\r\n\r\n",
+        b"OPTIONS /state HTTP/1.1\r\nAccess-Control-Request-Private-Network: true\r\n\r\n",
+        b"GET /state?token=\xff\xfe HTTP/1.1\r\nX: \xc3\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     ],
 )
